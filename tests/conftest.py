@@ -1,0 +1,27 @@
+"""Where the tests find real data, and how many threads they take."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+if os.environ.get("PYTEST_XDIST_WORKER"):
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data: $TOOSURE_TEST_DATA, or shared/data beside the checkout."""
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("TOOSURE_TEST_DATA", default))
+    if not (folder / "logits").is_dir():
+        pytest.skip(f"no real data at {folder}; set TOOSURE_TEST_DATA to test on it")
+    return folder
+
+
+@pytest.fixture
+def fixture_f() -> tuple[torch.Tensor, torch.Tensor]:
+    """Four rows of three classes whose every figure is known by hand."""
+    logits = [[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]]
+    return torch.tensor(logits, dtype=torch.float64), torch.tensor([0, 2, 2, 1])

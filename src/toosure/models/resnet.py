@@ -1,0 +1,118 @@
+"""The CIFAR residual networks of He et al., with the parameter-free shortcut (option A)."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Block(nn.Module):
+    """Add two 3x3 convolutions to a shortcut that subsamples and pads the channels with zeros."""
+
+    def __init__(self, inputs: int, planes: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, planes, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.stride, self.missing = stride, planes - inputs
+
+    def shortcut(self, x: Tensor) -> Tensor:
+        if self.stride == 1 and self.missing == 0:
+            return x
+        side = self.missing // 2
+        x = x[:, :, :: self.stride, :: self.stride]
+        return F.pad(x, (0, 0, 0, 0, side, self.missing - side))
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Nothing in place: curvature differentiates twice through these activations.
+        out = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """Three stages of `blocks` residual blocks with 16, 32, 64 channels, pooled to 64 features."""
+
+    def __init__(self, blocks: int, channels: int, classes: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = stage(16, 16, blocks, stride=1)
+        self.layer2 = stage(16, 32, blocks, stride=2)
+        self.layer3 = stage(32, 64, blocks, stride=2)
+        self.head = nn.Linear(64, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.kaiming_normal_(module.weight)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return what the head reads: the last stage's mean over the image."""
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return x.mean((2, 3))  # (N, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))  # (N, classes)
+
+
+def stage(inputs: int, planes: int, blocks: int, stride: int) -> nn.Sequential:
+    rest = [Block(planes, planes, 1) for _ in range(blocks - 1)]
+    return nn.Sequential(Block(inputs, planes, stride), *rest)
+
+
+def resnet20(inputs: tuple[int, ...] = (3, 32, 32), classes: int = 10) -> ResNet:
+    """Build the CIFAR ResNet of 20 layers (0.27 million parameters), Kaiming-normal start.
+
+    Reference: He et al. (2016), Deep Residual Learning, Sec. 4.2, arXiv 1512.03385.
+
+    >>> sum(p.numel() for p in resnet20().parameters())
+    269722
+    """
+    return cifar_resnet(3, inputs, classes)
+
+
+def resnet56(inputs: tuple[int, ...] = (3, 32, 32), classes: int = 10) -> ResNet:
+    """Build the CIFAR ResNet of 56 layers (0.85 million parameters), Kaiming-normal start.
+
+    Reference: He et al. (2016), Deep Residual Learning, Sec. 4.2, arXiv 1512.03385.
+    """
+    return cifar_resnet(9, inputs, classes)
+
+
+def resnet110(inputs: tuple[int, ...] = (3, 32, 32), classes: int = 10) -> ResNet:
+    """Build the CIFAR ResNet of 110 layers (1.7 million parameters), Kaiming-normal start.
+
+    Reference: He et al. (2016), Deep Residual Learning, Sec. 4.2, arXiv 1512.03385.
+    """
+    return cifar_resnet(18, inputs, classes)
+
+
+def cifar_resnet(blocks: int, inputs: tuple[int, ...], classes: int) -> ResNet:
+    if len(inputs) != 3:
+        raise ValueError(f"a ResNet needs images, (channels, height, width); got inputs {inputs}")
+    return ResNet(blocks, inputs[0], classes)
+
+
+def load_published(model: ResNet, path: str | Path) -> ResNet:
+    """Load weights published for the CIFAR ResNet (a state dict saved as .npz arrays) into ours.
+
+    The names are those of akamaster's pytorch_resnet_cifar10, whose head is called `linear`;
+    its networks read (x / 255 - mean) / std with ImageNet's mean and std.
+    """
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            published = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except (zipfile.BadZipFile, EOFError, ValueError) as error:
+        raise ValueError(f"{path} is not a whole .npz of arrays: {error}") from error
+    renamed = {name.replace("linear.", "head."): value for name, value in published.items()}
+    own = {name: value.shape for name, value in model.state_dict().items()}
+    wanted = {name for name in own if not name.endswith("num_batches_tracked")}
+    if missing := sorted(wanted - renamed.keys()):
+        raise ValueError(f"{path} lacks {len(missing)} arrays, such as {missing[0]}")
+    if wrong := sorted(n for n in renamed if own.get(n) != renamed[n].shape):
+        raise ValueError(f"{path} is of another network: {wrong[0]} does not fit")
+    model.load_state_dict(renamed, strict=False)
+    return model

@@ -1,0 +1,250 @@
+"""Files of predictions: each kind read back as saved, each fault refused in one line."""
+
+import numpy as np
+import pytest
+import torch
+
+from toosure.predictions import from_confidence, from_logits, from_probs, read_predictions
+
+LOGITS = np.array([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
+LABELS = np.array([0, 2, 2, 1])
+CORRECT = [True, False, True, False]
+
+
+def refused(path, words, **options):
+    """The one line that refuses a file."""
+    with pytest.raises(ValueError, match=words) as caught:
+        read_predictions(path, **options)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(path.name)
+
+
+def csv_file(path, header, rows):
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+def rows_of(scores, labels):
+    return [[*map(repr, map(float, row)), label] for row, label in zip(scores, labels, strict=True)]
+
+
+def npz_file(path, **arrays):
+    np.savez(path, **arrays)
+    return path
+
+
+def parquet_file(path, **columns):
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def test_npz_of_each_kind_agrees(tmp_path):
+    top = PROBS.max(1)
+    files = {
+        "logits": npz_file(tmp_path / "a.npz", logits=LOGITS, labels=LABELS),
+        "probs": npz_file(tmp_path / "b.npz", probs=PROBS, labels=LABELS.astype(np.uint8)),
+        "confidence": npz_file(tmp_path / "c.npz", confidence=top, correct=CORRECT),
+    }
+    for kind, path in files.items():
+        found = read_predictions(path)
+        assert (found.kind, found.n, found.source) == (kind, 4, path.name)
+        np.testing.assert_allclose(found.confidence, top, rtol=1e-15)
+        assert found.correct.tolist() == CORRECT
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
+def test_float_types_and_byte_order(tmp_path, dtype):
+    path = npz_file(tmp_path / "a.npz", logits=LOGITS.astype(dtype), labels=LABELS)
+    np.testing.assert_allclose(read_predictions(path).confidence, PROBS.max(1), rtol=1e-3)
+
+
+def test_split_chooses_the_prefix(tmp_path):
+    path = npz_file(
+        tmp_path / "a.npz",
+        val_logits=-LOGITS, val_labels=LABELS, test_logits=LOGITS, test_labels=LABELS,
+    )  # fmt: skip
+    assert read_predictions(path, split="test").correct.tolist() == CORRECT
+    refused(path, "no array 'logits'; it holds .*choose --split test or val")
+    refused(path, "no array 'train_logits'", split="train")
+
+
+def test_two_kinds_in_one_file_need_a_choice(tmp_path):
+    path = npz_file(tmp_path / "a.npz", logits=LOGITS, probs=PROBS, labels=LABELS)
+    refused(path, "holds logits and probs: choose one with --kind")
+    assert read_predictions(path, "probs").kind == "probs"
+
+
+def test_zero_probability_is_minus_infinity_and_never_nan(tmp_path):
+    probs = np.array([[1.0, 0.0], [0.5, 0.5]])
+    found = read_predictions(npz_file(tmp_path / "a.npz", probs=probs, labels=[1, 0]))
+    assert found.logits[0].tolist() == [0, -np.inf]
+    np.testing.assert_array_equal(found.logits.softmax(1), probs)
+
+
+def test_csv_by_name_and_by_number(tmp_path):
+    names = ['"a,b"', "dog", "<i>"]
+    by_name = csv_file(
+        tmp_path / "a.csv",
+        ",".join([*names, "label"]),
+        rows_of(LOGITS, ['"a,b"', "<i>", "<i>", "dog"]),
+    )
+    by_number = csv_file(tmp_path / "b.csv", "x,y,z,label", rows_of(LOGITS, LABELS))
+    assert read_predictions(by_name).names == ("a,b", "dog", "<i>")
+    for path in (by_name, by_number):
+        found = read_predictions(path)
+        assert found.kind == "logits"
+        np.testing.assert_array_equal(found.logits, LOGITS)
+        assert found.labels.tolist() == LABELS.tolist()
+
+
+def test_numbered_columns_are_names_first(tmp_path):
+    path = csv_file(tmp_path / "a.csv", "1,2,3,label", rows_of(LOGITS, LABELS + 1))
+    assert read_predictions(path).labels.tolist() == LABELS.tolist()
+
+
+def test_csv_kind_is_told_or_asked(tmp_path):
+    assert read_predictions(csv_file(tmp_path / "a.csv", "x,y,z,label", rows_of(PROBS, LABELS)))
+    path = csv_file(tmp_path / "b.csv", "x,y,z,label", rows_of(PROBS * 1.1, LABELS))
+    refused(path, "row 0 sums to 1.1, so these are not probabilities")
+    assert read_predictions(path, "logits").kind == "logits"
+
+
+def test_csv_confidence(tmp_path):
+    rows = [(0.9, "True"), (0.8, "false"), (0.7, 1), (0.6, 0)]
+    found = read_predictions(csv_file(tmp_path / "a.csv", "confidence,correct", rows))
+    assert (found.kind, found.correct.tolist()) == ("confidence", CORRECT)
+    assert found.confidence.tolist() == [0.9, 0.8, 0.7, 0.6]
+    refused(csv_file(tmp_path / "b.csv", "confidence,correct", [(0.9, "maybe")]), "got 'maybe'")
+
+
+def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xef\xbb\xbfx,y,label\r\n1,-2,x\r\n0,-1,y\r\n")
+    assert read_predictions(path).correct.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no column 'label'; it holds nothing"),
+        ("x,y,label\n", "empty"),
+        ("x,y\n1,2\n", "no column 'label'; it holds x, y"),
+        ("label\n1\n", "no column of a class"),
+        ("x,y,label\n1,oops,0\n", "could not convert string 'oops'"),
+        ("x,y,label\n1,-1,0\n2\n", "cannot be read as .csv"),
+        ("x,y,label\n-1,1,cat\n", "class column's name or an integer in \\[0, 2\\); got 'cat'"),
+        ("x,y,label\n-1,1,2\n", "labels must be integers in \\[0, 2\\); got 2 to 2"),
+        ("x,y,label\n-1,1,0.5\n", "got '0.5'"),
+        ("x,y,label\n-1,nan,0\n", "row 0 of 1 holds NaN"),
+        (",x,y,label\n0,-1,1,0\n", "save with index=False"),
+        ("x,x,label\n-1,1,0\n", "two columns of one name"),
+    ],
+)
+def test_csv_faults(tmp_path, text, words):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    refused(path, words)
+
+
+def test_parquet(tmp_path):
+    columns = {f"c{i}": PROBS[:, i] for i in range(3)}
+    found = read_predictions(parquet_file(tmp_path / "a.parquet", **columns, label=LABELS))
+    assert (found.kind, found.names) == ("probs", ("c0", "c1", "c2"))
+    assert found.correct.tolist() == CORRECT
+    words = np.array(["c0", "c2", "c2", "c1"])
+    by_name = read_predictions(parquet_file(tmp_path / "b.parquet", **columns, label=words))
+    assert by_name.labels.tolist() == LABELS.tolist()
+    refused(parquet_file(tmp_path / "c.parquet", c0=words, c1=words, label=LABELS), "column 'c0'")
+    (tmp_path / "d.parquet").write_bytes(b"no parquet")
+    refused(tmp_path / "d.parquet", "cannot be read as .parquet")
+
+
+def test_parquet_categories(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    label = arrow.array(["b", "a"]).dictionary_encode()
+    path = parquet_file(tmp_path / "a.parquet", a=[0.0, 1.0], b=[-1.0, 2.0], label=label)
+    assert read_predictions(path).labels.tolist() == [1, 0]
+
+
+def test_pt_is_tensors_and_nothing_else(tmp_path):
+    path = tmp_path / "a.pt"
+    torch.save({"logits": torch.tensor(LOGITS), "labels": torch.tensor(LABELS)}, path)
+    assert read_predictions(path).correct.tolist() == CORRECT
+    torch.save(torch.tensor(LOGITS), path)
+    refused(path, "must hold a dict of tensors; got Tensor")
+    torch.save({"logits": Trap()}, path)
+    refused(path, "refused: holds more than tensors")
+    assert not Trap.sprung
+    path.write_bytes(b"not torch")
+    refused(path, "refused|cannot be read")
+
+
+class Trap:
+    """An object whose unpickling would run code."""
+
+    sprung = False
+
+    def __reduce__(self):
+        return spring, ()
+
+
+def spring():
+    Trap.sprung = True
+
+
+def test_unreadable_files(tmp_path):
+    refused(tmp_path / "none.npz", "no such file")
+    refused(tmp_path / "none.csv", "no such file")
+    for content in (b"", b"PK\x03\x04 cut short", b"text"):
+        (tmp_path / "a.npz").write_bytes(content)
+        refused(tmp_path / "a.npz", "cannot be read as .npz")
+    np.savez(tmp_path / "o.npz", logits=np.array([{}]), labels=LABELS)
+    refused(tmp_path / "o.npz", "cannot be read as .npz")
+    (tmp_path / "a.txt").write_text("x")
+    refused(tmp_path / "a.txt", "save .npz, .pt, .csv or .parquet")
+    np.save(tmp_path / "a.npy", LOGITS)
+    (tmp_path / "a.npy").rename(tmp_path / "b.npz")
+    refused(tmp_path / "b.npz", "one array without a name")
+
+
+def test_kind_that_contradicts_the_file(tmp_path):
+    path = npz_file(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
+    refused(path, "no array 'probs'; it holds labels, logits", kind="probs")
+    refused(path, "no array 'confidence'", kind="confidence")
+    refused(npz_file(tmp_path / "b.npz", logits=PROBS, labels=LABELS), "logits are probabilities")
+    refused(npz_file(tmp_path / "c.npz", probs=LOGITS, labels=LABELS), "row 0 holds -1")
+    refused(npz_file(tmp_path / "d.npz", logits=LOGITS), "no array 'labels'")
+    table = csv_file(tmp_path / "e.csv", "x,y,z,label", rows_of(PROBS, LABELS))
+    refused(table, "logits are probabilities", kind="logits")
+    refused(table, "no column 'correct'", kind="confidence")
+    refused(table, "a table has none", split="test")
+
+
+@pytest.mark.parametrize(
+    ("take", "first", "second", "words"),
+    [
+        (from_probs, [[0.5, 0.4]], [0], "row 0 sums to 0.9"),
+        (from_probs, [[1.2, -0.2]], [0], "row 0 holds -0.2"),
+        (from_probs, [[0.5, 0.5], [np.nan, 1]], [0, 0], "row 1 sums to nan"),
+        (from_probs, [0.5, 0.4], [0, 1], "stack"),
+        (from_probs, [[0.5, 0.5]], [2], "got 2 to 2"),
+        (from_logits, [[1.0, np.inf]], [0], "row 0 of 1 holds NaN or infinity"),
+        (from_logits, [[1.0, 2.0]], [0.0], "got float64"),
+        (from_logits, [[1.0, 2.0]], [[0]], "shape"),
+        (from_logits, [["a", "b"]], [0], "logits must be numbers"),
+        (from_logits, np.zeros((0, 3)), np.zeros(0, int), "empty"),
+        (from_confidence, [1.5], [1], "row 0 holds 1.5"),
+        (from_confidence, [np.nan], [1], "row 0 holds nan"),
+        (from_confidence, [0.5], [2], "true or false"),
+        (from_confidence, [0.5], [1, 0], "shape"),
+        (from_confidence, [], [], "N > 0"),
+    ],
+)
+def test_faulty_values(take, first, second, words):
+    with pytest.raises(ValueError, match=words):
+        take(first, second)

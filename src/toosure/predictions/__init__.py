@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.inputs import as_labels, as_logits, check_finite
+from toosure.metrics.confidence import top_label
+from toosure.metrics.inputs import as_confidence, as_labels, as_logits, at_least_float32
 from toosure.predictions.files import read_arrays, read_table
 
 Kind = Literal["logits", "probs", "confidence"]
@@ -21,7 +22,7 @@ class Predictions:
     """What a classifier said and what was true; `logits` are log p where probabilities came."""
 
     kind: Kind
-    confidence: Tensor  # (N,) float64, of the predicted class
+    confidence: Tensor  # (N,) of the predicted class, in the precision that came
     correct: Tensor  # (N,) bool
     logits: Tensor | None = None  # (N, C); None where only confidences came
     labels: Tensor | None = None  # (N,) int64
@@ -49,10 +50,8 @@ def from_logits(logits: Any, labels: Any) -> Predictions:
         raise ValueError(
             "logits are probabilities (every row sums to 1): save or read them as probs"
         )
-    total = check_finite(torch.logsumexp(logits.double(), 1))
-    top, predicted = logits.max(1)
-    confidence = (top.double() - total).exp()
-    return Predictions("logits", confidence, predicted == labels, logits, labels)
+    confidence, correct = top_label(logits, labels)
+    return Predictions("logits", confidence, correct, logits, labels)
 
 
 def from_probs(probs: Any, labels: Any) -> Predictions:
@@ -64,12 +63,13 @@ def from_probs(probs: Any, labels: Any) -> Predictions:
     probs = as_tensor(probs, "probs")
     if probs.ndim == 1:
         raise ValueError("probs must have shape (N, C); for two classes stack (1 - p, p)")
-    probs = as_logits(probs.double())
+    probs = at_least_float32(as_logits(probs))
     labels = as_labels(as_tensor(labels, "labels"), *probs.shape)
     if (wrong := rows_off(probs, TOLERANCE)) is not None:
         raise ValueError(f"probs must be rows of numbers in [0, 1] that sum to 1; {wrong}")
     confidence, predicted = probs.max(1)
-    return Predictions("probs", confidence.clamp(max=1), predicted == labels, probs.log(), labels)
+    correct, logits = predicted == labels, probs.double().log()
+    return Predictions("probs", confidence.clamp(max=1), correct, logits, labels)
 
 
 def from_confidence(confidence: Any, correct: Any) -> Predictions:
@@ -78,18 +78,8 @@ def from_confidence(confidence: Any, correct: Any) -> Predictions:
     >>> from_confidence([0.9, 0.6], [True, False]).n
     2
     """
-    confidence = as_tensor(confidence, "confidence").double()
-    correct = as_tensor(correct, "correct")
-    if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
-        shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
-        raise ValueError(f"confidence and correct must both have shape (N,), N > 0; got {shapes}")
-    outside = ~((confidence >= 0) & (confidence <= 1))
-    if outside.any():
-        row = int(outside.nonzero()[0])
-        raise ValueError(f"confidence must lie in [0, 1]; row {row} holds {confidence[row]:g}")
-    if not ((correct == 0) | (correct == 1)).all():
-        raise ValueError("correct must be true or false (1 or 0) in every row")
-    return Predictions("confidence", confidence, correct == 1)
+    pair = as_confidence(as_tensor(confidence, "confidence"), as_tensor(correct, "correct"))
+    return Predictions("confidence", *pair)
 
 
 def as_tensor(values: Any, name: str) -> Tensor:

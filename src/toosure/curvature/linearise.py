@@ -1,0 +1,165 @@
+"""One forward pass kept, and the Jacobian products that it gives away cheaply.
+
+A layer such as Linear, Conv or BatchNorm is linear in its own parameters, so the change of its
+output under a direction V is the same layer with V in place of its weights, at the same input.
+What remains of a JVP is how that change travels to the logits, which one small graph (the
+gradient of the logits with respect to the layers' outputs) answers as often as asked. No weight
+gradient is computed to set it up.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+LINEAR_IN_PARAMETERS = (
+    *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding),
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm),
+)
+
+
+@dataclass
+class Call:
+    """One call of a layer that is linear in its parameters."""
+
+    layer: nn.Module
+    slots: dict[str, int | None]  # the layer's parameter -> its place in the vector, None if frozen
+    arguments: tuple[Any, ...]
+    output: Tensor
+    version: int  # of the output when it was recorded: an in-place operation moves it on
+
+    def direction(self, vector: Sequence[Tensor], detach: bool = True) -> Tensor:
+        """The layer's output with the direction's blocks in place of its parameters."""
+        arguments = [a.detach() if detach and torch.is_tensor(a) else a for a in self.arguments]
+        swapped = {
+            name: torch.zeros_like(getattr(self.layer, name)) if slot is None else vector[slot]
+            for name, slot in self.slots.items()
+        }
+        return functional_call(self.layer, swapped, tuple(arguments))
+
+
+@dataclass
+class Linearised:
+    """The logits of one chunk with everything needed for products with its Jacobian."""
+
+    logits: Tensor  # (n, C), with its graph
+    labels: Tensor
+    parameters: list[Tensor]
+    calls: list[Call]
+    direct: list[int]  # places of parameters that no such layer owns
+    _tangent: tuple[Tensor, list[Tensor]] | None = field(default=None, repr=False)
+
+    @property
+    def points(self) -> list[Tensor]:
+        """Where a change of the parameters enters: the layers' outputs, and direct parameters."""
+        return [c.output for c in self.calls] + [self.parameters[i] for i in self.direct]
+
+    def entering(self, vector: Sequence[Tensor], detach: bool = True) -> list[Tensor]:
+        """The change that a direction causes at each of these points."""
+        changes = [call.direction(vector, detach) for call in self.calls]
+        return changes + [vector[i] for i in self.direct]
+
+    def jvp(self, vector: Sequence[Tensor]) -> Tensor:
+        """J v for one direction, shape (n, C)."""
+        if self._tangent is None:
+            u = torch.zeros_like(self.logits, requires_grad=True)
+            pulled = gradients(self.logits, self.points, u, create_graph=True)
+            self._tangent = (u, pulled)
+        u, pulled = self._tangent
+        pairs = [
+            (g, d) for g, d in zip(pulled, self.entering(vector), strict=True) if g.requires_grad
+        ]
+        if not pairs:
+            return torch.zeros_like(self.logits)
+        outputs, changes = zip(*pairs, strict=True)
+        return gradients(list(outputs), [u], list(changes))[0]
+
+    def vjp(self, cotangent: Tensor) -> list[Tensor]:
+        """J^T u as one tensor a parameter, summed over the chunk's samples."""
+        return gradients(self.logits, self.parameters, cotangent)
+
+    def hvp(self, total: Tensor, vectors: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+        """Products of each direction with the Hessian of `total`, a number made of the logits."""
+        pulled = gradients(total, self.points, None, create_graph=True)
+        products = []
+        for vector in vectors:
+            entering = self.entering(vector, detach=False)
+            slope = sum((g * d).sum() for g, d in zip(pulled, entering, strict=True))
+            assert isinstance(slope, Tensor)
+            products.append(gradients(slope, self.parameters, None))
+        return products
+
+
+def gradients(
+    outputs: Tensor | list[Tensor],
+    inputs: list[Tensor],
+    cotangents: Any,
+    create_graph: bool = False,
+) -> list[Tensor]:
+    """`torch.autograd.grad` with zeros for what does not matter, keeping the graph."""
+    return list(
+        torch.autograd.grad(
+            outputs,
+            inputs,
+            cotangents,
+            create_graph=create_graph,
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+    )
+
+
+Slots = dict[nn.Module, dict[str, int | None]]
+
+
+def linear_layers(model: nn.Module, place: dict[int, int], train: bool) -> Slots:
+    """The layers that are linear in their parameters, with each parameter's place in a vector.
+
+    `place` maps the id of a wanted parameter to its place. Left out are layers none of whose
+    parameters are wanted, and BatchNorm in train mode, which would count its batch twice.
+    """
+    slots: Slots = {}
+    for layer in model.modules():
+        if type(layer) not in LINEAR_IN_PARAMETERS or (train and _is_batchnorm(layer)):
+            continue
+        own = {name: place.get(id(p)) for name, p in layer.named_parameters()}
+        if any(slot is not None for slot in own.values()):
+            slots[layer] = own
+    return slots
+
+
+def _is_batchnorm(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.modules.batchnorm._BatchNorm)
+
+
+@contextmanager
+def recorded(slots: Slots, copy: bool) -> Iterator[list[Call]]:
+    """Record every call of the layers in `slots`; `copy` guards outputs against in-place use."""
+    calls: list[Call] = []
+
+    def record(layer: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+        calls.append(Call(layer, slots[layer], arguments, output, output._version))
+        return output.clone() if copy else output
+
+    with ExitStack() as stack:
+        for layer in slots:
+            stack.callback(layer.register_forward_hook(record).remove)
+        yield calls
+
+
+@contextmanager
+def double_differentiable() -> Iterator[None]:
+    """Plain float arithmetic, grad on, and attention kernels that have second derivatives."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for device in ("cpu", "cuda"):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        yield

@@ -1,0 +1,38 @@
+"""What every measurement of curvature returns."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Result:
+    """A number with what it takes to trust it.
+
+    `error` is the estimated error relative to the value (0 where the value is exact up to
+    rounding), `residual` is |A x - theta x| / |theta| where an eigenpair was sought, `products`
+    counts passes with the matrix (a JVP or a VJP alone is half of one). `converged` is False
+    where the tolerance was not reached or the value is not finite; `note` then says why.
+    """
+
+    value: Any  # a float, or a tensor where there are many
+    error: float
+    residual: float = float("nan")
+    products: float = 0.0
+    converged: bool = True
+    note: str = ""
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+
+@dataclass(frozen=True)
+class Eigenpairs(Result):
+    """Eigenvalues in `value` (k,), largest first, with their vectors (k, P)."""
+
+    vectors: Tensor | None = None
+
+    @property
+    def values(self) -> Any:
+        return self.value

@@ -1,0 +1,35 @@
+"""Random crops and flips of a whole batch at once, on the device it lies on."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def crop_and_flip(
+    x: Tensor, generator: torch.Generator | None = None, padding: int = 4, flip: bool = True
+) -> Tensor:
+    """Shift each image by up to `padding` pixels, filling with zeros, and mirror half of them.
+
+    Equal to padding each image on all sides and cutting out a window at a random place; one
+    gather serves the batch, and nothing waits for the host. The generator must live on the
+    device of `x`. Reference: He et al. (2016), Deep Residual Learning, Sec. 4.2, arXiv 1512.03385.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> crop_and_flip(torch.ones(2, 3, 32, 32), generator).shape
+    torch.Size([2, 3, 32, 32])
+    """
+    count, _, height, width = x.shape
+    drawn = torch.randint(0, 2 * padding + 1, (2, count), generator=generator, device=x.device)
+    mirror = torch.randint(0, 2, (count, 1), generator=generator, device=x.device).bool() & flip
+    down, right = drawn[..., None]  # (N, 1) each
+    columns = torch.arange(width, device=x.device)
+    columns = torch.where(mirror, columns.flip(0), columns) + right  # (N, W)
+    rows = torch.arange(height, device=x.device) + down  # (N, H)
+    return cut(F.pad(x, (padding,) * 4), rows, columns)
+
+
+def cut(padded: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Take pixel (rows[n, i], columns[n, j]) of every channel of image n."""
+    image = torch.arange(len(padded), device=padded.device)[:, None, None, None]
+    channel = torch.arange(padded.shape[1], device=padded.device)[:, None, None]
+    return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]

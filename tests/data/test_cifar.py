@@ -1,0 +1,156 @@
+"""CIFAR is read from the official layouts; whatever is wrong with them is named."""
+
+import io
+import pickle
+import subprocess
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+
+from toosure.data import cifar as room
+from toosure.data import cifar10, cifar100, load_cifar10, load_cifar100
+from toosure.data.download import checksum, fetch
+
+
+def test_folder_in_the_official_order(root):
+    images = load_cifar10(root)
+    assert images.train_x.shape == (100, 3, 32, 32) and images.train_x.dtype == torch.uint8
+    assert images.test_x.shape == (20, 3, 32, 32) and images.train_y.dtype == torch.int64
+    second = pickle.loads((root / "cifar-10-batches-py" / "data_batch_2").read_bytes())
+    # A row is 1024 red, 1024 green, 1024 blue values, each row by row.
+    assert images.train_x[25, 1, 3, 7] == second["data"][5, 1024 + 3 * 32 + 7]
+    assert images.train_y[20:40].tolist() == second["labels"]
+    assert images.names[3] == "class 3"
+
+
+def test_archive_equals_folder(root, archive):
+    from_archive = load_cifar10(root)
+    assert not (root / "cifar-10-batches-py").exists()
+    with tarfile.open(archive) as tar:
+        tar.extractall(root, filter="data")
+    from_folder = load_cifar10(root)
+    assert torch.equal(from_archive.train_x, from_folder.train_x)
+    assert torch.equal(from_archive.test_y, from_folder.test_y)
+
+
+def test_cifar100_reads_the_fine_labels(root):
+    images = load_cifar100(root)
+    assert images.train_y[99] == 99 and len(images.names) == 100
+    data = cifar100(root, val=50, test=30)
+    assert (len(data.train), len(data.val), len(data.test)) == (150, 50, 30)
+
+
+def test_nothing_there_says_where_it_comes_from(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"cifar-10-python\.tar\.gz.*download=true.*cs\.toronto\.edu"
+    ):
+        load_cifar10(tmp_path)
+
+
+def test_a_missing_file_is_named(root):
+    (root / "cifar-10-batches-py" / "data_batch_3").unlink()
+    with pytest.raises(ValueError, match="lacks data_batch_3"):
+        load_cifar10(root)
+
+
+def test_a_truncated_file_is_named(root):
+    file = root / "cifar-10-batches-py" / "data_batch_4"
+    file.write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(ValueError, match="data_batch_4 cannot be read"):
+        load_cifar10(root)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "'data' must be a uint8 array"),
+        ({"data": np.zeros((2, 3072)), "labels": [0, 1]}, "'data' must be a uint8 array"),
+        ({"data": np.zeros((2, 3072), np.uint8), "labels": [0]}, "one integer for each image"),
+        ({"data": np.zeros((2, 3072), np.uint8), "labels": [0, "x"]}, "one integer for each image"),
+        ({"data": np.zeros((2, 3072), np.uint8), "labels": [0, 10]}, r"must lie in \[0, 10\)"),
+    ],
+)
+def test_wrong_content_is_named(root, content, message):
+    (root / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(content))
+    with pytest.raises(ValueError, match=rf"test_batch.*{message}"):
+        load_cifar10(root)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.98])
+def test_a_truncated_archive_is_named(root, archive, kept):
+    content = archive.read_bytes()
+    archive.write_bytes(content[: int(kept * len(content))])
+    with pytest.raises(ValueError, match=r"cifar-10-python\.tar\.gz is damaged or cut short"):
+        load_cifar10(root)
+
+
+def test_links_and_strange_members_are_not_followed(root, archive):
+    secret = root / "secret"
+    secret.write_text("secret")
+    with tarfile.open(archive, "w:gz") as tar:
+        link = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+        link.type, link.linkname = tarfile.SYMTYPE, str(secret)
+        tar.addfile(link)
+        outside = tarfile.TarInfo("../outside")
+        outside.size = 3
+        tar.addfile(outside, io.BytesIO(b"abc"))
+    with pytest.raises(ValueError, match="lacks data_batch_1, "):
+        load_cifar10(root)
+    assert not (root.parent / "outside").exists()
+
+
+def test_a_member_that_claims_too_much_is_refused(root, archive, monkeypatch):
+    monkeypatch.setattr(room, "LARGEST", 1000)
+    with pytest.raises(ValueError, match="claims"):
+        load_cifar10(root)
+
+
+def test_download_only_when_asked_and_only_whole(root, archive, monkeypatch, tmp_path):
+    where = tmp_path / "other"
+    layout = room.Layout(**{**vars(room.CIFAR10), "sha256": checksum(archive)})
+    monkeypatch.setattr(room.Layout, "url", archive.as_uri())
+    with pytest.raises(ValueError, match="download=true"):
+        room.load(layout, where, download=False)
+    assert len(room.load(layout, where, download=True).train_y) == 100
+    assert [p.name for p in where.iterdir()] == ["cifar-10-python.tar.gz"]
+
+
+def test_a_wrong_download_installs_nothing(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "there" / "target"
+    source.write_bytes(b"not what it should be")
+    with pytest.raises(ValueError, match="nothing was installed"):
+        fetch(source.as_uri(), target, "0" * 64)
+    with pytest.raises(ValueError, match="could not download"):
+        fetch((tmp_path / "absent").as_uri(), target, "0" * 64)
+    assert list(target.parent.iterdir()) == []
+
+
+def unpack(real_data, dest, *what):
+    command = [sys.executable, str(real_data / "unpack"), str(dest), *what]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_real_cifar100(real_data, tmp_path):
+    unpack(real_data, tmp_path, "cifar100")
+    images = load_cifar100(tmp_path)
+    assert images.train_x.shape == images.test_x.shape == (5000, 3, 32, 32)
+    both = torch.cat([images.train_y, images.test_y])
+    assert torch.equal(both.bincount(), torch.full((100,), 100))  # the official test set
+    data = cifar100(tmp_path, val=0, standardise="global")
+    assert data.val is None and data.train.x.std().item() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_real_cifar10(real_data, tmp_path):
+    unpack(real_data, tmp_path, "cifar10")
+    images = load_cifar10(tmp_path)
+    assert torch.equal(images.train_y.bincount(), torch.full((10,), 5000))
+    assert torch.equal(images.test_y.bincount(), torch.full((10,), 1000))
+    data = cifar10(tmp_path, val=0)
+    # The means and deviations everybody quotes for the 50,000 training images.
+    assert data.mean.flatten().tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)
+    assert data.std.flatten().tolist() == pytest.approx([0.2470, 0.2435, 0.2616], abs=1e-4)
+    assert len(cifar10(tmp_path).train) == 45_000

@@ -1,0 +1,92 @@
+"""Image folders are read as PIL shows them; what cannot be read is named."""
+
+import numpy as np
+import pytest
+import torch
+
+from toosure.data import imagefolder
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def save(folder, name, colour, size=(10, 8), mode="RGB"):
+    folder.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, colour).save(folder / name)
+
+
+def small(path, parts=("train", "test"), count=4):
+    for part in parts:
+        for i in range(count):
+            save(path / part / "cat", f"{i}.png", (10 * i, 0, 0))
+            save(path / part / "dog", f"{i}.jpg", (0, 200, 0))
+    return path
+
+
+def test_train_and_test_folders(tmp_path):
+    data = imagefolder(small(tmp_path), size=8, standardise="none")
+    assert data.names == ("cat", "dog") and data.inputs == (3, 8, 8) and data.val is None
+    assert data.train.y.tolist() == [0] * 4 + [1] * 4 and len(data.test) == 8
+    torch.testing.assert_close(data.train.x[2, 0], torch.full((8, 8), 20 / 255))
+
+
+def test_val_folder_is_validation_or_else_the_test_set(tmp_path):
+    small(tmp_path, ("train", "val"))
+    assert imagefolder(tmp_path, size=4).val is None
+    small(tmp_path, ("test",), count=2)
+    data = imagefolder(tmp_path, size=4)
+    assert (len(data.train), len(data.val), len(data.test)) == (8, 8, 4)
+    assert len(imagefolder(tmp_path, size=4, val=3).val) == 3
+
+
+def test_plain_classes_are_split_by_seed(tmp_path):
+    small(tmp_path, (".",), count=10)
+    data = imagefolder(tmp_path, size=4, val=2)
+    assert (len(data.train), len(data.val), len(data.test)) == (14, 2, 4)
+    assert len(imagefolder(tmp_path, size=4, test=6).test) == 6
+
+
+def test_resized_by_the_shorter_side_and_cut_in_the_middle(tmp_path):
+    small(tmp_path)
+    stripes = np.zeros((4, 12, 3), np.uint8)
+    stripes[:, 4:8] = 255  # only the middle square is white
+    Image.fromarray(stripes).save(tmp_path / "train" / "cat" / "a.png")
+    save(tmp_path / "train" / "cat", "b.png", 128, mode="L")
+    data = imagefolder(tmp_path, size=4, standardise="none")
+    order = [0, 1, 2, 3]  # 0.png .. 3.png come before a.png and b.png
+    assert torch.equal(data.train.x[len(order)], torch.ones(3, 4, 4))
+    torch.testing.assert_close(data.train.x[len(order) + 1], torch.full((3, 4, 4), 128 / 255))
+
+
+def test_a_broken_image_is_named(tmp_path):
+    small(tmp_path)
+    (tmp_path / "train" / "dog" / "1.jpg").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"dog/1\.jpg cannot be read as an image"):
+        imagefolder(tmp_path)
+
+
+def test_too_much_is_refused_before_reading(tmp_path):
+    small(tmp_path)
+    (tmp_path / "train" / "dog" / "1.jpg").write_bytes(b"never opened")
+    with pytest.raises(ValueError, match=r"over the limit of 0\.001 GB"):
+        imagefolder(tmp_path, size=256, limit_gb=0.001)
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_sizes_are_positive(tmp_path, size):
+    with pytest.raises(ValueError, match="at least 1"):
+        imagefolder(small(tmp_path), size=size)
+
+
+def test_wrong_folders_are_named(tmp_path):
+    with pytest.raises(ValueError, match="no folder"):
+        imagefolder(tmp_path / "absent")
+    with pytest.raises(ValueError, match="two or more classes"):
+        imagefolder(tmp_path)
+    small(tmp_path)
+    save(tmp_path / "test" / "horse", "1.png", 0)
+    with pytest.raises(ValueError, match="classes that train/ lacks: horse"):
+        imagefolder(tmp_path)
+    for name in ("cat", "dog"):
+        (tmp_path / "empty" / name).mkdir(parents=True)
+    with pytest.raises(ValueError, match="holds no images"):
+        imagefolder(tmp_path / "empty")

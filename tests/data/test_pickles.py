@@ -1,0 +1,107 @@
+"""Pickles give numbers or an error that names the file; they never run anything."""
+
+import codecs
+import os
+import pickle
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toosure.data.pickles import read_pickle
+
+ARRAYS = [
+    np.arange(12, dtype=np.uint8).reshape(3, 4),
+    np.asfortranarray(np.arange(12, dtype=np.int64).reshape(3, 4)),
+    np.arange(3, dtype=">i4"),
+    np.array([0.5, -2.0]),
+    np.array([True, False]),
+]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("array", ARRAYS, ids=str)
+def test_arrays_come_back(array, protocol):
+    content = pickle.dumps({"data": array, "labels": [3, np.int64(7)], "name": "é"}, protocol)
+    loaded = read_pickle(content, "file")
+    assert loaded["data"].dtype == array.dtype
+    np.testing.assert_array_equal(loaded["data"], array)
+    assert loaded["labels"] == [3, 7] and loaded["name"] == "é"
+
+
+def test_numpy_1_and_python_2_spellings_are_read():
+    # As Python 2 with numpy 1 wrote CIFAR: byte strings for keys, dtypes and the raw content.
+    raw = b"\x01\x80\xff"
+    content = (
+        b"\x80\x02}U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b"
+        b"\x87R(K\x01K\x01K\x03\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
+        b"(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89U\x03" + raw + b"tbs."
+    )
+    expected = pickle.loads(content, encoding="latin-1")["data"]
+    loaded = read_pickle(content, "file")["data"]
+    np.testing.assert_array_equal(loaded, expected)
+    np.testing.assert_array_equal(loaded, [[1, 128, 255]])
+
+
+class Calls:
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_malicious_pickle_runs_nothing(tmp_path, protocol):
+    victim = tmp_path / "victim"
+    attacks = [
+        Calls(os.system, f"touch {victim}"),
+        Calls(eval, f"open({str(victim)!r}, 'w')"),
+        Calls(getattr, "text", "upper"),
+        Calls(np.fromfile, str(victim)),
+        Calls(codecs.decode, b"abc", "rot13"),
+        OrderedDict(a=1),
+    ]
+    for attack in attacks:
+        with pytest.raises(ValueError, match=r"evil cannot be read.*refused"):
+            read_pickle(pickle.dumps({"data": attack}, protocol), "evil")
+    assert not victim.exists()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([{}, "text"], object),
+        np.zeros(2, "u1,f8"),
+        np.array(["a"]),
+        np.array(["2020"], "M8"),
+    ],
+)
+def test_arrays_of_other_things_are_refused(array):
+    with pytest.raises(ValueError, match="refused"):
+        read_pickle(pickle.dumps({"data": array}), "file")
+
+
+def test_a_dotted_name_is_no_way_around():
+    content = b"\x80\x04\x8c\x05numpy\x8c\x0endarray.tofile\x93."
+    with pytest.raises(ValueError, match=r"numpy\.ndarray\.tofile"):
+        read_pickle(content, "file")
+
+
+WHOLE = pickle.dumps({"data": ARRAYS[0], "labels": [1, 2, 3]})
+
+
+@given(st.integers(0, len(WHOLE) - 1))
+def test_a_truncated_file_is_named(length):
+    with pytest.raises(ValueError, match="data_batch_1 cannot be read"):
+        read_pickle(WHOLE[:length], "data_batch_1")
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_named_or_read(content):
+    try:
+        read_pickle(content, "data_batch_1")
+    except ValueError as error:
+        assert "data_batch_1 cannot be read" in str(error)  # noqa: PT017

@@ -29,7 +29,7 @@ def as_labels(labels: Any, n: int, classes: int) -> Tensor:
             f"labels must have shape ({n},) to match logits; got {tuple(labels.shape)}"
         )
     labels = labels.long()
-    low, high = (int(v) for v in torch.aminmax(labels))
+    low, high = torch.stack(torch.aminmax(labels)).tolist()  # one wait for the device, not two
     if low < 0 or high >= classes:
         raise ValueError(f"labels must be integers in [0, {classes}); got {low} to {high}")
     return labels
@@ -40,6 +40,34 @@ def as_pair(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     logits = as_logits(logits)
     labels = as_labels(labels, *logits.shape)
     return logits, labels.to(logits.device)
+
+
+def as_confidence(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:
+    """Check `(confidence, correct)`: floats in [0, 1] of at least float32, and booleans."""
+    confidence, correct = torch.as_tensor(confidence), torch.as_tensor(correct)
+    if confidence.ndim != 1 or len(confidence) == 0:
+        raise ValueError(f"confidence must have shape (N,), N > 0; got {tuple(confidence.shape)}")
+    if not confidence.is_floating_point():
+        raise ValueError(f"confidence must be floating point; got {confidence.dtype}")
+    if correct.shape != confidence.shape:
+        raise ValueError(
+            f"correct must have shape {tuple(confidence.shape)} to match confidence; "
+            f"got {tuple(correct.shape)}"
+        )
+    check_finite(confidence, "confidence")
+    low, high = torch.stack(torch.aminmax(confidence.detach())).tolist()
+    if low < 0 or high > 1:
+        raise ValueError(f"confidence must lie in [0, 1]; got {low:g} to {high:g}")
+    if correct.dtype != torch.bool:
+        if not ((correct == 0) | (correct == 1)).all():
+            raise ValueError("correct must be 0 or 1 (was the prediction right?); got other values")
+        correct = correct.bool()
+    return at_least_float32(confidence), correct.to(confidence.device)
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return `values` unchanged when float32 or float64, else as float32."""
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
 def check_finite(values: Tensor, name: str = "logits") -> Tensor:
@@ -53,3 +81,15 @@ def check_finite(values: Tensor, name: str = "logits") -> Tensor:
         row = int(bad.reshape(bad.shape[0], -1).any(1).nonzero()[0])
         raise ValueError(f"{name} must be finite; row {row} of {len(bad)} holds NaN or infinity")
     return values
+
+
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Raise unless the keyword `name` was given one of its `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+
+
+def check_bins(bins: int) -> None:
+    """Raise unless `bins` is a positive integer."""
+    if not isinstance(bins, int) or bins < 1:
+        raise ValueError(f"bins must be a positive integer; got {bins!r}")

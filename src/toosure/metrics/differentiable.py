@@ -1,0 +1,123 @@
+"""Differentiable relatives of ECE: SECE smooths the accuracy, DECE softens bins and accuracy."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toosure.metrics.confidence import row_chunks, top_label
+from toosure.metrics.inputs import as_pair, check_bins, check_choice, check_finite
+
+
+def sece(
+    logits: Any,
+    labels: Any,
+    bandwidth: float = 0.01,
+    form: str = "points",
+    bins: int = 15,
+    soft_accuracy: bool = False,
+    leave_one_out: bool = False,
+) -> Tensor:
+    r"""Return the smooth expected calibration error of gamma-net (arXiv:2303.15057).
+
+    form "points": mean_i |pi(c_i) - c_i| with pi(c) = sum_j G(c - c_j) a_j / sum_j G(c - c_j) and
+    G a Gaussian of `bandwidth`. form "grid": the same weights at `bins` bin centres, each centre
+    counted by its mass. `soft_accuracy` takes DECE's soft a_j. Needs all rows, in O(N^2) time.
+    At bandwidth 0.01 a small batch sees little but itself: it nears mean |a - c|, not ECE;
+    `leave_one_out` drops j = i.
+
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> round(float(sece(logits, torch.tensor([0, 2, 2, 1]), bandwidth=0.1)), 6)
+    0.310764
+    """
+    confidence, correct = top_label(logits, labels)
+    hits = soft_correct(logits, labels) if soft_accuracy else correct
+    return sece_from_confidence(confidence, hits, bandwidth, form, bins, leave_one_out)
+
+
+def sece_from_confidence(
+    confidence: Tensor,
+    correct: Tensor,
+    bandwidth: float = 0.01,
+    form: str = "points",
+    bins: int = 15,
+    leave_one_out: bool = False,
+) -> Tensor:
+    """Return SECE of confidences and hits (boolean or soft); see `sece`. No value checks."""
+    check_choice("form", form, ("points", "grid"))
+    if not bandwidth > 0:
+        raise ValueError(f"bandwidth must be positive; got {bandwidth}")
+    confidence, correct = confidence.double(), correct.double()
+    if form == "grid":
+        return _sece_on_grid(confidence, correct, bandwidth, bins)
+    rows = max(1, 2**22 // len(confidence))  # a block of the N x N weights at a time
+    starts = range(0, len(confidence), rows)
+    gaps = [_gaps(confidence, correct, s, s + rows, bandwidth, leave_one_out) for s in starts]
+    return torch.cat(gaps).mean()
+
+
+def _gaps(
+    confidence: Tensor, correct: Tensor, start: int, stop: int, bandwidth: float, without_self: bool
+) -> Tensor:
+    """Return |pi(c_i) - c_i| of the rows start .. stop."""
+    here = confidence[start:stop]
+    exponent = -(((here[:, None] - confidence) / bandwidth) ** 2) / 2  # (rows, N)
+    if not without_self:  # the row's own weight is 1, so no sum vanishes
+        weights = exponent.exp()
+        return (weights @ correct / weights.sum(1) - here).abs()
+    weights = exponent.exp() - torch.eye(
+        *exponent.shape, dtype=here.dtype, device=here.device
+    ).roll(start, 1)
+    mass = weights.clamp(min=0).sum(1)
+    alone = mass < 1e-8  # nobody near: the accuracy of all
+    smooth = weights.clamp(min=0) @ correct / mass.clamp(min=1e-8)
+    return (torch.where(alone, correct.mean(), smooth) - here).abs()
+
+
+def _sece_on_grid(confidence: Tensor, correct: Tensor, bandwidth: float, bins: int) -> Tensor:
+    check_bins(bins)
+    centres = (torch.arange(bins, dtype=torch.float64, device=confidence.device) + 0.5) / bins
+    exponent = -(((centres[:, None] - confidence) / bandwidth) ** 2) / 2  # (bins, N)
+    weights = (exponent - exponent.detach().max()).exp()  # a common factor cancels
+    return (weights @ (correct - confidence)).abs().sum() / weights.sum()
+
+
+def dece(
+    logits: Any,
+    labels: Any,
+    bins: int = 15,
+    accuracy_slope: float = 100.0,
+    bin_temperature: float = 0.01,
+) -> Tensor:
+    r"""Return the differentiable ECE of meta-calibration (Bohdal et al. 2023, arXiv:2106.09613).
+
+    DECE = 1/N sum_m |sum_i w_im (acc_i - c_i)| with soft bins w_i = softmax_m((m c_i -
+    m (m - 1) / (2 bins)) / bin_temperature) and soft accuracy acc_i = relu(2 - R_i), R_i =
+    1/2 + sum_j sigmoid(accuracy_slope (p_ij - p_iy)) the soft rank of the label.
+
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> round(float(dece(logits, torch.tensor([0, 2, 2, 1]))), 6)
+    0.32922
+    """
+    check_bins(bins)
+    confidence, _ = top_label(logits, labels)
+    hits = soft_correct(logits, labels, accuracy_slope)
+    m = torch.arange(1, bins + 1, dtype=torch.float64, device=confidence.device)
+    gaps = torch.zeros(bins, dtype=torch.float64, device=confidence.device)
+    for c, a in zip(confidence.split(2**18), hits.split(2**18), strict=True):
+        scores = (m * c.double()[:, None] - m * (m - 1) / (2 * bins)) / bin_temperature
+        weights = (scores.softmax(1) + 1e-6) / (1 + (bins + 1) * 1e-6)  # (n, bins)
+        gaps = gaps + (a - c.double()) @ weights
+    return gaps.abs().sum() / len(confidence)
+
+
+def soft_correct(logits: Any, labels: Any, slope: float = 100.0) -> Tensor:
+    """Return relu(2 - R_y), the soft accuracy of each row, from the soft rank R_y of its label."""
+    logits, labels = as_pair(logits, labels)
+    ranks, start = [], 0
+    for rows in row_chunks(logits):
+        probs = rows.softmax(1)
+        true = probs.gather(1, labels[start : start + len(rows), None])
+        ranks.append(0.5 + (slope * (probs - true)).sigmoid().sum(1, dtype=torch.float64))
+        start += len(rows)
+    return (2 - check_finite(torch.cat(ranks))).relu()

@@ -1,0 +1,203 @@
+"""Does confidence rank right before wrong, each class before the rest, known before unknown?"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from toosure.metrics.confidence import chunked_pairs, row_chunks, top_label
+from toosure.metrics.inputs import as_confidence, as_logits, as_pair, check_choice, check_finite
+from toosure.metrics.scores import entropy_rows
+
+
+def auroc(positive: Tensor, negative: Tensor) -> Tensor:
+    """Return P(positive > negative) + P(equal) / 2 over all pairs; NaN when one side is empty.
+
+    >>> float(auroc(torch.tensor([3.0, 1.0]), torch.tensor([1.0, 0.0])))
+    0.875
+    """
+    if len(positive) == 0 or len(negative) == 0:
+        return torch.full((), torch.nan, dtype=torch.float64, device=positive.device)
+    below, upto = _ranks(positive.contiguous(), sorted_values(negative))
+    return (below.sum() + upto.sum()).double() / 2 / (len(positive) * len(negative))
+
+
+def sorted_values(values: Tensor) -> Tensor:
+    """Return the sorted values; numpy's vectorised sort is several times torch's on a CPU."""
+    if values.device.type != "cpu" or values.dtype in (torch.float16, torch.bfloat16):
+        return values.sort().values
+    import numpy
+
+    return torch.from_numpy(numpy.sort(values.detach().numpy()))
+
+
+def _ranks(values: Tensor, ordered: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many of `ordered` lie below each value, and how many at or below it."""
+    return torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
+
+
+def auroc_misclass_from_confidence(confidence: Any, correct: Any) -> Tensor:
+    """Return the AUROC of `(confidence, correct)`; see `auroc_misclass`."""
+    confidence, correct = as_confidence(confidence, correct)
+    return auroc(confidence[correct], confidence[~correct])
+
+
+def auroc_misclass(logits: Any, labels: Any) -> Tensor:
+    """Return how well confidence tells right from wrong rows; NaN when all are one of them.
+
+    Hendrycks & Gimpel 2017, arXiv:1610.02136.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
+    >>> float(auroc_misclass(logits, torch.tensor([0, 1])))
+    1.0
+    """
+    return auroc_misclass_from_confidence(*top_label(logits, labels))
+
+
+def auroc_ovr(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
+    """Return the exact one-vs-rest AUROC of p_k, averaged over the classes that have both sides.
+
+    `reduction="none"` gives the C values, NaN for a class without positives or negatives.
+
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> round(float(auroc_ovr(logits, torch.tensor([0, 2, 2, 1]))), 6)
+    0.888889
+    """
+    check_choice("reduction", reduction, ("mean", "none"))
+    logits, labels = as_pair(logits, labels)
+    total = torch.cat([rows.logsumexp(1) for rows in row_chunks(logits.detach())])
+    check_finite(total)
+    values = [_one_against_rest(logits, labels, total, k) for k in range(logits.shape[1])]
+    scores = torch.stack(values)
+    return scores if reduction == "none" else scores.nanmean()
+
+
+def _one_against_rest(logits: Tensor, labels: Tensor, total: Tensor, label: int) -> Tensor:
+    scores = (logits[:, label].detach().to(total.dtype) - total).exp()
+    positive = labels == label
+    return auroc(scores[positive], scores[~positive])
+
+
+def auroc_ovr_binned(
+    logits: Any, labels: Any, thresholds: int = 15, reduction: str = "mean"
+) -> Tensor:
+    """Return the one-vs-rest AUROC on a coarse grid of thresholds, as CSAM's tables suggest.
+
+    p_k is replaced by floor(p_k (thresholds - 1)), then ranked with ties counting half. Unlike
+    the exact AUROC it rewards softer outputs: read it as the paper's column, not as ranking.
+
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> round(float(auroc_ovr_binned(logits, torch.tensor([0, 2, 2, 1]), thresholds=5)), 6)
+    0.805556
+    """
+    check_choice("reduction", reduction, ("mean", "none"))
+    if thresholds < 2:
+        raise ValueError(f"thresholds must be at least 2; got {thresholds}")
+    logits, labels = as_pair(logits, labels)
+    size = logits.shape[1] * thresholds
+    everything = torch.zeros(size, dtype=torch.int64, device=logits.device)
+    positives = torch.zeros_like(everything)
+    for rows, targets in chunked_pairs(logits.detach(), labels):
+        probs = rows.softmax(1)
+        check_finite(probs.sum(1))
+        level = (probs * (thresholds - 1)).long()
+        level += torch.arange(0, size, thresholds, device=level.device)
+        everything += torch.bincount(level.flatten(), minlength=size)
+        positives += torch.bincount(level.gather(1, targets[:, None]).squeeze(1), minlength=size)
+    hits, all_ = positives.view(-1, thresholds).double(), everything.view(-1, thresholds).double()
+    scores = auroc_of_counts(hits, all_ - hits)
+    return scores if reduction == "none" else scores.nanmean()
+
+
+def auroc_of_counts(positive: Tensor, negative: Tensor) -> Tensor:
+    """Return the AUROC of counts per score level (..., levels), lowest level first."""
+    below = negative.cumsum(-1) - negative / 2
+    return (positive * below).sum(-1) / (positive.sum(-1) * negative.sum(-1))
+
+
+class Coverage(NamedTuple):
+    """Accuracy of the most confident k rows, for k = 1 .. N."""
+
+    coverage: Tensor  # (N,) k / N
+    accuracy: Tensor  # (N,)
+
+
+def accuracy_coverage_from_confidence(confidence: Any, correct: Any) -> Coverage:
+    """Return the accuracy-coverage curve of `(confidence, correct)`; see `accuracy_coverage`."""
+    confidence, correct = as_confidence(confidence, correct)
+    values, order = confidence.detach().sort(descending=True)
+    hits = _share_ties(values, correct[order].double())
+    kept = torch.arange(1, len(values) + 1, dtype=torch.float64, device=values.device)
+    return Coverage(kept / len(values), hits.cumsum(0) / kept)
+
+
+def _share_ties(values: Tensor, hits: Tensor) -> Tensor:
+    """Give rows of equal value their mean, so that the order of ties does not matter."""
+    _, group, counts = values.unique_consecutive(return_inverse=True, return_counts=True)
+    means = torch.zeros_like(counts, dtype=hits.dtype).index_add_(0, group, hits) / counts
+    return means[group]
+
+
+def accuracy_coverage(logits: Any, labels: Any) -> Coverage:
+    """Return the accuracy of the k most confident rows against the coverage k / N.
+
+    Rows of equal confidence share their mean, as under a random order of them.
+
+    >>> curve = accuracy_coverage(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
+    >>> curve.accuracy.tolist()
+    [1.0, 0.5]
+    """
+    return accuracy_coverage_from_confidence(*top_label(logits, labels))
+
+
+def aurc_from_confidence(confidence: Any, correct: Any) -> Tensor:
+    """Return the area under the risk-coverage curve of `(confidence, correct)`; see `aurc`."""
+    return 1 - accuracy_coverage_from_confidence(confidence, correct).accuracy.mean()
+
+
+def aurc(logits: Any, labels: Any) -> Tensor:
+    """Return 1/N sum_k (error of the k most confident rows); ties share their mean.
+
+    Geifman, Uziel & El-Yaniv 2019, arXiv:1805.08206.
+
+    >>> float(aurc(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])))
+    0.25
+    """
+    return aurc_from_confidence(*top_label(logits, labels))
+
+
+def auroc_ood(logits: Any, ood_logits: Any, score: str = "confidence") -> Tensor:
+    """Return how well a score tells in-distribution rows (higher) from others.
+
+    score: "confidence" (max p), "entropy" (its negative) or "energy" (logsumexp of the logits).
+
+    >>> float(auroc_ood(torch.tensor([[4.0, 0.0]]), torch.tensor([[1.0, 0.0]])))
+    1.0
+    """
+    return auroc(ood_score(logits, score), ood_score(ood_logits, score))
+
+
+def fpr95_ood(logits: Any, ood_logits: Any, score: str = "confidence") -> Tensor:
+    """Return the share of others accepted at the threshold that keeps 95 % of the rows.
+
+    The threshold is the highest score that at least 95 % of the in-distribution rows reach.
+
+    >>> float(fpr95_ood(torch.tensor([[4.0, 0.0]]), torch.tensor([[1.0, 0.0]])))
+    0.0
+    """
+    inside, outside = ood_score(logits, score), ood_score(ood_logits, score)
+    dropped = len(inside) // 20  # at most 5 % may lie below the threshold
+    threshold = sorted_values(inside)[dropped]
+    return (outside >= threshold).double().mean()
+
+
+def ood_score(logits: Any, score: str = "confidence") -> Tensor:
+    """Return a per-row score, shape (N,), that is higher for rows like the training data."""
+    check_choice("score", score, ("confidence", "entropy", "energy"))
+    logits = as_logits(logits).detach()
+    of = {
+        "confidence": lambda rows: (rows.amax(1) - rows.logsumexp(1)).exp(),
+        "entropy": lambda rows: -entropy_rows(rows),
+        "energy": lambda rows: rows.logsumexp(1),
+    }[score]
+    return check_finite(torch.cat([of(rows) for rows in row_chunks(logits)]))

@@ -1,0 +1,145 @@
+"""Calibration errors of the whole probability vector, by kernels on the simplex."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toosure.metrics.confidence import top_label
+from toosure.metrics.inputs import as_pair, at_least_float32, check_choice, check_finite
+
+_BLOCK = 2**22  # elements of a block of the N x N kernel
+_MEDIAN_ROWS = 2048
+_LOWEST_LOG = -700.0  # log of the smallest probability told apart from 0
+
+
+def skce(
+    logits: Any, labels: Any, estimator: str = "unbiased", bandwidth: float | None = None
+) -> Tensor:
+    r"""Return the squared kernel calibration error; its root, where positive, is "KCE".
+
+    h_ij = exp(-TV(p_i, p_j) / bandwidth) <e_yi - p_i, e_yj - p_j>, TV half the l1 distance.
+    "unbiased": mean over i < j, may be negative; "biased": mean over all i, j; "linear": mean over
+    the pairs (0, 1), (2, 3), .., in O(N). Widmann, Lindsten & Zachariah 2019, arXiv:1910.11385.
+    Without `bandwidth` it is `median_distance(logits)`: fix it to compare along training.
+    Needs all rows; the O(N^2) forms go block by block. Differentiable in `logits`.
+
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> labels = torch.tensor([0, 2, 2, 1])
+    >>> [round(float(skce(logits, labels, how)), 6) for how in ("biased", "unbiased", "linear")]
+    [0.066595, -0.04921, -0.000466]
+    """
+    check_choice("estimator", estimator, ("unbiased", "biased", "linear"))
+    logits, labels = as_pair(logits, labels)
+    n = len(logits)
+    if n < 2 and estimator != "biased":
+        raise ValueError(f"skce needs at least two rows for estimator={estimator!r}; got {n}")
+    probs = check_finite(at_least_float32(logits).softmax(1))
+    width = _median_distance(probs) if bandwidth is None else bandwidth
+    residual = -probs.scatter_add(1, labels[:, None], -torch.ones_like(probs[:, :1]))
+    if estimator == "linear":
+        even, odd = slice(0, n // 2 * 2, 2), slice(1, None, 2)
+        distance = (probs[even] - probs[odd]).abs().sum(1).double() / 2
+        overlap = (residual[even] * residual[odd]).sum(1).double()
+        return ((-distance / width).exp() * overlap).mean()
+    total = _pair_total(probs, residual, width)
+    if estimator == "biased":
+        return total / n**2
+    return (total - residual.square().sum(dtype=torch.float64)) / (n * (n - 1))
+
+
+def _pair_total(probs: Tensor, residual: Tensor, width: float | Tensor) -> Tensor:
+    """Return sum_ij h_ij, i = j included, block by block."""
+    rows = max(1, _BLOCK // len(probs))
+    total = probs.new_zeros((), dtype=torch.float64)
+    for some, theirs in zip(probs.split(rows), residual.split(rows), strict=True):
+        kernel = (-torch.cdist(some, probs, p=1) / (2 * width)).exp()
+        total = total + (kernel * (theirs @ residual.T)).sum(dtype=torch.float64)
+    return total
+
+
+def median_distance(logits: Any, labels: Any = None) -> Tensor:
+    """Return the median total variation distance between rows, 1 where it is 0.
+
+    Over all pairs of up to 2048 rows; of more, over that many taken at even steps.
+
+    >>> round(float(median_distance(torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 2.0]]))), 6)
+    0.380797
+    """
+    labels = torch.zeros(len(logits), dtype=torch.long) if labels is None else labels
+    logits, _ = as_pair(logits, labels)
+    return _median_distance(at_least_float32(logits).softmax(1))
+
+
+@torch.no_grad()
+def _median_distance(probs: Tensor) -> Tensor:
+    step = -(-len(probs) // _MEDIAN_ROWS)
+    distances = torch.nn.functional.pdist(probs[::step].double(), p=1) / 2
+    if len(distances) == 0:
+        return torch.ones((), dtype=torch.float64, device=probs.device)
+    median = distances.quantile(0.5) if len(distances) < 2**24 else distances.median()
+    return torch.where(median > 0, median, 1.0)
+
+
+def kde_ece(
+    logits: Any,
+    labels: Any,
+    bandwidth: float = 0.01,
+    form: str = "top",
+    norm: int = 1,
+) -> Tensor:
+    r"""Return the calibration error with E[y | p] estimated by kernels, leaving out the row itself.
+
+    1/N sum_j ||q_j - p_j||_norm^norm with q_j = sum_{i != j} k(p_j; p_i) y_i / sum_{i != j} k and k
+    the Dirichlet density at p_j with parameters p_i / bandwidth + 1. form "top": confidence and
+    hits, a Beta kernel; "canonical": the whole vector. Popordanoska, Sayer & Blaschko 2022,
+    arXiv:2210.07810. Needs all rows, in O(N^2), block by block. Differentiable in `logits`.
+
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> round(float(kde_ece(logits, torch.tensor([0, 2, 2, 1]), bandwidth=0.5)), 4)
+    0.1985
+    """
+    check_choice("form", form, ("top", "canonical"))
+    if form == "top":
+        confidence, correct = top_label(logits, labels)
+        return kde_ece_from_confidence(confidence, correct, bandwidth, norm)
+    logits, labels = as_pair(logits, labels)
+    log_probs = at_least_float32(logits).log_softmax(1)
+    check_finite(log_probs.amax(1))
+    log_probs = log_probs.double().clamp(min=_LOWEST_LOG)
+    targets = torch.nn.functional.one_hot(labels, logits.shape[1]).double()
+    smooth = _smoothed_by_the_others(log_probs, targets, bandwidth)
+    return (smooth - log_probs.exp()).abs().pow(norm).sum(1).mean()
+
+
+def kde_ece_from_confidence(
+    confidence: Tensor, correct: Tensor, bandwidth: float = 0.01, norm: int = 1
+) -> Tensor:
+    """Return the Beta-kernel error of confidences and hits; see `kde_ece`. No value checks."""
+    sure = confidence.double()
+    both = torch.stack([sure, 1 - sure], 1)  # (N, 2)
+    zero = both <= 0
+    log_probs = torch.where(zero, _LOWEST_LOG, torch.where(zero, 1.0, both).log())
+    smooth = _smoothed_by_the_others(log_probs, correct.double()[:, None], bandwidth)
+    return (smooth[:, 0] - sure).abs().pow(norm).mean()
+
+
+def _smoothed_by_the_others(log_probs: Tensor, targets: Tensor, bandwidth: float) -> Tensor:
+    """Return sum_{i != j} k(p_j; p_i) y_i / sum_{i != j} k(p_j; p_i) for each row j, (N, T)."""
+    n = len(log_probs)
+    if n < 2:
+        raise ValueError(f"kde_ece leaves each row out and needs at least two; got {n}")
+    if not bandwidth > 0:
+        raise ValueError(f"bandwidth must be positive; got {bandwidth}")
+    alpha = log_probs.exp() / bandwidth + 1
+    log_norm = torch.lgamma(alpha).sum(1) - torch.lgamma(alpha.sum(1))  # (N,)
+    rows = max(1, _BLOCK // n)
+    smooth = []
+    for start in range(0, n, rows):
+        exponent = log_probs[start : start + rows] @ (alpha - 1).T - log_norm  # (rows, N)
+        own = torch.arange(len(exponent), device=exponent.device)
+        itself = torch.zeros_like(exponent, dtype=torch.bool)
+        itself[own, own + start] = True
+        weights = exponent.masked_fill(itself, -torch.inf).softmax(1)
+        smooth.append(weights @ targets)
+    return torch.cat(smooth)

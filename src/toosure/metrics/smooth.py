@@ -1,0 +1,96 @@
+"""Smooth ECE: the gap smoothed by a reflected Gaussian whose width equals its own answer."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from scipy.optimize import brentq
+from torch import Tensor
+
+from toosure.metrics.confidence import top_label
+from toosure.metrics.inputs import as_confidence
+
+_NARROWEST = 1e-7  # the fixed point is sought above this
+_SMALLEST_GRID, _LARGEST_GRID = 2**15, 2**22
+
+
+def smece(logits: Any, labels: Any) -> Tensor:
+    r"""Return the smooth ECE of the top label, without bins to choose.
+
+    smECE(h) = integral_0^1 |1/N sum_i (a_i - c_i) K_h(t, c_i)| dt with K_h the Gaussian of width h
+    reflected at 0 and 1; the answer is the h with smECE(h) = h. Blasiok & Nakkiran 2023,
+    arXiv:2309.12236. Within 1e-6 of the double sum, in O(N) time and memory.
+
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> round(float(smece(logits, torch.tensor([0, 2, 2, 1]))), 4)
+    0.2112
+    """
+    return smece_from_confidence(*top_label(logits, labels))
+
+
+def smece_from_confidence(confidence: Any, correct: Any, bandwidth: float | None = None) -> Tensor:
+    """Return smECE of `(confidence, correct)`, at a fixed `bandwidth` where given; see `smece`."""
+    confidence, correct = as_confidence(confidence, correct)
+    gaps = CosineSeries(confidence.detach(), correct)
+    if bandwidth is not None:
+        return gaps.smoothed_area(bandwidth)
+    return torch.full_like(gaps.residual[0], _fixed_point(lambda h: float(gaps.smoothed_area(h))))
+
+
+def _fixed_point(area: Callable[[float], float]) -> float:
+    """Return the h in (0, 1] with area(h) = h. The area falls with h, so there is one."""
+    high = 1.0
+    while area(high / 2) <= high / 2:  # from above: a narrow width costs a finer grid
+        high /= 2
+        if high < _NARROWEST:
+            return 0.0
+    return float(brentq(lambda h: area(h) - h, high / 2, high, xtol=1e-10))
+
+
+class CosineSeries:
+    r"""The residuals a_i - c_i as a cosine series on [0, 1], ready to be smoothed at any width.
+
+    The reflected Gaussian is the heat kernel between two walls, so smoothing multiplies the k-th
+    coefficient r_k = 1/N sum_i (a_i - c_i) cos(pi k c_i) by exp(-(pi k h)^2 / 2), and the smoothed
+    gap is r_0 + 2 sum_k r_k exp(..) cos(pi k t). Modes beyond pi k h = 8 are below 1e-13.
+
+    The sums over rows are taken once on a fine grid: a row lies within d = 1/(2 grid) of a node
+    and cos(pi k (node + x)) is expanded in x to third order, which errs by (pi k d)^4 / 24 at
+    most. With 32 nodes a mode that is 2.5e-7 of the residuals at the highest mode, where the
+    Gaussian leaves nothing, and far less below.
+    """
+
+    def __init__(self, confidence: Tensor, correct: Tensor) -> None:
+        self.confidence = confidence.double()
+        self.residual = correct.double() - self.confidence
+        self.grid = 0
+        self.coefficients = self.confidence  # replaced before use
+
+    def smoothed_area(self, width: float) -> Tensor:
+        """Return integral_0^1 |smoothed gap| dt at one width."""
+        modes = math.ceil(8 / (math.pi * width))
+        grid = max(_SMALLEST_GRID, min(_LARGEST_GRID, 2 ** math.ceil(math.log2(32 * modes))))
+        if grid > self.grid:
+            self.grid, self.coefficients = grid, self._expand(grid)
+        modes = min(modes, len(self.coefficients) - 1)
+        k = torch.arange(modes + 1, dtype=torch.float64, device=self.confidence.device)
+        damped = self.coefficients[: modes + 1] * torch.exp(-0.5 * (math.pi * width * k) ** 2)
+        points = max(_SMALLEST_GRID, grid)  # samples of |gap|: many to a width
+        gap = torch.fft.irfft(damped, 2 * points, norm="forward")[: points + 1].abs()
+        return (gap.sum() - (gap[0] + gap[-1]) / 2) / points  # the trapezoidal rule
+
+    def _expand(self, grid: int) -> Tensor:
+        """Return r_k for k = 0 .. grid / 4 from moments about the nodes of a grid."""
+        node = (self.confidence * grid).round_()
+        offset = (self.confidence - node / grid) * math.pi
+        node = node.long()
+        k = torch.arange(grid // 4 + 1, dtype=torch.float64, device=offset.device)
+        total, moment = torch.zeros_like(k), self.residual
+        for order in range(4):
+            sums = torch.bincount(node, moment, minlength=grid + 1)
+            wave = torch.fft.rfft(sums, 2 * grid)[: len(k)]  # sum_node s e^(-i pi k node / grid)
+            turned = [wave.real, wave.imag, -wave.real, -wave.imag][order]  # d^order cos / d order
+            total += turned * k**order / math.factorial(order)
+            moment = moment * offset
+        return total / len(self.residual)

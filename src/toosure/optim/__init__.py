@@ -1,0 +1,23 @@
+"""Optimizers that keep a classifier honest; SGD, full-batch gradient descent, AdamW are torch's."""
+
+from torch.optim import Optimizer
+
+from toosure.optim.asam import ASAM
+from toosure.optim.bsam import BSAM
+from toosure.optim.bulk import BulkSGD
+from toosure.optim.csam import CSAM
+from toosure.optim.muon import Muon
+from toosure.optim.sam import SAM
+from toosure.optim.vasso import VASSO
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "sam": SAM,
+    "csam": CSAM,
+    "asam": ASAM,
+    "vasso": VASSO,
+    "bsam": BSAM,
+    "bulksgd": BulkSGD,
+    "muon": Muon,
+}
+
+__all__ = ["ASAM", "BSAM", "CSAM", "OPTIMIZERS", "SAM", "VASSO", "BulkSGD", "Muon"]

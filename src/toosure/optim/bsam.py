@@ -1,0 +1,142 @@
+"""Bayesian SAM: learn a mean and a scale for every weight, and predict with samples of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from toosure.optim.passes import weights_restored
+from toosure.optim.sam import SAM, Closure
+
+
+class BSAM(SAM):
+    """Learn a Gaussian over the weights by a SAM step at its mean.
+
+    Formula, xi ~ N(0, I), delta = prior_precision / data_size, for each sub-batch:
+    g = gradient at w + xi / sqrt(data_size * s); h = gradient at w + rho * g / s.
+    Averaged over sub-batches: m = b1 m + (1 - b1)(h + delta w); w = w - lr * m / s (the old s);
+    s = b2 s + (1 - b2)(sqrt(s) |g| + damping + delta). At the start s = 1, m = 0.
+    Reference: Moellenhoff, Khan, ICLR 2023, arXiv:2210.01620.
+
+    `data_size` is the number of training examples (the authors count augmented CIFAR four times).
+    Split the batch with `split` (8 parts by default) and give `step` a closure for each; the
+    weights hold the mean between steps, and `with optimizer.sampled(): ...` predicts with a sample
+    (the authors average 32 softmaxes). The noise of a step follows from `seed` and the number of
+    draws, which is in the state: runs resume, and DDP ranks draw alike. Not for CUDA graphs.
+
+    >>> model = torch.nn.Linear(3, 2)
+    >>> optimizer = BSAM(model.parameters(), lr=0.5, data_size=800)
+    >>> inputs, labels = torch.randn(16, 3), torch.arange(16) % 2
+    >>> def closure_for(inputs, labels):
+    ...     def closure():
+    ...         loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+    ...         loss.backward()
+    ...         return loss
+    ...     return closure
+    >>> loss = optimizer.step([closure_for(*part) for part in optimizer.split(inputs, labels)])
+    >>> with optimizer.sampled(torch.Generator().manual_seed(0)):
+    ...     probabilities = model(inputs).softmax(1)
+    """
+
+    kept: ClassVar[tuple[str, ...]] = (*SAM.kept, "sub_batches")
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 0.5,
+        *,
+        data_size: int,
+        rho: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        prior_precision: float = 40.0,
+        damping: float = 0.1,
+        sub_batches: int = 8,
+        seed: int = 0,
+        model: nn.Module | None = None,
+        clip_norm: float | None = None,
+    ) -> None:
+        self.sub_batches = sub_batches
+        settings: dict[str, Any] = {"lr": lr, "betas": betas, "damping": damping}
+        settings |= {"data_size": data_size, "prior_precision": prior_precision}
+        settings |= {"seed": seed, "draws": 0}
+        super().__init__(params, MeanAndScale, rho, model=model, clip_norm=clip_norm, **settings)
+
+    def split(self, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+        """Cut a batch into `sub_batches` parts, each a tuple as long as `tensors`."""
+        return list(zip(*(t.chunk(self.sub_batches) for t in tensors), strict=True))
+
+    @contextmanager
+    def sampled(self, generator: torch.Generator | None = None) -> Iterator[None]:
+        """Inside, the weights are a sample w + xi / sqrt(data_size * s); after, the mean again."""
+        with torch.no_grad(), weights_restored([p for p, _ in self._every()]):
+            for p, group in self._every():
+                deviation = (group["data_size"] * self.state[p]["scale"]).rsqrt()
+                p.add_(deviation * _normal(p, generator))
+            with torch.enable_grad():
+                yield
+
+    def _every(self) -> list[tuple[Tensor, dict[str, Any]]]:
+        return [(p, group) for group in self.param_groups for p in group["params"]]
+
+    def _first_pass(self, closure: Closure) -> Any:
+        """The gradient at a sample, drawn by the seed and the number of draws before."""
+        group = self.param_groups[0]
+        generator = torch.Generator().manual_seed((group["seed"] << 32) + group["draws"])
+        group["draws"] += 1
+        with self.sampled(generator):
+            return self._pass(closure)
+
+    def _perturbs(self) -> bool:
+        return True
+
+    def _perturb(self, share: float) -> None:
+        for group, params, gradients in self._buckets():
+            scales = [self.state[p]["scale"] for p in params]
+            for p, scale, g in zip(params, scales, gradients, strict=True):
+                curvature = scale.sqrt() * g.abs() * share
+                self.pending[p] = self.pending[p] + curvature if p in self.pending else curvature
+            torch._foreach_div_(gradients, scales)
+            torch._foreach_add_(params, gradients, alpha=group["rho"])
+
+    def _update(self) -> None:
+        self.base.curvature = self.pending  # type: ignore[attr-defined]
+        super()._update()
+
+
+class MeanAndScale(Optimizer):
+    """BSAM's descent: momentum, mean and scale from the averaged h (`p.grad`) and sqrt(s) |g|."""
+
+    def __init__(self, params: Any, **settings: Any) -> None:
+        self.curvature: dict[Tensor, Tensor] = {}
+        if settings["data_size"] <= 0:
+            raise ValueError(f"data_size must be positive; got {settings['data_size']}")
+        super().__init__(params, settings)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        for p in self.param_groups[-1]["params"]:
+            self.state[p] = {"momentum": torch.zeros_like(p), "scale": torch.ones_like(p)}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            delta = group["prior_precision"] / group["data_size"]
+            for p in group["params"]:
+                if p.grad is None or p not in self.curvature:
+                    continue
+                m, s = self.state[p]["momentum"], self.state[p]["scale"]
+                m.mul_(beta1).add_(p.grad + delta * p, alpha=1 - beta1)
+                p.addcdiv_(m, s, value=-group["lr"])
+                s.mul_(beta2)
+                s.add_(self.curvature[p] + (group["damping"] + delta), alpha=1 - beta2)
+        self.curvature = {}
+
+
+def _normal(p: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Standard normal noise like p, drawn where the generator lives."""
+    device = p.device if generator is None else generator.device
+    return torch.randn(p.shape, generator=generator, device=device, dtype=p.dtype).to(p.device)

@@ -1,0 +1,126 @@
+"""SGD in the bulk: the gradient without its part along the sharpest directions."""
+
+import warnings
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from toosure.optim.wrapper import Wrapper
+
+
+class TopEigenvectors(Protocol):
+    """The largest eigenvalues and their vectors, flat in the order of the parameters."""
+
+    values: Tensor  # (k,)
+    vectors: Tensor  # (k, P)
+    converged: bool
+
+
+class Tracker(Protocol):
+    """What finds the directions: `toosure.curvature.CurvatureTracker`, or anything like it."""
+
+    def top(self, matrix: str, k: int) -> TopEigenvectors: ...
+
+
+class BulkSGD(Wrapper):
+    """Descend only where the loss is flat: project the gradient off the top-k eigenvectors.
+
+    Formula: w <- w - lr * (I - V V^T) g, V the top-k eigenvectors of the Hessian ("hessian") or
+    Gauss-Newton matrix ("gn") at w, found anew every `refresh` steps. `k=0` is SGD.
+    Reference: Song, Ahn, Yun, ICLR 2025, arXiv:2405.16002; used in arXiv:2604.20614.
+
+    `tracker` must follow the same parameters in the same order. Other arguments are SGD's; its
+    momentum then gathers projected gradients. A solve that did not converge warns, and
+    `optimizer.converged` says so until the next one.
+
+    >>> class Diagonal:  # the Hessian of 0.5 * (3 a^2 + b^2)
+    ...     def top(self, matrix, k):
+    ...         from types import SimpleNamespace
+    ...         values, vectors = torch.tensor([3.0, 1.0])[:k], torch.eye(2)[:k]
+    ...         return SimpleNamespace(values=values, vectors=vectors, converged=True)
+    >>> weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+    >>> optimizer = BulkSGD([weight], lr=0.1, k=1, tracker=Diagonal())
+    >>> def closure():
+    ...     optimizer.zero_grad()
+    ...     loss = 0.5 * (torch.tensor([3.0, 1.0]) * weight**2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = optimizer.step(closure)
+    >>> weight.detach()
+    tensor([ 1.0000, -1.8000])
+    """
+
+    kept: ClassVar[tuple[str, ...]] = ("base", "tracker", "converged")
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        k: int = 1,
+        tracker: Tracker | None = None,
+        refresh: int = 1,
+        matrix: str = "hessian",
+        **sgd_arguments: Any,
+    ) -> None:
+        if k > 0 and tracker is None:
+            raise ValueError("BulkSGD with k > 0 needs tracker=CurvatureTracker(...)")
+        if matrix not in ("hessian", "gn"):
+            raise ValueError(f"matrix must be 'hessian' or 'gn'; got {matrix!r}")
+        if refresh < 1:
+            raise ValueError(f"refresh must be at least 1 step; got {refresh}")
+        self.tracker = tracker
+        self.converged = True
+        base = torch.optim.SGD(params, lr=lr, **sgd_arguments)
+        super().__init__(base, k=k, refresh=refresh, matrix=matrix, steps=0)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Step once; return the closure's loss (without a closure, use the gradients at hand)."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        group = self.param_groups[0]
+        if group["k"] > 0:
+            if group["steps"] % group["refresh"] == 0:
+                self._refresh(group["matrix"], group["k"])
+            self._project()
+        group["steps"] += 1
+        self.base.step()
+        return loss
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def _refresh(self, matrix: str, k: int) -> None:
+        """Ask for the directions here and keep each parameter's part of them in its state."""
+        assert self.tracker is not None
+        kept = {p: p.grad for p in self._parameters()}  # a tracker may run backward itself
+        with torch.enable_grad():
+            top = self.tracker.top(matrix, k)
+        sizes = [p.numel() for p in kept]
+        if top.vectors.shape != (k, sum(sizes)):
+            raise ValueError(
+                f"the tracker must follow the optimizer's {sum(sizes)} parameters: expected "
+                f"vectors of shape {(k, sum(sizes))}, got {tuple(top.vectors.shape)}"
+            )
+        for (p, gradient), part in zip(kept.items(), top.vectors.split(sizes, 1), strict=True):
+            p.grad = gradient
+            self.state[p]["bulk"] = part.to(p).reshape(k, *p.shape)
+        self.converged = bool(top.converged)
+        if not self.converged:
+            warnings.warn(
+                f"the top {k} eigenvectors of the {matrix} did not converge; this step is "
+                "projected off what was found",
+                stacklevel=4,
+            )
+
+    def _project(self) -> None:
+        """Take g - V^T (V g); a parameter without gradient counts as zero and stays so."""
+        pairs = [(p.grad, self.state[p]["bulk"]) for p in self._parameters() if p.grad is not None]
+        if not pairs:
+            return
+        along = sum(part.flatten(1) @ g.flatten() for g, part in pairs)  # (k,)
+        for g, part in pairs:
+            g.sub_(torch.tensordot(along, part, 1))

@@ -1,0 +1,151 @@
+"""Muon for whole models: orthogonal steps for hidden matrices, AdamW for everything else."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+
+def newton_schulz(matrix: Tensor, steps: int = 5, fp32: bool = False) -> Tensor:
+    """Return a matrix with the singular vectors of `matrix` and singular values near one.
+
+    Formula: X <- a X + (b A + c A^2) X with A = X X^T, from X = matrix / ||matrix||_F, and
+    (a, b, c) = (3.4445, -4.7750, 2.0315), which leaves the values in about [0.7, 1.2].
+    Reference: Jordan et al., 2024, kellerjordan.github.io/posts/muon. In bfloat16 as published,
+    bit for bit what torch.optim.Muon does; `fp32` keeps float32 (or the matrix's float64).
+
+    >>> matrix = torch.diag(torch.tensor([3.0, 1.0]))
+    >>> singular = torch.linalg.svdvals(newton_schulz(matrix, fp32=True))
+    >>> bool((singular > 0.6).all() and (singular < 1.3).all())
+    True
+    """
+    wide = torch.promote_types(matrix.dtype, torch.float32)
+    x = matrix.to(wide if fp32 else torch.bfloat16)
+    tall = x.shape[0] > x.shape[1]
+    if tall:
+        x = x.T
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = torch.addmm(
+            x, torch.addmm(gram, gram, gram, beta=-4.7750, alpha=2.0315), x, beta=3.4445
+        )
+    return x.T if tall else x
+
+
+class Muon(Optimizer):
+    """Step hidden matrices by the orthogonalised momentum, the rest by AdamW.
+
+    Formula: B <- B + (1 - momentum)(G - B), U = newton_schulz(G + momentum (B - G)) (Nesterov),
+    W <- (1 - lr * weight_decay) W - lr * sqrt(max(1, rows / columns)) * U.
+    Reference: Jordan et al., 2024, kellerjordan.github.io/posts/muon; as torch.optim.Muon, which
+    takes only 2-D tensors. Here a convolution is flattened to (out, in * height * width).
+
+    Give it the model, or its parameters in order: every tensor of two or more dimensions but the
+    last (the head) is a hidden matrix; head, biases and norms are AdamW's. Groups may say
+    `muon=True` or `False` themselves (an embedding belongs to AdamW). It serves as a base:
+    `SAM(model, base=Muon, rho=0.05, lr=0.02)`. `fp32` orthogonalises in float32.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    >>> optimizer = Muon(model, lr=0.02)
+    >>> [(group["muon"], group["lr"], len(group["params"])) for group in optimizer.param_groups]
+    [(True, 0.02, 1), (False, 0.0003, 3)]
+    """
+
+    def __init__(
+        self,
+        params: nn.Module | Iterable[Any],
+        lr: float = 0.02,
+        *,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        weight_decay: float = 0.0,
+        ns_steps: int = 5,
+        fp32: bool = False,
+        adamw_lr: float = 3e-4,
+        adamw_betas: tuple[float, float] = (0.9, 0.999),
+        adamw_eps: float = 1e-8,
+        adamw_weight_decay: float = 0.0,
+    ) -> None:
+        self.muon = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "fp32": fp32}
+        self.muon |= {"weight_decay": weight_decay, "ns_steps": ns_steps}
+        self.adamw = {"lr": adamw_lr, "betas": adamw_betas, "eps": adamw_eps}
+        self.adamw |= {"weight_decay": adamw_weight_decay}
+        self.rest: AdamW | None = None
+        super().__init__(_groups(params), {})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of hidden matrices (`muon=True`) or of AdamW's (`muon=False`)."""
+        if "muon" not in param_group:
+            raise ValueError("a group for Muon must say muon=True (hidden matrices) or muon=False")
+        defaults = self.muon if param_group["muon"] else _adamw_defaults(self.adamw)
+        super().add_param_group({**defaults, **param_group})
+        flat = [p for p in self.param_groups[-1]["params"] if p.ndim < 2]
+        if param_group["muon"] and flat:
+            raise ValueError(f"Muon orthogonalises matrices; got shape {tuple(flat[0].shape)}")
+        self._share()
+
+    def _share(self) -> None:
+        """Let AdamW work on our own groups and state."""
+        groups = [group for group in self.param_groups if not group["muon"]]
+        if groups and self.rest is None:
+            self.rest = AdamW([torch.zeros(1)])
+        if self.rest is not None:
+            self.rest.__setstate__({"state": self.state, "param_groups": groups})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "muon": self.muon, "adamw": self.adamw, "rest": self.rest}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._share()
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Step once; return the closure's loss, if one is given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            if group["muon"]:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        self._step_matrix(p, group)
+        if self.rest is not None:
+            self.rest.step()
+        return loss
+
+    def _step_matrix(self, p: Tensor, group: dict[str, Any]) -> None:
+        gradient = p.grad.flatten(1)  # type: ignore[union-attr]  # (out, in * height * width)
+        state = self.state[p]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        average = state["momentum_buffer"]
+        average.lerp_(gradient, 1 - group["momentum"])
+        update = gradient.lerp(average, group["momentum"]) if group["nesterov"] else average
+        update = newton_schulz(update, group["ns_steps"], group["fp32"])
+        stretch = math.sqrt(max(1, gradient.shape[0] / gradient.shape[1]))
+        p.mul_(1 - group["lr"] * group["weight_decay"])
+        p.add_(update.reshape(p.shape), alpha=-group["lr"] * stretch)
+
+
+def _adamw_defaults(settings: dict[str, Any]) -> dict[str, Any]:
+    """Every key torch's AdamW expects in a group of this version."""
+    return {**AdamW([torch.zeros(1)], **settings).defaults}
+
+
+def _groups(params: nn.Module | Iterable[Any]) -> list[dict[str, Any]]:
+    """Sort into hidden matrices and the rest; groups that are already made pass through."""
+    entries = list(params.named_parameters() if isinstance(params, nn.Module) else params)
+    if entries and isinstance(entries[0], dict):
+        return entries
+    tensors = [entry[1] if isinstance(entry, tuple) else entry for entry in entries]
+    hidden = {id(p) for p in [p for p in tensors if p.ndim >= 2][:-1]}
+    muon = [entry for entry, p in zip(entries, tensors, strict=True) if id(p) in hidden]
+    adamw = [entry for entry, p in zip(entries, tensors, strict=True) if id(p) not in hidden]
+    groups = [{"params": muon, "muon": True}, {"params": adamw, "muon": False}]
+    return [group for group in groups if group["params"]] or [{"params": [], "muon": False}]

@@ -1,0 +1,188 @@
+"""Sharpness-aware minimisation around any torch optimizer, and the two passes its kin share."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from toosure.optim.passes import global_norm, weights_restored
+from toosure.optim.statistics import RunningStatistics
+from toosure.optim.wrapper import Wrapper
+
+Closure = Callable[[], Any]
+
+
+class SAM(Wrapper):
+    """Take the base optimizer's step at w with the gradient found at the worst point nearby.
+
+    Formula: eps = rho * g / (||g|| + 1e-12), g the gradient at w and the norm over all parameters;
+    then the base steps from w with the gradient at w + eps, on the same batch.
+    Reference: Foret, Kleiner, Mobahi, Neyshabur, ICLR 2021, arXiv:2010.01412.
+
+    `closure` computes the loss, calls `backward` and returns the loss; whether it zeroes the
+    gradients does not matter, for the optimizer does so before each pass. `step` returns the loss
+    at w. `rho` may differ between parameter groups; `rho=0` everywhere is the base optimizer, in
+    one pass. `clip_norm` clips the gradient the base receives. `model` names the network whose
+    BatchNorm statistics are held still in the second pass: needed only where hooks cannot see it
+    (a function compiled by torch.compile). `base` is any optimizer whose step needs no closure.
+
+    >>> weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+    >>> optimizer = SAM([weight], base=torch.optim.SGD, rho=0.1, lr=0.1)
+    >>> def closure():
+    ...     loss = 0.5 * (torch.tensor([3.0, 1.0]) * weight**2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> optimizer.step(closure).item()
+    3.5
+    >>> weight.detach()
+    tensor([ 0.6750, -1.7945])
+    """
+
+    kept: ClassVar[tuple[str, ...]] = ("base", "clip_norm", "statistics")
+
+    def __init__(
+        self,
+        params: Any,
+        base: Callable[..., Optimizer] = torch.optim.SGD,
+        rho: float = 0.05,
+        *,
+        model: nn.Module | None = None,
+        clip_norm: float | None = None,
+        **base_arguments: Any,
+    ) -> None:
+        self.clip_norm = clip_norm
+        self.statistics = RunningStatistics(model)
+        self.pending: dict[Tensor, Tensor] = {}  # what a subclass keeps if the step is taken
+        super().__init__(base(params, **base_arguments), rho=rho)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to the base; it may carry its own `rho`."""
+        super().add_param_group(param_group)
+        for group in self.base.param_groups:
+            if group["rho"] < 0:
+                raise ValueError(f"rho must not be negative; got {group['rho']}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "pending": {}}
+
+    @torch.no_grad()
+    def step(  # type: ignore[override]
+        self, closure: Closure | Iterable[Closure], *, scaler: torch.amp.GradScaler | None = None
+    ) -> Any:
+        """Step once; return the loss at w.
+
+        A list of closures is one batch in micro-batches of equal size (m-sharpness): each finds
+        its own perturbation, the gradients found there are averaged, and BatchNorm statistics move
+        in the first pass of the first one. With `scaler` the closure calls
+        `scaler.scale(loss).backward()`; an infinite gradient in either pass leaves weights and
+        state as they were; call `scaler.update()` after.
+        """
+        closures = _as_list(closure)
+        losses: list[Any] = []
+        total: dict[Tensor, Tensor] = {}
+        self.pending = {}
+        with ExitStack() as still:
+            for closure in closures:
+                with nullcontext() if losses else self.statistics.noticing():
+                    losses.append(self._first_pass(closure))
+                if len(losses) == 1 and (self._perturbs() or len(closures) > 1):
+                    still.enter_context(self.statistics.held(self._trained()))
+                if self._perturbs():
+                    if scaler is not None and not self._unscaled_is_finite(scaler):
+                        scaler.unscale_(self.base)  # tells scaler.update() of the infinity
+                        return _mean(losses)
+                    with self._perturbed(1 / len(closures)):
+                        self._pass(closure)
+                if len(closures) > 1:
+                    self._add_gradients(total, 1 / len(closures))
+        for p, gradient in total.items():
+            p.grad = gradient
+        self._descend(scaler)
+        return _mean(losses)
+
+    def _pass(self, closure: Closure) -> Any:
+        """Run the closure on fresh gradients; stale ones must not reach the second pass."""
+        self.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            return closure()
+
+    def _first_pass(self, closure: Closure) -> Any:
+        return self._pass(closure)
+
+    def _perturbs(self) -> bool:
+        """Whether a second pass can differ from the first."""
+        return any(group["rho"] != 0 for group in self.param_groups)
+
+    @contextmanager
+    def _perturbed(self, share: float) -> Iterator[None]:
+        """Inside, the weights are w + eps; `share` is this micro-batch's part of the batch."""
+        with weights_restored(self._trained()):
+            self._perturb(share)
+            yield
+
+    def _perturb(self, share: float) -> None:
+        """Move the weights to w + eps, overwriting the gradients (no copy but the saved w)."""
+        buckets = list(self._buckets())
+        norm = global_norm([g for _, _, gradients in buckets for g in gradients])
+        for group, params, gradients in buckets:
+            torch._foreach_mul_(gradients, group["rho"] / (norm.to(params[0].device) + 1e-12))
+            torch._foreach_add_(params, gradients)
+
+    def _descend(self, scaler: torch.amp.GradScaler | None) -> None:
+        """Give the gradients at hand to the base, unless the scaler finds an infinity in them."""
+        if scaler is not None:
+            scaler.unscale_(self.base)
+            if any(bool(found) for found in scaler._found_inf_per_device(self.base).values()):
+                return
+        if self.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._trained(), self.clip_norm)
+        self._update()
+
+    def _update(self) -> None:
+        self.base.step()
+
+    def _trained(self) -> list[Tensor]:
+        """The parameters that hold a gradient now."""
+        return [p for g in self.param_groups for p in g["params"] if p.grad is not None]
+
+    def _buckets(self) -> Iterator[tuple[dict[str, Any], list[Tensor], list[Tensor]]]:
+        """Yield (group, parameters, dense gradients), one device at a time, for foreach calls."""
+        for group in self.param_groups:
+            by_device: dict[torch.device, list[Tensor]] = {}
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if p.grad.is_sparse:
+                    p.grad = p.grad.to_dense()
+                by_device.setdefault(p.device, []).append(p)
+            for params in by_device.values():
+                yield group, params, [p.grad for p in params if p.grad is not None]
+
+    def _unscaled_is_finite(self, scaler: torch.amp.GradScaler) -> bool:
+        """Divide the first pass's gradients by the scale; say whether all are finite (waits)."""
+        every: list[Tensor] = []
+        for _, params, gradients in self._buckets():
+            one = torch.ones((), device=params[0].device)
+            torch._foreach_mul_(gradients, scaler.scale(one).reciprocal())
+            every += gradients
+        return bool(torch.isfinite(global_norm(every)))
+
+    def _add_gradients(self, total: dict[Tensor, Tensor], share: float) -> None:
+        for p in self._trained():
+            assert p.grad is not None
+            gradient = p.grad * share
+            total[p] = total[p] + gradient if p in total else gradient
+
+
+def _as_list(closure: Closure | Iterable[Closure] | None) -> list[Closure]:
+    closures = [closure] if callable(closure) else list(closure or [])
+    if not closures:
+        raise ValueError("step needs a closure that computes the loss, calls backward, returns it")
+    return closures
+
+
+def _mean(losses: list[Any]) -> Any:
+    return losses[0] if len(losses) == 1 else sum(losses) / len(losses)

@@ -1,0 +1,78 @@
+"""Running statistics move once a step: find the layers that keep them, and hold them still."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+
+class RunningStatistics:
+    """Know which BatchNorm (or tracking InstanceNorm) layers a closure runs.
+
+    With `model` they are its layers. Without, a forward hook notes every module that the first
+    pass calls; a compiled function hides its modules from hooks, which `held` reports.
+    """
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        self.model = model
+        self.seen: set[nn.Module] = set()
+
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        """Note a module that is about to run, and all inside it (a superset does no harm)."""
+        if not torch.compiler.is_compiling() and module not in self.seen:
+            self.seen.update(module.modules())
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Watch which modules run inside."""
+        self.seen = set()
+        hook = register_module_forward_pre_hook(self) if self.model is None else None
+        try:
+            yield
+        finally:
+            if hook is not None:
+                hook.remove()
+
+    @contextmanager
+    def held(self, parameters: Sequence[Tensor]) -> Iterator[None]:
+        """Put the statistics back as they are now, whatever happens inside."""
+        modules = self.seen if self.model is None else self.model.modules()
+        self.seen = set()
+        if self.model is None:
+            _check_all_seen(modules, parameters)
+        buffers = [b for m in modules if isinstance(m, _NormBase) for b in m.buffers(False)]
+        floating = [b for b in buffers if b.is_floating_point()]
+        counters = [b for b in buffers if not b.is_floating_point()]
+        saved = [_copies(floating), _copies(counters)]
+        try:
+            yield
+        finally:
+            for kept, now in zip(saved, (floating, counters), strict=True):
+                if now:
+                    torch._foreach_copy_(now, kept)
+
+
+def _copies(buffers: list[Tensor]) -> list[Tensor]:
+    copies = [torch.empty_like(b) for b in buffers]
+    if copies:
+        torch._foreach_copy_(copies, buffers)
+    return copies
+
+
+def _check_all_seen(modules: Any, parameters: Sequence[Tensor]) -> None:
+    """Raise if something compiled used parameters out of sight: its BatchNorm would move twice."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None or not utils.counters["stats"]["unique_graphs"]:
+        return  # nothing in this process is compiled
+    owned = {p for module in modules for p in module.parameters(recurse=False)}
+    if any(p not in owned for p in parameters):
+        raise ValueError(
+            "the closure trains parameters of no module that was seen to run, and torch.compile is "
+            "in use: a compiled function hides its BatchNorm layers, whose statistics would move "
+            "twice a step. Give the optimizer model=your_model (torch.nn.Module() if it has none)"
+        )

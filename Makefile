@@ -25,5 +25,17 @@ lint: .venv/ready
 bench: .venv/ready
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
+# Other people's libraries to compare with, in an environment of their own. Those that would pull
+# torchvision (curvlinops through backpack, torch-uncertainty) come without their dependencies.
+.peers/ready: constraints.txt
+	@test -x .peers/bin/python || $(PYTHON) -m venv .peers
+	.peers/bin/pip install --quiet -c constraints.txt torch numpy scipy scikit-learn torchmetrics \
+		netcal relplot uncertainty-calibration MAPIE PyHessian pytorch-optimizer
+	.peers/bin/pip install --quiet --no-deps -c constraints.txt \
+		curvlinops-for-pytorch backpack-for-pytorch einops einconv unfoldNd torch-uncertainty
+	@touch $@
+
+peers: .peers/ready
+
 clean:
 	rm -rf .venv .peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -45,7 +45,7 @@ def test_cifar100_reads_the_fine_labels(root):
 
 def test_nothing_there_says_where_it_comes_from(tmp_path):
     with pytest.raises(
-        ValueError, match=r"cifar-10-python\.tar\.gz.*download=true.*cs\.toronto\.edu"
+        ValueError, match=r"cifar-10-python\.tar\.gz.*download=True.*cs\.toronto\.edu"
     ):
         load_cifar10(tmp_path)
 
@@ -112,7 +112,7 @@ def test_download_only_when_asked_and_only_whole(root, archive, monkeypatch, tmp
     where = tmp_path / "other"
     layout = room.Layout(**{**vars(room.CIFAR10), "sha256": checksum(archive)})
     monkeypatch.setattr(room.Layout, "url", archive.as_uri())
-    with pytest.raises(ValueError, match="download=true"):
+    with pytest.raises(ValueError, match="download=True"):
         room.load(layout, where, download=False)
     assert len(room.load(layout, where, download=True).train_y) == 100
     assert [p.name for p in where.iterdir()] == ["cifar-10-python.tar.gz"]

@@ -107,7 +107,7 @@ def find(layout: Layout, root: Path, download: bool) -> Mapping[str, tuple[str, 
         return read_archive(layout, archive)
     raise ValueError(
         f"neither {layout.folder}/ nor {layout.archive} is in {root}: name another data root, "
-        f"or ask for the download (download=true) from {layout.url}"
+        f"or ask for the download (download=True) from {layout.url}"
     )
 
 

@@ -1,0 +1,65 @@
+"""Which words there are, and where their methods live. To add a method, add a line."""
+
+# Plain text, so that reading a run folder loads none of it.
+TABLES: dict[str, dict[str, str]] = {
+    "optimizer": {
+        "sgd": "torch.optim:SGD",
+        "gd": "torch.optim:SGD",
+        "adamw": "torch.optim:AdamW",
+        "muon": "toosure.optim:Muon",
+        "sam": "toosure.optim:SAM",
+        "csam": "toosure.optim:CSAM",
+        "asam": "toosure.optim:ASAM",
+        "vasso": "toosure.optim:VASSO",
+        "bsam": "toosure.optim:BSAM",
+        "bulksgd": "toosure.optim:BulkSGD",
+    },
+    "loss": {
+        "ce": "torch.nn:CrossEntropyLoss",
+    },
+    "objective": {},
+    "data": {
+        "digits": "toosure.data:digits",
+        "cifar10": "toosure.data:cifar10",
+        "cifar100": "toosure.data:cifar100",
+        "imagefolder": "toosure.data:imagefolder",
+    },
+    "model": {
+        "mlp": "toosure.models:mlp",
+        "resnet20": "toosure.models:resnet20",
+        "resnet56": "toosure.models:resnet56",
+        "resnet110": "toosure.models:resnet110",
+    },
+    "calibrator": {},
+    "schedule": {},
+}
+
+# What the caller hands over, and a word therefore cannot say.
+GIVEN: dict[str, set[str]] = {
+    "optimizer": {"data_size", "seed"},
+    "data": {"root", "download"},
+    "model": {"inputs", "classes"},
+}
+
+# Arguments of torch's own methods that change the time or the sign, not the method.
+UNSAID = {"maximize", "foreach", "differentiable", "capturable", "fused", "size_average", "reduce"}
+
+# What torch's docstrings do not say: the summary and the reference.
+ABOUT: dict[str, tuple[str, str]] = {
+    "sgd": (
+        "Take steps down the gradient of a batch, with momentum if asked (torch's SGD).",
+        "Robbins and Monro (1951), A stochastic approximation method",
+    ),
+    "gd": (
+        "Take steps down the gradient of the whole training set (torch's SGD on one full batch).",
+        "Cauchy (1847), Méthode générale pour la résolution des systèmes d'équations simultanées",
+    ),
+    "adamw": (
+        "Scale each step by running moments and decay the weights apart from it (torch's AdamW).",
+        "Loshchilov and Hutter (2019), Decoupled weight decay regularization, arXiv 1711.05101",
+    ),
+    "ce": (
+        "Take minus the log probability of the label, with label smoothing if asked (torch's).",
+        "Good (1952), Rational decisions",
+    ),
+}

@@ -1,0 +1,22 @@
+"""How far from the border: margins, robust margins, exponential moments, and certificates."""
+
+from toosure.margins.attacks import attacked_margin, linearised_margin, normalised_margin
+from toosure.margins.certified import certified_margin, robust_margin
+from toosure.margins.margins import predicted_margin, soft_margin, summarise, true_margin
+from toosure.margins.moments import LogMoment, log_moment
+from toosure.margins.robust import RobustMargin
+
+__all__ = [
+    "LogMoment",
+    "RobustMargin",
+    "attacked_margin",
+    "certified_margin",
+    "linearised_margin",
+    "log_moment",
+    "normalised_margin",
+    "predicted_margin",
+    "robust_margin",
+    "soft_margin",
+    "summarise",
+    "true_margin",
+]

@@ -1,0 +1,179 @@
+"""The part of a certificate that one forward pass pays for: moments, ECE, and pointwise lemmas."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from toosure.margins.moments import LogMoment
+from toosure.margins.robust import device_of, dtype_of, evaluating
+from toosure.margins.statements import EPS64, Statement, exp, judge
+from toosure.metrics.inputs import as_pair, check_bins, check_finite
+
+LEMMAS = {
+    "B.2": "|correct - confidence| <= 1 - p_y",
+    "B.3 (1)": "1 - p_y <= sum_j exp(z_j - z_y)",
+    "B.3 (1) sum": "sum_j exp(z_j - z_y) <= (K-1) exp(-m)",
+    "B.3 (2)": "exp(-m) / (1 + (K-1) exp(-m)) <= 1 - p_y",
+    "B.3 (3)": "exp(-m) / K <= 1 - p_y where m >= 0",
+    "B.4": "top eigenvalue of diag(p) - pp' <= 2 (1 - p_max)",
+    "B.6": "top eigenvalue of diag(p) - pp' <= 2 (K-1) exp(-predicted m)",
+}
+CAPS = {"B.4": 0.5, "B.6": 0.5}  # diag(p) - pp' never exceeds 1/2; the rest are probabilities
+
+
+def log_logit_curvature(log_p: Tensor, log_rest: Tensor) -> Tensor:
+    r"""Return the log of the top eigenvalue of diag(p) - p p^T, (N,), by its secular equation.
+
+    With p_1 the largest probability and q = 1 - p_1 (`log_rest`), the eigenvalue is the root of
+    (t - p_1 q) / (p_1 - t) = sum_{k > 1} p_k^2 / (t - p_k) in [p_2, p_1], where left minus right
+    increases: geometric bisection, 40 steps, then the end known to lie above the root.
+    """
+    p = log_p.exp().sort(1, descending=True).values  # (N, K)
+    first, rest = p[:, :1], p[:, 1:]
+    product = first * log_rest.exp().unsqueeze(1)
+    low, high = rest[:, :1], first
+    for _ in range(40):
+        middle = (low * high).sqrt()
+        right = (rest.square() / (middle - rest)).sum(1, keepdim=True)
+        above = (middle - product) / (first - middle) >= right
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    return high.squeeze(1).log()
+
+
+@dataclass
+class Worst:
+    """The sample at which log left - log right is largest, over all chunks."""
+
+    excess: Tensor | None = None
+    sides: Tensor | None = None  # (2,)
+    loose: Tensor | None = None  # samples whose right side is at or above the cap
+
+    def update(self, left: Tensor, right: Tensor, log_cap: float) -> None:
+        """Take in the logarithms of both sides, (N,); -inf against anything holds."""
+        excess = torch.where(left == -torch.inf, -torch.inf, left - right)
+        worst = excess.argmax()
+        sides, loose = torch.stack([left[worst], right[worst]]), (right >= log_cap).sum()
+        if self.excess is None or self.sides is None or self.loose is None:
+            self.excess, self.sides, self.loose = excess[worst], sides, loose
+            return
+        self.sides = torch.where(excess[worst] > self.excess, sides, self.sides)
+        self.excess = torch.maximum(excess[worst], self.excess)
+        self.loose = self.loose + loose
+
+
+@dataclass
+class CleanPass:
+    """Stream chunks of logits; keep sums, worst samples, and the margins themselves.
+
+    Everything follows from the logits as given, in float64, with 1 - p as sigmoid(-m_1).
+    """
+
+    bins: int = 15
+    true: LogMoment = field(default_factory=LogMoment)
+    predicted: LogMoment = field(default_factory=LogMoment)
+    worst: dict[str, Worst] = field(default_factory=lambda: {name: Worst() for name in LEMMAS})
+    true_margins: list[Tensor] = field(default_factory=list)
+    predicted_margins: list[Tensor] = field(default_factory=list)
+    gap_sums: Tensor | None = None  # (bins + 2,): a sum a bin, then of |gap| and of 1 - p_y
+    largest: Tensor | None = None  # largest |logit|, for the rounding
+    n: int = 0
+    classes: int = 0
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Take in a chunk of logits, (N, K), and labels, (N,)."""
+        z, labels = as_pair(logits, labels)
+        z = z.double()
+        top, place = z.max(1, keepdim=True)
+        m, soft = both_margins(z, labels.unsqueeze(1))
+        best, best_soft = both_margins(z, place)
+        check_finite(soft)
+        correct = place.squeeze(1) == labels
+        log_gap = torch.where(correct, F.logsigmoid(-best_soft), F.logsigmoid(best_soft))
+        gap = torch.where(correct, torch.sigmoid(-best_soft), -torch.sigmoid(best_soft))
+        self.bin(gap, torch.sigmoid(best_soft), torch.sigmoid(-soft))
+        self.true.update(m)
+        self.predicted.update(best)
+        self.true_margins.append(m)
+        self.predicted_margins.append(best)
+        self.n, self.classes = self.n + len(z), z.shape[1]
+        size = z.abs().amax()
+        self.largest = size if self.largest is None else torch.maximum(self.largest, size)
+        curvature = log_logit_curvature(z.log_softmax(1), F.logsigmoid(-best_soft))
+        self.compare(m, soft, best, best_soft, log_gap, curvature)
+
+    def bin(self, gap: Tensor, confidence: Tensor, misconfidence: Tensor) -> None:
+        """Add correctness minus confidence to right-closed bins of equal width."""
+        edges = torch.linspace(0, 1, self.bins + 1, dtype=torch.float64, device=gap.device)
+        index = (torch.bucketize(confidence, edges) - 1).clamp(0, self.bins - 1)
+        sums = torch.zeros(self.bins, dtype=torch.float64, device=gap.device)
+        sums = sums.index_add(0, index, gap)
+        added = torch.cat([sums, torch.stack([gap.abs().sum(), misconfidence.sum()])])
+        self.gap_sums = added if self.gap_sums is None else self.gap_sums + added
+
+    def compare(
+        self, m: Tensor, soft: Tensor, best: Tensor, best_soft: Tensor, gap: Tensor, top: Tensor
+    ) -> None:
+        """Update the worst sample of every pointwise lemma, all in logarithms."""
+        others, log_k = math.log(self.classes - 1), math.log(self.classes)
+        rest, top_rest = F.logsigmoid(-soft), F.logsigmoid(-best_soft)
+        sides = {
+            "B.2": (gap, rest),
+            "B.3 (1)": (rest, -soft),
+            "B.3 (1) sum": (-soft, others - m),
+            "B.3 (2)": (-m - F.softplus(others - m), rest),
+            "B.3 (3)": (torch.where(m >= 0, -m - log_k, -torch.inf), rest),
+            "B.4": (top, math.log(2) + top_rest),
+            "B.6": (top, math.log(2) + others - best),
+        }
+        for name, (left, right) in sides.items():
+            self.worst[name].update(left, right, math.log(CAPS.get(name, 1.0)))
+
+    @property
+    def rounding(self) -> float:
+        """The relative error allowed: float64's, times the terms summed and the largest logit."""
+        assert self.largest is not None
+        return EPS64 * (self.n + 8 * (1 + float(self.largest)))
+
+    def sums(self) -> tuple[float, float, float]:
+        """Return ECE, the mean |correct - confidence|, and the mean 1 - p_y."""
+        assert self.gap_sums is not None
+        ece = self.gap_sums[: self.bins].abs().sum() / self.n
+        return float(ece), *(self.gap_sums[self.bins :] / self.n).tolist()
+
+    def statements(self) -> list[Statement]:
+        """Return the pointwise lemmas, each at the sample where it is closest to failing."""
+        return [self.statement(name) for name in LEMMAS]
+
+    def statement(self, name: str) -> Statement:
+        worst = self.worst[name]
+        assert worst.sides is not None and worst.excess is not None and worst.loose is not None
+        left, right = (exp(v) for v in worst.sides.tolist())
+        # the sides are compared as logarithms: exp may underflow to 0 on both
+        allowed = max(self.rounding, 1e-10 if name in CAPS else 0.0)
+        holds = float(worst.excess) <= allowed
+        loose = int(worst.loose)
+        reason = f"closest of {self.n:,}; {loose:,} vacuous" if loose else f"closest of {self.n:,}"
+        return Statement(name, LEMMAS[name], left, right, loose == self.n, holds, reason)
+
+
+def both_margins(z: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the hard margin and the soft one (T = 1) of the class in `column`, (N, 1)."""
+    own, others = z.gather(1, column).squeeze(1), z.scatter(1, column, -torch.inf)
+    return own - others.amax(1), own - others.logsumexp(1)
+
+
+@torch.no_grad()
+def clean_pass(model: nn.Module, x: Tensor, y: Tensor, bins: int, chunk: int) -> CleanPass:
+    """Run the model once over the data, `chunk` samples at a time."""
+    check_bins(bins)
+    device, dtype, seen = device_of(model, x), dtype_of(model, x), CleanPass(bins)
+    with evaluating(model):
+        for a, b in zip(x.split(chunk), y.split(chunk), strict=True):
+            seen.update(model(a.to(device, dtype)), b.to(device))
+    return seen
+
+
+__all__ = ["CleanPass", "clean_pass", "judge", "log_logit_curvature"]

@@ -1,0 +1,113 @@
+"""How far the logits stand from the border: true, predicted and soft margins, and their tails."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toosure.metrics.inputs import as_logits, as_pair, at_least_float32, check_finite
+
+QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 1.0)
+
+
+def true_margin(logits: Any, labels: Any) -> Tensor:
+    r"""Return m = z_y - max_{j != y} z_j of each row, shape (N,): positive when it is right.
+
+    Reference: Too Sharp, Too Sure, Sec. 4 (2026), arXiv 2604.20614.
+
+    >>> true_margin(torch.tensor([[2.0, 0.5, -1.0], [0.2, 1.0, 0.1]]), torch.tensor([0, 2]))
+    tensor([ 1.5000, -0.9000])
+    """
+    own, others = split_classes(logits, labels)
+    return check_finite(own - others.amax(1))
+
+
+def margin_rows(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return `true_margin` of inputs already checked: for loops that must not wait for the host."""
+    column = labels.unsqueeze(1)
+    others = logits.scatter(1, column, -torch.inf)
+    return logits.gather(1, column).squeeze(1) - others.amax(1)
+
+
+def predicted_margin(logits: Any) -> Tensor:
+    r"""Return the largest logit minus the second largest, shape (N,): how sure, right or wrong.
+
+    Reference: Too Sharp, Too Sure, Remark B.6 (2026), arXiv 2604.20614.
+
+    >>> predicted_margin(torch.tensor([[2.0, 0.5, -1.0], [0.2, 1.0, 0.1]]))
+    tensor([1.5000, 0.8000])
+    """
+    logits = at_least_float32(as_logits(logits))
+    check_classes(logits)
+    top = logits.topk(2, 1).values  # (N, 2)
+    return check_finite(top[:, 0] - top[:, 1])
+
+
+def soft_margin(logits: Any, labels: Any, temperature: float = 1.0) -> Tensor:
+    r"""Return m_T = z_y - T log sum_{j != y} exp(z_j / T), a smooth margin from below.
+
+    m - T log(K - 1) <= m_T <= m, and 1 - p_y = sigmoid(-m_1) exactly, with nothing cancelled.
+    Reference: Too Sharp, Too Sure, Lemma B.3 (2026), arXiv 2604.20614.
+
+    >>> logits, labels = torch.tensor([[0.4, 0.6, -0.65]]).double(), torch.tensor([0])
+    >>> soft_margin(logits, labels), torch.sigmoid(-soft_margin(logits, labels))
+    (tensor([-0.4519], dtype=torch.float64), tensor([0.6111], dtype=torch.float64))
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature must be positive; got {temperature}")
+    own, others = split_classes(logits, labels)
+    return check_finite(own - temperature * (others / temperature).logsumexp(1))
+
+
+def split_classes(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    """Return the label's logit, (N,), and all logits with the label's at -inf, (N, K)."""
+    logits, labels = as_pair(logits, labels)
+    logits = at_least_float32(logits)
+    check_classes(logits)
+    column = labels.unsqueeze(1)
+    return logits.gather(1, column).squeeze(1), logits.scatter(1, column, -torch.inf)
+
+
+def check_classes(logits: Tensor) -> None:
+    """Raise when there is no second class to keep a margin from."""
+    if logits.shape[1] < 2:
+        raise ValueError(f"a margin needs at least two classes; got logits {tuple(logits.shape)}")
+
+
+@dataclass(frozen=True)
+class MarginSummary:
+    """What a set of margins looks like: its quantiles, and who makes up the tail."""
+
+    n: int
+    mean: float
+    quantiles: dict[float, float]
+    nonpositive: int  # how many margins are <= 0
+    heaviest: float  # share of sum exp(-m) that the smallest one per cent of margins carries
+
+
+def summarise(margins: Any, quantiles: Sequence[float] = QUANTILES) -> MarginSummary:
+    """Summarise any margins of shape (N,): quantiles, how many are not positive, and the tail.
+
+    >>> summary = summarise(torch.tensor([1.5, -0.9, 3.0, -0.2]))
+    >>> summary.nonpositive, summary.quantiles[0.5]
+    (2, 0.64999...)
+    """
+    margins = check_finite(torch.as_tensor(margins), "margins").detach().double().flatten()
+    if len(margins) == 0:
+        raise ValueError("margins are empty: there is nothing to summarise")
+    ordered = margins.sort().values
+    places = torch.tensor(tuple(quantiles), dtype=torch.float64, device=margins.device)
+    steps = places * (len(ordered) - 1)  # linear interpolation; torch.quantile stops at 2^24
+    below, above = ordered[steps.floor().long()], ordered[steps.ceil().long()]
+    values = below + (above - below) * steps.frac()
+    worst = ordered[: max(1, round(0.01 * len(ordered)))]
+    heaviest = ((-worst).logsumexp(0) - (-ordered).logsumexp(0)).exp()
+    return MarginSummary(
+        n=len(margins),
+        mean=float(margins.mean()),
+        quantiles=dict(zip(quantiles, values.tolist(), strict=True)),
+        nonpositive=int((margins <= 0).sum()),
+        heaviest=float(heaviest),
+    )

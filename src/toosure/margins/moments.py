@@ -1,0 +1,59 @@
+"""Exponential moments of margins, mean exp(-m), kept as logarithms so that nothing overflows."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toosure.metrics.inputs import check_finite
+
+
+def log_moment(margins: Any, log_weights: Any = None) -> Tensor:
+    r"""Return log Q, Q = mean_i w_i exp(-m_i), with w_i = 1 unless `log_weights` (N,) are given.
+
+    Q_D takes true margins, Q_eps robust ones; `log_weights = -eps * L_m` makes it Q-, and
+    `+eps * L_m` makes it Q+. Finite at margins of -1e4, where exp(-m) is not.
+    Reference: Too Sharp, Too Sure, Sec. 4 and App. B.3 (2026), arXiv 2604.20614.
+
+    >>> log_moment(torch.tensor([1.5, -0.9, 3.0, -0.2], dtype=torch.float64))
+    tensor(-0.0116, dtype=torch.float64)
+    >>> log_moment(torch.tensor([-1e4]))
+    tensor(10000.)
+    """
+    exponents = -check_finite(torch.as_tensor(margins), "margins")
+    if exponents.ndim != 1 or len(exponents) == 0:
+        raise ValueError(f"margins must have shape (N,), N > 0; got {tuple(exponents.shape)}")
+    if log_weights is not None:
+        exponents = exponents + torch.as_tensor(log_weights)
+    return exponents.logsumexp(0) - math.log(len(exponents))
+
+
+class LogMoment:
+    """Stream `log_moment` over chunks: one number of state, the same value in any order.
+
+    >>> moment = LogMoment()
+    >>> moment.update(torch.tensor([1.5, -0.9]))
+    >>> moment.update(torch.tensor([3.0, -0.2]))
+    >>> round(moment.compute(), 6)
+    -0.011586
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.log_sum: Tensor | None = None  # on the margins' device: no copy to the host a chunk
+
+    def update(self, margins: Tensor, log_weights: Tensor | None = None) -> None:
+        """Add a chunk of margins, (N,), with the logarithms of their weights."""
+        exponents = -margins.detach().double()
+        if log_weights is not None:
+            exponents = exponents + log_weights
+        added = exponents.logsumexp(0)
+        self.log_sum = added if self.log_sum is None else torch.logaddexp(self.log_sum, added)
+        self.count += len(margins)
+
+    def compute(self) -> float:
+        """Return log Q of everything seen."""
+        if self.log_sum is None:
+            raise ValueError("no margins were seen: call update first")
+        return float(self.log_sum) - math.log(self.count)

@@ -1,0 +1,101 @@
+"""What a robust margin is, said by its type: attacked, linearised or certified."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from toosure.metrics.inputs import as_labels, check_choice
+
+Norm = Literal["linf", "l2"]
+Kind = Literal["attacked", "linearised", "certified"]
+Bound = Literal["above", "below", "exact", "neither"]
+
+
+@dataclass(frozen=True)
+class RobustMargin:
+    r"""Hold margins at radius eps, and say on which side of inf_{|d| <= eps} m(x + d, y) they lie.
+
+    `bound`: "above" the infimum (an attack found that point), "below" it (certified), "exact"
+    (both), or "neither" (first order). Nothing may use a number on a side it does not bound.
+    """
+
+    values: Tensor  # (N,), float64
+    kind: Kind
+    norm: Norm
+    eps: float
+    bound: Bound
+
+    @property
+    def is_upper_bound(self) -> bool:
+        """Whether no value lies below the infimum."""
+        return self.bound in ("above", "exact")
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether no value lies above the infimum."""
+        return self.bound in ("below", "exact")
+
+
+def check_radius(eps: float, norm: str) -> None:
+    """Raise unless `eps` and `norm` describe a ball."""
+    check_choice("norm", norm, ("linf", "l2"))
+    if not 0 <= eps < float("inf"):
+        raise ValueError(f"eps must be a finite radius >= 0; got {eps}")
+
+
+def check_data(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Return inputs and labels that go together, or say what came instead."""
+    x = torch.as_tensor(x)
+    if not x.is_floating_point() or x.ndim < 2 or len(x) == 0:
+        raise ValueError(
+            f"inputs must be floating point of shape (N, ...), N > 0; got {x.dtype} {tuple(x.shape)}"
+        )
+    return x, as_labels(y, len(x), torch.iinfo(torch.int64).max)
+
+
+def device_of(model: nn.Module, x: Tensor) -> torch.device:
+    """Return where the model computes; a model without parameters follows its inputs."""
+    return next((p.device for p in model.parameters()), x.device)
+
+
+def dtype_of(model: nn.Module, x: Tensor) -> torch.dtype:
+    """Return what the model computes in; a model without parameters follows its inputs."""
+    return next((p.dtype for p in model.parameters()), x.dtype)
+
+
+@contextmanager
+def evaluating(model: nn.Module):
+    """Hold the model in eval mode, then put every module back as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def float64_copy(model: nn.Module) -> nn.Module:
+    """Return an eval-mode float64 copy without gradients: proofs are computed in float64."""
+    return deepcopy(model).double().eval().requires_grad_(False)
+
+
+def over_chunks(
+    rows: Callable[[Tensor, Tensor], Tensor], model: nn.Module, x: Tensor, y: Tensor, chunk: int
+) -> Tensor:
+    """Apply `rows(x, y)` to pieces of at most `chunk` samples on the model's device; join them."""
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least 1; got {chunk}")
+    device = device_of(model, x)
+    pieces = zip(x.split(chunk), y.split(chunk), strict=True)
+    return torch.cat([rows(a.to(device), b.to(device)) for a, b in pieces])
+
+
+def dual_norm(gradient: Tensor, norm: Norm) -> Tensor:
+    """Return the dual norm of each row of (..., D): the l1 norm for linf, the l2 norm for l2."""
+    return torch.linalg.vector_norm(gradient, 1 if norm == "linf" else 2, dim=-1)

@@ -1,0 +1,133 @@
+"""A theorem as a check: two sides, the slack between them, and a verdict with its reason."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from toosure.margins.margins import MarginSummary
+from toosure.margins.robust import RobustMargin
+
+EPS64 = 2.0**-52
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Hold one inequality, `left` <= `right`.
+
+    `holds` is None where the statement does not apply, its assumption is unchecked, or a side
+    is only estimated; `reason` then says why. `vacuous`: the bound says no more than what is true
+    of every model (ECE <= 1, for example), and `right` is clamped there.
+    """
+
+    name: str
+    claim: str
+    left: float
+    right: float
+    vacuous: bool
+    holds: bool | None
+    reason: str = ""
+
+    @property
+    def slack(self) -> float:
+        """How far the left side is below the right one."""
+        return self.right - self.left
+
+    @property
+    def tightness(self) -> float:
+        """left / right, 1 when the bound is met exactly (NaN when a side is missing)."""
+        return self.left / self.right if self.right else math.nan
+
+
+def exp(logarithm: float) -> float:
+    """Return e^x, infinite where a float cannot hold it."""
+    return math.exp(logarithm) if logarithm < 709 else math.inf
+
+
+def judge(
+    name: str,
+    claim: str,
+    left: float,
+    right: float,
+    *,
+    rounding: float,
+    cap: float = math.inf,
+    reason: str = "",
+    applies: bool = True,
+) -> Statement:
+    """Compare two sides with `rounding` allowed, relative to the larger of them.
+
+    A right side at or above `cap`, which every model meets, is vacuous and clamped.
+    """
+    vacuous = right >= cap
+    right = min(right, cap)
+    if math.isnan(left) or math.isnan(right) or not applies:
+        return Statement(name, claim, left, right, vacuous, None, reason or "not measured")
+    allowed = rounding * max(abs(left), abs(right)) if math.isfinite(right) else 0.0
+    return Statement(name, claim, left, right, vacuous, left <= right + allowed, reason)
+
+
+def side_problem(margin: RobustMargin, side: str) -> str:
+    """Say why margins may not stand on a side of `<=` inside Q = mean exp(-m), or "" if they may.
+
+    On the right Q must not be too small, so its margins must be lower bounds; on the left it must
+    not be too large, so they must be upper bounds. Anything else is an estimate.
+    """
+    needed = {"right": margin.is_lower_bound, "left": margin.is_upper_bound}[side]
+    if needed:
+        return ""
+    wanted = {"right": "lower bounds (certified)", "left": "upper bounds (attacked)"}[side]
+    return f"estimate: {margin.kind} margins on the {side}, where only {wanted} prove anything"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Hold every statement about one model and one data set; print it as a table."""
+
+    statements: tuple[Statement, ...]
+    n: int
+    classes: int
+    eps: float
+    norm: str
+    ece: float
+    log_moments: dict[str, float] = field(default_factory=dict)
+    margins: dict[str, MarginSummary] = field(default_factory=dict)
+    robust: dict[str, RobustMargin] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Statement:
+        """Return the statement of that name, such as `certificate["4.2 (i) lower"]`."""
+        for statement in self.statements:
+            if statement.name == name:
+                return statement
+        raise KeyError(f"{name!r}; there are {', '.join(s.name for s in self.statements)}")
+
+    @property
+    def holds(self) -> bool:
+        """Whether no statement failed."""
+        return not any(s.holds is False for s in self.statements)
+
+    def __str__(self) -> str:
+        rows = [("statement", "claim", "left", "right", "slack", "verdict")]
+        rows += [row_of(s) for s in self.statements]
+        head = f"{self.n:,} samples, {self.classes} classes, {self.norm} radius {self.eps:g}"
+        return "\n".join([head, *self.notes, "", *table(rows)])
+
+
+def row_of(s: Statement) -> tuple[str, ...]:
+    """Return a statement's row of the table."""
+    verdict = {True: "holds", False: "FAILS", None: "-"}[s.holds]
+    parts = [verdict, "vacuous" if s.vacuous and s.holds is not None else "", s.reason]
+    numbers = (f"{v:.4g}" for v in (s.left, s.right, s.slack))
+    return (s.name, s.claim, *numbers, "; ".join(p for p in parts if p))
+
+
+def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Lay rows out in columns of plain text, the first row ruled off."""
+    rows = list(rows)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] + [0]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return [lines[0], "-" * len(lines[0]), *lines[1:]]

@@ -1,0 +1,112 @@
+"""Whether a test set is a local label-preserving shift of a training set (Corollary B.8)."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_flow
+from torch import Tensor
+
+from toosure.margins.robust import Norm, check_radius
+
+PAIRS = 2**24  # numbers compared at once
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What was found: how many test points have a training point of their label within eps."""
+
+    near: int
+    n: int
+    holds: bool  # a coupling exists: the test set lies in the uncertainty set, exactly
+
+    @property
+    def reason(self) -> str:
+        """The finding in a sentence."""
+        if self.near < self.n:
+            return (
+                f"assumption fails: {self.n - self.near:,} of {self.n:,} test points have no "
+                "training point of their label within eps"
+            )
+        if not self.holds:
+            return "assumption fails: every test point has a near neighbour, but no coupling exists"
+        return "assumption checked exactly on these samples: a coupling exists"
+
+
+def label_preserving_shift(
+    train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], eps: float, norm: Norm = "linf"
+) -> Shift:
+    r"""Decide whether the empirical test distribution lies in B_eps^lp of the training one.
+
+    That each test point has a training point of its label within eps is necessary, not sufficient:
+    mass must move one to one. A coupling of the two uniform distributions exists exactly when the
+    maximum flow from test to training points along such pairs carries everything (for equal sizes,
+    a perfect matching). This is about the two samples; the distribution behind a test set is not
+    observed. Reference: Too Sharp, Too Sure, Prop. B.7 (2026), arXiv 2604.20614.
+
+    >>> x, y = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 0])
+    >>> label_preserving_shift((x, y), (x + 0.1, y), 0.2).holds
+    True
+    >>> both_near_the_first = (torch.tensor([[0.1], [0.1]]), y)
+    >>> shift = label_preserving_shift((x, y), both_near_the_first, 0.2)
+    >>> shift.near, shift.holds
+    (2, False)
+    """
+    check_radius(eps, norm)
+    pairs = near_pairs(train, test, eps, norm)  # (2, E): test and training indices
+    sizes = len(train[1]), len(test[1])
+    near = len(pairs[0].unique())
+    return Shift(near, sizes[1], near == sizes[1] and carries_all(pairs.cpu().numpy(), *sizes))
+
+
+def near_pairs(
+    train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], eps: float, norm: Norm
+) -> Tensor:
+    """Return all (test, training) indices of equal label within eps, (2, E)."""
+    (x, y), (a, b) = train, test
+    x, a = x.flatten(1), a.flatten(1)
+    if x.shape[1] != a.shape[1]:
+        raise ValueError(f"test inputs have {a.shape[1]} numbers each, training inputs {x.shape[1]}")
+    found = [torch.empty(2, 0, dtype=torch.long)]
+    for label in b.unique().tolist():
+        ours, theirs = (b == label).nonzero().squeeze(1), (y == label).nonzero().squeeze(1)
+        rows = max(1, PAIRS // max(1, len(theirs)))
+        for part in ours.split(rows):
+            index = near_rows(a[part], x[theirs].to(a.device), eps, norm)
+            found.append(torch.stack([part[index[0]], theirs.to(a.device)[index[1]]]).cpu())
+    return torch.cat(found, 1)
+
+
+def near_rows(a: Tensor, x: Tensor, eps: float, norm: Norm) -> Tensor:
+    """Return the (row of a, row of x) within eps: a matrix product first, then exact distances.
+
+    No pair with l2 distance above eps (sqrt(D) eps for linf) can be near, and the product finds
+    those; only what it leaves is compared entry by entry.
+    """
+    a, x = a.double(), x.double()
+    radius = eps * (a.shape[1] ** 0.5 if norm == "linf" else 1.0)
+    squares = a.square().sum(1, keepdim=True) + x.square().sum(1)
+    rounding = 1e-12 * squares * a.shape[1] ** 0.5
+    pairs = (squares - 2 * a @ x.T <= radius**2 + rounding).nonzero()
+    keep = [torch.zeros(0, dtype=torch.bool, device=a.device)]
+    for part in pairs.split(max(1, PAIRS // a.shape[1])):
+        gap = a[part[:, 0]] - x[part[:, 1]]
+        order = math.inf if norm == "linf" else 2
+        keep.append(torch.linalg.vector_norm(gap, order, dim=1) <= eps)
+    return pairs[torch.cat(keep)].T
+
+
+def carries_all(pairs: np.ndarray, train: int, test: int) -> bool:
+    """Whether a coupling of two uniform distributions fits on the pairs, by maximum flow."""
+    common = math.gcd(train, test)
+    out, into = train // common, test // common  # what each test point sends, each other takes
+    if out * test >= 2**31:
+        raise ValueError(f"{train:,} against {test:,} points: too many for an exact coupling")
+    source, sink = test + train, test + train + 1
+    start = np.concatenate([np.full(test, source), pairs[0], test + np.arange(train)])
+    end = np.concatenate([np.arange(test), test + pairs[1], np.full(train, sink)])
+    capacity = np.concatenate([np.full(test, out), np.full(pairs.shape[1], out), np.full(train, into)])
+    graph = csr_matrix((capacity.astype(np.int32), (start, end)), shape=(sink + 1, sink + 1))
+    return int(maximum_flow(graph, source, sink).flow_value) == out * test

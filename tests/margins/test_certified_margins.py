@@ -1,0 +1,232 @@
+"""Certified margins lie below everything the network does in the ball, and are exact when affine."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from margins.networks import NETWORKS, data, make
+from torch import nn
+
+from toosure.margins import attacked_margin, certified_margin, robust_margin, true_margin
+from toosure.margins.certified import METHODS, certified
+from toosure.margins.lipschitz import convolution_norm, pair_lipschitz
+from toosure.margins.propagation import follow, gradient_norms, margin_functionals
+from toosure.margins.relaxations import relu_lines, tanh_lines
+from toosure.margins.robust import float64_copy
+from toosure.margins.tracing import trace
+
+
+def in_ball(x, eps, norm, n, seed):
+    """n points of the ball around each x, half of them on its border, (n, N, ...)."""
+    generator = torch.Generator().manual_seed(seed)
+    shift = torch.randn(n, *x.shape, generator=generator, dtype=x.dtype).flatten(2)
+    if norm == "linf":
+        shift = shift.sign() * torch.rand(n, 1, 1, generator=generator).round().clamp_min(0.5)
+    else:
+        shift = shift / shift.norm(dim=2, keepdim=True)
+    return x + eps * shift.view(n, *x.shape)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("name", NETWORKS)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6), eps=st.sampled_from([1e-6, 1e-3, 0.03, 0.3, 2.0]))
+def test_no_point_of_the_ball_is_below(name, norm, seed, eps):
+    model, shape = make(name, seed, scale=1.5)
+    x, y = data(shape, 5, seed)
+    points = in_ball(x, eps, norm, 24, seed)
+    with torch.no_grad():
+        reached = torch.stack([true_margin(model(p), y) for p in points]).amin(0)
+    for method in METHODS:
+        proved = certified_margin(model, x, y, eps, norm, method=method)
+        assert proved.is_lower_bound
+        assert (proved.values <= reached).all(), method
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_attacked_is_never_below_certified(name, norm):
+    for seed in range(3):
+        model, shape = make(name, seed, scale=2.0)
+        x, y = data(shape, 8, seed)
+        for single in (model, model.float()):
+            found = robust_margin(single, x, y, 0.1, norm, "attacked", steps=10)
+            proved = robust_margin(single, x, y, 0.1, norm, "certified")
+            assert (found.values >= proved.values).all()
+            model.double()
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
+def test_certified_is_below_the_minimum_found_by_brute_force_in_two_dimensions(norm, activation):
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(2, 8), activation(), nn.Linear(8, 8), activation(),
+                          nn.Linear(8, 3)).double()  # fmt: skip
+    x, y = data((2,), 4, 0)
+    eps, line = 0.2, torch.linspace(-1, 1, 161, dtype=torch.float64)
+    grid = torch.cartesian_prod(line, line)
+    if norm == "l2":
+        grid = grid / grid.norm(dim=1, keepdim=True).clamp_min(1.0)
+    with torch.no_grad():
+        points = (x + eps * grid.unsqueeze(1)).flatten(0, 1)  # (161^2 * 4, 2)
+        lowest = true_margin(model(points), y.repeat(len(grid))).view(len(grid), 4).amin(0)
+    proved = certified_margin(model, x, y, eps, norm).values
+    found = attacked_margin(model, x, y, eps, norm, steps=40, restarts=3).values
+    assert (proved <= lowest).all()
+    assert (lowest - proved).max() < 0.35 * (true_margin(model(x), y) - lowest).abs().max()
+    torch.testing.assert_close(found, lowest, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("name", ["affine", "affine convolution"])
+def test_affine_models_are_exact(name, norm):
+    model, shape = make(name, 7)
+    x, y = data(shape, 6, 7)
+    jacobian = torch.func.vmap(torch.func.jacrev(lambda v: model(v[None])[0]))(x).flatten(2)
+    rows = jacobian[torch.arange(6), y].unsqueeze(1) - jacobian  # (N, K, D)
+    gaps = (model(x).gather(1, y[:, None]) - model(x)).detach()
+    least = gaps - 0.3 * rows.detach().norm(1 if norm == "linf" else 2, dim=2)
+    exact = least.scatter(1, y[:, None], torch.inf).amin(1)
+    proved = certified_margin(model, x, y, 0.3, norm)
+    assert proved.bound == "exact" and proved.is_upper_bound
+    torch.testing.assert_close(proved.values, exact, rtol=1e-10, atol=1e-10)
+
+
+def test_methods_are_ordered_on_a_network_where_they_should_be():
+    model, shape = make("tanh", 1)
+    x, y = data(shape, 20, 1)
+    values = {m: certified_margin(model, x, y, 0.05, method=m).values for m in METHODS}
+    for method in METHODS:
+        assert (values["best"] >= values[method]).all()
+    assert values["linear"].mean() > values["interval"].mean()
+    assert values["gradient"].mean() > values["lipschitz"].mean()
+
+
+def test_a_broken_relaxation_is_caught(monkeypatch):
+    from toosure.margins import tracing
+
+    def broken(lower, upper):  # the chord taken as the line below: wrong where tanh bends upward
+        lines = tanh_lines(lower, upper)
+        slope = (upper.tanh() - lower.tanh()) / (upper - lower)
+        return type(lines)(slope, lower.tanh() - slope * lower, slope, lower.tanh() - slope * lower)
+
+    monkeypatch.setattr(tracing, "tanh_lines", broken)
+    caught = 0
+    for seed in range(20):
+        model, shape = make("tanh", seed, scale=1.5)
+        x, y = data(shape, 5, seed)
+        reached = attacked_margin(model, x, y, 0.5, steps=10).values
+        caught += bool((certified_margin(model, x, y, 0.5, method="linear").values > reached).any())
+    assert caught > 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(-40, 40), st.floats(0, 40), st.sampled_from([1.0, 1e-3, 1e-7, 1e-12]))
+def test_lines_enclose_the_activations(lower, width, scale):
+    low = torch.tensor(lower * scale, dtype=torch.float64)
+    high = low + width * scale
+    h = low + (high - low) * torch.linspace(0, 1, 400, dtype=torch.float64)
+    h = h.clamp(low, high)
+    for lines, values in ((tanh_lines(low, high), h.tanh()), (relu_lines(low, high), h.relu())):
+        assert (lines.low_slope * h + lines.low <= values).all()
+        assert (lines.high_slope * h + lines.high >= values).all()
+
+
+@pytest.mark.parametrize("name", [n for n in NETWORKS if "affine" not in n])
+def test_gradients_in_the_ball_stay_under_their_bound(name):
+    model, shape = make(name, 5, scale=1.5)
+    x, y = data(shape, 4, 5)
+    for norm in ("linf", "l2"):
+        bound = certified(model, x, y, 0.2, norm).lipschitz
+        for points in in_ball(x, 0.2, norm, 10, 5):
+            points.requires_grad_()
+            (slope,) = torch.autograd.grad(true_margin(model(points), y).sum(), points)
+            assert (slope.flatten(1).norm(1 if norm == "linf" else 2, dim=1) <= bound).all()
+
+
+def test_gradient_bound_is_exact_on_a_single_point():
+    model, shape = make("tanh", 2)
+    x, y = data(shape, 4, 2)
+    tape, logits = follow(trace(float64_copy(model)), x, 0.0, "l2", 512)
+    bound = gradient_norms(tape, logits, margin_functionals(y, 3)).amax(0)
+    jacobian = torch.func.vmap(torch.func.jacrev(lambda v: model(v[None])[0]))(x)
+    exact = (jacobian[torch.arange(4), y].unsqueeze(1) - jacobian).norm(dim=2).amax(1)
+    torch.testing.assert_close(bound.detach(), exact.detach(), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize(("stride", "padding", "dilation", "groups"),
+                         [(1, 1, 1, 1), (2, 1, 1, 1), (1, 0, 2, 1), (1, 2, 1, 2), (3, 1, 1, 1)])  # fmt: skip
+def test_convolution_norm_is_above_the_dense_matrix_and_near_it(stride, padding, dilation, groups):
+    torch.manual_seed(0)
+    conv = nn.Conv2d(4, 6, 3, stride, padding, dilation, groups, bias=False).double()
+    matrix = torch.func.jacrev(lambda v: conv(v[None])[0])(torch.zeros(4, 7, 6).double())
+    exact = float(torch.linalg.matrix_norm(matrix.detach().reshape(-1, 4 * 42), 2))
+    bound = convolution_norm(conv, 7, 6)
+    assert exact <= bound
+    if stride == 1 and dilation == 1:
+        assert bound < 1.15 * exact
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_lipschitz_products_bound_every_slope(name):
+    model, shape = make(name, 11)
+    x, y = data(shape, 30, 11)
+    for norm in ("linf", "l2"):
+        constants = pair_lipschitz(trace(float64_copy(model)), x, norm, 3)
+        jacobian = torch.func.vmap(torch.func.jacrev(lambda v: model(v[None])[0]))(x * 3).flatten(2)
+        pairs = (jacobian.unsqueeze(2) - jacobian.unsqueeze(1)).norm(1 if norm == "linf" else 2, dim=3)
+        assert (pairs.amax(0) <= constants + 1e-12).all()
+        assert (constants.diagonal() == 0).all()
+
+
+def test_dense_lipschitz_is_the_product_of_singular_values():
+    model = nn.Sequential(nn.Linear(4, 5, bias=False), nn.Tanh(), nn.Linear(5, 2, bias=False))
+    model = model.double().requires_grad_(False)
+    constants = pair_lipschitz(trace(float64_copy(model)), torch.zeros(1, 4).double(), "l2", 2)
+    head = (model[2].weight[0] - model[2].weight[1]).norm()
+    expected = head * torch.linalg.svdvals(model[0].weight)[0]
+    torch.testing.assert_close(constants[0, 1], expected, rtol=1e-8, atol=0)
+
+
+def test_unknown_ops_and_wrong_arguments_say_so():
+    x, y = torch.randn(2, 3), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match="no certified bound is known for GELU"):
+        certified_margin(nn.Sequential(nn.Linear(3, 3), nn.GELU()), x, y, 0.1)
+
+    class Square(nn.Module):
+        def forward(self, x):
+            return x * x
+
+    with pytest.raises(ValueError, match="no certified bound is known for mul"):
+        certified_margin(Square(), x, y, 0.1)
+
+    class Branch(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(ValueError, match="torch.fx can trace"):
+        certified_margin(Branch(), x, y, 0.1)
+    with pytest.raises(ValueError, match="eps must be a finite radius"):
+        certified_margin(nn.Linear(3, 3), x, y, -0.1)
+    with pytest.raises(ValueError, match="norm must be one of"):
+        robust_margin(nn.Linear(3, 3), x, y, 0.1, "l1")
+    with pytest.raises(ValueError, match="kind must be one of"):
+        robust_margin(nn.Linear(3, 3), x, y, 0.1, kind="guessed")
+
+
+def test_the_model_is_left_as_it_was():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    model[1].eval()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    for kind in ("attacked", "linearised", "certified"):
+        robust_margin(model, torch.randn(6, 3), torch.tensor([0, 1] * 3), 0.1, kind=kind)
+    assert model.training and not model[1].training
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+
+
+def test_chunks_do_not_change_the_numbers():
+    model, shape = make("residual", 4)
+    x, y = data(shape, 7, 4)
+    whole = certified_margin(model, x, y, 0.05, chunk=100).values
+    torch.testing.assert_close(certified_margin(model, x, y, 0.05, chunk=2).values, whole)

@@ -45,8 +45,8 @@ def reliability_diagram(table: "Reliability", level: float = 0.95) -> "Figure":
         if mask.any():
             chosen = {key: values[mask] for key, values in bins.items()}
             drawing.add_trace(marks(chosen, name, colour, symbol, interval))
-    drawing.update_xaxes(title_text="confidence, %", range=[0, 101.5], dtick=20)
-    drawing.update_yaxes(title_text="accuracy, %", range=[0, 101.5], dtick=20)
+    drawing.update_xaxes(title_text="confidence, %", range=[0, 100], dtick=20)
+    drawing.update_yaxes(title_text="accuracy, %", range=[0, 100], dtick=20)
     return drawing
 
 
@@ -74,6 +74,7 @@ def marks(
         y=accuracy,
         customdata=np.stack([bins["counts"], bins["low"], bins["high"]], 1),
         mode="markers",
+        cliponaxis=False,
         name=name,
         marker={
             **{"color": colour, "symbol": symbol, "opacity": 1, "line": {"width": 0}},
@@ -113,7 +114,7 @@ def confidence_histogram(table: "Reliability") -> "Figure":
             **{"name": f"{name} {value:.1f} %", "line": {"color": INK, "width": 2, "dash": dash}},
         )
     drawing.update_layout(barmode="stack", bargap=0)
-    drawing.update_xaxes(title_text="confidence, %", range=[0, 101.5], dtick=20)
+    drawing.update_xaxes(title_text="confidence, %", range=[0, 100], dtick=20)
     drawing.update_yaxes(title_text="share of the samples, %", rangemode="tozero", nticks=6)
     return drawing
 
@@ -148,12 +149,17 @@ def plain_layout() -> dict[str, Any]:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": FONT, "size": 13, "color": INK},
-        "margin": {"l": 50, "r": 12, "t": 12, "b": 48},
+        "margin": {"l": 50, "r": 22, "t": 12, "b": 48},
         "xaxis": axis,
         "yaxis": axis,
         "hoverlabel": {"font": {"family": FONT, "size": 13}, "align": "left"},
         "legend": {
             **{"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
-            **{"font": {"color": INK}, "itemclick": False, "itemdoubleclick": False},
+            **{
+                "font": {"color": INK},
+                "traceorder": "normal",
+                "itemclick": False,
+                "itemdoubleclick": False,
+            },
         },
     }

@@ -4,7 +4,7 @@ Each block is a function from values to HTML that escapes every name it is given
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from toosure.figures import DARK
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-Cell = str | int | float | None
+Cell = str | int | float | tuple[str, str] | None
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:"
@@ -60,13 +60,22 @@ def in_script(text: str) -> str:
     return text.replace("<", "\\u003c")
 
 
+def prose(text: str) -> str:
+    """Escape a sentence, and keep each number on one line with its unit.
+
+    >>> prose("95 % of <b>")
+    '95&nbsp;% of &lt;b&gt;'
+    """
+    return escape(text).replace(" %", "&nbsp;%")
+
+
 def figure(drawing: "Figure", title: str, note: str = "") -> str:
     """Return a block with a title, a Plotly figure and a line on how to read it."""
     return (
         f'<figure><h2>{escape(title)}</h2><div class="plot" role="img" '
         f'aria-label="{escape(f"{title}. {note}")}"></div>'
         f'<script type="application/json">{in_script(drawing.to_json())}</script>'
-        f"<figcaption>{escape(note)}</figcaption></figure>"
+        f"<figcaption>{prose(note)}</figcaption></figure>"
     )
 
 
@@ -79,42 +88,72 @@ def tiles(values: Iterable[tuple[str, str, str]]) -> str:
     return f'<dl class="tiles">{cells}</dl>'
 
 
+def section(title: str, note: str, *blocks: str) -> str:
+    """Return a titled part of the page."""
+    said = f"<p>{prose(note)}</p>" if note else ""
+    return f"<section><h2>{escape(title)}</h2>{said}{''.join(blocks)}</section>"
+
+
 def table(
-    title: str,
     header: Sequence[str],
     rows: Iterable[Sequence[Cell]],
     formats: Sequence[str] | None = None,
     sortable: bool = False,
-    note: str = "",
+    minor: Collection[int] = (),
 ) -> str:
-    """Return a table with a title; numbers are aligned, `formats` say how each column prints."""
-    formats = formats or [""] * len(header)
-    rows = list(rows)
-    numeric = [all(not isinstance(row[i], str) for row in rows) for i in range(len(header))]
-    head = "".join(heading(*column, sortable) for column in zip(header, numeric, strict=True))
+    """Return a table; columns without words are aligned as numbers and printed by `formats`.
+
+    A cell of two texts is a name and a small line below; `minor` columns leave a narrow screen.
+    """
+    rows, formats = list(rows), formats or [""] * len(header)
+    marks = [
+        marked(all(not isinstance(row[i], str | tuple) for row in rows), i in minor)
+        for i in range(len(header))
+    ]
+    head = "".join(heading(*each, sortable) for each in zip(header, marks, strict=True))
     body = "".join(
-        f"<tr>{''.join(cell(*each) for each in zip(row, formats, numeric, strict=True))}</tr>"
+        f"<tr>{''.join(cell(*each) for each in zip(row, formats, marks, strict=True))}</tr>"
         for row in rows
     )
-    caption = f"<p>{escape(note)}</p>" if note else ""
     kind = ' class="sortable"' if sortable else ""
     return (
-        f"<section><h2>{escape(title)}</h2>{caption}<div class='scroll'><table{kind}>"
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
+        f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 
-def heading(name: str, numeric: bool, sortable: bool) -> str:
+def marked(numeric: bool, minor: bool) -> str:
+    """Return the class attribute of a column's cells."""
+    names = ["number"] * numeric + ["minor"] * minor
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def heading(name: str, mark: str, sortable: bool) -> str:
     """Return a column's heading; a button where a press sorts by it."""
     inner = f'<button type="button">{escape(name)}</button>' if sortable else escape(name)
-    return f'<th scope="col"{number(numeric)}>{inner}</th>'
+    return f'<th scope="col"{mark}>{inner}</th>'
 
 
-def cell(value: Cell, form: str, numeric: bool) -> str:
+def cell(value: Cell, form: str, mark: str) -> str:
     """Return one cell, with the value that it is sorted by."""
-    text = "–" if value is None else format(value, form) if not isinstance(value, str) else value
-    return f'<td{number(numeric)} data-value="{escape(str(value))}">{escape(text)}</td>'
+    if isinstance(value, tuple):
+        name, note = (escape(text) for text in value)
+        return f'<td{mark} data-value="{name}">{name}<small>{note}</small></td>'
+    return f'<td{mark} data-value="{escape(str(value))}">{escape(printed(value, form))}</td>'
 
 
-def number(numeric: bool) -> str:
-    return ' class="number"' if numeric else ""
+def printed(value: str | float | None, form: str = "") -> str:
+    """Print a value: a true minus, a dash where there is none, small numbers to two digits.
+
+    >>> printed(-0.5, "+.2f"), printed(-0.001, "+.2f"), printed(0.000189, ".4f"), printed(None)
+    ('−0.50', '0.00', '0.00019', '–')
+    """
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:
+        return "–"
+    if abs(value) == float("inf"):
+        return "∞" if value > 0 else "−∞"
+    small = form == ".4f" and 0 < abs(value) < 0.001
+    text = format(value, ".2g" if small else form)
+    return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")

@@ -1,0 +1,136 @@
+"""The `toosure` command: thin, each command calls one function of the library."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from toosure import __version__
+
+if TYPE_CHECKING:
+    from toosure.evaluate import Evaluation
+
+app = typer.Typer(
+    help="Is your classifier too sure?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Kind(StrEnum):
+    """What a file holds."""
+
+    logits = "logits"
+    probs = "probs"
+    confidence = "confidence"
+
+
+class Edge(StrEnum):
+    """Which edge a bin includes."""
+
+    right = "right"
+    left = "left"
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"toosure {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def toosure(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Is your classifier too sure? Measure how far its probabilities can be trusted."""
+
+
+@app.command()
+def evaluate(
+    file: Annotated[Path, typer.Argument(help="Predictions: .npz, .pt, .csv or .parquet.")],
+    kind: Annotated[
+        Kind | None, typer.Option(help="What the file holds, where its names do not say it.")
+    ] = None,
+    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
+    edge: Annotated[Edge, typer.Option(help="Bins are (a, b] (right) or [a, b) (left).")] = (
+        Edge.right
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
+    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    split: Annotated[
+        str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+) -> None:
+    """Say how far the probabilities in FILE can be trusted, with intervals."""
+    from toosure.evaluate import evaluate as measure
+    from toosure.predictions import read_predictions
+
+    try:
+        predictions = read_predictions(file, kind.value if kind else None, split)
+        result = measure(predictions, bins=bins, edge=edge.value, level=ci, seed=seed)
+        if html:
+            write_page(result, html)
+    except ValueError as error:
+        fail(str(error))
+    if as_json:
+        print(json.dumps(result.as_json(), allow_nan=False))
+    else:
+        print_table(result)
+    if html:
+        typer.echo(f"page: {html}", err=True)
+
+
+def write_page(result: "Evaluation", path: Path) -> None:
+    """Write the page of an evaluation, or say why it cannot be written."""
+    from toosure.report.evaluation import evaluation_page
+
+    try:
+        path.write_text(evaluation_page(result), encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def print_table(result: "Evaluation") -> None:
+    """Print the verdict, then each metric with its interval."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from toosure.evaluate import GROUPS
+    from toosure.evaluate.verdict import verdict
+
+    found = verdict(result)
+    typer.echo("\n".join([f"{found.sentence}.", *found.reasons, ""]))
+    table = Table("metric", box=None, pad_edge=False, header_style="dim")
+    for heading in ("value", "low", "high"):
+        table.add_column(heading, justify="right")
+    for names in GROUPS.values():
+        for name in (name for name in names if name in result.metrics):
+            shown = ("" if each is None else f"{each:.4f}" for each in result.metrics[name])
+            table.add_row(name, *shown)
+        table.add_section()
+    Console().print(table)
+    edges = "(a, b]" if result.edge == "right" else "[a, b)"
+    typer.echo(
+        f"\nn = {result.n:,}, {result.bins} bins {edges}, {100 * result.level:g} % intervals"
+    )
+    for name, why in result.left_out.items():
+        typer.echo(f"{name} left out: {why}")
+
+
+def fail(message: str) -> NoReturn:
+    """Print one line to standard error and end with exit code 2."""
+    typer.echo(f"toosure: {' '.join(message.split())}", err=True)
+    raise typer.Exit(2)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="toosure")

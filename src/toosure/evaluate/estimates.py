@@ -1,0 +1,72 @@
+"""Estimates that need only confidences and hits: accuracy, the gap, the ECE of chance."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure.metrics.binned import reliability_from_confidence, wilson_interval
+from toosure.predictions import Predictions
+
+CELLS = 64  # a bin is resampled as so many cells of equal confidence
+
+
+class Estimate(NamedTuple):
+    """A value with its interval; None where none was taken."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def half(self) -> float:
+        """Half the width of the interval."""
+        return math.inf if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+def hit_rate(correct: Tensor, level: float) -> Estimate:
+    """Return the accuracy with Wilson's interval."""
+    hits, n = correct.sum().double(), torch.tensor(float(len(correct)), dtype=torch.float64)
+    low, high = wilson_interval(hits, n, level).tolist()
+    return Estimate(float(hits / n), low, high)
+
+
+def fine_cells(predictions: Predictions, bins: int, edge: str) -> tuple[np.ndarray, ...]:
+    """Return counts, hits and mean confidence of 64 cells a bin: all that resampling needs."""
+    fine = reliability_from_confidence(
+        predictions.confidence, predictions.correct, bins * CELLS, edge
+    )
+    counts, mean = fine.counts.cpu().numpy(), fine.confidence.nan_to_num().cpu().numpy()
+    hits = (fine.counts * fine.accuracy.nan_to_num()).round().long().cpu().numpy()
+    return counts, hits, mean.clip(0, 1)
+
+
+def confidence_gap(predictions: Predictions, level: float, seed: int, samples: int) -> Estimate:
+    """Return mean confidence minus accuracy, above 0 where too sure, with a bootstrap interval.
+
+    Right and wrong samples are resampled by cells of equal confidence (to 1/1024), which leaves
+    the mean exact and makes the cost independent of n.
+    """
+    n = predictions.n
+    counts, hits, mean = fine_cells(predictions, 16, "right")
+    sizes, gaps = np.concatenate([hits, counts - hits]), np.concatenate([mean - 1, mean])
+    drawn = np.random.default_rng(seed).multinomial(n, sizes / n, samples)
+    low, high = np.quantile(drawn @ gaps / n, [0.5 - level / 2, 0.5 + level / 2])
+    return Estimate(float(sizes @ gaps / n), float(low), float(high))
+
+
+def calibrated_ece(
+    predictions: Predictions, bins: int, edge: str, level: float, seed: int, samples: int
+) -> Estimate:
+    """Return the ECE of labels drawn from the confidences themselves: its mean and interval.
+
+    Consistency resampling (Bröcker & Smith 2007); hits are binomial in each 1/64 of a bin.
+    """
+    counts, _, mean = fine_cells(predictions, bins, edge)
+    hits = np.random.default_rng(seed).binomial(counts, mean, (samples, bins * CELLS))
+    gaps = (counts * mean - hits).reshape(samples, bins, CELLS).sum(2)
+    errors = np.abs(gaps).sum(1) / predictions.n
+    low, high = np.quantile(errors, [0.5 - level / 2, 0.5 + level / 2])
+    return Estimate(float(errors.mean()), float(low), float(high))

@@ -1,0 +1,100 @@
+"""The verdict on an evaluation: one sentence first, then what it rests on."""
+
+import math
+from typing import NamedTuple
+
+from toosure.evaluate import Estimate, Evaluation
+
+NARROW = 0.01  # a gap known to one point or better may be called none
+
+
+class Verdict(NamedTuple):
+    """A sentence, its class, and the sentences that back it."""
+
+    kind: str  # "over", "under", "uneven", "fine" or "unclear"
+    sentence: str
+    reasons: tuple[str, ...]
+
+
+def verdict(result: Evaluation) -> Verdict:
+    """Judge the gap, mean confidence minus accuracy, then the ECE against chance.
+
+    Over- or under-confident where the gap's interval leaves out 0. Where not: uneven if the ECE's
+    interval lies above what a calibrated model shows by chance; well calibrated if the gap is
+    known to a point or better; else it cannot be told.
+    """
+    gap = result.gap
+    beyond = lowest(result.metrics["ece"]) > highest(result.chance)
+    size = f"{points(abs(gap.value), gap.half)} points ± {points(gap.half, gap.half)}"
+    if lowest(gap) > 0:
+        kind, sentence = "over", f"Over-confident by {size}"
+    elif highest(gap) < 0:
+        kind, sentence = "under", f"Under-confident by {size}"
+    elif beyond:
+        kind, sentence = "uneven", "Right on average, but not at every confidence"
+    elif gap.half <= NARROW:
+        kind, sentence = "fine", "Well calibrated, as far as these samples can tell"
+    else:
+        kind, sentence = "unclear", f"Cannot tell with {result.n:,} {plural(result.n, 'sample')}"
+    return Verdict(kind, sentence, (means(result), against_chance(result, beyond), *more(result)))
+
+
+def lowest(estimate: Estimate) -> float:
+    return estimate.value if estimate.low is None else estimate.low
+
+
+def highest(estimate: Estimate) -> float:
+    return estimate.value if estimate.high is None else estimate.high
+
+
+def means(result: Evaluation) -> str:
+    """Say what was claimed and what was true."""
+    accuracy, gap = result.metrics["accuracy"].value, result.gap
+    claimed = 100 * (accuracy + gap.value)
+    interval = f"{100 * lowest(gap):+.1f} to {100 * highest(gap):+.1f}"
+    return (
+        f"It claims {claimed:.1f} % on average and is right in {100 * accuracy:.1f} % of "
+        f"{result.n:,} {plural(result.n, 'sample')}: a gap of {100 * gap.value:+.1f} points "
+        f"({100 * result.level:g} % interval {interval})."
+    )
+
+
+def against_chance(result: Evaluation, beyond: bool) -> str:
+    """Set the ECE against the one that a perfectly calibrated model would show at this n."""
+    ece, chance = result.metrics["ece"], result.chance
+    found = f"The ECE is {100 * ece.value:.1f} points ({span(ece)})"
+    expected = f"a perfectly calibrated model would show {span(chance)} at this n, by chance"
+    if beyond:
+        return f"{found}; {expected}."
+    return f"{found}; {expected}, so the ECE alone does not show a fault."
+
+
+def more(result: Evaluation) -> tuple[str, ...]:
+    """Say how many samples would settle an open question."""
+    half = result.gap.half
+    if lowest(result.gap) > 0 or highest(result.gap) < 0 or half <= NARROW:
+        return ()
+    needed = result.n * (half / NARROW) ** 2
+    digits = 10 ** max(0, math.floor(math.log10(needed)) - 1)
+    return (
+        f"About {math.ceil(needed / digits) * digits:,} samples would pin the gap to ± 1 point.",
+    )
+
+
+def span(estimate: Estimate) -> str:
+    """Return an interval in points."""
+    return f"{100 * lowest(estimate):.1f} to {100 * highest(estimate):.1f}"
+
+
+def points(value: float, half: float) -> str:
+    """Print a share in points, to the first digit of its uncertainty and at least one decimal.
+
+    >>> points(0.0472, 0.0049), points(0.00472, 0.00049)
+    ('4.7', '0.47')
+    """
+    decimals = 1 if not 0 < half < 1 else max(1, -math.floor(math.log10(100 * half)))
+    return f"{100 * value:.{decimals}f}"
+
+
+def plural(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"

@@ -1,0 +1,157 @@
+"""The page of `toosure evaluate`: the verdict, two figures, every metric, a row a class."""
+
+from html import escape
+
+from toosure.evaluate import GROUPS, Estimate, Evaluation
+from toosure.evaluate.verdict import verdict
+from toosure.figures import confidence_histogram, reliability_diagram
+from toosure.report.page import figure, page, printed, prose, section, table, tiles
+
+SAYS = {
+    "ece": "mean gap between confidence and accuracy, equal-width bins",
+    "mce": "largest gap of any bin",
+    "rmsce": "root mean square gap",
+    "adaptive_ece": "mean gap, bins of equal mass",
+    "debiased_ece": "mean gap less the bias of noisy bins",
+    "classwise_ece": "mean gap of each class against the rest",
+    "smece": "smooth error, bandwidth found from the data",
+    "sece": "gap to accuracy smoothed by a Gaussian kernel",
+    "dece": "mean gap with soft bins and soft accuracy",
+    "mmce": "kernel error of the top label",
+    "skce": "squared kernel error of all classes",
+    "kde_ece": "gap to accuracy by a Beta kernel",
+    "accuracy": "share that is right",
+    "nll": "mean negative log-likelihood, nats",
+    "brier": "squared error of the probabilities, summed over classes",
+    "entropy": "mean predictive entropy, nats",
+    "aurc": "area under the risk-coverage curve",
+    "auroc_misclass": "how well confidence tells right from wrong",
+    "auroc_ovr": "each class against the rest",
+    "auroc_ovr_binned": "the same on 15 thresholds",
+}
+
+
+def evaluation_page(result: Evaluation) -> str:
+    """Return the self-contained page of an evaluation."""
+    found = verdict(result)
+    blocks = [
+        headline(result),
+        tiles(key_numbers(result)),
+        figures(result),
+        metrics_tables(result),
+        class_table(result) if result.per_class else "",
+        footer(result),
+    ]
+    return page(f"{found.sentence} – {result.source}", "\n".join(blocks))
+
+
+def headline(result: Evaluation) -> str:
+    """Return the verdict and what it rests on."""
+    found = verdict(result)
+    tone = {"over": "over", "under": "under", "fine": "fine"}.get(found.kind, "")
+    reasons = "".join(f"<p>{prose(reason)}</p>" for reason in found.reasons)
+    return (
+        f'<header><p class="source">toosure · evaluation of {escape(result.source)}</p>'
+        f'<h1><span class="{tone}">{escape(found.sentence)}</span></h1>{reasons}</header>'
+    )
+
+
+def key_numbers(result: Evaluation) -> list[tuple[str, str, str]]:
+    """Return the few numbers to see first: name, value, interval."""
+    accuracy = result.metrics["accuracy"]
+    ece = result.metrics["ece"]
+    numbers = [
+        ("accuracy", percent(accuracy.value), interval(accuracy, 100, 1)),
+        ("mean confidence", percent(accuracy.value + result.gap.value), "claimed"),
+        ("ECE, points", f"{100 * ece.value:.1f}", interval(ece, 100, 1)),
+    ]
+    for name, key in (("NLL, nats", "nll"), ("Brier score", "brier")):
+        if key in result.metrics:
+            each = result.metrics[key]
+            numbers.append((name, printed(each.value, ".3f"), interval(each, 1, 3)))
+    return [*numbers, ("samples", f"{result.n:,}", counted(result))]
+
+
+def counted(result: Evaluation) -> str:
+    return "confidences only" if result.classes is None else f"{result.classes:,} classes"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def interval(estimate: Estimate, scale: float, digits: int) -> str:
+    """Return "low to high", or nothing where no interval was taken."""
+    if estimate.low is None or estimate.high is None:
+        return ""
+    return f"{scale * estimate.low:.{digits}f} to {scale * estimate.high:.{digits}f}"
+
+
+def figures(result: Evaluation) -> str:
+    """Return the reliability diagram and the confidence histogram, side by side."""
+    level = f"{100 * result.level:g} %"
+    diagram = figure(
+        reliability_diagram(result.table, result.level),
+        "Accuracy at each confidence",
+        f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
+        f"{level} intervals. Below the dashed line the model is too sure.",
+    )
+    histogram = figure(
+        confidence_histogram(result.table),
+        "How often it is how sure",
+        "Samples by confidence, right and wrong. Calibrated, the two lines coincide.",
+    )
+    return f'<div class="pair">{diagram}{histogram}</div>'
+
+
+def metrics_tables(result: Evaluation) -> str:
+    """Return every metric with its interval, a table a group."""
+    edges = "(a, b]" if result.edge == "right" else "[a, b)"
+    level = f"{100 * result.level:g} %"
+    note = f"{result.n:,} samples, {result.bins} bins {edges}, low and high of {level} intervals."
+    for why in sorted(set(result.left_out.values())):
+        names = ", ".join(name for name in result.left_out if result.left_out[name] == why)
+        note += f" Left out: {names} ({why})."
+    groups = "".join(group_table(title, names, result) for title, names in GROUPS.items())
+    return section("Every metric", note, f'<div class="pair tables">{groups}</div>')
+
+
+def group_table(title: str, names: tuple[str, ...], result: Evaluation) -> str:
+    """Return the metrics of one group."""
+    rows = [((name, SAYS[name]), *result.metrics[name]) for name in names if name in result.metrics]
+    if not rows:
+        return ""
+    return f"<div>{table((title, 'value', 'low', 'high'), rows, ('', *['.4f'] * 3))}</div>"
+
+
+def class_table(result: Evaluation) -> str:
+    """Return a row a class; a press on a heading sorts by it."""
+    rows = [
+        (
+            *(row.name, row.samples, None if row.recall is None else 100 * row.recall),
+            *(100 * row.frequency, 100 * row.probability),
+            *(100 * (row.probability - row.frequency), 100 * row.ece),
+        )
+        for row in result.per_class
+    ]
+    header = (
+        *("class", "samples", "recall, %", "frequency, %", "mean probability, %"),
+        *("difference, points", "ECE, points"),
+    )
+    note = (
+        "Each class against the rest: how often it is the label, how probable it is held on "
+        "average, their difference, and its own calibration error. Press a heading to sort."
+    )
+    formats = ("", ",", ".1f", ".1f", ".1f", "+.2f", ".2f")
+    return section("Every class", note, table(header, rows, formats, True, minor=(3, 4)))
+
+
+def footer(result: Evaluation) -> str:
+    """Return how the verdict is reached."""
+    return (
+        "<footer><p>The gap is mean confidence minus accuracy. The model is called over- or "
+        f"under-confident when the {100 * result.level:g} % bootstrap interval of the gap leaves "
+        "out 0; uneven when only the ECE is above what chance gives; well calibrated when the gap "
+        "is known to one point or better; otherwise it cannot be told. What chance gives is the "
+        "ECE of labels drawn from the model’s own confidences.</p></footer>"
+    )

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -37,6 +37,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("kind", "values"), VALUES, ids=[str(k) for k, _ in VALUES])
+@settings(deadline=None)
 @given(st.data())
 def test_values_round_trip(kind, values, data):
     value = data.draw(values)
@@ -131,6 +132,7 @@ def test_equal_settings_are_spelled_alike():
     assert spell("optimizer", "sgd", {"momentum": 0.9, "lr": 0.1}) == spellings[0]
 
 
+@settings(deadline=None)
 @given(
     st.fixed_dictionaries(
         {},
@@ -144,16 +146,16 @@ def test_equal_settings_are_spelled_alike():
     ),
     st.randoms(),
 )
-def test_words_round_trip(settings, random):
-    method = "sam" if "rho" in settings or "base" in settings else "adamw"
-    assume(method == "adamw" or "base" in settings or not {"betas", "amsgrad"} & settings.keys())
-    text = spell("optimizer", method, settings)
+def test_words_round_trip(said, random):
+    method = "sam" if "rho" in said or "base" in said else "adamw"
+    assume(method == "adamw" or "base" in said or not {"betas", "amsgrad"} & said.keys())
+    text = spell("optimizer", method, said)
     word = parse("optimizer", text)
     assert str(word) == text
-    shuffled = list(settings.items())
+    shuffled = list(said.items())
     random.shuffle(shuffled)
     assert spell("optimizer", method, dict(shuffled)) == text
-    for name, value in settings.items():
+    for name, value in said.items():
         default = {"lr": 0.001, "betas": (0.9, 0.999), "amsgrad": False, "rho": 0.05}.get(name)
         got = word.settings.get(name, default)
         assert (got.name if isinstance(got, Word) else got) == value
@@ -201,6 +203,7 @@ def test_a_path_leads():
     assert str(parse("data", "imagefolder:C:/pets")) == "imagefolder:C:/pets"
 
 
+@settings(deadline=None)
 @given(TEXT.filter(lambda t: t and "\0" not in t).map(Path), st.integers(1, 100))
 def test_any_path_survives(path, size):
     text = spell("data", "imagefolder", {"path": path, "size": size})

@@ -1,5 +1,6 @@
 """Batched crops and flips equal the obvious loop over images."""
 
+import pytest
 import torch
 from torch.nn import functional as F
 
@@ -58,3 +59,16 @@ def test_no_augmentation_unless_asked():
     y = torch.tensor([0, 1, 0, 1])
     data = make_dataset(Images(x, y, x, y, ("a", "b")))
     assert data.augmented(data.train.x) is data.train.x
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_nothing_waits_for_the_host():
+    x = torch.rand(64, 3, 32, 32, device="cuda")
+    generator = torch.Generator("cuda").manual_seed(0)
+    crop_and_flip(x, generator)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        out = crop_and_flip(x, generator)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert out.shape == x.shape

@@ -126,6 +126,8 @@ def test_a_wrong_download_installs_nothing(tmp_path):
     with pytest.raises(ValueError, match="could not download"):
         fetch((tmp_path / "absent").as_uri(), target, "0" * 64)
     assert list(target.parent.iterdir()) == []
+    with pytest.raises(ValueError, match="cannot write to"):
+        fetch(source.as_uri(), source / "below a file", checksum(source))
 
 
 def unpack(real_data, dest, *what):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toosure.data import Images, digits, make_dataset
@@ -17,6 +17,7 @@ def raw(count: int = 60, channels: int = 3, classes: int = 5) -> Images:
     return Images(x[:count], y[:count], x[count:], y[count:], names)
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 2**31), st.booleans()
 )
@@ -99,6 +100,7 @@ def test_an_unknown_standardisation_is_named():
         make_dataset(raw(), standardise="zca")
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(2, 10), st.floats(0, 1), st.integers(0, 2**31))
 def test_noise_flips_exactly_its_share_to_other_classes(count, classes, share, seed):
     labels = torch.arange(count) % classes

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toosure.data.pickles import read_pickle
@@ -93,12 +93,14 @@ def test_a_dotted_name_is_no_way_around():
 WHOLE = pickle.dumps({"data": ARRAYS[0], "labels": [1, 2, 3]})
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(WHOLE) - 1))
 def test_a_truncated_file_is_named(length):
     with pytest.raises(ValueError, match="data_batch_1 cannot be read"):
         read_pickle(WHOLE[:length], "data_batch_1")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_noise_is_named_or_read(content):
     try:

@@ -1,6 +1,7 @@
 """Fetch a file only when asked, check what came, and put it in place whole or not at all."""
 
 import hashlib
+import http.client
 import os
 import tempfile
 import urllib.request
@@ -22,8 +23,11 @@ def fetch(url: str, target: Path, sha256: str) -> Path:
     ...     fetch(source.as_uri(), Path(folder, "copy"), checksum(source)).read_bytes()
     b'data'
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise ValueError(f"cannot write to {target.parent}: {error}; nothing came") from error
     part = Path(name)
     try:
         with os.fdopen(handle, "wb") as out:
@@ -45,5 +49,5 @@ def copy(url: str, out) -> None:
         with urllib.request.urlopen(url, timeout=60) as response:
             while block := response.read(1 << 20):
                 out.write(block)
-    except OSError as error:  # URLError, time-outs and a full disk
+    except (OSError, http.client.HTTPException) as error:  # no network, time-outs, a full disk
         raise ValueError(f"could not download {url}: {error}; nothing was installed") from error

@@ -64,7 +64,7 @@ def _add_rows(total: BinSums, probs: Tensor, labels: Tensor, bins: int, edge: st
     index = classes * bins + torch.bucketize(values, edges[1:-1], right=edge == "left")
     size = total.counts.numel()
     counts = torch.bincount(index, minlength=size)
-    summed = torch.bincount(index, values.double(), minlength=size)
+    summed = torch.bincount(index, values.double(), minlength=size).double()  # int64 when empty
     first = slice(None, None, bins)
     counts[first] += len(probs) - counts.view(-1, bins).sum(1)
     summed[first] += column - summed.view(-1, bins).sum(1)

@@ -8,6 +8,8 @@ from torch import Tensor
 from toosure.metrics.confidence import row_chunks, top_label
 from toosure.metrics.inputs import as_pair, check_bins, check_choice, check_finite
 
+_BLOCK = 2**22  # elements of a block of the N x N weights
+
 
 def sece(
     logits: Any,
@@ -50,7 +52,7 @@ def sece_from_confidence(
     confidence, correct = confidence.double(), correct.double()
     if form == "grid":
         return _sece_on_grid(confidence, correct, bandwidth, bins)
-    rows = max(1, 2**22 // len(confidence))  # a block of the N x N weights at a time
+    rows = max(1, _BLOCK // len(confidence))
     starts = range(0, len(confidence), rows)
     gaps = [_gaps(confidence, correct, s, s + rows, bandwidth, leave_one_out) for s in starts]
     return torch.cat(gaps).mean()

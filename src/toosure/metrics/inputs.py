@@ -62,7 +62,7 @@ def as_confidence(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:
         if not ((correct == 0) | (correct == 1)).all():
             raise ValueError("correct must be 0 or 1 (was the prediction right?); got other values")
         correct = correct.bool()
-    return at_least_float32(confidence), correct.to(confidence.device)
+    return at_least_float32(confidence).contiguous(), correct.to(confidence.device)
 
 
 def at_least_float32(values: Tensor) -> Tensor:

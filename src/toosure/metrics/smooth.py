@@ -1,7 +1,6 @@
 """Smooth ECE: the gap smoothed by a reflected Gaussian whose width equals its own answer."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +10,8 @@ from torch import Tensor
 from toosure.metrics.confidence import top_label
 from toosure.metrics.inputs import as_confidence
 
-_NARROWEST = 1e-7  # the fixed point is sought above this
+_NARROWEST = 1e-7  # a fixed point below this is called 0
+_NARROW = 2e-4  # below this a relative error of 1e-3 is still far less than 1e-6
 _SMALLEST_GRID, _LARGEST_GRID = 2**15, 2**22
 
 
@@ -35,17 +35,27 @@ def smece_from_confidence(confidence: Any, correct: Any, bandwidth: float | None
     gaps = CosineSeries(confidence.detach(), correct)
     if bandwidth is not None:
         return gaps.smoothed_area(bandwidth)
-    return torch.full_like(gaps.residual[0], _fixed_point(lambda h: float(gaps.smoothed_area(h))))
+    return torch.full_like(gaps.residual[0], _fixed_point(gaps))
 
 
-def _fixed_point(area: Callable[[float], float]) -> float:
+def _fixed_point(gaps: "CosineSeries") -> float:
     """Return the h in (0, 1] with area(h) = h. The area falls with h, so there is one."""
+
+    def excess(width: float) -> float:
+        return float(gaps.smoothed_area(width)) - width
+
     high = 1.0
-    while area(high / 2) <= high / 2:  # from above: a narrow width costs a finer grid
+    while excess(high / 2) <= 0:  # from above: a narrow width costs a finer grid
         high /= 2
-        if high < _NARROWEST:
-            return 0.0
-    return float(brentq(lambda h: area(h) - h, high / 2, high, xtol=1e-10))
+        if high < _NARROW:
+            break
+    if high < _NARROW:  # so far down, begin again from the most the area can be
+        high = min(high, gaps.largest_area())
+        while high > _NARROWEST and excess(high / 2) <= 0:
+            high /= 2
+    if high <= _NARROWEST or excess(high) >= 0:  # the latter by rounding, at the largest area
+        return high if high > _NARROWEST else 0.0
+    return float(brentq(excess, high / 2, high, xtol=1e-9))
 
 
 class CosineSeries:
@@ -70,15 +80,21 @@ class CosineSeries:
     def smoothed_area(self, width: float) -> Tensor:
         """Return integral_0^1 |smoothed gap| dt at one width."""
         modes = math.ceil(8 / (math.pi * width))
-        grid = max(_SMALLEST_GRID, min(_LARGEST_GRID, 2 ** math.ceil(math.log2(32 * modes))))
+        nodes = 32 if width > _NARROW else 4
+        grid = max(_SMALLEST_GRID, min(_LARGEST_GRID, 2 ** math.ceil(math.log2(nodes * modes))))
         if grid > self.grid:
             self.grid, self.coefficients = grid, self._expand(grid)
         modes = min(modes, len(self.coefficients) - 1)
         k = torch.arange(modes + 1, dtype=torch.float64, device=self.confidence.device)
         damped = self.coefficients[: modes + 1] * torch.exp(-0.5 * (math.pi * width * k) ** 2)
-        points = max(_SMALLEST_GRID, grid)  # samples of |gap|: many to a width
-        gap = torch.fft.irfft(damped, 2 * points, norm="forward")[: points + 1].abs()
-        return (gap.sum() - (gap[0] + gap[-1]) / 2) / points  # the trapezoidal rule
+        gap = torch.fft.irfft(damped, 2 * grid, norm="forward")[: grid + 1].abs()
+        return (gap.sum() - (gap[0] + gap[-1]) / 2) / grid  # the trapezoidal rule
+
+    def largest_area(self) -> float:
+        """Return the limit of no smoothing: the gaps of equal confidences, summed."""
+        levels, index = self.confidence.unique(return_inverse=True)
+        gaps = torch.zeros_like(levels).index_add_(0, index, self.residual)
+        return float(gaps.abs().sum()) / len(index)
 
     def _expand(self, grid: int) -> Tensor:
         """Return r_k for k = 0 .. grid / 4 from moments about the nodes of a grid."""

@@ -1,0 +1,246 @@
+"""Kernel and smooth errors against their double sums, with gradients."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta, dirichlet
+from torch import tensor
+
+from toosure import metrics
+from toosure.metrics.kernel import pair_sum, sorted_pairs
+
+
+def rows(n=60, classes=4, seed=0, scale=2.0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    labels = torch.where(
+        torch.rand(n, generator=generator) < 0.6,
+        logits.argmax(1),
+        torch.randint(classes, (n,), generator=generator),
+    )
+    return logits, labels
+
+
+def brute_mmce(confidence, correct, weighted=False):
+    residual = correct.double() - confidence
+    if weighted:
+        residual = residual / torch.where(correct, correct.sum(), (~correct).sum())
+    kernel = torch.exp(-(confidence[:, None] - confidence).abs() / 0.4)
+    square = residual @ kernel @ residual
+    return square.sqrt() / (1 if weighted else len(confidence))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_mmce_against_the_double_sum_with_gradients(weighted, rounded):
+    confidence, correct = metrics.top_label(*rows(700))
+    if rounded:  # many ties
+        confidence = (confidence * 20).round() / 20
+    ours, brute = (confidence.clone().requires_grad_() for _ in range(2))
+    value = metrics.mmce_from_confidence(ours, correct, weighted)
+    expected = brute_mmce(brute, correct, weighted)
+    value.backward(), expected.backward()
+    assert abs(value.item() - expected.item()) < 1e-10
+    without_graph = metrics.mmce_from_confidence(confidence, correct, weighted)
+    assert abs(without_graph.item() - expected.item()) < 1e-10
+    assert torch.allclose(ours.grad, brute.grad, rtol=0, atol=1e-12)
+
+
+def test_mmce_in_float32_matches_float64():
+    logits, labels = rows(5000)
+    single = metrics.mmce(logits.float(), labels)
+    assert float(single) == pytest.approx(float(metrics.mmce(logits, labels)), abs=1e-6)
+
+
+def test_mmce_weighted_is_twice_the_plain_when_balanced():
+    confidence = torch.rand(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    correct = torch.arange(20) % 2 == 0
+    plain = metrics.mmce_from_confidence(confidence, correct)
+    weighted = metrics.mmce_from_confidence(confidence, correct, weighted=True)
+    assert float(weighted) == pytest.approx(2 * float(plain), abs=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sorted_pairs_keep_confidence_and_hit_together(dtype):
+    generator = torch.Generator().manual_seed(0)
+    confidence = torch.rand(1000, generator=generator, dtype=dtype)
+    confidence[:3] = tensor([0.0, 1.0, -0.0], dtype=dtype)
+    correct = torch.rand(1000, generator=generator) < 0.5
+    values, hits = sorted_pairs(confidence, correct)
+    expected = sorted(zip(confidence.tolist(), correct.tolist(), strict=True))
+    assert list(zip(values.tolist(), hits.bool().tolist(), strict=True)) == expected
+
+
+def test_pair_sum_gradcheck():
+    generator = torch.Generator().manual_seed(0)
+    position = torch.rand(12, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(12, generator=generator, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, w: pair_sum(x, w, 0.4), (position, weight))
+
+
+DIFFERENTIABLE = {
+    "sece": (metrics.sece, {"bandwidth": 0.1}),
+    "sece grid": (metrics.sece, {"bandwidth": 0.1, "form": "grid"}),
+    "sece soft": (metrics.sece, {"bandwidth": 0.1, "soft_accuracy": True}),
+    "sece others": (metrics.sece, {"bandwidth": 0.1, "leave_one_out": True}),
+    "dece": (metrics.dece, {"accuracy_slope": 5.0, "bin_temperature": 0.2}),
+    "mmce": (metrics.mmce, {}),
+    "mmce weighted": (metrics.mmce, {"weighted": True}),
+    "mmce reference": (metrics.mmce, {"weighted": True, "normalization": "reference"}),
+    "skce biased": (metrics.skce, {"estimator": "biased", "bandwidth": 0.5}),
+    "skce unbiased": (metrics.skce, {"bandwidth": 0.5}),
+    "skce linear": (metrics.skce, {"estimator": "linear", "bandwidth": 0.5}),
+    "kde top": (metrics.kde_ece, {"bandwidth": 0.2}),
+    "kde canonical": (metrics.kde_ece, {"bandwidth": 0.2, "form": "canonical"}),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradcheck(name):
+    metric, options = DIFFERENTIABLE[name]
+    logits, labels = rows(8, 3)
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: metric(z, labels, **options), (logits,))
+
+
+HARD_BATCHES = {
+    "saturated": 1e4 * torch.eye(4),
+    "all equal": torch.zeros(4, 4),
+    "confident": 20 * torch.eye(4),
+    "duplicates": tensor([[3.0, 0, 0, 0]]).repeat(4, 1),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize("batch", HARD_BATCHES)
+def test_gradients_are_finite_where_others_are_nan(name, batch):
+    metric, options = DIFFERENTIABLE[name]
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        for labels in (tensor([0, 1, 2, 3]), tensor([1, 2, 3, 0])):  # all right, all wrong
+            logits = HARD_BATCHES[batch].to(dtype, copy=True).requires_grad_()
+            value = metric(logits, labels, **options)
+            value.backward()
+            assert value.isfinite() and logits.grad.isfinite().all(), (dtype, labels)
+
+
+def test_sece_limits():
+    logits, labels = rows(50)
+    confidence, correct = metrics.top_label(logits, labels)
+    narrow = metrics.sece(logits, labels, bandwidth=1e-12)
+    assert float(narrow) == pytest.approx(float((correct.double() - confidence).abs().mean()))
+    wide = metrics.sece(logits, labels, bandwidth=1e9)
+    assert float(wide) == pytest.approx(float((correct.double().mean() - confidence).abs().mean()))
+    same = torch.full((4,), 0.7, dtype=torch.float64), tensor([True, True, True, False])
+    assert float(metrics.sece_from_confidence(*same)) == pytest.approx(0.05)
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(0))
+    assert float(metrics.sece(logits[order], labels[order])) == pytest.approx(
+        float(metrics.sece(logits, labels)), abs=1e-14
+    )
+
+
+def test_sece_leaving_one_out():
+    confidence = tensor([0.5, 0.52, 0.9], dtype=torch.float64)
+    correct = tensor([True, False, True])
+    ours = metrics.sece_from_confidence(confidence, correct, 0.01, leave_one_out=True)
+    expected = (abs(0 - 0.5) + abs(1 - 0.52) + abs(2 / 3 - 0.9)) / 3  # the last one is alone
+    assert float(ours) == pytest.approx(expected, abs=1e-12)
+
+
+def test_sece_in_blocks(monkeypatch):
+    import toosure.metrics.differentiable as module
+
+    logits, labels = rows(300)
+    for leave_one_out in (False, True):
+        whole = metrics.sece(logits, labels, leave_one_out=leave_one_out)
+        monkeypatch.setattr(module, "_BLOCK", 7 * 300)
+        parts = metrics.sece(logits, labels, leave_one_out=leave_one_out)
+        monkeypatch.undo()
+        assert float(parts) == pytest.approx(float(whole), abs=1e-14)
+
+
+def test_skce_against_the_definition_in_blocks(monkeypatch):
+    import toosure.metrics.simplex as module
+
+    logits, labels = rows(25)
+    probs = logits.softmax(1).numpy()
+    residual = np.eye(4)[labels] - probs
+    tv = np.abs(probs[:, None] - probs).sum(2) / 2
+    upper = np.triu_indices(25, 1)
+    h = np.exp(-tv / np.median(tv[upper])) * (residual @ residual.T)
+    monkeypatch.setattr(module, "_BLOCK", 4 * 25)
+    assert float(metrics.skce(logits, labels)) == pytest.approx(h[upper].mean(), abs=1e-12)
+    assert float(metrics.skce(logits, labels, "biased")) == pytest.approx(h.mean(), abs=1e-12)
+    pairs = [h[i, i + 1] for i in range(0, 24, 2)]
+    assert float(metrics.skce(logits, labels, "linear")) == pytest.approx(np.mean(pairs), abs=1e-12)
+
+
+def test_kde_against_scipy_in_blocks(monkeypatch):
+    import toosure.metrics.simplex as module
+
+    monkeypatch.setattr(module, "_BLOCK", 3 * 9)
+    logits, labels = rows(9, 3)
+    probs, width = logits.softmax(1).numpy(), 0.1
+    confidence, correct = (v.numpy() for v in metrics.top_label(logits, labels))
+    targets, top, whole = np.eye(3)[labels], [], []
+    for j in range(9):
+        others = [i for i in range(9) if i != j]
+        k = [beta.pdf(confidence[j], confidence[i] / width + 1, (1 - confidence[i]) / width + 1)
+             for i in others]  # fmt: skip
+        top.append(abs(np.dot(k, correct[others]) / np.sum(k) - confidence[j]))
+        k = [dirichlet.pdf(probs[j] / probs[j].sum(), probs[i] / width + 1) for i in others]
+        whole.append(np.abs(k @ targets[others] / np.sum(k) - probs[j]).sum())
+    ours = metrics.kde_ece(logits, labels, width)
+    assert float(ours) == pytest.approx(np.mean(top), abs=1e-10)
+    ours = metrics.kde_ece(logits, labels, width, form="canonical")
+    assert float(ours) == pytest.approx(np.mean(whole), abs=1e-10)
+
+
+def brute_smece(confidence, correct, width, points=40001):
+    """The smoothed gap at the middles of many slices, with seven images of each row."""
+    t = (np.arange(points) + 0.5) / points
+    gap = np.zeros(points)
+    for c, a in zip(confidence, correct, strict=True):
+        for shift in range(-6, 7, 2):
+            for image in (shift + c, shift - c):
+                if -9 * width < image < 1 + 9 * width:
+                    gap += (a - c) * np.exp(-(((t - image) / width) ** 2) / 2)
+    return np.abs(gap).mean() / (width * math.sqrt(2 * math.pi)) / len(confidence)
+
+
+SMOOTH = {
+    "spread": lambda rng: (rng.random(200), rng.random(200) < 0.5),
+    "crowded": lambda rng: (1 - 0.5 * rng.random(200) ** 6, rng.random(200) < 0.9),
+    "calibrated": lambda rng: (lambda c: (c, rng.random(200) < c))(rng.random(200)),
+    "four": lambda rng: (np.array([0.78, 0.53, 0.92, 0.48]), np.array([True, False, True, False])),
+    "edges": lambda rng: (np.array([0.0, 1.0, 1.0, 0.5]), np.array([True, False, True, False])),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("width", [1.0, 0.2, 0.03, 0.004])
+def test_smece_at_a_width_against_brute_force(name, width):
+    confidence, correct = SMOOTH[name](np.random.default_rng(0))
+    ours = metrics.smece_from_confidence(tensor(confidence), tensor(correct), width)
+    assert abs(float(ours) - brute_smece(confidence, correct, width)) < 1e-6
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_smece_is_its_own_width(name):
+    confidence, correct = SMOOTH[name](np.random.default_rng(0))
+    h = float(metrics.smece_from_confidence(tensor(confidence), tensor(correct)))
+    assert brute_smece(confidence, correct, h - 1e-6) > h - 1e-6
+    assert brute_smece(confidence, correct, h + 1e-6) < h + 1e-6
+
+
+def test_smece_of_perfect_rows_is_zero():
+    assert float(metrics.smece_from_confidence(torch.ones(5), torch.ones(5, dtype=bool))) == 0
+    confidence = torch.full((4,), 0.75, dtype=torch.float64)
+    assert float(metrics.smece_from_confidence(confidence, torch.arange(4) > 0)) == 0
+
+
+def test_smece_of_a_tiny_error():
+    confidence = torch.full((1000,), 0.99999, dtype=torch.float64)
+    ours = metrics.smece_from_confidence(confidence, torch.ones(1000, dtype=bool))
+    assert float(ours) == pytest.approx(1e-5, abs=1e-7)

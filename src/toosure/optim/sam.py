@@ -89,7 +89,7 @@ class SAM(Wrapper):
                 with nullcontext() if losses else self.statistics.noticing():
                     losses.append(self._first_pass(closure))
                 if len(losses) == 1 and (self._perturbs() or len(closures) > 1):
-                    still.enter_context(self.statistics.held(self._trained()))
+                    still.enter_context(self.statistics.held(self._trained(), losses[0]))
                 if self._perturbs():
                     if scaler is not None and not self._unscaled_is_finite(scaler):
                         scaler.unscale_(self.base)  # tells scaler.update() of the infinity

@@ -21,16 +21,19 @@ class RunningStatistics:
     def __init__(self, model: nn.Module | None = None) -> None:
         self.model = model
         self.seen: set[nn.Module] = set()
+        self.traced = False
 
     def __call__(self, module: nn.Module, inputs: Any) -> None:
         """Note a module that is about to run, and all inside it (a superset does no harm)."""
-        if not torch.compiler.is_compiling() and module not in self.seen:
+        if torch.compiler.is_compiling():
+            self.traced = True  # all that a traced hook may safely do
+        elif module not in self.seen:
             self.seen.update(module.modules())
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
         """Watch which modules run inside."""
-        self.seen = set()
+        self.seen, self.traced = set(), False
         hook = register_module_forward_pre_hook(self) if self.model is None else None
         try:
             yield
@@ -39,12 +42,17 @@ class RunningStatistics:
                 hook.remove()
 
     @contextmanager
-    def held(self, parameters: Sequence[Tensor]) -> Iterator[None]:
-        """Put the statistics back as they are now, whatever happens inside."""
-        modules = self.seen if self.model is None else self.model.modules()
-        self.seen = set()
+    def held(self, parameters: Sequence[Tensor], loss: Any) -> Iterator[None]:
+        """Put the statistics back as they are now, whatever happens inside.
+
+        `parameters` were trained by `loss` in the pass before: that is how a hidden module shows.
+        """
+        modules, self.seen = self.seen, set()
         if self.model is None:
-            _check_all_seen(modules, parameters)
+            if self.traced or _something_is_compiled():
+                _check_all_seen(modules, parameters, loss, self.traced)
+        else:
+            modules = set(self.model.modules())
         buffers = [b for m in modules if isinstance(m, _NormBase) for b in m.buffers(False)]
         floating = [b for b in buffers if b.is_floating_point()]
         counters = [b for b in buffers if not b.is_floating_point()]
@@ -64,15 +72,35 @@ def _copies(buffers: list[Tensor]) -> list[Tensor]:
     return copies
 
 
-def _check_all_seen(modules: Any, parameters: Sequence[Tensor]) -> None:
-    """Raise if something compiled used parameters out of sight: its BatchNorm would move twice."""
+def _something_is_compiled() -> bool:
+    """Whether torch.compile has been at work in this process."""
     utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None or not utils.counters["stats"]["unique_graphs"]:
-        return  # nothing in this process is compiled
+    return utils is not None and bool(utils.counters["frames"]["total"])
+
+
+def _check_all_seen(
+    modules: set[nn.Module], parameters: Sequence[Tensor], loss: Any, traced: bool
+) -> None:
+    """Raise if something compiled used parameters out of sight: its BatchNorm would move twice."""
     owned = {p for module in modules for p in module.parameters(recurse=False)}
-    if any(p not in owned for p in parameters):
+    if any(p not in owned for p in parameters) and (traced or _may_be_compiled(loss)):
         raise ValueError(
             "the closure trains parameters of no module that was seen to run, and torch.compile is "
             "in use: a compiled function hides its BatchNorm layers, whose statistics would move "
             "twice a step. Give the optimizer model=your_model (torch.nn.Module() if it has none)"
         )
+
+
+def _may_be_compiled(loss: Any) -> bool:
+    """Whether a compiled function made the loss; a loss without its graph may hide one."""
+    if not isinstance(loss, Tensor) or loss.grad_fn is None:
+        return True
+    stack, visited = [loss.grad_fn], set()
+    while stack:
+        node = stack.pop()
+        if "CompiledFunction" in type(node).__name__:
+            return True
+        if node not in visited:
+            visited.add(node)
+            stack += [parent for parent, _ in node.next_functions if parent is not None]
+    return False

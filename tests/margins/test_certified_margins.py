@@ -1,12 +1,12 @@
-"""Certified margins lie below everything the network does in the ball, and are exact when affine."""
+"""Certified margins lie below all that the network does in the ball; exact when it is affine."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from margins.networks import NETWORKS, data, make
 from torch import nn
 
+from margins.networks import NETWORKS, data, make
 from toosure.margins import attacked_margin, certified_margin, robust_margin, true_margin
 from toosure.margins.certified import METHODS, certified
 from toosure.margins.lipschitz import convolution_norm, pair_lipschitz
@@ -29,18 +29,21 @@ def in_ball(x, eps, norm, n, seed):
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.parametrize("name", NETWORKS)
-@settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 10**6), eps=st.sampled_from([1e-6, 1e-3, 0.03, 0.3, 2.0]))
-def test_no_point_of_the_ball_is_below(name, norm, seed, eps):
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    eps=st.sampled_from([1e-6, 1e-3, 0.03, 0.3, 2.0]),
+    method=st.sampled_from(METHODS),
+)
+def test_no_point_of_the_ball_is_below(name, norm, seed, eps, method):
     model, shape = make(name, seed, scale=1.5)
-    x, y = data(shape, 5, seed)
-    points = in_ball(x, eps, norm, 24, seed)
+    x, y = data(shape, 10, seed)
+    points = in_ball(x, eps, norm, 32, seed).flatten(0, 1)
     with torch.no_grad():
-        reached = torch.stack([true_margin(model(p), y) for p in points]).amin(0)
-    for method in METHODS:
-        proved = certified_margin(model, x, y, eps, norm, method=method)
-        assert proved.is_lower_bound
-        assert (proved.values <= reached).all(), method
+        reached = true_margin(model(points), y.repeat(32)).view(32, 10).amin(0)
+    proved = certified_margin(model, x, y, eps, norm, method=method)
+    assert proved.is_lower_bound
+    assert (proved.values <= reached).all()
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -154,8 +157,10 @@ def test_gradient_bound_is_exact_on_a_single_point():
     torch.testing.assert_close(bound.detach(), exact.detach(), rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize(("stride", "padding", "dilation", "groups"),
-                         [(1, 1, 1, 1), (2, 1, 1, 1), (1, 0, 2, 1), (1, 2, 1, 2), (3, 1, 1, 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "groups"),
+    [(1, 1, 1, 1), (2, 1, 1, 1), (1, 0, 2, 1), (1, 2, 1, 2), (3, 1, 1, 1)],
+)
 def test_convolution_norm_is_above_the_dense_matrix_and_near_it(stride, padding, dilation, groups):
     torch.manual_seed(0)
     conv = nn.Conv2d(4, 6, 3, stride, padding, dilation, groups, bias=False).double()
@@ -170,11 +175,13 @@ def test_convolution_norm_is_above_the_dense_matrix_and_near_it(stride, padding,
 @pytest.mark.parametrize("name", NETWORKS)
 def test_lipschitz_products_bound_every_slope(name):
     model, shape = make(name, 11)
-    x, y = data(shape, 30, 11)
+    x, _ = data(shape, 30, 11)
     for norm in ("linf", "l2"):
         constants = pair_lipschitz(trace(float64_copy(model)), x, norm, 3)
         jacobian = torch.func.vmap(torch.func.jacrev(lambda v: model(v[None])[0]))(x * 3).flatten(2)
-        pairs = (jacobian.unsqueeze(2) - jacobian.unsqueeze(1)).norm(1 if norm == "linf" else 2, dim=3)
+        pairs = (jacobian.unsqueeze(2) - jacobian.unsqueeze(1)).norm(
+            1 if norm == "linf" else 2, dim=3
+        )
         assert (pairs.amax(0) <= constants + 1e-12).all()
         assert (constants.diagonal() == 0).all()
 
@@ -204,7 +211,7 @@ def test_unknown_ops_and_wrong_arguments_say_so():
         def forward(self, x):
             return x if x.sum() > 0 else -x
 
-    with pytest.raises(ValueError, match="torch.fx can trace"):
+    with pytest.raises(ValueError, match=r"torch\.fx can trace"):
         certified_margin(Branch(), x, y, 0.1)
     with pytest.raises(ValueError, match="eps must be a finite radius"):
         certified_margin(nn.Linear(3, 3), x, y, -0.1)

@@ -1,16 +1,26 @@
 """How far from the border: margins, robust margins, exponential moments, and certificates."""
 
 from toosure.margins.attacks import attacked_margin, linearised_margin, normalised_margin
+from toosure.margins.certificates import certify
 from toosure.margins.certified import certified_margin, robust_margin
 from toosure.margins.margins import predicted_margin, soft_margin, summarise, true_margin
 from toosure.margins.moments import LogMoment, log_moment
 from toosure.margins.robust import RobustMargin
+from toosure.margins.sam_theory import SamCertificate, certify_sam
+from toosure.margins.statements import Certificate, Statement
+from toosure.margins.transfer import label_preserving_shift
 
 __all__ = [
+    "Certificate",
     "LogMoment",
     "RobustMargin",
+    "SamCertificate",
+    "Statement",
     "attacked_margin",
     "certified_margin",
+    "certify",
+    "certify_sam",
+    "label_preserving_shift",
     "linearised_margin",
     "log_moment",
     "normalised_margin",

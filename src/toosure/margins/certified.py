@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from toosure.margins.attacks import attacked_margin, linearised_margin
 from toosure.margins.lipschitz import pair_lipschitz
@@ -21,10 +21,12 @@ from toosure.margins.robust import (
     RobustMargin,
     check_data,
     check_radius,
+    device_of,
     float64_copy,
     over_chunks,
 )
-from toosure.margins.tracing import Affine, trace
+from toosure.margins.rules import Affine
+from toosure.margins.tracing import trace
 from toosure.metrics.inputs import check_choice
 
 Method = Literal["best", "lipschitz", "interval", "linear", "gradient"]
@@ -48,7 +50,7 @@ def certified_margin(
     *,
     method: Method = "best",
     units: int = 512,
-    chunk: int = 50,
+    chunk: int | None = None,
 ) -> RobustMargin:
     r"""Prove a lower bound of inf_{|d| <= eps} m(x + d, y); exact for affine models.
 
@@ -57,7 +59,7 @@ def certified_margin(
     most `units` entries tightened in the same way; "gradient" subtracts eps times a bound of the
     gradient over the ball; "best" takes the largest of all four, functional by functional.
     Everything is computed in float64 and rounded outward: each sum of n products gives way by
-    n 2^-52 of its absolute terms. Networks: see `toosure.margins.tracing.KNOWN`.
+    n 2^-52 of its absolute terms. Networks: see `toosure.margins.rules.KNOWN`.
     References: Zhang et al. (2018), arXiv 1811.00866; Gowal et al. (2018), arXiv 1810.12715.
 
     >>> model = nn.Linear(2, 2, bias=False)
@@ -78,9 +80,13 @@ def certified(
     *,
     method: Method = "best",
     units: int = 512,
-    chunk: int = 50,
+    chunk: int | None = None,
+    most: int = 500,
 ) -> Certified:
-    """Return `certified_margin` and the local Lipschitz constant L_m from the same passes."""
+    """Return `certified_margin` and the local Lipschitz constant L_m from the same passes.
+
+    Without a `chunk`, as many samples go together, up to `most`, as keep about 512 MiB of tape.
+    """
     check_radius(eps, norm)
     check_choice("method", method, METHODS)
     x, y = check_data(x, y)
@@ -114,10 +120,20 @@ def certified(
             margins = torch.stack(ways).amax(0).amin(0)
             return torch.stack([margins, slopes.amax(0)], 1)
 
+    chunk = chunk or affordable_chunk(graph, x[:1].to(device_of(model, x)), most)
     found = over_chunks(rows, model, x, y, chunk)  # (N, 2)
     exact = not any(nonlinear) and method in ("best", "linear")
     margin = RobustMargin(found[:, 0], "certified", norm, eps, "exact" if exact else "below")
     return Certified(margin, found[:, 1])
+
+
+@torch.no_grad()
+def affordable_chunk(graph: fx.GraphModule, sample: Tensor, most: int) -> int:
+    """Return how many samples' tapes fit into 2^26 numbers, at least one."""
+    tape, logits = follow(graph, sample.double(), 0.0, "l2", 0)
+    sizes = [node.lower.numel() for node in tape.nodes]
+    # an interval, its terms and four lines a node, and the functionals on their way back
+    return max(1, min(most, 2**26 // (8 * sum(sizes) + 4 * logits.lower.numel() * max(sizes))))
 
 
 def robust_margin(

@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from toosure.margins.moments import LogMoment
 from toosure.margins.robust import device_of, dtype_of, evaluating
-from toosure.margins.statements import EPS64, Statement, exp, judge
+from toosure.margins.statements import EPS64, Statement, exp
+from toosure.metrics.binned import equal_width_edges
 from toosure.metrics.inputs import as_pair, check_bins, check_finite
 
 LEMMAS = {
@@ -21,26 +22,27 @@ LEMMAS = {
     "B.4": "top eigenvalue of diag(p) - pp' <= 2 (1 - p_max)",
     "B.6": "top eigenvalue of diag(p) - pp' <= 2 (K-1) exp(-predicted m)",
 }
-CAPS = {"B.4": 0.5, "B.6": 0.5}  # diag(p) - pp' never exceeds 1/2; the rest are probabilities
+CAPS = {"B.3 (1)": 1.0, "B.4": 0.5, "B.6": 0.5}  # what is true anyway: diag(p) - pp' <= 1/2
 
 
 def log_logit_curvature(log_p: Tensor, log_rest: Tensor) -> Tensor:
     r"""Return the log of the top eigenvalue of diag(p) - p p^T, (N,), by its secular equation.
 
-    With p_1 the largest probability and q = 1 - p_1 (`log_rest`), the eigenvalue is the root of
-    (t - p_1 q) / (p_1 - t) = sum_{k > 1} p_k^2 / (t - p_k) in [p_2, p_1], where left minus right
-    increases: geometric bisection, 40 steps, then the end known to lie above the root.
+    With p_1 the largest probability, q = 1 - p_1 (`log_rest`), r_k = p_k / q and the eigenvalue
+    written as q t, t is the root of (t - p_1) / (p_1 - q t) = sum_{k > 1} r_k^2 / (t - r_k) in
+    [r_2, p_1 / q], where left minus right increases; t stays of order one however small q is.
+    Geometric bisection up to t = 4 (t <= 2 is Lemma B.4); the end above the root is returned.
     """
-    p = log_p.exp().sort(1, descending=True).values  # (N, K)
-    first, rest = p[:, :1], p[:, 1:]
-    product = first * log_rest.exp().unsqueeze(1)
-    low, high = rest[:, :1], first
+    log_p = log_p.sort(1, descending=True).values  # (N, K)
+    first, rest = log_p[:, :1].exp(), (log_p[:, 1:] - log_rest.unsqueeze(1)).exp()
+    q = log_rest.exp().unsqueeze(1)
+    low, high = rest[:, :1], (first / q).clamp_max(4.0)
     for _ in range(40):
         middle = (low * high).sqrt()
         right = (rest.square() / (middle - rest)).sum(1, keepdim=True)
-        above = (middle - product) / (first - middle) >= right
+        above = (middle - first) / (first - q * middle) >= right
         low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-    return high.squeeze(1).log()
+    return high.squeeze(1).log() + log_rest
 
 
 @dataclass
@@ -86,7 +88,7 @@ class CleanPass:
         """Take in a chunk of logits, (N, K), and labels, (N,)."""
         z, labels = as_pair(logits, labels)
         z = z.double()
-        top, place = z.max(1, keepdim=True)
+        place = z.argmax(1, keepdim=True)
         m, soft = both_margins(z, labels.unsqueeze(1))
         best, best_soft = both_margins(z, place)
         check_finite(soft)
@@ -106,8 +108,7 @@ class CleanPass:
 
     def bin(self, gap: Tensor, confidence: Tensor, misconfidence: Tensor) -> None:
         """Add correctness minus confidence to right-closed bins of equal width."""
-        edges = torch.linspace(0, 1, self.bins + 1, dtype=torch.float64, device=gap.device)
-        index = (torch.bucketize(confidence, edges) - 1).clamp(0, self.bins - 1)
+        index = torch.bucketize(confidence, equal_width_edges(self.bins, confidence)[1:-1])
         sums = torch.zeros(self.bins, dtype=torch.float64, device=gap.device)
         sums = sums.index_add(0, index, gap)
         added = torch.cat([sums, torch.stack([gap.abs().sum(), misconfidence.sum()])])
@@ -123,13 +124,13 @@ class CleanPass:
             "B.2": (gap, rest),
             "B.3 (1)": (rest, -soft),
             "B.3 (1) sum": (-soft, others - m),
-            "B.3 (2)": (-m - F.softplus(others - m), rest),
+            "B.3 (2)": (-m + F.logsigmoid(m - others), rest),
             "B.3 (3)": (torch.where(m >= 0, -m - log_k, -torch.inf), rest),
             "B.4": (top, math.log(2) + top_rest),
             "B.6": (top, math.log(2) + others - best),
         }
         for name, (left, right) in sides.items():
-            self.worst[name].update(left, right, math.log(CAPS.get(name, 1.0)))
+            self.worst[name].update(left, right, math.log(CAPS.get(name, math.inf)))
 
     @property
     def rounding(self) -> float:
@@ -143,16 +144,13 @@ class CleanPass:
         ece = self.gap_sums[: self.bins].abs().sum() / self.n
         return float(ece), *(self.gap_sums[self.bins :] / self.n).tolist()
 
-    def statements(self) -> list[Statement]:
-        """Return the pointwise lemmas, each at the sample where it is closest to failing."""
-        return [self.statement(name) for name in LEMMAS]
-
     def statement(self, name: str) -> Statement:
+        """Return a pointwise lemma at the sample where it is closest to failing."""
         worst = self.worst[name]
         assert worst.sides is not None and worst.excess is not None and worst.loose is not None
-        left, right = (exp(v) for v in worst.sides.tolist())
+        left, right = (min(exp(v), CAPS.get(name, math.inf)) for v in worst.sides.tolist())
         # the sides are compared as logarithms: exp may underflow to 0 on both
-        allowed = max(self.rounding, 1e-10 if name in CAPS else 0.0)
+        allowed = max(self.rounding, 1e-10 if name in ("B.4", "B.6") else 0.0)
         holds = float(worst.excess) <= allowed
         loose = int(worst.loose)
         reason = f"closest of {self.n:,}; {loose:,} vacuous" if loose else f"closest of {self.n:,}"
@@ -174,6 +172,3 @@ def clean_pass(model: nn.Module, x: Tensor, y: Tensor, bins: int, chunk: int) ->
         for a, b in zip(x.split(chunk), y.split(chunk), strict=True):
             seen.update(model(a.to(device, dtype)), b.to(device))
     return seen
-
-
-__all__ = ["CleanPass", "clean_pass", "judge", "log_logit_curvature"]

@@ -8,7 +8,8 @@ from torch import Tensor, fx, nn
 
 from toosure.margins.relaxations import scatter_windows
 from toosure.margins.robust import Norm, dual_norm
-from toosure.margins.tracing import Affine, Node, Pool, Tape
+from toosure.margins.rules import Affine, Node, Pool
+from toosure.margins.tracing import Tape
 
 ABOVE = 1 + 1e-10  # an SVD in float64 is accurate to about 1e-13 of the norm
 
@@ -62,9 +63,9 @@ def step_norms(node: Node, norm: Norm) -> list[float]:
     if isinstance(rule, Affine):
         return [part_norm(node, rule, place, norm) for place in range(len(node.parents))]
     if isinstance(rule, Pool) and norm == "l2":
-        shape = node.parents[0].lower.shape[2:]
+        shape = node.parents[0].lower.shape
         ones = torch.ones_like(rule.chosen)  # how often each pixel is read
-        read = scatter_windows(ones, *shape, rule.kernel, rule.stride, rule.padding)
+        read = scatter_windows(ones, shape, rule.kernel, rule.stride, rule.padding)
         return [float(read.amax()) ** 0.5 * ABOVE]
     return [1.0]  # tanh, ReLU, and max-pooling in linf
 

@@ -5,7 +5,8 @@ from torch import Tensor, fx
 
 from toosure.margins.relaxations import ULP, scatter_windows, slope_range
 from toosure.margins.robust import Norm, dual_norm
-from toosure.margins.tracing import Affine, Curve, Node, Pool, Tape, rounding_of
+from toosure.margins.rules import Affine, Curve, Node, Pool
+from toosure.margins.tracing import Tape, rounding_of
 
 BLOCK = 2**24  # coefficients held at once while intervals are tightened: 128 MiB
 
@@ -104,7 +105,7 @@ def scatter(here: Node, values: Tensor) -> Tensor:
     rule, shape = here.rule, here.parents[0].lower.shape
     assert isinstance(rule, Pool)
     flat = values.flatten(0, 1)
-    pixels = scatter_windows(flat, *shape[2:], rule.kernel, rule.stride, rule.padding)
+    pixels = scatter_windows(flat, shape, rule.kernel, rule.stride, rule.padding)
     return pixels.view(len(values), *shape)
 
 

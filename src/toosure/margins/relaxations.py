@@ -90,10 +90,11 @@ def windows(x: Tensor, kernel: int, stride: int, padding: int, fill: float = 0.0
 
 
 def scatter_windows(
-    values: Tensor, height: int, width: int, kernel: int, stride: int, padding: int
+    values: Tensor, shape: torch.Size, kernel: int, stride: int, padding: int
 ) -> Tensor:
     """Add (N, C, H', W', kernel^2) back to the pixels they were read from: `windows` transposed."""
     n, channels = values.shape[:2]
+    height, width = shape[2:]
     columns = values.permute(0, 1, 4, 2, 3).reshape(n, channels * kernel**2, -1)
     padded = (height + 2 * padding, width + 2 * padding)
     image = F.fold(columns, padded, kernel, stride=stride)

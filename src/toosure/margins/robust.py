@@ -53,7 +53,8 @@ def check_data(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     x = torch.as_tensor(x)
     if not x.is_floating_point() or x.ndim < 2 or len(x) == 0:
         raise ValueError(
-            f"inputs must be floating point of shape (N, ...), N > 0; got {x.dtype} {tuple(x.shape)}"
+            "inputs must be floating point of shape (N, ...), N > 0; "
+            f"got {x.dtype} {tuple(x.shape)}"
         )
     return x, as_labels(y, len(x), torch.iinfo(torch.int64).max)
 

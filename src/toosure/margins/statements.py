@@ -8,6 +8,7 @@ from toosure.margins.margins import MarginSummary
 from toosure.margins.robust import RobustMargin
 
 EPS64 = 2.0**-52
+HEADER: tuple[str, ...] = ("statement", "claim", "left", "right", "slack", "verdict")
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,12 @@ def judge(
     right: float,
     *,
     rounding: float,
+    floor: float = 0.0,
     cap: float = math.inf,
     reason: str = "",
     applies: bool = True,
 ) -> Statement:
-    """Compare two sides with `rounding` allowed, relative to the larger of them.
+    """Compare two sides with `rounding` allowed relative to the larger, and `floor` absolutely.
 
     A right side at or above `cap`, which every model meets, is vacuous and clamped.
     """
@@ -63,7 +65,8 @@ def judge(
     if math.isnan(left) or math.isnan(right) or not applies:
         return Statement(name, claim, left, right, vacuous, None, reason or "not measured")
     allowed = rounding * max(abs(left), abs(right)) if math.isfinite(right) else 0.0
-    return Statement(name, claim, left, right, vacuous, left <= right + allowed, reason)
+    holds = left <= right + allowed + floor
+    return Statement(name, claim, left, right, vacuous, holds, reason)
 
 
 def side_problem(margin: RobustMargin, side: str) -> str:
@@ -108,8 +111,7 @@ class Certificate:
         return not any(s.holds is False for s in self.statements)
 
     def __str__(self) -> str:
-        rows = [("statement", "claim", "left", "right", "slack", "verdict")]
-        rows += [row_of(s) for s in self.statements]
+        rows = [HEADER, *map(row_of, self.statements)]
         head = f"{self.n:,} samples, {self.classes} classes, {self.norm} radius {self.eps:g}"
         return "\n".join([head, *self.notes, "", *table(rows)])
 

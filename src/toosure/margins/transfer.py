@@ -68,7 +68,9 @@ def near_pairs(
     (x, y), (a, b) = train, test
     x, a = x.flatten(1), a.flatten(1)
     if x.shape[1] != a.shape[1]:
-        raise ValueError(f"test inputs have {a.shape[1]} numbers each, training inputs {x.shape[1]}")
+        raise ValueError(
+            f"test inputs have {a.shape[1]} numbers each, training inputs {x.shape[1]}"
+        )
     found = [torch.empty(2, 0, dtype=torch.long)]
     for label in b.unique().tolist():
         ours, theirs = (b == label).nonzero().squeeze(1), (y == label).nonzero().squeeze(1)
@@ -107,6 +109,8 @@ def carries_all(pairs: np.ndarray, train: int, test: int) -> bool:
     source, sink = test + train, test + train + 1
     start = np.concatenate([np.full(test, source), pairs[0], test + np.arange(train)])
     end = np.concatenate([np.arange(test), test + pairs[1], np.full(train, sink)])
-    capacity = np.concatenate([np.full(test, out), np.full(pairs.shape[1], out), np.full(train, into)])
+    capacity = np.concatenate(
+        [np.full(test, out), np.full(pairs.shape[1], out), np.full(train, into)]
+    )
     graph = csr_matrix((capacity.astype(np.int32), (start, end)), shape=(sink + 1, sink + 1))
     return int(maximum_flow(graph, source, sink).flow_value) == out * test

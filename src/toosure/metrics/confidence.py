@@ -8,6 +8,9 @@ from torch import Tensor
 
 from toosure.metrics.inputs import as_pair, at_least_float32, check_finite
 
+_CHUNK_ON_CPU = 2**18  # elements: 1 MB in float32
+_CHUNK_ON_GPU = 2**27
+
 
 def top_label(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     r"""Return each row's confidence max_k p_k, shape (N,), and whether its argmax is the label.
@@ -40,7 +43,7 @@ def row_chunks(logits: Tensor) -> Iterator[Tensor]:
     if logits.requires_grad and torch.is_grad_enabled():
         yield at_least_float32(logits)
         return
-    elements = 2**18 if logits.device.type == "cpu" else 2**27
+    elements = _CHUNK_ON_CPU if logits.device.type == "cpu" else _CHUNK_ON_GPU
     for rows in logits.detach().split(max(1, elements // logits.shape[1])):
         yield at_least_float32(rows)
 

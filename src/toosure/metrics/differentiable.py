@@ -120,6 +120,6 @@ def soft_correct(logits: Any, labels: Any, slope: float = 100.0) -> Tensor:
     for rows in row_chunks(logits):
         probs = rows.softmax(1)
         true = probs.gather(1, labels[start : start + len(rows), None])
-        ranks.append(0.5 + (slope * (probs - true)).sigmoid().sum(1, dtype=torch.float64))
+        ranks.append(0.5 + (slope * (probs - true).double()).sigmoid().sum(1))
         start += len(rows)
     return (2 - check_finite(torch.cat(ranks))).relu()

@@ -1,0 +1,158 @@
+"""Wrong input is named, every float type is taken, and no row order or chunk matters."""
+
+import numpy as np
+import pytest
+import torch
+from torch import tensor
+
+from toosure import metrics
+from toosure.metrics import confidence as chunks
+
+PAIRED = [
+    metrics.accuracy,
+    metrics.adaptive_ece,
+    metrics.aurc,
+    metrics.auroc_misclass,
+    metrics.auroc_ovr,
+    metrics.auroc_ovr_binned,
+    metrics.binary_entropy,
+    metrics.brier,
+    metrics.brier_split,
+    metrics.classwise_ece,
+    metrics.debiased_ece,
+    metrics.dece,
+    metrics.ece,
+    metrics.kde_ece,
+    metrics.mce,
+    metrics.mmce,
+    metrics.nll,
+    metrics.nll_split,
+    metrics.reliability,
+    metrics.rmsce,
+    metrics.sece,
+    metrics.skce,
+    metrics.smece,
+]
+ON_LOGITS = [*PAIRED, metrics.entropy]
+good = torch.randn(12, 3, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
+BAD = {
+    "empty": (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), r"empty.*\(0, 3\)"),
+    "one dimension": (torch.zeros(12), good[1], r"shape \(N, C\); got \(12,\)"),
+    "integer logits": (torch.zeros(12, 3, dtype=torch.long), good[1], "floating point.*int64"),
+    "float labels": (good[0], good[1].float(), r"integers in \[0, 3\); got float32: call .long"),
+    "boolean labels": (good[0], good[1].bool(), "got bool"),
+    "too few labels": (good[0], good[1][:5], r"shape \(12,\).*got \(5,\)"),
+    "column of labels": (good[0], good[1][:, None], r"shape \(12,\).*got \(12, 1\)"),
+    "label too high": (good[0], good[1] + 1, r"\[0, 3\); got 1 to 3"),
+    "label negative": (good[0], good[1] - 1, r"\[0, 3\); got -1 to 1"),
+}
+
+
+@pytest.mark.parametrize("metric", PAIRED, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("name", BAD)
+def test_wrong_input_is_named(metric, name):
+    logits, labels, message = BAD[name]
+    with pytest.raises(ValueError, match=message):
+        metric(logits, labels)
+
+
+@pytest.mark.parametrize("metric", ON_LOGITS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nan_and_infinity_are_named(metric, value):
+    logits = good[0].clone()
+    logits[4, 1] = value
+    with pytest.raises(ValueError, match=r"finite; row (4 of 12|0 of 1)"):
+        metric(logits, good[1])
+
+
+@pytest.mark.parametrize("metric", [metrics.auroc_ood, metrics.fpr95_ood])
+@pytest.mark.parametrize("score", ["confidence", "entropy", "energy"])
+def test_ood_inputs(metric, score):
+    broken = good[0].clone()
+    broken[3, 0] = torch.nan
+    with pytest.raises(ValueError, match="row 3 of 12"):
+        metric(good[0], broken, score=score)
+    with pytest.raises(ValueError, match="score must be one of"):
+        metric(*good, score="odds")
+
+
+@pytest.mark.parametrize("metric", ON_LOGITS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_every_float_type(metric, dtype):
+    """A narrow type is the same as its values in float64, up to float32 arithmetic."""
+    logits = (3 * good[0]).to(dtype)
+    narrow, wide = metric(logits, good[1]), metric(logits.double(), good[1])
+    for ours, expected in zip(as_list(narrow), as_list(wide), strict=True):
+        assert torch.allclose(ours.double(), expected.double(), atol=1e-5, equal_nan=True)
+
+
+def as_list(value):
+    return [value] if isinstance(value, torch.Tensor) else list(value)
+
+
+@pytest.mark.parametrize("metric", ON_LOGITS, ids=lambda m: m.__name__)
+def test_chunks_do_not_show(metric, monkeypatch):
+    logits = 3 * torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(50) % 3
+    whole = metric(logits, labels)
+    monkeypatch.setattr(chunks, "_CHUNK_ON_CPU", 7 * 3)
+    for ours, expected in zip(as_list(metric(logits, labels)), as_list(whole), strict=True):
+        assert torch.allclose(ours, expected, rtol=0, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("metric", ON_LOGITS, ids=lambda m: m.__name__)
+def test_zero_probabilities_enter_as_minus_infinity(metric):
+    logits = tensor([[0.7, 0.3, 0.0], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]]).double().log()
+    value = as_list(metric(logits, tensor([0, 1, 2])))[0]
+    if metric is not metrics.auroc_misclass:  # all right: not defined
+        assert not value.double().isnan().all()
+
+
+def test_numpy_and_lists_are_taken():
+    logits, labels = good[0].numpy(), good[1].numpy().astype(np.int32)
+    assert float(metrics.ece(logits, labels)) == float(metrics.ece(*good))
+    assert float(metrics.ece_from_confidence([0.5, 0.5], [1, 0])) == 0
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "message"),
+    [
+        ([1.5], [1], r"\[0, 1\]; got 1.5"),
+        ([0.5], [2], "0 or 1"),
+        ([0.5], [1, 0], r"shape \(1,\).*got \(2,\)"),
+        ([], [], "N > 0"),
+        ([float("nan")], [1], "confidence must be finite"),
+        ([1], [1], "floating point"),
+    ],
+)
+def test_wrong_confidence_is_named(confidence, correct, message):
+    with pytest.raises(ValueError, match=message):
+        metrics.ece_from_confidence(tensor(confidence), tensor(correct))
+
+
+@pytest.mark.parametrize(
+    ("metric", "options", "message"),
+    [
+        (metrics.ece, {"bins": 0}, "bins must be a positive integer; got 0"),
+        (metrics.ece, {"edge": "middle"}, "edge must be one of 'right', 'left'"),
+        (metrics.ece, {"norm": 3}, "norm must be one of"),
+        (metrics.sece, {"bandwidth": 0}, "bandwidth must be positive"),
+        (metrics.sece, {"form": "bins"}, "form must be one of"),
+        (metrics.mmce, {"normalization": "mine"}, "normalization must be one of"),
+        (metrics.mmce, {"bandwidth": 1e-4}, "bandwidth must be at least"),
+        (metrics.skce, {"estimator": "best"}, "estimator must be one of"),
+        (metrics.kde_ece, {"bandwidth": -1}, "bandwidth must be positive"),
+        (metrics.classwise_ece, {"reduction": "max"}, "reduction must be one of"),
+        (metrics.auroc_ovr_binned, {"thresholds": 1}, "thresholds must be at least 2"),
+        (metrics.reliability, {"level": 95}, "level must lie between"),
+    ],
+)
+def test_wrong_options_are_named(metric, options, message):
+    with pytest.raises(ValueError, match=message):
+        metric(*good, **options)
+
+
+@pytest.mark.parametrize("metric", [metrics.skce, metrics.kde_ece])
+def test_one_row_is_too_few_for_pairs(metric):
+    with pytest.raises(ValueError, match="at least two"):
+        metric(good[0][:1], good[1][:1])

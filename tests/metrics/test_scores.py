@@ -1,0 +1,143 @@
+"""Scores and rankings against torch, scikit-learn and torchmetrics."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score, roc_curve
+from torch import tensor
+
+from toosure import metrics
+from toosure.metrics.ranking import auroc
+
+
+def rows(n=400, classes=5, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    return 1.5 * logits, labels
+
+
+def test_scores_against_torch():
+    logits, labels = rows()
+    probs = logits.softmax(1)
+    expected = torch.nn.functional.cross_entropy(logits, labels)
+    assert float(metrics.nll(logits, labels)) == pytest.approx(float(expected), abs=1e-12)
+    onehot = torch.nn.functional.one_hot(labels, 5)
+    expected = (probs - onehot).square().sum(1).mean()
+    assert float(metrics.brier(logits, labels)) == pytest.approx(float(expected), abs=1e-12)
+    expected = torch.distributions.Categorical(probs).entropy().mean()
+    assert float(metrics.entropy(logits)) == pytest.approx(float(expected), abs=1e-12)
+    true = probs[range(400), labels]
+    expected = torch.distributions.Bernoulli(true).entropy().mean()
+    assert float(metrics.binary_entropy(logits, labels)) == pytest.approx(float(expected), abs=1e-9)
+    accuracy = (logits.argmax(1) == labels).double().mean()
+    assert float(metrics.accuracy(logits, labels)) == float(accuracy)
+
+
+def test_binary_entropy_of_a_near_certain_row():
+    logits = tensor([[40.0, 0.0]]).double()
+    small = math.exp(-40)
+    expected = small * 40 + small  # -(1-e) log(1-e) is e to first order
+    assert float(metrics.binary_entropy(logits, tensor([0]))) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("split_of", [metrics.nll_split, metrics.brier_split])
+def test_split_adds_up_and_finds_the_temperature(split_of):
+    logits, labels = rows(4000)
+    split = split_of(logits, labels)
+    assert float(split.calibration + split.refinement) == pytest.approx(float(split.score))
+    assert float(split.temperature) == pytest.approx(1.5, abs=0.1)  # the logits are 1.5 too large
+    again = split_of(logits / split.temperature, labels)
+    assert 0 <= float(again.calibration) < 1e-9
+    assert float(again.refinement) == pytest.approx(float(split.refinement), abs=1e-9)
+    score = {metrics.nll_split: metrics.nll, metrics.brier_split: metrics.brier}[split_of]
+    nearby = [float(score(logits / (split.temperature * f), labels)) for f in (0.99, 1.01)]
+    assert min(nearby) > float(split.refinement)
+
+
+def test_nll_of_an_impossible_label_is_infinite():
+    logits = tensor([[0.0, -math.inf]])
+    assert float(metrics.nll(logits, tensor([1]))) == math.inf
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=20),
+    st.lists(st.integers(0, 5), min_size=1, max_size=20),
+)
+@settings(max_examples=60, deadline=None)
+def test_auroc_against_scikit_learn(positive, negative):
+    ours = auroc(tensor(positive).double(), tensor(negative).double())
+    expected = roc_auc_score([1] * len(positive) + [0] * len(negative), positive + negative)
+    assert float(ours) == pytest.approx(expected, abs=1e-12)
+
+
+def test_auroc_of_classes_against_scikit_learn():
+    logits, labels = rows()
+    probs = logits.softmax(1).numpy()
+    expected = roc_auc_score(labels, probs, multi_class="ovr", average="macro")
+    assert float(metrics.auroc_ovr(logits, labels)) == pytest.approx(expected, abs=1e-12)
+    coarse = np.floor(probs * 14)
+    each = [roc_auc_score(labels == k, coarse[:, k]) for k in range(5)]
+    ours = metrics.auroc_ovr_binned(logits, labels, reduction="none")
+    assert ours.tolist() == pytest.approx(each, abs=1e-12)
+
+
+def test_coarse_auroc_against_torchmetrics():
+    from torchmetrics.functional.classification import multiclass_auroc
+
+    logits, labels = rows()
+    expected = multiclass_auroc(logits.softmax(1), labels, 5, thresholds=15)
+    assert float(metrics.auroc_ovr_binned(logits, labels)) == pytest.approx(
+        float(expected), abs=1e-6
+    )
+
+
+def test_absent_classes_leave_the_mean_alone():
+    logits, labels = rows()
+    wider = torch.cat([logits, torch.full((400, 1), -50.0).double()], 1)
+    per_class = metrics.auroc_ovr(wider, labels, reduction="none")
+    assert per_class[5].isnan()
+    assert float(metrics.auroc_ovr(wider, labels)) == pytest.approx(float(per_class[:5].mean()))
+
+
+def test_misclassification_against_scikit_learn():
+    logits, labels = rows()
+    confidence, correct = metrics.top_label(logits, labels)
+    expected = roc_auc_score(correct, confidence)
+    assert float(metrics.auroc_misclass(logits, labels)) == pytest.approx(expected, abs=1e-12)
+    assert metrics.auroc_misclass(logits, logits.argmax(1)).isnan()
+
+
+def test_aurc_by_hand_and_with_ties():
+    confidence = tensor([0.9, 0.8, 0.7, 0.6])
+    correct = tensor([True, False, True, True])
+    expected = (0 + 1 / 2 + 1 / 3 + 1 / 4) / 4
+    assert float(metrics.aurc_from_confidence(confidence, correct)) == pytest.approx(expected)
+    curve = metrics.accuracy_coverage_from_confidence(confidence, correct)
+    assert curve.coverage.tolist() == [0.25, 0.5, 0.75, 1]
+    assert curve.accuracy.tolist() == pytest.approx([1, 1 / 2, 2 / 3, 3 / 4])
+    tied = metrics.aurc_from_confidence(torch.full((4,), 0.5), correct)
+    assert float(tied) == pytest.approx(0.25)  # every subset errs as all do
+
+
+@pytest.mark.parametrize("score", ["confidence", "entropy", "energy"])
+def test_ood_against_scikit_learn(score):
+    inside, _ = rows(300)
+    outside = torch.randn(200, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    values = {
+        "confidence": lambda z: z.softmax(1).amax(1),
+        "entropy": lambda z: -torch.special.entr(z.softmax(1)).sum(1),
+        "energy": lambda z: z.logsumexp(1),
+    }[score]
+    truth = [1] * 300 + [0] * 200
+    scores = torch.cat([values(inside), values(outside)]).numpy()
+    assert float(metrics.auroc_ood(inside, outside, score)) == pytest.approx(
+        roc_auc_score(truth, scores), abs=1e-12
+    )
+    fpr, tpr, _ = roc_curve(truth, scores, drop_intermediate=False)
+    expected = fpr[tpr >= 0.95].min()
+    assert float(metrics.fpr95_ood(inside, outside, score)) == pytest.approx(expected, abs=1e-12)

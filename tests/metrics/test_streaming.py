@@ -1,0 +1,170 @@
+"""Streaming twins: chunks equal the whole, small states, two processes merge."""
+
+import math
+
+import pytest
+import torch
+import torch.multiprocessing as multiprocessing
+from torch import distributed
+
+from toosure import metrics
+from toosure.metrics import streaming
+
+
+def rows(n=1000, classes=7, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    return logits.to(dtype), torch.randint(classes, (n,), generator=generator)
+
+
+TWINS = {
+    "ece": (lambda: streaming.ECE(), metrics.ece, {}),
+    "ece left": (lambda: streaming.ECE(edge="left"), metrics.ece, {"edge": "left"}),
+    "rmsce": (lambda: streaming.ECE(norm=2), metrics.rmsce, {}),
+    "mce": (lambda: streaming.MCE(), metrics.mce, {}),
+    "classwise": (lambda: streaming.ClasswiseECE(7), metrics.classwise_ece, {}),
+    "classwise sum": (
+        lambda: streaming.ClasswiseECE(7, 14, "left", reduction="sum"),
+        metrics.classwise_ece,
+        {"bins": 14, "edge": "left", "reduction": "sum"},
+    ),
+    "nll": (lambda: streaming.NLL(), metrics.nll, {}),
+    "brier": (lambda: streaming.Brier(), metrics.brier, {}),
+    "accuracy": (lambda: streaming.Accuracy(), metrics.accuracy, {}),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_chunks_equal_the_whole(name, dtype):
+    make, pure, options = TWINS[name]
+    logits, labels = rows(dtype=dtype)
+    metric = make()
+    for part in torch.randperm(1000, generator=torch.Generator().manual_seed(1)).split(37):
+        metric.update(logits[part], labels[part])
+    assert abs(float(metric.compute()) - float(pure(logits, labels, **options))) < 1e-12
+    metric.reset()
+    metric.update(logits[:9], labels[:9])
+    assert abs(float(metric.compute()) - float(pure(logits[:9], labels[:9], **options))) < 1e-12
+
+
+def test_table_of_chunks():
+    logits, labels = rows()
+    table = streaming.ReliabilityTable(bins=10)
+    for part in torch.arange(1000).split(99):
+        table.update(logits[part], labels[part])
+    for ours, expected in zip(
+        table.compute(), metrics.reliability(logits, labels, bins=10), strict=True
+    ):
+        assert torch.allclose(ours, expected, rtol=0, atol=1e-12, equal_nan=True)
+
+
+def test_adaptive_is_exact_for_confidences_of_distinct_cells():
+    generator = torch.Generator().manual_seed(0)
+    steps = torch.randint(70, 700, (500,), generator=generator)
+    confidence = 1 - 2 ** (-(steps.double() + 0.5) / 64)  # the middles of cells
+    logits = torch.stack([torch.logit(confidence), torch.zeros(500).double()], 1)
+    labels = torch.randint(2, (500,), generator=generator)
+    metric = streaming.AdaptiveECE()
+    for part in torch.arange(500).split(77):
+        metric.update(logits[part], labels[part])
+    ours = float(metric.compute())
+    levels = ((confidence * 1e9).round() / 1e9).clamp(max=1)  # ties survive the logit and back
+    expected = metrics.adaptive_ece_from_confidence(levels, (logits.argmax(1) == labels))
+    assert ours == pytest.approx(float(expected), abs=1e-8)
+
+
+def test_adaptive_is_near_the_exact_one():
+    logits, labels = rows(20000)
+    metric = streaming.AdaptiveECE()
+    metric.update(logits, labels)
+    exact = float(metrics.adaptive_ece(logits, labels))
+    assert float(metric.compute()) == pytest.approx(exact, abs=2e-3)
+
+
+def state_bytes(metric):
+    return sum(getattr(metric, name).nbytes for name in metric._defaults)
+
+
+def test_states_are_small():
+    assert state_bytes(streaming.ECE()) < 4 * 1024
+    assert state_bytes(streaming.ClasswiseECE(1000)) < 512 * 1024
+    assert state_bytes(streaming.AdaptiveECE()) < 64 * 1024
+
+
+def test_forward_gives_the_batch_and_keeps_the_sum():
+    logits, labels = rows()
+    metric = streaming.ECE()
+    first = metric(logits[:500], labels[:500])
+    assert float(first) == pytest.approx(float(metrics.ece(logits[:500], labels[:500])), abs=1e-12)
+    metric(logits[500:], labels[500:])
+    assert float(metric.compute()) == pytest.approx(float(metrics.ece(logits, labels)), abs=1e-12)
+
+
+def test_state_dict_round_trip():
+    logits, labels = rows()
+    metric, other = streaming.ClasswiseECE(7), streaming.ClasswiseECE(7)
+    metric.persistent(True), other.persistent(True)
+    metric.update(logits, labels)
+    other.load_state_dict(metric.state_dict())
+    other._update_count = 1  # torchmetrics counts updates outside the state
+    assert other.compute() == metric.compute()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: streaming.ECE(bins=-1), "bins must be"),
+        (lambda: streaming.ECE(norm=3), "norm must be"),
+        (lambda: streaming.ClasswiseECE(3).update(*rows()), "expected 3 classes; got 7"),
+        (
+            lambda: streaming.NLL().update(torch.tensor([[math.nan, 0.0]]), torch.tensor([0])),
+            "fini",
+        ),
+    ],
+)
+def test_wrong_use_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method of metric:UserWarning")
+@pytest.mark.parametrize("metric", [streaming.ECE, streaming.NLL])
+def test_compute_before_update_is_named(metric):
+    with pytest.raises(ValueError, match="has seen no rows"):
+        metric().compute()
+
+
+def one_of_two(rank, store, queue):
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    logits, labels = rows()
+    mine = slice(0, 300) if rank == 0 else slice(300, None)  # uneven on purpose
+    values = {}
+    for name, (make, _, _) in {**TWINS, "adaptive": (streaming.AdaptiveECE, None, {})}.items():
+        metric = make()
+        metric.update(logits[mine], labels[mine])
+        values[name] = float(metric.compute())
+    distributed.destroy_process_group()
+    queue.put((rank, values))
+
+
+def test_two_processes_merge(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    workers = [
+        context.Process(target=one_of_two, args=(rank, tmp_path / "store", queue))
+        for rank in (0, 1)
+    ]
+    for worker in workers:
+        worker.start()
+    answers = dict(queue.get(timeout=100) for _ in workers)
+    for worker in workers:
+        worker.join(timeout=30)
+    logits, labels = rows()
+    whole = streaming.AdaptiveECE()
+    whole.update(logits, labels)
+    for values in answers.values():
+        assert abs(values["adaptive"] - float(whole.compute())) < 1e-12
+        for name, (_, pure, options) in TWINS.items():
+            assert abs(values[name] - float(pure(logits, labels, **options))) < 1e-12

@@ -23,11 +23,12 @@ GROUPS = {
 BINNED = ("ece", "mce", "rmsce", "debiased_ece", "classwise_ece")  # take bins and edge
 PAIRWISE = ("sece", "skce", "kde_ece")  # look at all pairs of samples
 MOST_PAIRS = 2e9  # n^2 times the numbers compared: some seconds
-QUICK = (  # have resampling that does not grow with n; others are called 200 times if small
+QUICK = (  # are resampled at a cost that does not grow with n
     *("ece", "mce", "rmsce", "adaptive_ece", "debiased_ece", "aurc", "auroc_misclass"),
     *("nll", "brier", "entropy"),
 )
-MOST_CALLED = 20_000  # numbers in the predictions, for the others
+CALLED = ("classwise_ece", "dece", "mmce", "auroc_ovr", "auroc_ovr_binned")  # 200 times, if small
+MOST_CALLED = 20_000  # numbers in the predictions
 LOWER: dict[str, Callable[..., Tensor]] = {
     name: getattr(metrics, f"{name}_from_confidence")
     for names in GROUPS.values()
@@ -157,7 +158,7 @@ def estimate(
         assert predictions.labels is not None
         pair, metric = (predictions.logits, predictions.labels), getattr(metrics, name)
         resample = metrics.confidence_interval
-    if name not in QUICK and (name in PAIRWISE or pair[0].numel() > MOST_CALLED):
+    if name not in QUICK and (name not in CALLED or pair[0].numel() > MOST_CALLED):
         return Estimate(float(metric(*pair, **options)))
     samples = bootstrap["samples"] if name in QUICK else min(200, bootstrap["samples"])
     found = resample(metric, *pair, **bootstrap | {"samples": samples}, **options)

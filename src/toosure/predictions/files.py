@@ -3,8 +3,6 @@
 import csv
 import pickle
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
-BROKEN = (
-    *(OSError, EOFError, ValueError, RuntimeError, LookupError, AttributeError, csv.Error),
-    *(zipfile.BadZipFile, zlib.error, pickle.UnpicklingError),
-)
 ARRAYS = ("logits", "probs", "labels", "confidence", "correct")
 TEXT = ("label", "correct")  # columns of a .csv that need not be numbers
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a reader throws into a ValueError of one line."""
+    """Turn whatever a reader throws at a damaged file into a ValueError of one line."""
     try:
         yield
-    except BROKEN as error:
+    except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
         raise ValueError(f"cannot be read as {path.suffix} ({reason})") from error
 

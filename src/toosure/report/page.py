@@ -4,6 +4,7 @@ Each block is a function from values to HTML that escapes every name it is given
 """
 
 import json
+import re
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -30,10 +31,7 @@ def page(title: str, body: str, scripts: bool = True) -> str:
     """
     parts = {"title": escape(title), "policy": POLICY, "version": escape(__version__)}
     parts |= {"style": asset("page.css"), "body": body, "scripts": scripting() if scripts else ""}
-    html = asset("page.html")
-    for name, value in parts.items():
-        html = html.replace(f"<!-- {name} -->", value, 1)
-    return html
+    return re.sub(r"<!-- (\w+) -->", lambda slot: parts[slot[1]], asset("page.html"))
 
 
 def asset(name: str) -> str:

@@ -1,0 +1,197 @@
+"""Evaluation: values as published, intervals as plain resampling gives them, each verdict."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from toosure.evaluate import GROUPS, evaluate
+from toosure.evaluate.estimates import calibrated_ece, confidence_gap, hit_rate
+from toosure.evaluate.verdict import verdict
+from toosure.metrics import ece_from_confidence
+from toosure.predictions import from_confidence, from_logits, from_probs, read_predictions
+
+BOOTSTRAP = {"level": 0.95, "seed": 0, "samples": 1000}
+NAMES = [name for group in GROUPS.values() for name in group]
+
+
+@pytest.fixture
+def no_pairs(monkeypatch):
+    """Leave out the metrics that take seconds on thousands of samples."""
+    monkeypatch.setattr("toosure.evaluate.MOST_PAIRS", 0)
+
+
+def drawn(n, shift=0.0, low=0.5, seed=0):
+    """Confidences, and hits drawn from them less `shift`."""
+    generator = np.random.default_rng(seed)
+    confidence = generator.uniform(low, 1, n)
+    return confidence, generator.random(n) < np.clip(confidence - shift, 0, 1)
+
+
+def some_logits(n=300, classes=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(classes, (n,), generator=generator)
+
+
+def test_published_figures(real_data, no_pairs):
+    file = real_data / "logits" / "logits_resnet110_c10.npz"
+    result = evaluate(read_predictions(file, split="test"))
+    published = {"ece": 0.047503519, "mce": 0.295799, "nll": 0.358274, "brier": 0.11019}
+    for name, value in published.items():
+        assert result.metrics[name].value == pytest.approx(value, abs=2e-6)
+    assert result.metrics["accuracy"].value == pytest.approx(1 - 0.0644)
+    assert verdict(result).sentence == "Over-confident by 4.8 points ± 0.5"
+
+
+def test_the_gap_and_its_interval_match_resampled_rows():
+    confidence, correct = drawn(3000, shift=0.05)
+    gap = confidence_gap(from_confidence(confidence, correct), **BOOTSTRAP)
+    rows = confidence - correct
+    assert gap.value == pytest.approx(rows.mean(), abs=1e-12)
+    picks = np.random.default_rng(1).integers(0, 3000, (2000, 3000))
+    low, high = np.quantile(rows[picks].mean(1), [0.025, 0.975])
+    # A quantile of 1000 replicas has an error of about sd / 12: four of those.
+    assert gap.low == pytest.approx(low, abs=rows.std() / 3000**0.5 / 3)
+    assert gap.high == pytest.approx(high, abs=rows.std() / 3000**0.5 / 3)
+
+
+@pytest.mark.parametrize(("n", "edge"), [(50, "right"), (2000, "left")])
+def test_the_ece_of_chance_matches_labels_drawn_row_by_row(n, edge):
+    confidence, correct = (torch.as_tensor(each) for each in drawn(n))
+    chance = calibrated_ece(from_confidence(confidence, correct), 10, edge, **BOOTSTRAP)
+    generator = torch.Generator().manual_seed(1)
+    draws = torch.rand(1000, n, generator=generator, dtype=torch.float64) < confidence
+    errors = torch.stack([ece_from_confidence(confidence, hits, 10, edge) for hits in draws])
+    spread = float(errors.std())
+    assert chance.value == pytest.approx(float(errors.mean()), abs=5 * spread * (2 / 1000) ** 0.5)
+    assert chance.low == pytest.approx(float(errors.quantile(0.025)), abs=spread / 3)
+    assert chance.high == pytest.approx(float(errors.quantile(0.975)), abs=spread / 3)
+
+
+def test_accuracy_has_wilsons_interval():
+    assert hit_rate(torch.tensor([True] * 8 + [False] * 2), 0.95) == pytest.approx(
+        (0.8, 0.4901625, 0.9433178), abs=1e-7
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "pair", "words"),
+    [
+        ("over", drawn(4000, 0.1), "Over-confident by 1[01].. points ± 1.."),
+        ("under", drawn(4000, -0.1, low=0.3), "Under-confident by .* points ± "),
+        ("fine", drawn(40_000), "Well calibrated"),
+        ("unclear", drawn(60), "Cannot tell with 60 samples"),
+    ],
+)
+def test_verdicts(kind, pair, words, no_pairs):
+    found = verdict(evaluate(from_confidence(*pair), samples=200))
+    assert found.kind == kind
+    assert re.match(words, found.sentence), found.sentence
+
+
+def test_right_on_average_but_uneven(no_pairs):
+    confidence = np.repeat([0.6, 0.9], 2000)
+    correct = np.concatenate([np.arange(2000) < 1600, np.arange(2000) < 1400])  # 0.8 and 0.7
+    found = verdict(evaluate(from_confidence(confidence, correct)))
+    assert found.kind == "uneven"
+    assert "would show" in found.reasons[1] and "does not show" not in found.reasons[1]
+
+
+def test_too_few_samples_say_how_many_would_do():
+    found = verdict(evaluate(from_confidence(*drawn(100))))
+    half = evaluate(from_confidence(*drawn(100))).gap.half
+    needed = int(found.reasons[-1].split()[1].replace(",", ""))
+    assert needed == pytest.approx(100 * (half / 0.01) ** 2, rel=0.1)
+
+
+def test_a_calibrated_model_is_seldom_accused(no_pairs):
+    accused = [
+        verdict(evaluate(from_confidence(*drawn(500, seed=seed)), samples=200)).kind
+        for seed in range(40)
+    ]
+    wrong = sum(kind not in ("fine", "unclear") for kind in accused)
+    assert wrong <= 7  # of 40 at 5 %: 2 expected, more than 7 once in a thousand
+
+
+def test_kinds_agree():
+    logits, labels = some_logits()
+    probs = logits.softmax(1)
+    top = probs.max(1)
+    first = evaluate(from_logits(logits, labels))
+    second = evaluate(from_probs(probs, labels))
+    third = evaluate(from_confidence(top.values, top.indices == labels))
+    for other in (second, third):
+        for name, found in other.metrics.items():
+            expected = first.metrics[name]
+            assert found.value == pytest.approx(expected.value, rel=1e-9, abs=1e-12), name
+            if found.low is not None and expected.low is not None:
+                assert found[1:] == pytest.approx(expected[1:], rel=1e-9, abs=1e-12), name
+    assert set(third.left_out) == set(NAMES) - set(third.metrics)
+    assert {"nll", "brier", "classwise_ece", "skce"} <= set(third.left_out)
+    assert third.classes is None and third.per_class == ()
+
+
+def test_probabilities_are_binned_as_they_came():
+    probs = torch.tensor([[0.6, 0.4]] * 3 + [[0.7, 0.3]] * 3, dtype=torch.float32)
+    result = evaluate(from_probs(probs, torch.tensor([0, 0, 1, 0, 0, 0])), bins=5)
+    assert result.table.counts.tolist() == [0, 0, 3, 3, 0]
+    expected = 0.5 * abs(0.6 - 2 / 3) + 0.5 * abs(0.7 - 1)
+    assert result.metrics["ece"].value == pytest.approx(expected, abs=1e-7)
+
+
+def test_zero_probabilities_make_no_nan():
+    probs = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+    result = evaluate(from_probs(probs, np.array([0, 0, 1, 2])))
+    assert result.metrics["nll"].value == np.inf
+    values = {name: each.value for name, each in result.metrics.items()}
+    assert not [name for name, value in values.items() if np.isnan(value)]
+    assert result.as_json()["nll"] is None
+    json.dumps(result.as_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_hardly_any_samples(n):
+    result = evaluate(from_logits([[1.0, -1.0], [0.0, 2.0]][:n], [0, 1][:n]))
+    assert result.as_json()["auroc_misclass"] is None  # nothing was wrong
+    json.dumps(result.as_json(), allow_nan=False)
+    assert verdict(result).sentence
+
+
+def test_json_has_each_metric_and_the_settings():
+    result = evaluate(from_logits(*some_logits()), bins=10, edge="left", level=0.9)
+    found = result.as_json()
+    assert list(found) == [*NAMES, "n", "classes", "bins", "edge", "intervals"]
+    assert (found["n"], found["classes"], found["bins"], found["edge"]) == (300, 4, 10, "left")
+    assert found["intervals"].pop("level") == 0.9
+    for name, (low, high) in found["intervals"].items():
+        assert low <= high, name
+
+
+def test_level_and_seed():
+    predictions = from_confidence(*drawn(500))
+    narrow, wide = (evaluate(predictions, level=level) for level in (0.5, 0.99))
+    assert narrow.gap.half < wide.gap.half
+    assert narrow.metrics["ece"].half < wide.metrics["ece"].half
+    assert evaluate(predictions).as_json() == evaluate(predictions).as_json()
+    with pytest.raises(ValueError, match="between 0 and 1; got 95"):
+        evaluate(predictions, level=95)
+
+
+def test_a_row_a_class():
+    logits, _ = some_logits(6, 3)
+    labels = torch.tensor([0, 0, 1, 1, 1, 0])  # class 2 has no samples
+    rows = evaluate(from_logits(logits, labels)).per_class
+    assert [row.samples for row in rows] == [3, 3, 0]
+    assert rows[2].recall is None and rows[2].frequency == 0
+    assert [row.probability for row in rows] == pytest.approx(logits.softmax(1).mean(0).tolist())
+    hits = (logits.argmax(1) == labels)[labels == 0]
+    assert rows[0].recall == pytest.approx(float(hits.double().mean()))
+
+
+def test_pairs_of_many_samples_are_left_out():
+    result = evaluate(from_confidence(*drawn(20_000)), samples=50)
+    assert "all pairs" in result.left_out["sece"]
+    assert result.as_json()["sece"] is None

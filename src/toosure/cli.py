@@ -105,6 +105,7 @@ def print_table(result: "Evaluation") -> None:
 
     from toosure.evaluate import GROUPS
     from toosure.evaluate.verdict import verdict
+    from toosure.report.page import printed
 
     found = verdict(result)
     typer.echo("\n".join([f"{found.sentence}.", *found.reasons, ""]))
@@ -113,16 +114,15 @@ def print_table(result: "Evaluation") -> None:
         table.add_column(heading, justify="right")
     for names in GROUPS.values():
         for name in (name for name in names if name in result.metrics):
-            shown = ("" if each is None else f"{each:.4f}" for each in result.metrics[name])
-            table.add_row(name, *shown)
+            table.add_row(name, *(printed(each, ".4f") for each in result.metrics[name]))
         table.add_section()
     Console().print(table)
     edges = "(a, b]" if result.edge == "right" else "[a, b)"
     typer.echo(
         f"\nn = {result.n:,}, {result.bins} bins {edges}, {100 * result.level:g} % intervals"
     )
-    for name, why in result.left_out.items():
-        typer.echo(f"{name} left out: {why}")
+    for line in result.omissions():
+        typer.echo(line)
 
 
 def fail(message: str) -> NoReturn:

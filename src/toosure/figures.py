@@ -115,7 +115,7 @@ def confidence_histogram(table: "Reliability") -> "Figure":
         )
     drawing.update_layout(barmode="stack", bargap=0)
     drawing.update_xaxes(title_text="confidence, %", range=[0, 100], dtick=20)
-    drawing.update_yaxes(title_text="share of the samples, %", rangemode="tozero", nticks=6)
+    drawing.update_yaxes(title_text="samples, %", rangemode="tozero", nticks=6)
     return drawing
 
 

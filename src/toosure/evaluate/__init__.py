@@ -66,6 +66,12 @@ class Evaluation:
     table: Reliability
     per_class: tuple[ClassRow, ...]
 
+    def omissions(self) -> list[str]:
+        """Return why metrics were left out, a line a reason."""
+        reasons = dict.fromkeys(self.left_out.values())
+        named = {why: [n for n, w in self.left_out.items() if w == why] for why in reasons}
+        return [f"Left out: {', '.join(names)} ({why})." for why, names in named.items()]
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values by metric name; None where infinite, undefined or left out."""
         values = {name: finite(self.metrics[name].value) for name in self.metrics}

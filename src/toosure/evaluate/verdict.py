@@ -51,10 +51,10 @@ def means(result: Evaluation) -> str:
     """Say what was claimed and what was true."""
     accuracy, gap = result.metrics["accuracy"].value, result.gap
     claimed = 100 * (accuracy + gap.value)
-    interval = f"{100 * lowest(gap):+.1f} to {100 * highest(gap):+.1f}"
+    interval = f"{signed(lowest(gap))} to {signed(highest(gap))}"
     return (
         f"It claims {claimed:.1f} % on average and is right in {100 * accuracy:.1f} % of "
-        f"{result.n:,} {plural(result.n, 'sample')}: a gap of {100 * gap.value:+.1f} points "
+        f"{result.n:,} {plural(result.n, 'sample')}: a gap of {signed(gap.value)} points "
         f"({100 * result.level:g} % interval {interval})."
     )
 
@@ -94,6 +94,15 @@ def points(value: float, half: float) -> str:
     """
     decimals = 1 if not 0 < half < 1 else max(1, -math.floor(math.log10(100 * half)))
     return f"{100 * value:.{decimals}f}"
+
+
+def signed(value: float) -> str:
+    """Print a share in points, with its sign.
+
+    >>> signed(-0.067)
+    '−6.7'
+    """
+    return f"{100 * value:+.1f}".replace("-", "−")
 
 
 def plural(count: int, noun: str) -> str:

@@ -109,9 +109,7 @@ def metrics_tables(result: Evaluation) -> str:
     edges = "(a, b]" if result.edge == "right" else "[a, b)"
     level = f"{100 * result.level:g} %"
     note = f"{result.n:,} samples, {result.bins} bins {edges}, low and high of {level} intervals."
-    for why in sorted(set(result.left_out.values())):
-        names = ", ".join(name for name in result.left_out if result.left_out[name] == why)
-        note += f" Left out: {names} ({why})."
+    note = " ".join([note, *result.omissions()])
     groups = "".join(group_table(title, names, result) for title, names in GROUPS.items())
     return section("Every metric", note, f'<div class="pair tables">{groups}</div>')
 

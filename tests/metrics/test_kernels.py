@@ -160,6 +160,21 @@ def test_sece_in_blocks(monkeypatch):
         assert float(parts) == pytest.approx(float(whole), abs=1e-14)
 
 
+@pytest.mark.parametrize("bandwidth", [0.3, 0.01, 0.002])
+@pytest.mark.parametrize("power", [1, 8])  # spread, and crowded near 1
+def test_sece_of_many_rows_is_the_double_sum(bandwidth, power, monkeypatch):
+    import toosure.metrics.differentiable as module
+
+    generator = torch.Generator().manual_seed(0)
+    confidence = 1 - torch.rand(3000, generator=generator, dtype=torch.float64) ** power
+    correct = torch.rand(3000, generator=generator) < 0.8 * confidence
+    dense = metrics.sece_from_confidence(confidence, correct, bandwidth)
+    monkeypatch.setattr(module, "_MANY", 100)
+    fast = metrics.sece_from_confidence(confidence, correct, bandwidth)
+    assert fast != dense  # two ways indeed
+    assert float(fast) == pytest.approx(float(dense), abs=1e-7)
+
+
 def test_skce_against_the_definition_in_blocks(monkeypatch):
     import toosure.metrics.simplex as module
 

@@ -70,6 +70,8 @@ def bin_sums(confidence: Tensor, correct: Tensor, edges: Tensor, edge: str = "ri
 def error_of(sums: BinSums, norm: float) -> Tensor:
     """Return (sum_b share_b |gap_b|^norm)^(1/norm); the largest |gap_b| for norm = inf."""
     check_choice("norm", norm, (1, 2, math.inf))
+    if norm == 1:  # the counts cancel
+        return (sums.confidence - sums.correct).abs().sum(-1) / sums.counts.sum(-1)
     gaps = sums.gaps().abs()
     if norm == math.inf:
         return gaps.amax(-1)

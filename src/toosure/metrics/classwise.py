@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.binned import BinSums, equal_width_edges, error_of
-from toosure.metrics.confidence import chunked_pairs
+from toosure.metrics.confidence import chunked_pairs, probabilities
 from toosure.metrics.inputs import as_pair, check_choice, check_finite
 
 
@@ -48,7 +48,7 @@ def classwise_sums(logits: Any, labels: Any, bins: int = 15, edge: str = "right"
         torch.zeros(classes * bins, dtype=torch.float64, device=logits.device),
     )
     for rows, targets in chunked_pairs(logits.detach(), labels):
-        _add_rows(total, rows.softmax(1), targets, bins, edge)
+        _add_rows(total, probabilities(rows), targets, bins, edge)
     return BinSums(*(part.view(classes, bins) for part in total))
 
 

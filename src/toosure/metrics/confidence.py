@@ -10,12 +10,14 @@ from toosure.metrics.inputs import as_pair, at_least_float32, check_finite
 
 _CHUNK_ON_CPU = 2**18  # elements: 1 MB in float32
 _CHUNK_ON_GPU = 2**27
+_WIDE = 64  # classes from which torch's softmax is the faster way
 
 
 def top_label(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     r"""Return each row's confidence max_k p_k, shape (N,), and whether its argmax is the label.
 
-    One pass over the logits: max_k p_k = 1 / sum_k exp(z_k - z_max), so softmax is never stored.
+    One pass over the logits, chunk by chunk: the (N, C) probabilities are never stored. Of equal
+    largest logits the first is the prediction, as in argmax.
     Differentiable in `logits`; the dtype is that of the logits, at least float32.
 
     >>> confidence, correct = top_label(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))
@@ -23,16 +25,38 @@ def top_label(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     (0.785597, True)
     """
     logits, labels = as_pair(logits, labels)
-    parts = [_top_of(rows) for rows in row_chunks(logits)]
-    confidence = torch.cat([part[0] for part in parts]) if len(parts) > 1 else parts[0][0]
-    predicted = torch.cat([part[1] for part in parts]) if len(parts) > 1 else parts[0][1]
-    return check_finite(confidence), predicted == labels
+    parts = [_top_of(*pair) for pair in chunked_pairs(logits, labels)]
+    if len(parts) == 1:
+        confidence, correct = parts[0]
+    else:
+        confidence, correct = (torch.cat(part) for part in zip(*parts, strict=True))
+    return check_finite(confidence), correct
 
 
-def _top_of(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return confidence and argmax of a chunk; NaN where a row holds NaN or +inf, or all -inf."""
-    top, predicted = rows.max(1, keepdim=True)
-    return (rows - top).exp_().sum(1).reciprocal(), predicted.squeeze(1)
+def _top_of(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return confidence and hits of a chunk; NaN where a row holds NaN or +inf, or all -inf.
+
+    The plain maximum is several times faster than max with its index. It cannot tell which of
+    equal logits came first, but equal ones have a confidence of at most 1/2: look only there.
+    """
+    top = rows.amax(1, keepdim=True)
+    if rows.shape[1] < _WIDE:
+        confidence = (rows - top).exp_().sum(1).reciprocal()
+    else:
+        confidence = rows.softmax(1).amax(1)
+    correct = (rows.gather(1, labels[:, None]) == top).squeeze(1)
+    doubtful = (correct & (confidence <= 0.5)).nonzero().squeeze(1)
+    if len(doubtful):
+        correct[doubtful] = rows[doubtful].argmax(1) == labels[doubtful]
+    return confidence, correct
+
+
+def probabilities(rows: Tensor) -> Tensor:
+    """Return softmax over classes; torch's own is slow over few classes on a CPU."""
+    if rows.shape[1] >= _WIDE or rows.requires_grad or rows.device.type != "cpu":
+        return rows.softmax(1)
+    weights = (rows - rows.amax(1, keepdim=True)).exp_()
+    return weights.div_(weights.sum(1, keepdim=True))
 
 
 def row_chunks(logits: Tensor) -> Iterator[Tensor]:

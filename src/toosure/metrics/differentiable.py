@@ -1,5 +1,6 @@
 """Differentiable relatives of ECE: SECE smooths the accuracy, DECE softens bins and accuracy."""
 
+import math
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from toosure.metrics.confidence import row_chunks, top_label
 from toosure.metrics.inputs import as_pair, check_bins, check_choice, check_finite
 
 _BLOCK = 2**22  # elements of a block of the N x N weights
+_MANY = 4096  # rows from which sums without gradient are taken on a grid
 
 
 def sece(
@@ -24,7 +26,8 @@ def sece(
 
     form "points": mean_i |pi(c_i) - c_i| with pi(c) = sum_j G(c - c_j) a_j / sum_j G(c - c_j) and
     G a Gaussian of `bandwidth`. form "grid": the same weights at `bins` bin centres, each centre
-    counted by its mass. `soft_accuracy` takes DECE's soft a_j. Needs all rows, in O(N^2) time.
+    counted by its mass. `soft_accuracy` takes DECE's soft a_j. Needs all rows, in O(N^2) time with
+    gradients and O(N) without (to 1e-7, see `_smooth_gap`).
     At bandwidth 0.01 a small batch sees little but itself: it nears mean |a - c|, not ECE;
     `leave_one_out` drops j = i.
 
@@ -52,6 +55,8 @@ def sece_from_confidence(
     confidence, correct = confidence.double(), correct.double()
     if form == "grid":
         return _sece_on_grid(confidence, correct, bandwidth, bins)
+    if len(confidence) > _MANY and bandwidth >= 1e-3 and not (leave_one_out or _tracks(confidence)):
+        return _smooth_gap(confidence, correct, bandwidth)
     rows = max(1, _BLOCK // len(confidence))
     starts = range(0, len(confidence), rows)
     gaps = [_gaps(confidence, correct, s, s + rows, bandwidth, leave_one_out) for s in starts]
@@ -74,6 +79,45 @@ def _gaps(
     alone = mass < 1e-8  # nobody near: the accuracy of all
     smooth = weights.clamp(min=0) @ correct / mass.clamp(min=1e-8)
     return (torch.where(alone, correct.mean(), smooth) - here).abs()
+
+
+def _tracks(values: Tensor) -> bool:
+    return values.requires_grad and torch.is_grad_enabled()
+
+
+def _smooth_gap(confidence: Tensor, correct: Tensor, bandwidth: float, order: int = 6) -> Tensor:
+    """Return mean |pi(c_i) - c_i| in O(N): a Taylor series about the nodes of a grid.
+
+    With 16 nodes a bandwidth, rows lie within s = 1/32 bandwidth of a node, and G(X + s - Y - t) =
+    sum_pq G^(p+q)(X - Y) s^p (-t)^q / (p! q!) errs by 15 |s + t|^order / order! at most, 1e-9.
+    """
+    place = confidence / bandwidth * 16
+    node = place.round()
+    offset, node = (place - node) / 16, node.long()
+    nodes = int(16 / bandwidth) + 2
+    powers = [offset**q for q in range(order)]
+    moments = [
+        torch.stack([torch.bincount(node, hit * power, minlength=nodes) for power in powers])
+        for hit in (torch.ones_like(correct), correct)
+    ]
+    fields = _spread(torch.stack(moments), order)  # (2, order, nodes)
+    terms = [fields[:, p, node] * powers[p] / math.factorial(p) for p in range(order)]
+    mass, hits = torch.stack(terms).sum(0)
+    return (hits / mass - confidence).abs().mean()
+
+
+def _spread(moments: Tensor, order: int) -> Tensor:
+    """Convolve moments (2, order, nodes) with the Gaussian's derivatives, 16 nodes a bandwidth."""
+    u = torch.arange(9 * 16, -9 * 16 - 1, -1, dtype=torch.float64, device=moments.device) / 16
+    hermite = [torch.ones_like(u), u]
+    for n in range(1, 2 * order - 2):
+        hermite.append(u * hermite[n] - n * hermite[n - 1])
+    slopes = [(-1) ** n * he * torch.exp(-(u**2) / 2) for n, he in enumerate(hermite)]
+    taps = [
+        [slopes[p + q] * (-1) ** q / math.factorial(q) for q in range(order)] for p in range(order)
+    ]
+    weight = torch.stack([torch.stack(row) for row in taps])  # (order, order, taps)
+    return torch.nn.functional.conv1d(moments, weight, padding=9 * 16)
 
 
 def _sece_on_grid(confidence: Tensor, correct: Tensor, bandwidth: float, bins: int) -> Tensor:

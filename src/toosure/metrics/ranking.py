@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from toosure.metrics.confidence import chunked_pairs, row_chunks, top_label
+from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks, top_label
 from toosure.metrics.inputs import as_confidence, as_logits, as_pair, check_choice, check_finite
 from toosure.metrics.scores import entropy_rows
 
@@ -98,7 +98,7 @@ def auroc_ovr_binned(
     everything = torch.zeros(size, dtype=torch.int64, device=logits.device)
     positives = torch.zeros_like(everything)
     for rows, targets in chunked_pairs(logits.detach(), labels):
-        probs = rows.softmax(1)
+        probs = probabilities(rows)
         check_finite(probs.sum(1))
         level = (probs * (thresholds - 1)).long()
         level += torch.arange(0, size, thresholds, device=level.device)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from toosure.metrics.confidence import chunked_pairs, row_chunks
+from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks
 from toosure.metrics.inputs import as_logits, as_pair, check_finite
 
 
@@ -67,7 +67,7 @@ def nll_rows(logits: Tensor, labels: Tensor) -> Tensor:
 
 def brier_rows(logits: Tensor, labels: Tensor) -> Tensor:
     """Return each row's ||p - e_y||^2, shape (N,)."""
-    probs = logits.softmax(1)
+    probs = probabilities(logits)
     errors = probs.scatter_add(1, labels[:, None], -torch.ones_like(probs[:, :1]))
     return check_finite(errors.square().sum(1))
 
@@ -81,12 +81,12 @@ def accuracy_rows(logits: Tensor, labels: Tensor) -> Tensor:
 
 def entropy_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     """Return each row's predictive entropy, shape (N,)."""
-    return torch.special.entr(logits.softmax(1)).sum(1)
+    return torch.special.entr(probabilities(logits)).sum(1)
 
 
 def binary_entropy_rows(logits: Tensor, labels: Tensor) -> Tensor:
     """Return each row's entropy of p_y against 1 - p_y, shape (N,)."""
-    probs = check_finite(logits.softmax(1))
+    probs = check_finite(probabilities(logits))
     true = probs.gather(1, labels[:, None])
     others = probs.scatter(1, labels[:, None], 0.0).sum(1)
     return torch.special.entr(true.squeeze(1)) + torch.special.entr(others)

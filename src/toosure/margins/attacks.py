@@ -78,7 +78,11 @@ def descend(
     for restart in range(restarts):
         shift = random_shift(x, eps, norm, generator) if restart else torch.zeros_like(x)
         for step in range(steps + 1):
-            margins, gradient = margin_gradient(model, x + shift, y)
+            if step < steps:
+                margins, gradient = margin_gradient(model, x + shift, y)
+            else:
+                with torch.no_grad():
+                    margins = margin_rows(model(x + shift), y)
             better = margins < best
             best = torch.where(better, margins, best)
             best_shift = torch.where(rows_like(better, shift), shift, best_shift)

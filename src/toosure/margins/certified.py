@@ -101,11 +101,13 @@ def certified(
             tape, logits = follow(graph, a, eps, norm, units)
             classes = logits.lower.shape[1]
             functionals = margin_functionals(b, classes)
-            if not constants:
+            if not constants and method not in ("interval", "linear"):
                 constants.append(pair_lipschitz(graph, a, norm, classes))
             nonlinear.append(any(n.rule and not isinstance(n.rule, Affine) for n in tape.nodes))
             others = functionals.argmin(2)  # (K - 1, N): the j of each functional
-            slopes = constants[0][b, others]
+            slopes = (
+                constants[0][b, others] if constants else torch.full_like(others, 0) + torch.nan
+            )
             if method in ("best", "gradient"):
                 slopes = torch.minimum(slopes, gradient_norms(tape, logits, functionals))
             here = (functionals * graph(a)).sum(2)  # z_y - z_j, (K - 1, N)

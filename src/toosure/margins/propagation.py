@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, fx
 
 from toosure.margins.relaxations import ULP, scatter_windows, slope_range
-from toosure.margins.robust import Norm, dual_norm
+from toosure.margins.robust import Norm, dual_norm, norm_of
 from toosure.margins.rules import Affine, Curve, Node, Pool
 from toosure.margins.tracing import Tape, rounding_of
 
@@ -50,7 +50,7 @@ def margin_functionals(labels: Tensor, classes: int) -> Tensor:
 
 def pair(rows: Tensor, values: Tensor) -> Tensor:
     """Return <row, value> for every functional and sample, (R, N)."""
-    return (rows * values).flatten(2).sum(2)
+    return torch.einsum("rnd,nd->rn", rows.flatten(2), values.expand(rows.shape[1:]).flatten(1))
 
 
 def interval_bounds(node: Node, rows: Tensor) -> Tensor:
@@ -74,9 +74,10 @@ def lower_bounds(tape: Tape, node: Node, rows: Tensor) -> Tensor:
         if (a := waiting.pop(here, None)) is None:
             continue
         if here.rule is None:
-            least = pair(a, tape.centre) - tape.eps * dual_norm(a.flatten(2), tape.norm)
-            slack += rounding_of(here) * pair(a.abs(), here.largest)
-            return constant + least - slack * (1 + 1e-9)
+            size = dual_norm(a.flatten(2), tape.norm)
+            radius = norm_of(here.largest, tape.norm)  # <|a|, |x|> <= size * radius
+            slack += rounding_of(here) * size * radius
+            return constant + pair(a, tape.centre) - tape.eps * size - slack * (1 + 1e-9)
         slack += rounding_of(here, *here.parents) * pair(a.abs(), here.terms)
         constant, parts = step_back(here, a, constant)
         for parent, part in zip(here.parents, parts, strict=True):

@@ -203,7 +203,7 @@ def entropy_sides(logit: Tensor, perturbed: Tensor, gamma: float = 0.0) -> tuple
 def condition(step: Step) -> list[Statement]:
     """The lemmas' assumption at theta, and at every point looked at on the path."""
     bound, found = -step.gradient_norm / step.rho, []
-    reason = "" if step.converged else "kappa_min did not converge"
+    reason = "an assumption, no theorem" if step.converged else "kappa_min did not converge"
     for name, value in (("kappa_min", step.kappa[0]), ("kappa_min on the path", min(step.kappa))):
         claim = f"-|g| / rho <= {name}"
         found.append(judge(name, claim, bound, value, rounding=1e-6, reason=reason,
@@ -252,7 +252,7 @@ def sample_statements(step: Step, gamma: float) -> list[Statement]:
             fits = fits & (step.logit_perturbed > 0)
         count, n = int(fits.sum()), len(fits)
         claim = (
-            "l - lambda H(p_y) + (1 - gamma/2) H(p~_y) <= l~" if power else "Theorem 2, a sample"
+            "l - lambda H(p_y) + (1 - gamma/2) H(p~_y) <= l~" if power else "l - lambda H(p_y) + H(p~_y) <= l~"
         )
         which = "p~_y <= p_y" if name == "Theorem 1" else "1/2 < p~_y <= p_y"
         reason = f"closest of {count} of {n} samples with {which}"

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,21 +11,28 @@ from hypothesis import strategies as st
 from torch import nn
 
 from margins.networks import NETWORKS, data, make
-from toosure.margins import Statement, certify, label_preserving_shift
+from toosure.margins import (
+    Statement,
+    attacked_margin,
+    certify,
+    label_preserving_shift,
+    linearised_margin,
+)
 from toosure.margins import clean as clean_module
-from toosure.margins.clean import CleanPass, log_logit_curvature
+from toosure.margins.clean import CleanPass, clean_pass, log_logit_curvature
 from toosure.margins.robust import RobustMargin
 from toosure.margins.statements import judge, side_problem
 from toosure.margins.theorems import Facts, all_statements
 from toosure.metrics import ece
+from toosure.models import load_published, resnet20
 
 SCALES = [0.0, 1e-3, 1.0, 5.0, 40.0, 1e3]
 
 
-def facts_of(logits, labels):
+def facts_of(logits, labels, chunk=5):
     """What a certificate knows of an affine model that returns its input, at radius 0."""
     seen = CleanPass()
-    for part, own in zip(logits.split(5), labels.split(5), strict=True):
+    for part, own in zip(logits.split(chunk), labels.split(chunk), strict=True):
         seen.update(part, own)
     margins = torch.cat(seen.true_margins)
     exact = RobustMargin(margins, "attacked", "linf", 0.0, "exact")
@@ -262,3 +270,43 @@ def brute_coupling(near, n, m):
             if size * n > int(near[list(chosen)].any(0).sum()) * m:
                 return False
     return True
+
+
+def test_published_logits(real_data):
+    arrays = np.load(real_data / "logits" / "logits_resnet110_c10.npz")
+    facts = facts_of(*(torch.from_numpy(arrays[f"test_{k}"]) for k in ("logits", "labels")), 2000)
+    assert facts.ece == pytest.approx(0.047503519, abs=1e-6)
+    statements = all_statements(facts)
+    assert [s.name for s in statements if s.holds is False] == []
+    reasons = {s.name: s.reason for s in statements}
+    assert reasons["4.2 (i) lower"] == "not separated: 644 of 10,000 points have margin <= 0"
+
+
+def test_the_published_resnet(real_data):
+    path = real_data / "logits" / "weights_resnet20_c10_akamaster.npz"
+    model = load_published(resnet20(), path)
+    x = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    y = model.eval()(x).argmax(1)
+    certificate = certify(model, (x, y), eps=1e-6, curvature=False, steps=3, restarts=1)
+    assert certificate.holds, str(certificate)
+    assert certificate["4.2 (iv) upper"].vacuous  # a trained network this deep proves nothing
+
+
+def test_passes_and_samples_at_once_are_counted():
+    model, shape = make("tanh", 0)
+    x, y = data(shape, 25, 0)
+    sizes = []
+
+    class Counted(nn.Module):
+        def forward(self, inputs):
+            sizes.append(len(inputs))
+            return model(inputs)
+
+    clean_pass(Counted(), x, y, 15, 10)
+    assert sizes == [10, 10, 5]  # the clean part is one forward pass
+    sizes.clear()
+    attacked_margin(Counted(), x, y, 0.1, steps=4, restarts=2, chunk=10)
+    assert max(sizes) == 10 and len(sizes) == 3 * (2 * 5 + 2)  # and two passes in float64
+    sizes.clear()
+    linearised_margin(Counted(), x, y, 0.1, chunk=10)
+    assert sizes == [10, 10, 5]

@@ -252,7 +252,9 @@ def sample_statements(step: Step, gamma: float) -> list[Statement]:
             fits = fits & (step.logit_perturbed > 0)
         count, n = int(fits.sum()), len(fits)
         claim = (
-            "l - lambda H(p_y) + (1 - gamma/2) H(p~_y) <= l~" if power else "l - lambda H(p_y) + H(p~_y) <= l~"
+            "l - lambda H(p_y) + (1 - gamma/2) H(p~_y) <= l~"
+            if power
+            else "l - lambda H(p_y) + H(p~_y) <= l~"
         )
         which = "p~_y <= p_y" if name == "Theorem 1" else "1/2 < p~_y <= p_y"
         reason = f"closest of {count} of {n} samples with {which}"

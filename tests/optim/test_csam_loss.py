@@ -88,6 +88,21 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(lambda z: CSAMLoss(gamma=1.5)(z, labels), logits)
 
 
+def test_plain_cross_entropy_takes_no_second_softmax(fixture_f):
+    """The short way (p = exp(-loss)) and the long one (class weights of one) agree."""
+    logits, labels = fixture_f
+    long = nn.CrossEntropyLoss(torch.ones(3, dtype=torch.float64))
+    for detach in (False, True):
+        values, grads = [], []
+        for loss in (nn.CrossEntropyLoss(), long):
+            z = logits.clone().requires_grad_()
+            value = CSAMLoss(loss, 1.5, detach)(z, labels)
+            values.append(value.item())
+            grads.append(torch.autograd.grad(value, z)[0])
+        assert values[0] == pytest.approx(values[1], rel=1e-14)
+        assert torch.allclose(*grads, atol=1e-15)
+
+
 class Focal(nn.Module):
     """The focal loss, with torch's reduction."""
 

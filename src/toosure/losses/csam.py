@@ -18,8 +18,11 @@ def csam_weight(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     index = labels.clamp(min=0).unsqueeze(1)  # an ignored label is negative; its loss is zero
-    p = F.log_softmax(wide, 1).gather(1, index).squeeze(1).exp()  # (N,)
-    return torch.where(p <= 0.5, torch.ones_like(p), (1 + p) ** -gamma)
+    return _weight(F.log_softmax(wide, 1).gather(1, index).squeeze(1).exp(), gamma)  # (N,)
+
+
+def _weight(p: Tensor, gamma: float) -> Tensor:
+    return torch.where(p <= 0.5, 1.0, (1 + p) ** -gamma)
 
 
 class CSAMLoss(nn.Module):
@@ -56,8 +59,12 @@ class CSAMLoss(nn.Module):
             return self.loss(logits, labels)
         if labels.is_floating_point():
             raise ValueError(f"CSAM needs class indices; got labels of {labels.dtype}")
-        weight = csam_weight(logits, labels, self.gamma)
-        each = (weight.detach() if self.detach_weight else weight) * self._each(logits, labels)
+        each = self._each(logits, labels)
+        if _is_log_likelihood(self.loss) and each.dtype in (torch.float32, torch.float64):
+            weight = _weight((-each).exp(), self.gamma)  # p_y is at hand
+        else:
+            weight = csam_weight(logits, labels, self.gamma)
+        each = (weight.detach() if self.detach_weight else weight) * each
         if self.loss.reduction == "none":
             return each
         if self.loss.reduction == "sum":
@@ -78,6 +85,11 @@ class CSAMLoss(nn.Module):
                 f"{tuple(labels.shape)}; got {tuple(each.shape)}"
             )
         return each
+
+
+def _is_log_likelihood(loss: nn.Module) -> bool:
+    """Whether each example's loss is -log p_y: torch's cross-entropy, without extras."""
+    return type(loss) is nn.CrossEntropyLoss and loss.weight is None and not loss.label_smoothing
 
 
 def _count(loss: nn.Module, labels: Tensor) -> Tensor | int:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from toosure.optim.passes import global_norm
+from toosure.optim.passes import add_scaled_, global_norm
 from toosure.optim.sam import SAM
 
 
@@ -50,23 +50,28 @@ class ASAM(SAM):
         self._add_setting("eta", eta)
 
     def _perturb(self, share: float) -> None:
-        sizes, every = [], []
-        for group, params, gradients in self._buckets():
-            chosen = _adapted(group, params)
-            picked = [g for g, yes in zip(gradients, chosen, strict=True) if yes]
-            size = [p for p, yes in zip(params, chosen, strict=True) if yes]
-            if picked:
-                size = list(torch._foreach_abs(size))
-                torch._foreach_add_(size, group["eta"])
-                torch._foreach_mul_(picked, size)  # T g
-            sizes.append((picked, size))
-            every += gradients
-        norm = global_norm(every)
-        for (group, params, gradients), (picked, size) in zip(self._buckets(), sizes, strict=True):
-            if picked:
-                torch._foreach_mul_(picked, size)  # T^2 g
-            torch._foreach_mul_(gradients, group["rho"] / (norm.to(params[0].device) + 1e-12))
-            torch._foreach_add_(params, gradients)
+        """Overwrite g by T g, take the norm, then add rho T (T g) / ||T g||."""
+        buckets, sizes = list(self._buckets()), []
+        for group, params, gradients in buckets:
+            sizes.append(_sizes(group, params))
+            chosen = [g for g, size in zip(gradients, sizes[-1], strict=True) if size is not None]
+            if chosen:
+                torch._foreach_mul_(chosen, [size for size in sizes[-1] if size is not None])
+        norm = global_norm([g for _, _, gradients in buckets for g in gradients])
+        for (group, params, gradients), size in zip(buckets, sizes, strict=True):
+            scale = group["rho"] / (norm.to(params[0].device) + 1e-12)
+            add_scaled_(params, gradients, scale, size)
+
+
+def _sizes(group: dict[str, Any], params: list[Tensor]) -> list[Tensor | None]:
+    """T = |w| + eta for each tensor, None for T = 1."""
+    chosen = _adapted(group, params)
+    picked = [p for p, yes in zip(params, chosen, strict=True) if yes]
+    sizes = list(torch._foreach_abs(picked)) if picked else []
+    if sizes and group["eta"]:
+        torch._foreach_add_(sizes, group["eta"])
+    rest = iter(sizes)
+    return [next(rest) if yes else None for yes in chosen]
 
 
 def _adapted(group: dict[str, Any], params: list[Tensor]) -> list[bool]:

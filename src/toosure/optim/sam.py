@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from toosure.optim.passes import global_norm, weights_restored
+from toosure.optim.passes import add_scaled_, global_norm, weights_restored
 from toosure.optim.statistics import RunningStatistics
 from toosure.optim.wrapper import Wrapper
 
@@ -128,8 +128,7 @@ class SAM(Wrapper):
         buckets = list(self._buckets())
         norm = global_norm([g for _, _, gradients in buckets for g in gradients])
         for group, params, gradients in buckets:
-            torch._foreach_mul_(gradients, group["rho"] / (norm.to(params[0].device) + 1e-12))
-            torch._foreach_add_(params, gradients)
+            add_scaled_(params, gradients, group["rho"] / (norm.to(params[0].device) + 1e-12))
 
     def _descend(self, scaler: torch.amp.GradScaler | None) -> None:
         """Give the gradients at hand to the base, unless the scaler finds an infinity in them."""

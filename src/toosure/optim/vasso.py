@@ -51,7 +51,9 @@ class VASSO(SAM):
     def _perturb(self, share: float) -> None:
         for group, params, gradients in self._buckets():
             self._average(params, gradients, group["theta"])
-            parts = torch._foreach_mul(gradients, share)
+            # On the CPU nothing overwrites the directions after this; on a GPU SAM scales them.
+            whole = share == 1 and params[0].device.type == "cpu"
+            parts = gradients if whole else torch._foreach_mul(gradients, share)
             for p, part in zip(params, parts, strict=True):
                 self.pending[p] = self.pending[p] + part if p in self.pending else part
         super()._perturb(share)
@@ -59,19 +61,18 @@ class VASSO(SAM):
     def _average(self, params: list[Tensor], gradients: list[Tensor], theta: float) -> None:
         """Turn the gradients into directions, in place; a parameter new to us keeps its own."""
         known = [i for i, p in enumerate(params) if "direction" in self.state.get(p, {})]
-        if known:
-            now = [gradients[i] for i in known]
+        if known and theta != 1:
             before = [self.state[params[i]]["direction"] for i in known]
-            torch._foreach_mul_(now, theta)
-            torch._foreach_add_(now, before, alpha=1 - theta)
+            torch._foreach_lerp_([gradients[i] for i in known], before, 1 - theta)
 
     def _update(self) -> None:
         """Keep the average after the base's step: Adam takes any earlier state for its own."""
         super()._update()
         kept = [p for p in self._trained() if p in self.pending]
-        known = [p for p in kept if "direction" in self.state[p]]
-        if known:  # in place, so that a CUDA graph finds it where it was
-            before = [self.state[p]["direction"] for p in known]
-            torch._foreach_copy_(before, [self.pending[p] for p in known])
+        fixed = [p for p in kept if p.is_cuda and "direction" in self.state[p]]
+        if fixed:  # where a CUDA graph looks for it
+            before = [self.state[p]["direction"] for p in fixed]
+            torch._foreach_copy_(before, [self.pending.pop(p) for p in fixed])
         for p in kept:
-            self.state[p].setdefault("direction", self.pending[p])
+            if p in self.pending:
+                self.state[p]["direction"] = self.pending[p]

@@ -1,0 +1,67 @@
+"""How the learning rate moves: each schedule gives the share of it to use at a step."""
+
+import math
+from dataclasses import dataclass
+
+
+def warm(step: int, warmup: int) -> float:
+    """Rise linearly to 1 over the first `warmup` steps, never from 0.
+
+    >>> [warm(step, 4) for step in range(6)]
+    [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    """
+    return min(1.0, (step + 1) / warmup) if warmup else 1.0
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Keep the learning rate, after `warmup` steps of a linear rise.
+
+    >>> Constant()(10, steps=100)
+    1.0
+    """
+
+    warmup: int = 0
+
+    def __call__(self, step: int, steps: int) -> float:
+        return warm(step, self.warmup)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Multiply by `factor` at each share `at` of the run: 0.5:0.75 is after half, three quarters.
+
+    Reference: He et al. (2016), Deep Residual Learning, Sec. 4.2, arXiv 1512.03385.
+
+    >>> [round(Step()(step, steps=4), 4) for step in range(4)]
+    [1.0, 1.0, 0.1, 0.01]
+    """
+
+    at: tuple[float, ...] = (0.5, 0.75)
+    factor: float = 0.1
+    warmup: int = 0
+
+    def __call__(self, step: int, steps: int) -> float:
+        passed = sum(step >= share * steps for share in self.at)
+        return warm(step, self.warmup) * self.factor**passed
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Fall along half a cosine from 1 to `final`, after `warmup` steps of a linear rise.
+
+    Formula: final + (1 - final) (1 + cos(pi t)) / 2, t the share of the steps after the warm-up.
+    Reference: Loshchilov and Hutter (2017), SGDR, arXiv 1608.03983.
+
+    >>> [round(Cosine()(step, steps=4), 4) for step in range(4)]
+    [1.0, 0.8536, 0.5, 0.1464]
+    """
+
+    final: float = 0.0
+    warmup: int = 0
+
+    def __call__(self, step: int, steps: int) -> float:
+        if step < self.warmup:
+            return warm(step, self.warmup)
+        share = (step - self.warmup) / max(1, steps - self.warmup)
+        return self.final + (1 - self.final) * (1 + math.cos(math.pi * share)) / 2

@@ -16,6 +16,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "loss": {
         "ce": "torch.nn:CrossEntropyLoss",
+        "mse": "toosure.losses:MSELoss",
     },
     "objective": {},
     "data": {
@@ -31,7 +32,11 @@ TABLES: dict[str, dict[str, str]] = {
         "resnet110": "toosure.models:resnet110",
     },
     "calibrator": {},
-    "schedule": {},
+    "schedule": {
+        "constant": "toosure.optim.schedules:Constant",
+        "step": "toosure.optim.schedules:Step",
+        "cosine": "toosure.optim.schedules:Cosine",
+    },
 }
 
 # What the caller hands over, and a word therefore cannot say.

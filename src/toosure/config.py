@@ -1,0 +1,187 @@
+"""What a run is asked to do: a frozen record in canonical words, with an id from its content."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from toosure.words import Word, parse
+
+Precision = Literal["float32", "bf16", "fp16"]
+WORDS = ("data", "model", "optimizer", "loss", "objective", "schedule")
+MEASURES = (
+    "gn_sharpness",
+    "hessian_sharpness",
+    "kappa_min",
+    "batch_sharpness",
+    "gni",
+    "jacobian_norm",
+    "trace",
+    "certificate",
+)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Hold everything that decides a run's numbers; equal settings make equal records and ids.
+
+    Words are brought to their one spelling, and mistakes in them are found here. `batch=None` is
+    the full batch, which the optimizer `gd` (also as `sam:base=gd`) implies. A run is measured
+    `every` so many steps, or `at` given steps, or as often as `budget`, a share of the time, lets
+    it. What changes only the time (device, compile, graph, where data lie) is not part of it.
+
+    >>> config = RunConfig(optimizer="sgd:momentum=0.9,lr=1/10", steps=100)
+    >>> config.optimizer, config.name
+    ('sgd:lr=0.1,momentum=0.9', 'digits-mlp-sgd-lr0.1-momentum0.9-s0-65eeefe4')
+    >>> RunConfig.from_json(config.to_json()) == config
+    True
+    """
+
+    data: str = "digits"
+    model: str = "mlp"
+    optimizer: str = "sgd:lr=0.1"
+    loss: str = "ce"
+    objective: str | None = None
+    schedule: str = "constant"
+    steps: int = 2000
+    batch: int | None = 128
+    seed: int = 0
+    clip: float | None = None  # the largest norm of a gradient
+    precision: Precision = "float32"
+    every: int = 20
+    at: tuple[int, ...] = ()
+    budget: float | None = None
+    measure: tuple[str, ...] = ("gn_sharpness",)  # beside the metrics and margins
+    eps: float = 0.01  # radius of the certificate
+
+    def __post_init__(self) -> None:
+        check_measures(self.measure)
+        for kind in WORDS:
+            text = getattr(self, kind)
+            if text is not None:
+                object.__setattr__(self, kind, str(parse(kind, text)))
+        if self.full_batch:
+            object.__setattr__(self, "batch", None)
+        object.__setattr__(self, "at", tuple(sorted(set(self.at))))
+        object.__setattr__(self, "measure", tuple(m for m in MEASURES if m in self.measure))
+        if self.at or self.budget is not None:  # `every` then says nothing
+            object.__setattr__(self, "every", type(self).every)
+        self._check()
+
+    def _check(self) -> None:
+        for name, least in (("steps", 1), ("every", 1), ("batch", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}; got {value}")
+        if self.at and self.budget is not None:
+            raise ValueError("measure at given steps or by budget, not both")
+        if self.budget is not None and not 0 < self.budget < 1:
+            raise ValueError(f"budget is a share of the time in (0, 1); got {self.budget}")
+        if self.at and not 0 <= self.at[0] <= self.at[-1] <= self.steps:
+            raise ValueError(f"at must name steps from 0 to {self.steps}; got {self.at}")
+        if self.precision not in ("float32", "bf16", "fp16"):
+            raise ValueError(f"precision must be float32, bf16 or fp16; got {self.precision!r}")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"clip must be a positive norm; got {self.clip}")
+
+    def word(self, kind: str) -> Word:
+        """Return the word of a kind, read into its method and settings."""
+        return parse(kind, getattr(self, kind))
+
+    @property
+    def full_batch(self) -> bool:
+        """Whether the optimizer is gradient descent proper, or has it as its base."""
+        word = self.word("optimizer")
+        base = word.settings.get("base")
+        return word.name == "gd" or (isinstance(base, Word) and base.name == "gd")
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The settings that differ from the defaults."""
+        mine = json.loads(self.to_json())
+        return {f.name: mine[f.name] for f in fields(self) if getattr(self, f.name) != f.default}
+
+    @property
+    def id(self) -> str:
+        """Eight digits that name the content, whatever order it was said in."""
+        text = json.dumps(self.said, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def name(self) -> str:
+        """A folder name to read, ending in the id."""
+        said = [self.data, self.model, self.optimizer]
+        said += [word for word in (self.loss, self.objective, self.schedule) if self._tells(word)]
+        slug = "-".join(_slug(word) for word in said)
+        return f"{slug[:90].rstrip('-.')}-s{self.seed}-{self.id}"
+
+    def _tells(self, word: str | None) -> bool:
+        return word not in (None, "ce", "constant")
+
+    def to_json(self) -> str:
+        """Write everything, defaults too, as JSON for people and `from_json`."""
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> "RunConfig":
+        """Read what `to_json` wrote; a setting that does not exist is an error."""
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError(f"a run's config is a JSON object; got {type(found).__name__}")
+        return cls.of(found)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> "RunConfig":
+        """Make a config of settings by name, lists standing for tuples."""
+        known = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"a run has no setting {name!r}{hint}")
+        tuples = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
+        return cls(**tuples)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "RunConfig":
+        """Read a config file, or that of a run folder."""
+        path = Path(path)
+        path = path / "config.json" if path.is_dir() else path
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is not JSON: {error}") from error
+
+
+def check_measures(names: Iterable[str]) -> None:
+    """Raise if a quantity to measure does not exist."""
+    for name in names:
+        if name not in MEASURES:
+            near = get_close_matches(name, MEASURES, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"cannot measure {name!r}{hint} Known: {', '.join(MEASURES)}")
+
+
+def sweep_of(**values: Iterable[Any]) -> list[RunConfig]:
+    """Make the product of everything given several values, each run once, in order.
+
+    >>> [config.seed for config in sweep_of(optimizer=["sgd:lr=0.1", "gd:lr=0.1"], seed=[0, 1])]
+    [0, 1, 0, 1]
+    """
+    names = list(values)
+    every = (
+        RunConfig.of(dict(zip(names, each, strict=True))) for each in product(*values.values())
+    )
+    return list(dict.fromkeys(every))
+
+
+def _slug(word: str) -> str:
+    """Turn a word into part of a file name: sgd:lr=0.1 becomes sgd-lr0.1."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", word.replace("=", "")).strip("-.")

@@ -1,0 +1,63 @@
+"""The contract that joins optimizers and objectives, and its simplest case."""
+
+import inspect
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+Batch = tuple[Tensor, Tensor, Tensor]  # inputs, labels, indices into the training split
+
+
+class Objective(Protocol):
+    """See the model and the batch; the closure may be called twice a step, by SAM and its kin.
+
+    `prepare` is called once a step and does what must not be repeated: it draws the mixup, crafts
+    the attack, takes the meta-step (an argument called `lr` receives the learning rate). Then
+    `objective(model, prepared)` gives the loss, as often as the optimizer asks, on the same
+    problem. `loss` is its criterion of (logits, labels), which CSAM replaces.
+
+    Optional: `setup(model, data)` before the first step, `epoch_end(model)`, `parameters()` that
+    join the optimizer, `predict(model, x)` for the logits that the watch evaluates, `report()`
+    for numbers in the row, `state_dict` and `load_state_dict` for the checkpoint.
+    """
+
+    loss: nn.Module
+
+    def prepare(self, model: nn.Module, batch: Batch) -> Any: ...
+
+    def __call__(self, model: nn.Module, prepared: Any) -> Tensor: ...
+
+
+class Plain(nn.Module):
+    """A loss of (logits, labels) as an objective.
+
+    >>> import torch
+    >>> objective, model = Plain(nn.CrossEntropyLoss()), nn.Linear(2, 3)
+    >>> batch = (torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), torch.arange(4))
+    >>> objective(model, objective.prepare(model, batch)).shape
+    torch.Size([])
+    """
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def prepare(self, model: nn.Module, batch: Batch) -> Batch:
+        """Nothing needs to be drawn."""
+        return batch
+
+    def forward(self, model: nn.Module, prepared: Batch) -> Tensor:
+        inputs, labels, _ = prepared
+        return self.loss(model(inputs), labels)
+
+
+def as_objective(thing: Any) -> Any:
+    """Return an objective as it is, and a loss of (logits, labels) as a plain one."""
+    return thing if hasattr(thing, "prepare") else Plain(thing)
+
+
+def prepare(objective: Any, model: nn.Module, batch: Batch, lr: float) -> Any:
+    """Prepare a batch, with the learning rate for an objective that asks for it."""
+    if "lr" in inspect.signature(objective.prepare).parameters:
+        return objective.prepare(model, batch, lr=lr)
+    return objective.prepare(model, batch)

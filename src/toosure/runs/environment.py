@@ -1,0 +1,56 @@
+"""Where a run happens: versions, device, commit and command, without the machine's name."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("toosure", "torch", "numpy", "scipy", "torchmetrics")
+
+
+def environment(device: str, **more: Any) -> dict[str, Any]:
+    """Describe this process and the named device; `more` is added as it is.
+
+    >>> found = environment("cpu", threads=2)
+    >>> found["device"], found["threads"], "torch" in found["versions"]
+    ('cpu', 2, True)
+    """
+    return {
+        "versions": {"python": platform.python_version(), **versions()},
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "device": device,
+        "commit": commit(Path(__file__).parent),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        **more,
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit(folder: Path) -> str | None:
+    """Return the git commit of our source, "+" added where files differ; None outside git."""
+    try:
+        head = git(folder, "rev-parse", "HEAD")
+        return head + ("+" if git(folder, "status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=10
+    )
+    return done.stdout.strip()

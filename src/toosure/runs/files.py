@@ -1,0 +1,93 @@
+"""Files that survive a crash: written beside and renamed; and the lock of the one writer."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock: there, two writers are not told apart
+    fcntl = None  # type: ignore[assignment]
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Let `write` fill a file beside `path`, and rename it into place once it is on the disk.
+
+    Whatever fails, the file that was there before is still there, and no half of a new one.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        with open(beside, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in a folder last through a power cut, where the system can."""
+    if os.name != "posix":
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON for people, whole or not at all."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; nothing where the file does not exist."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object; got {type(found).__name__}")
+    return found
+
+
+def take_lock(folder: Path) -> BinaryIO | None:
+    """Become the one writer of a folder, or return nothing where another process is.
+
+    The system lets go of the lock when the process ends, however it ends.
+    """
+    file = open(folder / "lock", "ab")  # noqa: SIM115 (kept open: closing it lets go)
+    if fcntl is None:
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n".encode())
+    file.flush()
+    return file
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is writing into the folder now."""
+    try:
+        with open(folder / "lock", "rb") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

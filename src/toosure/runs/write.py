@@ -1,0 +1,167 @@
+"""The one writer of a run folder: rows appended and flushed, everything else renamed into place."""
+
+import errno
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from toosure.runs.files import read_json, take_lock, write_atomically, write_json
+from toosure.runs.read import as_row
+
+FINISHED = ("complete", "diverged")
+
+
+class RunError(ValueError):
+    """Say why a run cannot go on, and what to do; its folder is as it was."""
+
+
+class RunWriter:
+    """Write a run folder. Make it in a `with` block, or call `close`, to let others write.
+
+    `config` is what was asked; a folder that holds another config is refused, so that nothing is
+    written over. An error of the disk becomes a RunError that names the folder and the way on.
+    """
+
+    def __init__(self, path: str | Path, config: Mapping[str, Any] | None = None) -> None:
+        self.path = Path(path)
+        with self.writing("cannot be made"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.lock = take_lock(self.path)
+        if self.lock is None:
+            owner = (self.path / "lock").read_text().strip()
+            raise RunError(
+                f"{self.path} is being written by process {owner}: wait for it, or end it; "
+                "the run goes on from its checkpoint when you repeat the command"
+            )
+        self.rows: BinaryIO | None = None
+        try:
+            self._claim(config)
+        except BaseException:
+            self.close()
+            raise
+
+    def _claim(self, config: Mapping[str, Any] | None) -> None:
+        """Write the config of a new folder; compare it in one that has it."""
+        if config is None:
+            return
+        asked = json.loads(json.dumps(config))
+        found = read_json(self.path / "config.json")
+        if found and found != asked:
+            differ = [key for key in {**found, **asked} if found.get(key) != asked.get(key)]
+            raise RunError(f"{self.path} holds another run: it differs in {', '.join(differ)}")
+        if not found:
+            with self.writing():
+                write_json(self.path / "config.json", asked)
+
+    @contextmanager
+    def writing(self, problem: str = "cannot be written") -> Iterator[None]:
+        """Turn an error of the disk into one sentence with the way on."""
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"{self.path} {problem} ({error.strerror or error}): make room or name another "
+                "folder, then repeat the command; what was written before is kept"
+            ) from error
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        return read_json(self.path / "status.json")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended for good."""
+        return self.outcome.get("status") in FINISHED
+
+    def set_status(self, status: str, step: int, message: str = "") -> None:
+        """Say how the run stands."""
+        with self.writing():
+            write_json(
+                self.path / "status.json", {"status": status, "step": step, "message": message}
+            )
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        """Note where a run began; one that goes on elsewhere adds what is different there."""
+        first = read_json(self.path / "environment.json")
+        if first:
+            differ = {k: v for k, v in environment.items() if first.get(k) != v}
+            environment = {**first, "resumed": [*first.get("resumed", []), differ]}
+        with self.writing():
+            write_json(self.path / "environment.json", environment)
+
+    # -- rows -------------------------------------------------------------------------------
+
+    @property
+    def has_rows(self) -> bool:
+        file = self.path / "metrics.jsonl"
+        return file.is_file() and file.stat().st_size > 0
+
+    def cut_back(self, step: int) -> None:
+        """Drop the rows and snapshots after a step, and a torn line; those before stay bit for bit.
+
+        Everything is dropped for a step below 0.
+        """
+        file = self.path / "metrics.jsonl"
+        with self.writing():
+            if file.is_file():
+                lines = file.read_bytes().splitlines(keepends=True)
+                kept = [ln for ln in lines if ln.endswith(b"\n") and is_before(ln, step)]
+                if len(kept) < len(lines):
+                    write_atomically(file, lambda out: out.writelines(kept))
+            for snapshot in (self.path / "snapshots").glob("*.npz"):
+                if snapshot.stem.isdigit() and int(snapshot.stem) > step:
+                    snapshot.unlink()
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add a measurement and hand it to the system at once."""
+        line = json.dumps({key: plain(value) for key, value in row.items()}, allow_nan=False)
+        with self.writing():
+            if self.rows is None:
+                self.rows = open(self.path / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115
+            data = line.encode() + b"\n"
+            if self.rows.write(data) != len(data):  # a full disk may take a part
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def write_snapshot(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep arrays of a step."""
+        self.write_file(f"snapshots/{step}.npz", lambda file: np.savez_compressed(file, **arrays))
+
+    def write_file(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
+        """Write a file of the folder, whole or not at all."""
+        with self.writing():
+            write_atomically(self.path / name, write)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self.rows is not None:
+            self.rows.close()
+            self.rows = None
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+
+    def __enter__(self) -> "RunWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def is_before(line: bytes, step: int) -> bool:
+    row = as_row(line)
+    return row is not None and row["step"] <= step
+
+
+def plain(value: Any) -> Any:
+    """Turn numbers of numpy and torch into JSON's; what is not finite into null."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -31,6 +31,7 @@ def certify(
     steps: int = 20,
     restarts: int = 2,
     units: int = 512,
+    generators: int = 0,
     seed: int = 0,
     chunk: int = 500,
 ) -> Certificate:
@@ -38,7 +39,7 @@ def certify(
 
     Lemmas B.1-B.5, Theorems 4.1 and 4.2, Remark B.6, Proposition B.7 and, with a `test` set,
     Corollary B.8: each with both sides, its slack and a verdict. The clean part takes one forward
-    pass; `steps` and `restarts` set the attack, `units` the certified bounds
+    pass; `steps` and `restarts` set the attack, `units` and `generators` the certified bounds
     (`certified_margin`), and `curvature` whether C_J and lambda_max are measured. A network the
     certified bounds do not know leaves those statements undecided, and a note says so.
     Nothing but N margins is kept beyond a chunk of samples.
@@ -62,7 +63,7 @@ def certify(
     with clock("linearised"):
         linearised = linearised_margin(model, x, y, eps, norm, chunk=chunk)
     with clock("certified"):
-        proved, notes = try_certified(model, x, y, eps, norm, units, chunk)
+        proved, notes = try_certified(model, x, y, eps, norm, units, generators, chunk)
     c_j, sharpness = math.nan, math.nan
     if curvature:
         with clock("C_J"):
@@ -110,11 +111,19 @@ class Clock:
 
 
 def try_certified(
-    model: nn.Module, x: Tensor, y: Tensor, eps: float, norm: Norm, units: int, chunk: int
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    eps: float,
+    norm: Norm,
+    units: int,
+    generators: int,
+    chunk: int,
 ) -> tuple[Certified | None, tuple[str, ...]]:
     """Return the certified margins, or None and a note when the network is not one we know."""
     try:
-        return certified(model, x, y, eps, norm, units=units, most=chunk), ()
+        proved = certified(model, x, y, eps, norm, units=units, generators=generators, most=chunk)
+        return proved, ()
     except ValueError as error:
         return None, (f"no certified margins: {error}",)
 

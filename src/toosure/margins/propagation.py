@@ -1,5 +1,7 @@
 """Certified bounds by propagation: intervals forward, lines backward, and ranges of gradients."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, fx
 
@@ -7,26 +9,33 @@ from toosure.margins.relaxations import ULP, scatter_windows, slope_range
 from toosure.margins.robust import Norm, dual_norm, norm_of
 from toosure.margins.rules import Affine, Curve, Node, Pool
 from toosure.margins.tracing import Tape, rounding_of
+from toosure.margins.zonotope import generator_intervals
 
 BLOCK = 2**24  # coefficients held at once while intervals are tightened: 128 MiB
 
 
-def tighten_up_to(units: int):
-    """Return a rule that tightens layers of at most `units` by lines back to the input."""
+def tighten_up_to(units: int, known: list[tuple[Tensor, Tensor]]) -> Callable[[Tape, Node], None]:
+    """Return a rule that tightens by `known` intervals, in order, and then, for layers of at most
+    `units` entries, by lines back to the input."""
+    waiting = iter(known)
 
     def tighten(tape: Tape, node: Node) -> None:
+        if known:
+            lower, upper = next(waiting)
+            node.lower = torch.maximum(node.lower, lower)
+            node.upper = torch.minimum(node.upper, upper)
         size = node.lower[0].numel()
         if size > units or any(parent.ball for parent in node.parents):
             return  # too many functionals, or exact already
         widest = max(n.lower[0].numel() for n in tape.nodes)
         block = max(1, BLOCK // (len(node.lower) * widest))
-        lower, upper = [], []
+        below, above = [], []
         for start in range(0, size, block):
             rows = unit_rows(node, range(start, min(size, start + block)))
-            lower.append(lower_bounds(tape, node, rows).T)  # (N, block)
-            upper.append(-lower_bounds(tape, node, -rows).T)
-        node.lower = torch.maximum(node.lower, torch.cat(lower, 1).view_as(node.lower))
-        node.upper = torch.minimum(node.upper, torch.cat(upper, 1).view_as(node.upper))
+            below.append(lower_bounds(tape, node, rows).T)  # (N, block)
+            above.append(-lower_bounds(tape, node, -rows).T)
+        node.lower = torch.maximum(node.lower, torch.cat(below, 1).view_as(node.lower))
+        node.upper = torch.minimum(node.upper, torch.cat(above, 1).view_as(node.upper))
 
     return tighten
 
@@ -154,7 +163,15 @@ def gradient_back(here: Node, middle: Tensor, radius: Tensor) -> list[tuple[Tens
     return [((low + high) / 2, (high - low) / 2)]
 
 
-def follow(graph: fx.GraphModule, x: Tensor, eps: float, norm: Norm, units: int) -> tuple:
-    """Return the tape of the ball around x and the logits' node, layers up to `units` tightened."""
-    tape = Tape(graph, eps, norm, tighten_up_to(units) if units else None)
+def follow(
+    graph: fx.GraphModule, x: Tensor, eps: float, norm: Norm, units: int = 0, generators: int = 0
+) -> tuple[Tape, Node]:
+    """Return the tape of the ball around x and the logits' node.
+
+    Layers of up to `units` entries are tightened by lines, and all layers by generators when an
+    input has at most `generators` numbers.
+    """
+    few = x[0].numel() <= generators
+    known = generator_intervals(graph, x, eps, norm) if few else []
+    tape = Tape(graph, eps, norm, tighten_up_to(units, known))
     return tape, tape.follow(x)

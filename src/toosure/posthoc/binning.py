@@ -1,0 +1,109 @@
+"""Histogram binning, and the Bayesian average of many histograms (BBQ)."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+from toosure.metrics.binned import equal_width_edges
+from toosure.metrics.inputs import check_bins
+from toosure.posthoc.curves import Frequencies
+
+
+class HistogramBinning(Frequencies):
+    r"""Replace each class's probability by how often the class is true in its bin; renormalise.
+
+    f_k(p) is the frequency of class k among the rows whose p_k lies in the same of `bins`
+    equal-width bins (a, b]; the middle of a bin that holds no row.
+
+    Reference: Zadrozny and Elkan (2001), Obtaining calibrated probability estimates from decision
+    trees and naive Bayesian classifiers
+
+    >>> logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    >>> labels = torch.multinomial((3 * logits).softmax(1), 1,
+    ...     generator=torch.Generator().manual_seed(1)).squeeze(1)
+    >>> HistogramBinning(bins=5).fit(logits, labels).values.shape
+    torch.Size([3, 6])
+    """
+
+    def __init__(self, bins: int = 15) -> None:
+        super().__init__()
+        check_bins(bins)
+        self.bins = bins
+
+    def curve(self, probs: np.ndarray, hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the edges, and the frequency above each."""
+        return bin_frequencies(probs, hits, self.bins)
+
+
+def bin_frequencies(
+    probs: np.ndarray, hits: np.ndarray, bins: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bins + 1 edges and the frequency in each bin (a, b], the last one repeated."""
+    edges = equal_width_edges(bins, torch.empty(0, dtype=torch.float64)).numpy()
+    index = np.searchsorted(edges[1:-1], probs)
+    counts = np.bincount(index, minlength=bins)
+    found = np.bincount(index, hits, minlength=bins) / np.maximum(counts, 1)
+    values = np.where(counts > 0, found, (edges[:-1] + edges[1:]) / 2)
+    return edges, np.append(values, values[-1])
+
+
+class BBQ(Frequencies):
+    r"""Average equal-mass histograms of many sizes by their Bayesian score, and renormalise.
+
+    For each class and each number of bins B from n^(1/3)/10 to 10 n^(1/3), with the prior N' = 2
+    and a_b = N'/B * middle_b, c_b = N'/B - a_b for m_b hits among n_b rows of bin b:
+    score = prod_b Gamma(N'/B)/Gamma(n_b + N'/B) * Gamma(m_b + a_b)/Gamma(a_b)
+    * Gamma(n_b - m_b + c_b)/Gamma(c_b), value_b = (m_b + a_b)/(n_b + N'/B).
+
+    Reference: Naeini et al. (2015), Obtaining well calibrated probabilities using Bayesian binning
+
+    >>> logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    >>> BBQ().fit(logits, logits.argmax(1)).at.shape[0]
+    3
+    """
+
+    def curve(self, probs: np.ndarray, hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the steps of the weighted average."""
+        root = len(probs) ** (1 / 3)
+        sizes = range(max(1, round(root / 10)), max(2, round(10 * root)) + 1)
+        return averaged_binnings(probs, hits, sizes)[:2]
+
+
+def averaged_binnings(
+    probs: np.ndarray, hits: np.ndarray, sizes: Iterable[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the steps (at, values) of the average over `sizes` bins, and the log scores."""
+    order = np.argsort(probs, kind="stable")
+    sorted_probs, summed = probs[order], np.append(0, np.cumsum(hits[order]))
+    made = [scored_binning(sorted_probs, summed, size) for size in sizes]
+    scores = np.array([score for _, _, score in made])
+    weights = np.exp(scores - scores.max())
+    weights /= weights.sum()
+    chosen = weights > 1e-12 * weights.max()  # the rest would only make the curve longer
+    at = np.unique(np.concatenate([each[0] for each, use in zip(made, chosen, strict=True) if use]))
+    values = np.zeros(len(at))
+    for (edges, frequencies, _), weight in zip(made, weights, strict=True):
+        values += weight * frequencies[np.searchsorted(edges[1:-1], at, side="right")]
+    return at, values, scores
+
+
+def scored_binning(
+    probs: np.ndarray, summed: np.ndarray, bins: int, prior: float = 2.0
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return edges, values and log score of sorted probs in bins of equal mass, ties together."""
+    from scipy.special import gammaln
+
+    n = len(probs)
+    cuts = np.unique(np.rint(np.arange(1, bins) * n / bins).astype(int))
+    cuts = np.unique(np.searchsorted(probs, probs[cuts[(cuts > 0) & (cuts < n)]]))
+    cuts = cuts[cuts > 0]  # the first row of each bin but the first
+    edges = np.concatenate([[0.0], (probs[cuts - 1] + probs[cuts]) / 2, [1.0]])
+    bounds = np.concatenate([[0], cuts, [n]])
+    rows, found = np.diff(bounds), np.diff(summed[bounds])
+    share = prior / len(rows)
+    middle = np.clip((edges[:-1] + edges[1:]) / 2, 1e-6, 1 - 1e-6)
+    a, c = share * middle, share * (1 - middle)
+    score = gammaln(share) - gammaln(rows + share) + gammaln(found + a) - gammaln(a)
+    score += gammaln(rows - found + c) - gammaln(c)
+    return edges, (found + a) / (rows + share), float(score.sum())

@@ -1,0 +1,190 @@
+"""What every calibrator is: a module from logits to logits, fitted once, saved with the model."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from toosure.metrics import nll
+from toosure.metrics.confidence import row_chunks
+from toosure.metrics.inputs import as_logits, as_pair, at_least_float32, check_finite
+
+LOG_ZERO = 87.3365  # -log of the smallest normal float32: what log 0 is read as, below the maximum
+
+
+class Calibrator(nn.Module):
+    """Hold what all calibrators share: `fit(logits, labels)`, then logits to logits.
+
+    A calibrator states in `keeps_top` whether the largest logit stays the largest, so that the
+    accuracy cannot change. What was fitted lies in buffers, empty until then, so that `state_dict`
+    is all there is. If the fit would have a worse NLL on its own rows than the logits as they
+    came, it becomes the identity, `note` says so, and `fit` warns.
+    """
+
+    keeps_top: ClassVar[bool] = False
+    needs_every_class: ClassVar[bool] = True
+    fitted_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.note = ""  # what went otherwise than asked
+        for name in self.fitted_names:
+            self.register_buffer(name, torch.empty(0, dtype=torch.float64))
+
+    def fit(self, logits: Any, labels: Any) -> Self:
+        """Fit on rows the model was not trained on, and return the calibrator itself."""
+        self.fit_quietly(logits, labels)
+        if self.note:
+            warnings.warn(f"{type(self).__name__}: {self.note}", UserWarning, stacklevel=2)
+        return self
+
+    def fit_quietly(self, logits: Any, labels: Any) -> Self:
+        """Fit as `fit` does; what went otherwise than asked is in `note` only."""
+        logits, labels = self.checked(logits, labels)
+        self.note = ""
+        with torch.no_grad():
+            self.solve(logits, labels)
+            self.keep_if_better(logits, labels)
+        return self
+
+    def solve(self, logits: Tensor, labels: Tensor) -> None:
+        """Set the buffers to what suits these rows."""
+        raise NotImplementedError
+
+    def become_identity(self, classes: int, device: torch.device) -> None:
+        """Set the buffers so that the probabilities stay as they come."""
+        raise NotImplementedError
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Return the calibrated logits of logits in float32 or float64, without -inf."""
+        raise NotImplementedError
+
+    def least_rows(self, classes: int) -> int:
+        """Return how many rows a fit needs: as many as it has free numbers, and at least 2."""
+        return 2
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return calibrated logits, (N, C) to (N, C), in at least float32."""
+        if any(getattr(self, name).numel() == 0 for name in self.fitted_names):
+            raise ValueError(f"{type(self).__name__} is not fitted: call fit(logits, labels) first")
+        return self.calibrated(without_log_zero(at_least_float32(logits)))
+
+    def predict_proba(self, logits: Any) -> Tensor:
+        """Return calibrated probabilities, (N, C), as scikit-learn calls it."""
+        return self(as_logits(logits)).softmax(1)
+
+    def checked(self, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+        """Check the rows of a fit, or say what is wrong with them and what to do."""
+        logits, labels = as_pair(logits, labels)
+        logits, name = logits.detach(), type(self).__name__
+        n, classes = logits.shape
+        if classes < 2:
+            raise ValueError(f"logits must have at least 2 classes; got {classes}")
+        if n < (least := self.least_rows(classes)):
+            raise ValueError(
+                f"{name} needs at least {least:,} rows for {classes} classes; got {n:,}: "
+                f"give more rows{'' if least == 2 else ', or use Temperature'}"
+            )
+        if self.needs_every_class:
+            check_every_class(labels, classes, name)
+        return check_values(logits), labels
+
+    def keep_if_better(self, logits: Tensor, labels: Tensor) -> None:
+        """Become the identity, and say so, where the fit has a worse NLL than the identity."""
+        before, after = float(nll(logits, labels)), float(nll(self(logits), labels))
+        if after <= before:
+            return
+        self.become_identity(logits.shape[1], logits.device)
+        self.note = (
+            f"left the probabilities as they are: on the rows of the fit the NLL would be "
+            f"{after:.6g}, and is {before:.6g} without"
+        )
+
+    def set_fitted(self, **values: Tensor) -> None:
+        """Set buffers by name, in float64."""
+        for name, value in values.items():
+            setattr(self, name, value.detach().double())
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *rest: Any, **more: Any
+    ) -> None:
+        """Take the shapes from the state: before a fit they are not known."""
+        for name in self.fitted_names:
+            if (value := state_dict.get(prefix + name)) is not None:
+                own = getattr(self, name)
+                setattr(self, name, own.new_empty(value.shape))
+        super()._load_from_state_dict(state_dict, prefix, *rest, **more)
+
+
+class Identity(Calibrator):
+    """Leave the logits as they are: what every calibrator must beat.
+
+    >>> Identity()(torch.tensor([[2.0, 0.5]])).tolist()
+    [[2.0, 0.5]]
+    """
+
+    keeps_top = True
+    needs_every_class = False
+
+    def solve(self, logits: Tensor, labels: Tensor) -> None:
+        """Do nothing: there is nothing to fit."""
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Return the logits."""
+        return logits
+
+
+def without_log_zero(logits: Tensor) -> Tensor:
+    """Read log 0 as a probability of 1.2e-38 times the row's largest, or its lowest finite one.
+
+    >>> without_log_zero(torch.tensor([[0.0, -torch.inf, -100.0]])).tolist()
+    [[0.0, -100.0, -100.0]]
+    """
+    zero = logits == -torch.inf
+    lowest = logits.masked_fill(zero, torch.inf).amin(1, keepdim=True)
+    floor = torch.minimum(logits.amax(1, keepdim=True) - LOG_ZERO, lowest)
+    return torch.where(zero, floor, logits)
+
+
+def top_kept(outputs: Tensor, logits: Tensor) -> Tensor:
+    """Lift the class with the largest logit above the others where rounding made it equal.
+
+    >>> top_kept(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]])).argmax(1).tolist()
+    [1]
+    """
+    top = logits.argmax(1, keepdim=True)
+    highest = outputs.amax(1, keepdim=True)
+    lifted = highest + 2 * torch.finfo(outputs.dtype).eps * highest.abs().clamp(min=1)
+    others = outputs.scatter(1, top, -torch.inf).amax(1, keepdim=True)
+    own = outputs.gather(1, top)
+    return outputs.scatter(1, top, torch.where(own > others, own, lifted))
+
+
+def check_values(logits: Tensor) -> Tensor:
+    """Return logits without -inf; refuse NaN, +inf, rows of nothing, and rows all alike."""
+    low, high = torch.stack(torch.aminmax(logits)).tolist()
+    if low == -torch.inf and high < torch.inf:
+        check_finite(logits.amax(1))
+        logits = without_log_zero(at_least_float32(logits))
+    elif not (low > -torch.inf and high < torch.inf):  # also where NaN
+        check_finite(logits.double().sum(1))
+    if all(bool((rows.amax(1) == rows.amin(1)).all()) for rows in row_chunks(logits)):
+        raise ValueError(
+            "logits are constant: every row has the same value for every class, "
+            "so there is nothing to calibrate; check what was saved"
+        )
+    return logits
+
+
+def check_every_class(labels: Tensor, classes: int, name: str) -> None:
+    """Refuse labels among which a class is missing."""
+    missing = (torch.bincount(labels, minlength=classes) == 0).nonzero().flatten().tolist()
+    if missing:
+        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        what = f"class {shown} is" if len(missing) == 1 else f"classes {shown} are"
+        raise ValueError(
+            f"{name} learns each class on its own, but {what} never among the {len(labels):,} "
+            "labels: add rows of it, or use Temperature or EnsembleTemperature"
+        )

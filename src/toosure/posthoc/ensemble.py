@@ -1,0 +1,92 @@
+"""Ensemble temperature scaling: the softmax at T, the softmax as it came, and the uniform one."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure.metrics.confidence import chunked_pairs
+from toosure.posthoc.calibrator import Calibrator, top_kept
+from toosure.posthoc.temperature import best_temperature
+
+LEAST = 1e-3  # of the weight stays off the uniform part, so that the order of classes stays
+
+
+class EnsembleTemperature(Calibrator):
+    r"""Mix the softmax at a temperature, the softmax as it came, and the uniform distribution.
+
+    q = w_1 softmax(z / T) + w_2 softmax(z) + w_3 / C, with T that minimises the NLL of the first
+    part alone and then weights, w >= 0 with sum 1, that minimise the NLL of q, a convex problem.
+
+    Reference: Zhang et al. (2020), Mix-n-Match: ensemble and compositional methods for uncertainty
+    calibration in deep learning, arXiv 2003.07329
+
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> calibrator = EnsembleTemperature().fit(logits, torch.tensor([0, 2, 2, 1]))
+    >>> round(float(calibrator.weights.sum()), 6)
+    1.0
+    """
+
+    keeps_top = True
+    needs_every_class = False
+    fitted_names = ("temperature", "weights")
+    temperature: Tensor  # ()
+    weights: Tensor  # (3,)
+
+    def solve(self, logits: Tensor, labels: Tensor) -> None:
+        """Find the temperature, then the weights."""
+        found = best_temperature(logits, labels)
+        self.note = found.note
+        pairs = chunked_pairs(logits, labels)
+        own = torch.cat([own_parts(rows, y, found.temperature) for rows, y in pairs])
+        weights = torch.from_numpy(best_weights(own.cpu().numpy())).to(own)
+        self.set_fitted(temperature=own.new_tensor(found.temperature), weights=weights)
+
+    def become_identity(self, classes: int, device: torch.device) -> None:
+        """Put all weight on the softmax as it came."""
+        self.set_fitted(
+            temperature=torch.ones((), device=device),
+            weights=torch.tensor([0.0, 1.0, 0.0], device=device),
+        )
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Return log q."""
+        log_w = self.weights.log().to(logits.dtype)
+        scaled = (logits / self.temperature.to(logits.dtype)).log_softmax(1)
+        plain = logits.log_softmax(1)
+        uniform = torch.full_like(plain, -math.log(logits.shape[1]))
+        parts = torch.stack([scaled + log_w[0], plain + log_w[1], uniform + log_w[2]])
+        return top_kept(parts.logsumexp(0), logits)
+
+
+def own_parts(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """Return the log-probability of each row's label in the three parts, (N, 3)."""
+    z = rows.double()
+    parts = [each.log_softmax(1).gather(1, labels[:, None]) for each in (z / temperature, z)]
+    return torch.cat([*parts, torch.full_like(parts[0], -math.log(z.shape[1]))], 1)
+
+
+def best_weights(log_parts: np.ndarray) -> np.ndarray:
+    """Return the weights (M,) on the simplex that maximise the mean of log sum_m w_m p_im."""
+    from scipy.optimize import minimize
+
+    top = log_parts.max(1, keepdims=True)
+    parts = np.exp(log_parts - top)  # (N, M), the same weights suit any scale of a row
+    count = parts.shape[1]
+
+    def loss(w: np.ndarray) -> float:
+        return float(-np.log(np.maximum(parts @ w, 1e-300)).mean())
+
+    def slope(w: np.ndarray) -> np.ndarray:
+        return -(parts / np.maximum(parts @ w, 1e-300)[:, None]).mean(0)
+
+    total = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(count)}
+    bounds = [(0.0, 1.0)] * (count - 1) + [(0.0, 1.0 - LEAST)]
+    options = {"ftol": 1e-14, "maxiter": 500}
+    start = np.array([0.9, 0.05, 0.05])
+    found = minimize(
+        loss, start, method="SLSQP", jac=slope, bounds=bounds, constraints=total, options=options
+    )
+    weights = np.clip(found.x, 0.0, None)
+    return weights / weights.sum()

@@ -1,0 +1,176 @@
+"""Each class against the rest: log p and log(1 - p), logistic fits of all classes at once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from toosure.posthoc.calibrator import Calibrator
+
+MOST = 2**24  # numbers in the features of the classes fitted together
+RIDGE = 1e-8  # of the mean loss: keeps a class that can be told without error from running away
+
+
+def log_pairs(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log p and log(1 - p), (N, C) each, exact also where p rounds to 1.
+
+    >>> log_p, log_rest = log_pairs(torch.tensor([[50.0, 0.0]], dtype=torch.float64))
+    >>> log_rest.tolist()
+    [[-50.0, -1.9...e-22]]
+    """
+    log_p = logits.log_softmax(1)
+    top = logits.argmax(1, keepdim=True)
+    others = logits.scatter(1, top, -torch.inf).logsumexp(1, keepdim=True)
+    rest = others - logits.logsumexp(1, keepdim=True)
+    return log_p, torch.log1p(-log_p.exp().clamp(max=0.75)).scatter(1, top, rest)
+
+
+class OneVsRest(Calibrator):
+    r"""Hold what Platt and beta calibration share: q_k = sigmoid(theta_k . (features, 1)).
+
+    One logistic regression a class, with its own targets, then q_k / sum_j q_j.
+    """
+
+    fitted_names = ("theta",)
+    theta: Tensor  # (C, features + 1)
+    start: tuple[float, ...]  # the identity
+
+    def features(self, logits: Tensor) -> Tensor:
+        """Return (N, C, features)."""
+        raise NotImplementedError
+
+    def targets(self, labels: Tensor, classes: int) -> Tensor:
+        """Return (N, C) in [0, 1]."""
+        return F.one_hot(labels, classes).double()
+
+    def solve(self, logits: Tensor, labels: Tensor) -> None:
+        """Fit the classes, as many at a time as memory allows."""
+        features, targets = self.features(logits.double()), self.targets(labels, logits.shape[1])
+        step = max(1, MOST // (len(labels) * (features.shape[2] + 1)))
+        parts = zip(features.split(step, 1), targets.split(step, 1), strict=True)
+        self.set_fitted(theta=torch.cat([self.fit_classes(x, t) for x, t in parts]))
+
+    def fit_classes(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Return theta of some classes, (K, features + 1)."""
+        return logistic(with_one(features), targets, features.new_tensor(self.start))
+
+    def become_identity(self, classes: int, device: torch.device) -> None:
+        """Set every theta so that q = p."""
+        theta = torch.tensor(self.start, dtype=torch.float64, device=device)
+        self.set_fitted(theta=theta.repeat(classes, 1))
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Return the logarithm of the renormalised q."""
+        theta = self.theta.to(logits.dtype)
+        scores = (self.features(logits) * theta[:, :-1]).sum(2) + theta[:, -1]
+        return F.logsigmoid(scores).log_softmax(1)
+
+
+class Platt(OneVsRest):
+    r"""Fit a sigmoid to the log-odds of each class against the rest, and renormalise.
+
+    q_k = sigmoid(A_k s_k + B_k), s_k = log p_k/(1 - p_k), with the targets (n+ + 1)/(n+ + 2) and
+    1/(n- + 2) in place of 1 and 0. Two classes: q is Platt's sigmoid itself.
+
+    Reference: Platt (1999), Probabilistic outputs for support vector machines
+
+    >>> scores = torch.tensor([-2, -1, 0.5, 1, 2, -0.3])
+    >>> logits = torch.stack([torch.zeros(6), scores], 1)
+    >>> Platt().fit(logits, torch.tensor([0, 0, 1, 1, 1, 1])).theta[1].tolist()
+    [0.8939..., 0.7093...]
+    """
+
+    start = (1.0, 0.0)
+
+    def features(self, logits: Tensor) -> Tensor:
+        """Return the log-odds."""
+        log_p, log_rest = log_pairs(logits)
+        return (log_p - log_rest)[..., None]
+
+    def targets(self, labels: Tensor, classes: int) -> Tensor:
+        """Return Platt's targets."""
+        hits = super().targets(labels, classes)
+        positive = hits.sum(0)
+        negative = len(labels) - positive
+        return torch.where(hits > 0, (positive + 1) / (positive + 2), 1 / (negative + 2))
+
+
+class Beta(OneVsRest):
+    r"""Fit a beta calibration map to each class against the rest, and renormalise.
+
+    log q_k/(1 - q_k) = a_k log p_k - b_k log(1 - p_k) + c_k, a, b >= 0; where the free fit has a
+    or b below 0, that one is 0 and the others are fitted again. a = b = 1, c = 0 is the identity.
+
+    Reference: Kull et al. (2017), Beyond sigmoids: how to obtain well-calibrated probabilities
+    from binary classifiers with beta calibration
+
+    >>> logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    >>> Beta().fit(logits, (2 * logits).argmax(1).roll(1)).theta.shape
+    torch.Size([3, 3])
+    """
+
+    start = (1.0, 1.0, 0.0)
+
+    def features(self, logits: Tensor) -> Tensor:
+        """Return log p and -log(1 - p)."""
+        log_p, log_rest = log_pairs(logits)
+        return torch.stack([log_p, -log_rest], 2)
+
+    def fit_classes(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Fit, and fit again without the slope that came out negative; at most twice."""
+        used = features.new_ones(features.shape[1], 3)
+        x, start = with_one(features), features.new_tensor(self.start)
+        theta = logistic(x, targets, start)
+        for _ in range(2):
+            lowest = theta[:, :2].argmin(1, keepdim=True)
+            negative = theta.gather(1, lowest) < 0
+            if not negative.any():
+                break
+            used = used.scatter(1, lowest, torch.where(negative, 0.0, used.gather(1, lowest)))
+            theta = logistic(x * used, targets, start * used) * used
+        return theta
+
+
+def with_one(features: Tensor) -> Tensor:
+    """Append a feature that is always 1."""
+    return torch.cat([features, torch.ones_like(features[..., :1])], 2)
+
+
+def logistic(x: Tensor, targets: Tensor, start: Tensor) -> Tensor:
+    r"""Return theta (K, D) of K logistic regressions on x (N, K, D) and targets (N, K) in [0, 1].
+
+    Newton's method for all at once, each with its own step length: halved while the loss rises.
+    """
+    theta = start.expand(x.shape[1], -1).clone()
+    value = cross_entropy(x, targets, theta)
+    for _ in range(100):
+        q = torch.einsum("nkd,kd->nk", x, theta).sigmoid()
+        slope = torch.einsum("nkd,nk->kd", x, q - targets) / len(x) + RIDGE * theta
+        bend = torch.einsum("nkd,nk,nke->kde", x, q * (1 - q), x) / len(x)
+        bend += RIDGE * torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
+        step = torch.linalg.solve(bend, slope)
+        theta, value = halved(lambda t: cross_entropy(x, targets, t), theta, step, value)
+        if float((step * slope).sum(1).max()) < 1e-16:
+            break
+    return theta
+
+
+def cross_entropy(x: Tensor, targets: Tensor, theta: Tensor) -> Tensor:
+    """Return the mean loss of each class, (K,), with the ridge."""
+    scores = torch.einsum("nkd,kd->nk", x, theta)
+    return (F.softplus(scores) - targets * scores).mean(0) + RIDGE / 2 * theta.square().sum(1)
+
+
+def halved(
+    loss: Callable[[Tensor], Tensor], theta: Tensor, step: Tensor, value: Tensor
+) -> tuple[Tensor, Any]:
+    """Return theta - step and its loss, the step halved for each class until the loss falls."""
+    for _ in range(40):
+        after = loss(theta - step)
+        worse = after > value
+        if not worse.any():
+            break
+        step = torch.where(worse[:, None], step / 2, step)
+    return torch.where(worse[:, None], theta, theta - step), torch.where(worse, value, after)

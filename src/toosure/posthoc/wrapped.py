@@ -1,0 +1,111 @@
+"""A model with its calibrator: fitted from a loader, wrapped, saved and loaded."""
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toosure.posthoc.calibrator import Calibrator, Identity
+from toosure.posthoc.select import choose
+from toosure.posthoc.table import CALIBRATORS
+
+NAMED: dict[str, type[Calibrator]] = {"uncalibrated": Identity, **CALIBRATORS}
+
+
+class Calibrated(nn.Module):
+    """Apply a calibrator to what a model returns.
+
+    >>> from toosure.posthoc import Identity
+    >>> Calibrated(nn.Linear(4, 3), Identity())(torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, model: nn.Module, calibrator: Calibrator) -> None:
+        super().__init__()
+        self.model, self.calibrator = model, calibrator
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return calibrated logits."""
+        return self.calibrator(self.model(*inputs, **named))
+
+    def predict_proba(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return calibrated probabilities."""
+        return self(*inputs, **named).softmax(1)
+
+
+def calibrate(
+    model: nn.Module,
+    loader: Iterable[Any],
+    method: str | Calibrator = "auto",
+    folds: int = 5,
+    seed: int = 0,
+) -> Calibrated:
+    """Fit a calibrator on `(inputs, labels, ...)` batches of rows not trained on; wrap the model.
+
+    "auto" tries all and takes the one with the lowest NLL on rows it was not fitted on, none of
+    them if none helps; or name one ("temperature"), or give one (`Dirichlet(lam=0.1)`).
+
+    >>> from torch.utils.data import DataLoader, TensorDataset
+    >>> inputs = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    >>> labels = torch.multinomial((inputs / 2).softmax(1), 1).squeeze(1)
+    >>> loader = DataLoader(TensorDataset(inputs, labels), batch_size=50)
+    >>> calibrate(nn.Flatten(), loader, "temperature").calibrator.note
+    ''
+    """
+    logits, labels = collect(model, loader)
+    if isinstance(method, Calibrator):
+        return Calibrated(model, method.fit(logits, labels))
+    if method == "auto":
+        calibrator = choose(logits, labels, CALIBRATORS, folds, seed).calibrator
+    elif method in CALIBRATORS:
+        calibrator = CALIBRATORS[method]().fit(logits, labels)
+    else:
+        raise ValueError(f"method must be auto or one of {', '.join(CALIBRATORS)}; got {method!r}")
+    return Calibrated(model, calibrator)
+
+
+@torch.no_grad()
+def collect(model: nn.Module, loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
+    """Return the logits and labels of all batches, with the model in eval mode meanwhile."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        pairs = [(model(batch[0].to(device)), batch[1].to(device)) for batch in loader]
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    if not pairs:
+        raise ValueError("the loader gave no batches: it must yield (inputs, labels)")
+    logits, labels = (torch.cat(part) for part in zip(*pairs, strict=True))
+    return logits, labels
+
+
+def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
+    """Save a fitted calibrator as its name and its numbers; see `load_calibrator`."""
+    names = {kind: name for name, kind in NAMED.items()}
+    if type(calibrator) not in names:
+        raise ValueError(f"{type(calibrator).__name__} is not one of {', '.join(CALIBRATORS)}")
+    state = {"calibrator": names[type(calibrator)], "state": calibrator.state_dict()}
+    try:
+        torch.save(state, path)
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"{path}: cannot be written ({error})") from error
+
+
+def load_calibrator(path: str | Path) -> Calibrator:
+    """Load what `save_calibrator` or `toosure calibrate -o` wrote; nothing in it is executed."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{path}: cannot be read ({reason})") from error
+    name = found.get("calibrator") if isinstance(found, dict) else None
+    if name not in NAMED:
+        raise ValueError(f"{path}: holds no calibrator; `toosure calibrate -o` writes one")
+    calibrator = NAMED[name]()
+    calibrator.load_state_dict(found["state"])
+    return calibrator

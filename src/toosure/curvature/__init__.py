@@ -1,5 +1,6 @@
 """How sharp: curvature of the loss, matrix-free, with an error on every number."""
 
+from toosure.curvature.jacobian import jacobian_norms
 from toosure.curvature.outputs import MSE, CrossEntropy
 from toosure.curvature.problem import Problem
 from toosure.curvature.result import Eigenpairs, Result
@@ -9,15 +10,23 @@ from toosure.curvature.sharpness import (
     kappa_min,
     top_eigenpairs,
 )
+from toosure.curvature.stochastic import batch_sharpness, gni, spectral_density, trace
+from toosure.curvature.tracker import CurvatureTracker
 
 __all__ = [
     "MSE",
     "CrossEntropy",
+    "CurvatureTracker",
     "Eigenpairs",
     "Problem",
     "Result",
+    "batch_sharpness",
     "gn_sharpness",
+    "gni",
     "hessian_sharpness",
+    "jacobian_norms",
     "kappa_min",
+    "spectral_density",
     "top_eigenpairs",
+    "trace",
 ]

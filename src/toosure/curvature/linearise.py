@@ -66,18 +66,20 @@ class Linearised:
 
     def jvp(self, vector: Sequence[Tensor]) -> Tensor:
         """J v for one direction, shape (n, C)."""
+        return self.push(self.entering(vector))
+
+    def push(self, changes: Sequence[Tensor]) -> Tensor:
+        """How given changes at the points move the logits, shape (n, C)."""
         if self._tangent is None:
             u = torch.zeros_like(self.logits, requires_grad=True)
             pulled = gradients(self.logits, self.points, u, create_graph=True)
             self._tangent = (u, pulled)
         u, pulled = self._tangent
-        pairs = [
-            (g, d) for g, d in zip(pulled, self.entering(vector), strict=True) if g.requires_grad
-        ]
+        pairs = [(g, d) for g, d in zip(pulled, changes, strict=True) if g.requires_grad]
         if not pairs:
             return torch.zeros_like(self.logits)
-        outputs, changes = zip(*pairs, strict=True)
-        return gradients(list(outputs), [u], list(changes))[0]
+        outputs, tangents = zip(*pairs, strict=True)
+        return gradients(list(outputs), [u], list(tangents))[0]
 
     def vjp(self, cotangent: Tensor) -> list[Tensor]:
         """J^T u as one tensor a parameter, summed over the chunk's samples."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from toosure.curvature.linearise import (
     recorded,
 )
 from toosure.curvature.outputs import LossLike, output_loss
+from toosure.curvature.replay import Replay
 from toosure.metrics.inputs import as_labels
 
 Matrix = Literal["gn", "hessian", "fisher"]
@@ -31,8 +33,9 @@ class Problem:
 
     Vectors are flat, (k, P), in the order of `model.named_parameters()`. Everything is a mean
     over all N samples; chunks count by their size. With a `group`, each process holds its own
-    shard of the data and one all-reduce a product makes all answers equal. The model is only
-    read: its mode, buffers, `.grad`, `requires_grad` and the random state stay as they are.
+    shard of the data and one all-reduce a product makes all answers equal. With `replay` (on a
+    GPU, all data in one chunk) every pass is captured once and replayed as a CUDA graph. The
+    model is only read: its mode, buffers, `.grad`, `requires_grad` and the random state stay.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Problem:
         chunk: int | None = None,
         mode: Literal["eval", "train"] = "eval",
         group: Any = None,
+        replay: bool = False,
     ) -> None:
         if mode not in ("eval", "train"):
             raise ValueError(f'mode must be "eval" or "train"; got {mode!r}')
@@ -53,13 +57,13 @@ class Problem:
         self.loss, self.mode, self.group = output_loss(loss), mode, group
         self.names = _chosen(self.model, parameters)
         named = dict(self.model.named_parameters())
-        self._originals = [named[name] for name in self.names]
-        self.shapes = [p.shape for p in self._originals]
-        self.sizes = [p.numel() for p in self._originals]
+        self.originals = [named[name] for name in self.names]
+        self.shapes = [p.shape for p in self.originals]
+        self.sizes = [p.numel() for p in self.originals]
         self.size = sum(self.sizes)
-        self.device = self._originals[0].device
-        self.dtype = _at_least_float32([p.dtype for p in self._originals])
-        place = {id(p): i for i, p in enumerate(self._originals)}
+        self.device = self.originals[0].device
+        self.dtype = _at_least_float32([p.dtype for p in self.originals])
+        place = {id(p): i for i, p in enumerate(self.originals)}
         self._slots: Slots = linear_layers(self.model, place, mode == "train")
         owned = {i for own in self._slots.values() for i in own.values() if i is not None}
         self._direct = [i for i in range(len(self.names)) if i not in owned]
@@ -74,11 +78,24 @@ class Problem:
         self.count = int(self.reduced(torch.tensor([float(len(self.inputs))]).to(self.device)))
         self._kept: Linearised | None = None
         self._kept_versions: list[int] = []
+        self.replay = Replay(enabled=replay)
+        if replay and (self.device.type != "cuda" or mode == "train" or self.chunked):
+            raise ValueError("replay needs a GPU, eval mode and all data in one chunk")
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The layers whose parameters are differentiated, one call of each at a time."""
+        return list(self._slots)
+
+    @property
+    def chunked(self) -> bool:
+        """Whether the data is too large to keep one forward pass of all of it."""
+        return len(self.inputs) > self.chunk
 
     # -- the model, read without a trace ---------------------------------------------------
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
         """Put the model into our mode with a fixed random state, and everything back after."""
         modes = [(m, m.training) for m in self.model.modules()]
         devices = [self.device] if self.device.type == "cuda" and self.mode == "train" else []
@@ -92,9 +109,9 @@ class Problem:
                 for module, training in modes:
                     module.training = training
 
-    def _state(self) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def state(self) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Our parameters as leaves that share the model's memory, and all its state by name."""
-        own = [p.detach().to(self.dtype) for p in self._originals]
+        own = [p.detach().to(self.dtype) for p in self.originals]
         if self._offset is not None:
             own = [p + d for p, d in zip(own, self._offset, strict=True)]
         own = [p.requires_grad_() for p in own]
@@ -106,8 +123,8 @@ class Problem:
 
     def linearise(self, inputs: Tensor, labels: Tensor) -> Linearised:
         """Run the model once on a chunk and keep what products need."""
-        own, state = self._state()
-        with self._reading(), recorded(self._slots, self._copy_outputs) as calls:
+        own, state = self.state()
+        with self.reading(), recorded(self._slots, self._copy_outputs) as calls:
             logits = functional_call(self.model, state, (inputs,))
         if any(c.output._version != c.version for c in calls):  # somebody wrote into an output
             self._copy_outputs = True
@@ -116,16 +133,23 @@ class Problem:
 
     def chunks(self) -> Iterator[Linearised]:
         """The whole data, linearised; one chunk is kept until a parameter changes."""
-        if len(self.inputs) > self.chunk:
+        if self.chunked:
             pieces = zip(self.inputs.split(self.chunk), self.labels.split(self.chunk), strict=True)
             yield from (self.linearise(x, y) for x, y in pieces)
             return
-        versions = [p._version for p in self._originals]
+        versions = [p._version for p in self.originals]
         if self._kept is None or versions != self._kept_versions:
-            self._kept = None  # free the old graph before the new one is made
-            self._kept = self.linearise(self.inputs, self.labels)
+            if not self.replay.enabled:
+                self._kept = None  # free the old graph before the new one is made
+            self._kept = self.replay("forward", self._linearise_all)
             self._kept_versions = versions
         yield self._kept
+
+    def _linearise_all(self) -> Linearised:
+        piece = self.linearise(self.inputs, self.labels)
+        if self.replay.enabled:  # its pull-back graph must lie inside the captured pass
+            piece.push([torch.zeros_like(p) for p in piece.points])
+        return piece
 
     @contextmanager
     def displaced(self, vector: Tensor) -> Iterator[None]:
@@ -141,6 +165,7 @@ class Problem:
     def release(self) -> None:
         """Forget the kept forward pass."""
         self._kept = None
+        self.replay.forget()
 
     # -- products ---------------------------------------------------------------------------
 
@@ -151,9 +176,15 @@ class Problem:
 
     def images(self, vectors: Tensor) -> Tensor:
         """J V for every vector: shape (k, n, C) on this process's samples."""
-        with self._reading():
+        with self.reading():
             parts = [
-                torch.stack([piece.jvp(self.split(v)) for v in vectors]) for piece in self.chunks()
+                torch.stack(
+                    [
+                        self.replay("jvp", lambda v, p=piece: p.jvp(self.split(v)), v)
+                        for v in vectors
+                    ]
+                )
+                for piece in self.chunks()
             ]
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
@@ -168,11 +199,11 @@ class Problem:
         """(1/N) J^T U for every cotangent (k, n, C): shape (k, P), reduced over processes."""
         total = torch.zeros(len(cotangents), self.size, dtype=self.dtype, device=self.device)
         start = 0
-        with self._reading():
+        with self.reading():
             for piece in self.chunks():
                 stop = start + len(piece.logits)
                 for row, u in zip(total, cotangents[:, start:stop], strict=True):
-                    row += flat(piece.vjp(u))
+                    row += self.replay("vjp", lambda u, p=piece: flat(p.vjp(u)), u)
                 start = stop
         return self.reduced(total) / self.count
 
@@ -180,7 +211,7 @@ class Problem:
         """The matrix times a block of vectors, (k, P) to (k, P), in one sweep over the data."""
         total = torch.zeros_like(vectors)
         for piece in self.chunks():
-            with self._reading():
+            with self.reading():
                 products = self._chunk_products(piece, [self.split(v) for v in vectors], matrix)
                 for row, product in zip(total, products, strict=True):
                     row += flat(product)
@@ -201,11 +232,11 @@ class Problem:
 
     def logits(self) -> Tensor:
         """The model's outputs on this process's samples, (n, C), without a graph."""
-        if len(self.inputs) <= self.chunk:
+        if not self.chunked:
             (piece,) = self.chunks()
             return piece.logits.detach()
-        _, state = self._state()
-        with self._reading(), torch.no_grad():
+        _, state = self.state()
+        with self.reading(), torch.no_grad():
             pieces = self.inputs.split(self.chunk)
             return torch.cat([functional_call(self.model, state, (x,)) for x in pieces])
 
@@ -213,12 +244,20 @@ class Problem:
         """The mean loss (a 0-d tensor) and its gradient (P,)."""
         total = torch.zeros(self.size + 1, dtype=self.dtype, device=self.device)
         for piece in self.chunks():
-            with self._reading():
+            with self.reading():
                 value = self.loss.total(piece.logits, piece.labels)
                 (cotangent,) = torch.autograd.grad(value, piece.logits, retain_graph=True)
                 total += torch.cat([flat(piece.vjp(cotangent)), value.detach()[None]])
         total = self.reduced(total) / self.count
         return total[-1], total[:-1]
+
+    def subset(self, rows: Tensor) -> "Problem":
+        """The same problem on some of the samples."""
+        small = copy(self)
+        small.inputs, small.labels = self.inputs[rows], self.labels[rows]
+        small.count, small.replay = len(rows), Replay(enabled=False)
+        small._kept = None
+        return small
 
     def reduced(self, tensor: Tensor) -> Tensor:
         """The sum over all processes of the group; the tensor itself without one."""
@@ -232,8 +271,8 @@ class Problem:
         n = len(self.inputs)
         if n == 0:
             raise ValueError("data is empty: curvature needs at least one sample")
-        _, state = self._state()
-        with self._reading(), torch.no_grad():
+        _, state = self.state()
+        with self.reading(), torch.no_grad():
             logits = functional_call(self.model, state, (self.inputs[: min(n, 2)],))
         if not torch.is_tensor(logits) or logits.ndim != 2 or len(logits) != min(n, 2):
             shape = tuple(logits.shape) if torch.is_tensor(logits) else type(logits).__name__

@@ -9,7 +9,15 @@ from torch import Tensor, nn
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import MATRICES, Matrix, Problem
 from toosure.curvature.result import Eigenpairs, Result
-from toosure.curvature.solver import GaussNewton, Operator, Solution, Whole, random_vectors, solve
+from toosure.curvature.solver import (
+    Basis,
+    GaussNewton,
+    Operator,
+    Solution,
+    Whole,
+    random_vectors,
+    solve,
+)
 
 Data = tuple[Tensor, Tensor]
 
@@ -63,7 +71,7 @@ def kappa_min(
     start = _start(problem, seed)
     for share in np.linspace(0.0, 1.0, points):
         with problem.displaced(float(share) * perturbation):
-            solutions.append(solve(operator, start, rtol=rtol, budget=budget))
+            solutions.append(solve(Basis(operator, start), rtol=rtol, budget=budget))
         start = solutions[-1].vectors
     return Result(
         value=-torch.tensor([s.values[0] for s in solutions]),
@@ -99,9 +107,8 @@ def top_eigenpairs(
         raise ValueError(f"k = {k} is more than the {problem.size} parameters")
     sign = 1.0 if which == "largest" else -1.0
     operator = operator_for(problem, matrix, sign)
-    found = solve(
-        operator, _start(problem, seed), k, rtol, budget, largest_basis=max(30, 3 * k + 10)
-    )
+    basis = Basis(operator, _start(problem, seed))
+    found = solve(basis, k, rtol, budget, largest_basis=max(30, 3 * k + 10))
     summary = as_result(found, sign)
     return Eigenpairs(
         value=torch.from_numpy(sign * found.values[:k]),
@@ -146,10 +153,10 @@ def _extreme(
     budget, seed = options.pop("budget", 200.0), options.pop("seed", 0)
     problem = Problem(model, data, loss, **options)
     operator = operator_for(problem, matrix, sign)
-    return as_result(solve(operator, _start(problem, seed), rtol=rtol, budget=budget), sign)
+    basis = Basis(operator, _start(problem, seed))
+    return as_result(solve(basis, rtol=rtol, budget=budget), sign)
 
 
 def _start(problem: Problem, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
     like = torch.empty(0, problem.size, dtype=problem.dtype, device=problem.device)
-    return random_vectors(1, like, generator)
+    return random_vectors(1, like, seed)

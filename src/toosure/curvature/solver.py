@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from toosure.curvature.problem import Matrix, Problem
+from toosure.curvature.restrict import Restricted
 
 SAFETY = 3.0  # the residual estimate understates the error up to 2.3 times: docs/curvature.md
-DEPENDENT = 1e-6  # squared sine below which a starting vector adds only rounding noise
+DEPENDENT = 1e-5  # squared sine below which a starting vector adds only rounding noise
+BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding noise
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -35,7 +37,7 @@ class Operator(Protocol):
 class GaussNewton:
     """G (or the Fisher) as J^T H_z J / N: an image is J v, a product pulls H_z J v back."""
 
-    problem: Problem
+    problem: Problem | Restricted
     matrix: Matrix = "gn"
     image_cost: float = 0.5
     product_cost: float = 0.5
@@ -74,21 +76,27 @@ class Whole:
 class Basis:
     """Orthonormal vectors, their images, and the eigenpairs of the matrix they project out."""
 
-    def __init__(self, operator: Operator, candidates: Tensor) -> None:
+    def __init__(
+        self, operator: Operator, candidates: Tensor, joined: "Basis | None" = None
+    ) -> None:
         self.operator = operator
         self.vectors = candidates / torch.linalg.vector_norm(candidates, dim=1, keepdim=True)
         self.images = operator.images(self.vectors)
         self.products = operator.image_cost * len(candidates)
-        overlap = (self.vectors @ self.vectors.T).double()
+        if joined is not None:
+            self.vectors = torch.cat([joined.vectors, self.vectors])
+            self.images = torch.cat([joined.images, self.images])
+            self.products += joined.products
+        vectors = self.vectors.double()  # an overlap near zero decides what is dropped
+        products = vectors @ vectors.T
         gram = operator.gram(self.vectors, self.images, self.images)
-        overlap, gram = torch.stack([overlap, gram]).cpu().numpy()
-        self._gram = gram
+        overlap, self._gram = torch.stack([products, gram]).cpu().numpy()
         if self.finite and np.isfinite(overlap).all():
-            squares, axes = np.linalg.eigh(overlap)
+            squares, axes = eigh(overlap)
             axes = axes[:, squares > DEPENDENT] / np.sqrt(squares[squares > DEPENDENT])
-            self._gram = axes.T @ gram @ axes
-            self._rotate(axes @ np.linalg.eigh(_symmetric(self._gram))[1][:, ::-1])
-            self._gram = np.diag(self._solve_small()[0])
+            values, turns = eigh(axes.T @ self._gram @ axes)
+            self._rotate(axes @ turns)
+            self._gram = np.diag(values)
         self.values, self.turns = self._solve_small()
 
     @property
@@ -101,12 +109,11 @@ class Basis:
     def _solve_small(self) -> tuple[np.ndarray, np.ndarray]:
         if not self.finite:
             return np.full(len(self._gram), np.nan), np.eye(len(self._gram))
-        values, turns = np.linalg.eigh(_symmetric(self._gram))
-        return values[::-1], turns[:, ::-1]  # largest first
+        return eigh(self._gram)
 
     def _rotate(self, turn: np.ndarray) -> None:
-        turn = self._on_device(turn.T)
-        self.vectors, self.images = turn @ self.vectors, torch.tensordot(turn, self.images, 1)
+        rows = self._on_device(turn.T)
+        self.vectors, self.images = rows @ self.vectors, torch.tensordot(rows, self.images, 1)
 
     def _on_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.copy()).to(self.vectors.device, self.vectors.dtype)
@@ -138,9 +145,9 @@ class Basis:
         image = self.operator.images(new)
         self.products += self.operator.image_cost
         vectors, images = torch.cat([self.vectors, new]), torch.cat([self.images, image])
-        row = self.operator.gram(new, image, images)[0]
-        row, size = (t.cpu().numpy() for t in (row, length.double()))
-        if not size > np.sqrt(DEPENDENT) * 1e-2:  # also where it is NaN
+        gram_row = self.operator.gram(new, image, images)[0]
+        *row, size = torch.cat([gram_row, length.double()[None]]).tolist()
+        if not size > BREAKDOWN:  # also where it is NaN
             return False
         k = len(row)
         gram = np.zeros((k, k))
@@ -158,46 +165,57 @@ class Solution:
     vectors: Tensor  # (k, P), orthonormal rows
     residuals: np.ndarray  # (wanted,) |A x - theta x| / |theta|
     errors: np.ndarray  # (wanted,) estimated relative error of each value, safety included
+    improved: Tensor  # (k, P), the vectors after a free step along their residuals
     products: float
     converged: bool
     first_error: float  # the estimate before any expansion: how good the start was
 
 
 def solve(
-    operator: Operator,
-    candidates: Tensor,
+    basis: Basis,
     wanted: int = 1,
     rtol: float = 1e-3,
     budget: float = 200.0,
+    *,
     largest_basis: int = 30,
     keep: int = 4,
-    generator: torch.Generator | None = None,
+    reserve: Tensor | None = None,
+    known_gap: float = 0.0,
+    refresh: int = 1,
 ) -> Solution:
-    """Find the `wanted` largest eigenpairs, starting from the span of `candidates` (m, P).
+    """Find the `wanted` largest eigenpairs, starting from what a basis spans.
 
     Pairs are settled in order, each by expanding with its residual, and all are looked at once
-    more at the end. Never raises for lack of convergence: the solution says so.
+    more at the end. `reserve` holds vectors to join before the first expansion; `known_gap` is a
+    relative gap to the second eigenvalue known from before, used while the basis shows none;
+    `refresh` says how many vectors are improved by their residuals for a later start.
+    Never raises for lack of convergence: the solution says so.
     """
-    basis = Basis(operator, candidates)
+    operator = basis.operator
     residuals, errors = np.full(wanted, np.nan), np.full(wanted, np.inf)
     first_error, index, looked_again = np.inf, 0, wanted == 1
+    leading: Tensor | None = None  # the residual of the first pair
     while basis.finite:
         if index >= len(basis):  # fewer vectors than pairs wanted: a random one opens the space
-            direction = random_vectors(1, basis.vectors, generator)[0]
+            direction = random_vectors(1, basis.vectors, seed=len(basis))[0]
         else:
             direction, norm = basis.residual(index)
+            leading = direction if index == 0 else leading
             residuals[index] = norm / max(abs(basis.values[index]), TINY)
-            errors[index] = estimated_error(norm, basis.values, index)
+            errors[index] = estimated_error(norm, basis.values, index, known_gap)
             first_error = errors[0] if np.isinf(first_error) else first_error
             if errors[index] <= rtol:
                 index += 1
-                if index < wanted:
-                    continue
-                if looked_again:
+                if index == wanted and looked_again:
                     break
-                index, looked_again = 0, True
+                if index == wanted:
+                    index, looked_again = 0, True
                 continue
             looked_again = wanted == 1
+        if reserve is not None:
+            basis = Basis(operator, reserve, basis)
+            reserve, index = None, 0
+            continue
         if basis.products + operator.image_cost + operator.product_cost > budget:
             break
         if len(basis) >= largest_basis:
@@ -210,28 +228,55 @@ def solve(
         vectors=basis.ritz_vectors(count),
         residuals=residuals,
         errors=errors,
+        improved=_improved(basis, count, refresh, leading),
         products=basis.products,
         converged=bool(basis.finite and (errors <= rtol).all()),
         first_error=float(first_error),
     )
 
 
-def estimated_error(residual: float, values: np.ndarray, index: int) -> float:
+def _improved(basis: Basis, count: int, refresh: int, residual: Tensor | None) -> Tensor:
+    """The Ritz vectors, the first ones moved along their residuals: x + r / (theta - shift).
+
+    What a Ritz vector still lacks lies outside the basis, where the eigenvalues are below the
+    smallest Ritz value; half of that is the shift.
+    """
+    vectors = basis.ritz_vectors(count)
+    if not basis.finite or residual is None:
+        return vectors
+    shift = 0.5 * max(float(basis.values[-1]), 0.0) if len(basis) > 1 else 0.0
+    for index in range(min(max(refresh, 1), count)):
+        if index:
+            residual, _ = basis.residual(index)
+        distance = float(basis.values[index]) - shift
+        if distance > 0:
+            vectors[index] += residual / distance
+    return vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+
+
+def estimated_error(
+    residual: float, values: np.ndarray, index: int, known_gap: float = 0.0
+) -> float:
     """min(r, r^2 / gap) relative to the value, times the safety factor."""
     if not np.isfinite(residual):
         return float("inf")
     others = np.abs(np.delete(values, index) - values[index])
-    gap = others.min() if len(others) else 0.0
+    gap = others.min() if len(others) else known_gap * abs(values[index])
     bound = min(residual, residual**2 / gap) if gap > 0 else residual
     return float(SAFETY * bound / max(abs(values[index]), TINY))
 
 
-def random_vectors(count: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+def random_vectors(count: int, like: Tensor, seed: int = 0) -> Tensor:
     """Seeded normal vectors (count, P), the same on every process and device."""
-    generator = generator or torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     vectors = torch.randn(count, like.shape[-1], generator=generator, dtype=torch.float32)
     return vectors.to(like.device, like.dtype)
 
 
-def _symmetric(matrix: np.ndarray) -> np.ndarray:
-    return (matrix + matrix.T) / 2
+def eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenpairs of a small symmetric matrix, largest first.
+
+    By torch: numpy's own thread pool would spin beside torch's and slow the products down.
+    """
+    values, vectors = torch.linalg.eigh(torch.from_numpy((matrix + matrix.T) / 2))
+    return values.numpy()[::-1], vectors.numpy()[:, ::-1]

@@ -1,0 +1,194 @@
+"""Follow one extreme eigenpair from step to step of training, with as few products as are safe.
+
+At the edge of stability the iterate bounces with period two, so the eigenvector resembles that of
+t-2 and not that of t-1. In smooth phases it can be extrapolated from its own past. Three kinds of
+step, from dear to cheap, each falling back on the one before when its own check fails:
+
+- full: Rayleigh-Ritz over the four leading Ritz vectors of t-2, a residual of the first two;
+- lean: the extrapolated vector alone and its residual (one product);
+- calm: its Rayleigh quotient alone (half a product), while the value goes on as it went.
+
+A residual that was paid for improves its vector before it is remembered, which costs nothing and
+keeps the second eigenvector fresh enough to be seen when it overtakes the first. Every so often,
+and after a jump, a short Lanczos run from a random start looks for what the followed space misses.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure.curvature.result import Result
+from toosure.curvature.sharpness import as_result
+from toosure.curvature.solver import Basis, Operator, Solution, random_vectors, solve
+
+KEEP = 4  # Ritz vectors carried from step to step
+MEMORY = 6  # leading vectors remembered for the extrapolation
+RIDGE = 1e-5
+OPENING = 4  # first measurements, which start from the last vectors and a random one
+STEADY = 3  # well extrapolated steps in a row before cheaper kinds are tried
+WELL = 0.3  # share of the tolerance within which a step counts as well extrapolated
+FULL_EVERY = 8  # cheap steps between two full ones
+MOST_CALM = 3  # calm steps between two residuals
+NEAR = 0.95  # second over first eigenvalue above which only full steps are safe
+JUMP = 0.5  # relative change of the value that calls for a probe
+
+
+@dataclass
+class Memory:
+    """What a follower carries from one measurement to the next."""
+
+    leading: list[Tensor] = field(default_factory=list)  # oldest first
+    values: list[float] = field(default_factory=list)
+    spaces: list[Tensor] = field(default_factory=list)  # (KEEP, P) of t-2 and t-1
+    spectra: list[list[float]] = field(default_factory=list)  # their Ritz values
+    error: float = 0.0
+    steps: int = 0
+    steady: int = 0
+    since_full: int = 0
+    calm: int = 0  # calm steps since the last residual
+
+
+class Follower:
+    """One extreme eigenvalue of an operator, measured again and again while parameters move."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        like: Tensor,  # (0, P): the device, type and length of a vector
+        *,
+        sign: float = 1.0,
+        rtol: float = 1e-3,
+        budget: float = 60.0,
+        probe_every: int = 50,
+        probe_budget: float = 8.0,
+        seed: int = 0,
+    ) -> None:
+        self.operator, self.like, self.sign, self.rtol = operator, like, sign, rtol
+        self.budget, self.seed = budget, seed
+        self.probe_every, self.probe_budget = probe_every, probe_budget
+        self.memory = Memory()
+
+    def measure(self) -> Result:
+        """The eigenvalue now, with its estimated error."""
+        memory = self.memory
+        memory.steps += 1
+        if memory.steps <= OPENING or len(memory.spaces) < 2:
+            return self._opening()
+        predicted = self._extrapolated()
+        if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
+            basis = Basis(self.operator, memory.spaces[0])
+            return self._settle(self._solve(basis, refresh=2), predicted, full=True)
+        basis = Basis(self.operator, predicted[None])
+        result = self._calm(predicted, basis)
+        if result is not None:
+            return result
+        second, first = memory.spectra[-1][1], memory.spectra[-1][0]
+        gap = 0.7 * (1 - second / first)  # part of what it was: the second may have risen since
+        found = self._solve(basis, reserve=memory.spaces[0], known_gap=gap)
+        return self._settle(found, predicted, full=False)
+
+    def _solve(self, basis: Basis, **options: Any) -> Solution:
+        return solve(basis, rtol=self.rtol, budget=self.budget, keep=KEEP, **options)
+
+    def _opening(self) -> Result:
+        """Measure from the last vectors and a random one; the first time, two pairs."""
+        start = random_vectors(1, self.like, self.seed + self.memory.steps)
+        wanted = min(1 if self.memory.spaces else 2, self.like.shape[1])
+        if self.memory.spaces:
+            start = torch.cat([self.memory.spaces[-1], start])
+        found = self._solve(Basis(self.operator, start), wanted=wanted, refresh=2)
+        self._remember(found, found.vectors[0])
+        return as_result(found, self.sign)
+
+    def _settle(self, found: Solution, predicted: Tensor, full: bool) -> Result:
+        """Judge the extrapolation by what was found, probe if it is time, and remember."""
+        memory = self.memory
+        if not np.isfinite(found.values[0]):
+            self.memory = Memory(steps=memory.steps)  # start anew once it is finite again
+            return as_result(found, self.sign)
+        overlaps = (found.vectors @ predicted).square().double().cpu().numpy()
+        falls = 1 - found.values / found.values[0]
+        missed = 1 - overlaps.sum() + (overlaps * falls).sum()  # of its Rayleigh quotient
+        near = len(found.values) > 1 and found.values[1] > NEAR * found.values[0]
+        sufficed = full or len(found.values) == 1  # a lean step that called the reserve did not
+        well = missed < WELL * self.rtol and not near and sufficed
+        jumped = abs(found.values[0] / memory.values[-1] - 1) > JUMP
+        if jumped or (self.probe_every and memory.steps % self.probe_every == 0):
+            found = self._probed(found)
+        memory.steady = memory.steady + 1 if well else 0
+        memory.since_full = memory.since_full + 1 if len(found.values) == 1 else 0
+        self._remember(found, predicted)
+        return as_result(found, self.sign)
+
+    def _probed(self, found: Solution) -> Solution:
+        """Look for a larger eigenvalue from a random start; adopt it if there is one."""
+        start = random_vectors(1, self.like, self.seed + self.memory.steps)
+        probe = solve(Basis(self.operator, start), rtol=0.0, budget=self.probe_budget, keep=KEEP)
+        spent = found.products + probe.products
+        if probe.values[0] > found.values[0] * (1 + self.rtol):
+            found = self._solve(Basis(self.operator, probe.vectors), reserve=found.vectors)
+            spent += found.products
+        found.products = spent
+        return found
+
+    def _calm(self, predicted: Tensor, basis: Basis) -> Result | None:
+        """Accept the Rayleigh quotient if credit is left and the value goes on as it went."""
+        memory, value = self.memory, float(basis.values[0])
+        credit = min(MOST_CALM, memory.steady - STEADY)
+        if memory.calm >= credit or self.operator.product_cost == 0:
+            return None
+        past = memory.values
+        expected = (2 * past[-1] - past[-2], 2 * past[-2] - past[-4])
+        surprise = min(abs(value - e) for e in expected) / abs(value)
+        error = memory.error * (2 + memory.calm) + surprise
+        if not error <= self.rtol / 2:  # half: nothing checks this value but its own past
+            return None
+        memory.calm += 1
+        memory.since_full += 1
+        self._push(predicted, value)
+        return Result(
+            self.sign * value,
+            error,
+            products=basis.products,
+            note="no residual: the eigenvector is extrapolated",
+        )
+
+    def _extrapolated(self) -> Tensor:
+        """The leading vector continued from its own past by ridge regression on its lags."""
+        past = torch.stack(self.memory.leading)  # (m, P)
+        gram = (past @ past.T).double().cpu().numpy()
+        lags = gram[:-1, :-1] + RIDGE * np.eye(len(past) - 1)
+        weights = np.linalg.solve(lags, gram[:-1, -1])
+        x = torch.from_numpy(weights).to(past.device, past.dtype) @ past[1:]
+        return x / torch.linalg.vector_norm(x)
+
+    def _remember(self, found: Solution, predicted: Tensor) -> None:
+        memory = self.memory
+        space, spectrum = found.improved, found.values.tolist()
+        known = len(space)
+        if known < KEEP and memory.spaces:  # a lean step saw one vector: carry the others on
+            space = torch.cat([space, memory.spaces[-1][known:]])
+            spectrum += memory.spectra[-1][known:]
+        memory.spaces = [*memory.spaces, space][-2:]
+        memory.spectra = [*memory.spectra, spectrum][-2:]
+        memory.error, memory.calm = float(found.errors[0]), 0
+        leading = space[0]
+        self._push(torch.where(leading @ predicted < 0, -leading, leading), spectrum[0])
+
+    def _push(self, leading: Tensor, value: float) -> None:
+        self.memory.leading = [*self.memory.leading, leading][-MEMORY:]
+        self.memory.values = [*self.memory.values, value][-MEMORY:]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed run needs to go on warm, in plain types and tensors."""
+        return asdict(self.memory)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        memory = Memory(**state)
+        device, dtype = self.like.device, self.like.dtype
+        memory.leading = [v.to(device, dtype) for v in memory.leading]
+        memory.spaces = [v.to(device, dtype) for v in memory.spaces]
+        self.memory = memory

@@ -1,0 +1,115 @@
+"""Curvature inside the span of the inputs' leading singular vectors, where they are fixed.
+
+The gradient of a dense first layer is a sum of outer products b_i x_i^T, so eigenvectors of the
+Gauss-Newton matrix lie in the row space of the inputs, and mostly in its leading directions. With
+W = C Q^T the first layer costs rank / in_features of what it did. What the restriction misses is
+measured by a residual in the whole space, and the rank is raised when that says so.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from toosure.curvature.linearise import Call, Linearised, gradients
+from toosure.curvature.problem import Matrix, Problem, flat
+
+
+class Restricted:
+    """A problem seen in coordinates (C, the other parameters); offers what the solver needs."""
+
+    def __init__(self, problem: Problem, rank: int) -> None:
+        first = self._first_call(problem)
+        self.problem, self.count = problem, problem.count
+        assert first.slots["weight"] is not None
+        self.weight, self.bias = first.slots["weight"], first.slots.get("bias")
+        inputs = first.arguments[0].detach()
+        self.rank = min(rank, *inputs.shape)
+        with torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
+            torch.manual_seed(0)
+            self.basis = torch.svd_lowrank(inputs, min(self.rank + 20, *inputs.shape), niter=4)[2]
+        self.basis = self.basis[:, : self.rank].contiguous()  # (in, rank), orthonormal columns
+        self.inputs = inputs @ self.basis  # (n, rank)
+        self.shapes = list(problem.shapes)
+        self.shapes[self.weight] = torch.Size((problem.shapes[self.weight][0], self.rank))
+        self.sizes = [shape.numel() for shape in self.shapes]
+        self.size = sum(self.sizes)
+        self.dtype, self.device = problem.dtype, problem.device
+
+    @staticmethod
+    def _first_call(problem: Problem) -> Call:
+        if problem.chunked or problem.group is not None:
+            raise ValueError("input_rank needs all data in one chunk on one process")
+        (piece,) = problem.chunks()
+        call = piece.calls[0] if piece.calls else None
+        if call is None or type(call.layer) is not nn.Linear or call.slots["weight"] is None:
+            raise ValueError("input_rank needs a model whose first layer is a free nn.Linear")
+        if call.arguments[0].ndim != 2 or call.arguments[0].requires_grad:
+            raise ValueError("input_rank needs the first layer to see the fixed inputs, (N, D)")
+        return call
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        blocks = vector.split(self.sizes)
+        return [b.view(shape) for b, shape in zip(blocks, self.shapes, strict=True)]
+
+    def _piece(self) -> Linearised:
+        (piece,) = self.problem.chunks()
+        return piece
+
+    def images(self, vectors: Tensor) -> Tensor:
+        """J V for every vector in these coordinates: (k, n, C)."""
+        self._piece()
+        with self.problem.reading():
+            return torch.stack([self.problem.replay("jvp in", self._push, v) for v in vectors])
+
+    def _push(self, vector: Tensor) -> Tensor:
+        piece, blocks = self._piece(), self.split(vector)
+        bias = None if self.bias is None else blocks[self.bias]
+        changes = [F.linear(self.inputs, blocks[self.weight], bias)]
+        changes += [call.direction(blocks) for call in piece.calls[1:]]
+        return piece.push(changes + [blocks[i] for i in piece.direct])
+
+    def pull(self, cotangents: Tensor) -> Tensor:
+        """(1/N) J^T U for every cotangent: (k, P) in these coordinates."""
+        self._piece()
+        with self.problem.reading():
+            rows = [self.problem.replay("vjp in", self._pull, u) for u in cotangents]
+        return torch.stack(rows) / self.count
+
+    def _pull(self, cotangent: Tensor) -> Tensor:
+        piece = self._piece()
+        own = [i for i in (self.weight, self.bias) if i is not None]
+        others = [i for i in range(len(self.shapes)) if i not in own]
+        wanted = [piece.calls[0].output, *(piece.parameters[i] for i in others)]
+        outer, *rest = gradients(piece.logits, wanted, cotangent)
+        blocks: dict[int, Tensor] = dict(zip(others, rest, strict=True))
+        blocks[self.weight] = outer.T @ self.inputs
+        if self.bias is not None:
+            blocks[self.bias] = outer.sum(0)
+        return flat([blocks[i] for i in range(len(self.shapes))])
+
+    def weighted(self, images: Tensor, matrix: Matrix) -> Tensor:
+        return self.problem.weighted(images, matrix)
+
+    def reduced(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def lift(self, vectors: Tensor) -> Tensor:
+        """Vectors of these coordinates as vectors of the whole space, (k, P)."""
+        return torch.stack([flat(self._lifted(self.split(v))) for v in vectors])
+
+    def _lifted(self, blocks: Sequence[Tensor]) -> list[Tensor]:
+        whole = list(blocks)
+        whole[self.weight] = blocks[self.weight] @ self.basis.T
+        return whole
+
+    def carried(self, vectors: Tensor, wider: "Restricted") -> Tensor:
+        """Vectors of these coordinates in those of a wider restriction."""
+        turn = self.basis.T @ wider.basis  # (rank, wider rank)
+        rows = []
+        for vector in vectors:
+            blocks = self.split(vector)
+            blocks[self.weight] = blocks[self.weight] @ turn
+            rows.append(flat(blocks))
+        return torch.stack(rows)

@@ -1,0 +1,159 @@
+"""Curvature by sampling: batch sharpness, gradient-noise interaction, trace, spectral density."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toosure.curvature.outputs import LossLike
+from toosure.curvature.problem import Matrix, Problem
+from toosure.curvature.result import Result
+from toosure.curvature.solver import Basis, Whole, random_vectors
+
+Data = tuple[Tensor, Tensor]
+LEAST_BATCHES = 10
+
+
+def batch_sharpness(
+    model: nn.Module,
+    data: Data,
+    loss: LossLike = "ce",
+    rtol: float = 5e-3,
+    *,
+    batch: int = 128,
+    most: int = 2000,
+    seed: int = 0,
+    **options: Any,
+) -> Result:
+    """Measure the mean over batches of g_B^T H_B g_B / |g_B|^2 (Andreyev & Beneventano 2024).
+
+    A mean of ratios, over seeded batches drawn without replacement, until its relative standard
+    error is below `rtol` (at least 10 batches). `error` is that standard error.
+    """
+    return _mean_over_batches(model, data, loss, rtol, batch, most, seed, options, whole=False)
+
+
+def gni(
+    model: nn.Module,
+    data: Data,
+    loss: LossLike = "ce",
+    rtol: float = 5e-3,
+    *,
+    batch: int = 128,
+    most: int = 2000,
+    seed: int = 0,
+    **options: Any,
+) -> Result:
+    """Measure the gradient-noise interaction E_B[g_B^T H g_B] / |grad L|^2, with the full H."""
+    return _mean_over_batches(model, data, loss, rtol, batch, most, seed, options, whole=True)
+
+
+def _mean_over_batches(
+    model: nn.Module,
+    data: Data,
+    loss: LossLike,
+    rtol: float,
+    batch: int,
+    most: int,
+    seed: int,
+    options: dict[str, Any],
+    whole: bool,
+) -> Result:
+    if options.get("group") is not None:
+        raise ValueError("batch statistics are measured on one process: leave out group")
+    full = Problem(model, data, loss, **options)
+    size = min(batch, len(full.inputs))
+    generator = torch.Generator().manual_seed(seed)
+    scale = float(full.gradient()[1].double().square().sum()) if whole else 1.0
+    terms: list[float] = []
+    products = 0.0
+    while len(terms) < most:
+        rows = torch.randperm(len(full.inputs), generator=generator)[:size].to(full.device)
+        small = full.subset(rows)
+        g = small.gradient()[1]
+        curved = (full if whole else small).apply(g[None], "hessian")[0]
+        below = scale if whole else float(g.double().square().sum())
+        terms.append(float(g.double() @ curved.double()) / below)
+        products += 1.0 if whole else size / len(full.inputs)
+        mean, error = _mean_and_error(terms)
+        if len(terms) >= LEAST_BATCHES and error <= rtol:
+            return Result(mean, error, products=products)
+    note = f"standard error {error:.1e} after {most} batches"
+    return Result(mean, error, products=products, converged=False, note=note)
+
+
+def _mean_and_error(terms: list[float]) -> tuple[float, float]:
+    """The mean, and its standard error relative to it."""
+    values = torch.tensor(terms, dtype=torch.float64)
+    mean = float(values.mean())
+    if len(terms) < 2:
+        return mean, float("inf")
+    return mean, float(values.std()) / len(terms) ** 0.5 / max(abs(mean), 1e-300)
+
+
+def trace(
+    model: nn.Module,
+    data: Data,
+    loss: LossLike = "ce",
+    rtol: float = 0.02,
+    *,
+    matrix: Matrix = "gn",
+    most: int = 400,
+    seed: int = 0,
+    **options: Any,
+) -> Result:
+    """Estimate the trace of a matrix by Hutchinson's random signs, to a standard error `rtol`."""
+    problem = Problem(model, data, loss, **options)
+    like = torch.empty(0, problem.size, dtype=problem.dtype, device=problem.device)
+    terms: list[float] = []
+    while len(terms) < most:
+        signs = random_vectors(1, like, seed * most + len(terms)).sign()
+        product = problem.apply(signs, matrix)
+        terms.append(float((signs.double() * product.double()).sum()))
+        value, error = _mean_and_error(terms)
+        if len(terms) >= LEAST_BATCHES and error <= rtol:
+            return Result(value, error, products=len(terms))
+    note = f"standard error {error:.1e} after {most} vectors"
+    return Result(value, error, products=most, converged=False, note=note)
+
+
+def spectral_density(
+    model: nn.Module,
+    data: Data,
+    loss: LossLike = "ce",
+    *,
+    matrix: Matrix = "hessian",
+    vectors: int = 4,
+    depth: int = 40,
+    seed: int = 0,
+    **options: Any,
+) -> Result:
+    """Estimate the eigenvalue density by stochastic Lanczos quadrature (Ghorbani et al. 2019).
+
+    `value` is (m, 2): nodes, ascending, and their weights, which sum to 1; smooth or sum them as
+    you like. `error` is the standard error of the mean eigenvalue over the random vectors.
+    """
+    problem = Problem(model, data, loss, **options)
+    like = torch.empty(0, problem.size, dtype=problem.dtype, device=problem.device)
+    nodes, weights, means = [], [], []
+    operator = Whole(problem, matrix)
+    for i in range(vectors):
+        start = random_vectors(1, like, seed * vectors + i)
+        basis = Basis(operator, start)
+        first = basis.vectors[0]
+        for _ in range(min(depth, problem.size) - 1):
+            if not basis.finite or not basis.expand(basis.images[-1]):
+                break
+        values = torch.from_numpy(basis.values.copy())
+        share = (basis.ritz_vectors(len(basis)) @ first).double().cpu().square() / vectors
+        nodes.append(values)
+        weights.append(share)
+        means.append(float((values * share).sum()) * vectors)
+    joined = torch.stack([torch.cat(nodes), torch.cat(weights)], 1)
+    joined = joined[joined[:, 0].argsort()]
+    return Result(
+        joined,
+        error=_mean_and_error(means)[1],
+        products=vectors * depth,
+        converged=bool(torch.isfinite(joined).all()),
+    )

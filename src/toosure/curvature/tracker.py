@@ -1,0 +1,192 @@
+"""Curvature along training: measured at every step you ask, warm from the step before."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toosure.curvature.follow import Follower
+from toosure.curvature.jacobian import jacobian_norms
+from toosure.curvature.outputs import LossLike
+from toosure.curvature.problem import Matrix, Problem
+from toosure.curvature.restrict import Restricted
+from toosure.curvature.result import Eigenpairs, Result
+from toosure.curvature.sharpness import as_result, operator_for
+from toosure.curvature.solver import Basis, GaussNewton, random_vectors, solve
+from toosure.curvature.stochastic import batch_sharpness, gni, trace
+
+FOLLOWED: dict[str, tuple[Matrix, float]] = {
+    "gn_sharpness": ("gn", 1.0),
+    "hessian_sharpness": ("hessian", 1.0),
+    "kappa_min": ("hessian", -1.0),
+}
+SAMPLED: dict[str, Callable[..., Result]] = {
+    "batch_sharpness": batch_sharpness,
+    "gni": gni,
+    "trace": trace,
+}
+QUANTITIES = (*FOLLOWED, *SAMPLED, "jacobian_norm")
+CHECK_RANK_EVERY = 50
+
+
+class CurvatureTracker:
+    """Measure curvature of a model on fixed data again and again while it trains.
+
+    Sharpness is followed from step to step (see `follow.py`), so that a measurement costs one to
+    five products instead of a hundred, and each comes with an estimated error; what could not be
+    brought below `rtol` says so in `converged` and `note`. `input_rank` restricts a dense first
+    layer to that many directions of its inputs (see `restrict.py`). Other options are those of
+    `Problem`: `parameters`, `chunk`, `mode`, `group`, `replay`.
+
+    >>> model, x, y = nn.Linear(2, 3), torch.randn(8, 2), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+    >>> tracker = CurvatureTracker(model, (x, y))
+    >>> sorted(tracker.measure())
+    ['gn_sharpness']
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: tuple[Tensor, Tensor],
+        loss: LossLike = "ce",
+        quantities: Sequence[str] = ("gn_sharpness",),
+        rtol: float = 1e-3,
+        *,
+        input_rank: int | None = None,
+        budget: float = 60.0,
+        probe_every: int = 50,
+        batch: int = 128,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        unknown = [q for q in quantities if q not in QUANTITIES]
+        if unknown:
+            raise ValueError(f"quantities must be among {QUANTITIES}; got {unknown}")
+        self.problem = Problem(model, data, loss, **options)
+        self.quantities, self.rtol = tuple(quantities), rtol
+        self._batch, self._seed, self._steps = batch, seed, 0
+        self._settings: dict[str, Any] = {
+            "rtol": rtol,
+            "budget": budget,
+            "probe_every": probe_every,
+            "seed": seed,
+        }
+        self._rank = input_rank
+        self._followers = {q: self._follower(q) for q in self.quantities if q in FOLLOWED}
+        self._bulk: dict[tuple[Matrix, int], Tensor] = {}
+
+    def _follower(self, quantity: str) -> Follower:
+        matrix, sign = FOLLOWED[quantity]
+        if quantity == "gn_sharpness" and self._rank:
+            space = Restricted(self.problem, self._rank)
+            return Follower(GaussNewton(space), _like(space), sign=sign, **self._settings)
+        operator = operator_for(self.problem, matrix, sign)
+        return Follower(operator, _like(self.problem), sign=sign, **self._settings)
+
+    def measure(self) -> dict[str, Result]:
+        """Measure every quantity at the model's present parameters."""
+        self._steps += 1
+        return {quantity: self._measure(quantity) for quantity in self.quantities}
+
+    def _measure(self, quantity: str) -> Result:
+        problem = self.problem
+        if quantity in FOLLOWED:
+            follower = self._followers[quantity]
+            result = follower.measure()
+            if isinstance(follower.operator, GaussNewton) and self._rank:
+                result = self._checked_rank(follower, result)
+            return result
+        if quantity == "jacobian_norm":
+            norms = jacobian_norms(problem.model, problem.inputs, parameters=problem.names)
+            value = float(norms.value.max())
+            return Result(value, 0.0, products=norms.products, converged=norms.converged)
+        own: dict[str, Any] = {} if quantity == "trace" else {"batch": self._batch}
+        own |= {"seed": self._seed + self._steps, "parameters": problem.names}
+        own |= {"mode": problem.mode, "chunk": problem.chunk}
+        data = (problem.inputs, problem.labels)
+        return SAMPLED[quantity](problem.model, data, problem.loss, **own)
+
+    def backward(self) -> Tensor:
+        """Add the gradient of the mean loss to `.grad` and return the loss.
+
+        For full-batch training: it stands for `loss(model(x), y).backward()`, and the forward
+        pass it made serves the next `measure()` too.
+        """
+        value, gradient = self.problem.gradient()
+        for parameter, block in zip(
+            self.problem.originals, self.problem.split(gradient), strict=True
+        ):
+            block = block.to(parameter.dtype)
+            parameter.grad = block.clone() if parameter.grad is None else parameter.grad + block
+        return value
+
+    def top(self, matrix: Matrix = "hessian", k: int = 1) -> Eigenpairs:
+        """The k leading eigenpairs now, started from those of the call before."""
+        operator = operator_for(self.problem, matrix)
+        start = random_vectors(1, _like(self.problem), self._seed)
+        known = self._bulk.get((matrix, k))
+        start = start if known is None else known
+        budget = self._settings["budget"] * k
+        found = solve(Basis(operator, start), k, self.rtol, budget, refresh=k, keep=k + 2)
+        self._bulk[matrix, k] = found.improved
+        return Eigenpairs(
+            value=torch.from_numpy(found.values[:k]),
+            error=float(found.errors.max()),
+            residual=float(found.residuals.max()),
+            products=found.products,
+            converged=found.converged,
+            note=as_result(found).note,
+            vectors=found.vectors[:k],
+        )
+
+    def _checked_rank(self, follower: Follower, result: Result) -> Result:
+        """Every so often take the residual in the whole space, and widen if it is too large."""
+        if (self._steps - 1) % CHECK_RANK_EVERY or not result.converged:
+            return result
+        operator, memory = follower.operator, follower.memory
+        assert isinstance(operator, GaussNewton) and isinstance(operator.problem, Restricted)
+        space = operator.problem
+        basis = Basis(operator_for(self.problem, "gn"), space.lift(memory.spaces[-1][:2]))
+        found = solve(basis, rtol=float("inf"), budget=0.0)
+        products = result.products + found.products
+        self._missed = float(found.errors[0])
+        if self._missed <= self.rtol / 2:
+            return replace(result, error=max(result.error, self._missed), products=products)
+        self._widen(follower, space)
+        note = f"input rank raised to {self._rank}: the last one missed {self._missed:.1e}"
+        return replace(follower.measure(), note=note)
+
+    def _widen(self, follower: Follower, space: Restricted) -> None:
+        """Double the rank and carry the follower's vectors over."""
+        wider = Restricted(self.problem, 2 * space.rank)
+        self._rank = wider.rank
+        memory = follower.memory
+        memory.spaces = [space.carried(s, wider) for s in memory.spaces]
+        memory.leading = list(space.carried(torch.stack(memory.leading), wider))
+        memory.steady = 0
+        follower.operator, follower.like = GaussNewton(wider), _like(wider)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs to go on warm."""
+        return {
+            "steps": self._steps,
+            "rank": self._rank,
+            "followers": {q: f.state_dict() for q, f in self._followers.items()},
+            "bulk": [[matrix, k, v] for (matrix, k), v in self._bulk.items()],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._steps = state["steps"]
+        if state["rank"] != self._rank:
+            self._rank = state["rank"]
+            self._followers = {q: self._follower(q) for q in self._followers}
+        for quantity, follower in self._followers.items():
+            follower.load_state_dict(state["followers"][quantity])
+        like = _like(self.problem)
+        self._bulk = {(m, k): v.to(like.device, like.dtype) for m, k, v in state["bulk"]}
+
+
+def _like(space: Problem | Restricted) -> Tensor:
+    return torch.empty(0, space.size, dtype=space.dtype, device=space.device)

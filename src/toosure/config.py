@@ -116,12 +116,10 @@ class RunConfig:
     def name(self) -> str:
         """A folder name to read, ending in the id."""
         said = [self.data, self.model, self.optimizer]
-        said += [word for word in (self.loss, self.objective, self.schedule) if self._tells(word)]
+        others = (self.loss, self.objective or "ce", self.schedule)
+        said += [word for word in others if word not in ("ce", "constant")]
         slug = "-".join(_slug(word) for word in said)
         return f"{slug[:90].rstrip('-.')}-s{self.seed}-{self.id}"
-
-    def _tells(self, word: str | None) -> bool:
-        return word not in (None, "ce", "constant")
 
     def to_json(self) -> str:
         """Write everything, defaults too, as JSON for people and `from_json`."""
@@ -144,7 +142,7 @@ class RunConfig:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ValueError(f"a run has no setting {name!r}{hint}")
-        tuples = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
+        tuples: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
         return cls(**tuples)
 
     @classmethod

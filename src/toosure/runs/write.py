@@ -130,7 +130,8 @@ class RunWriter:
 
     def write_snapshot(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep arrays of a step."""
-        self.write_file(f"snapshots/{step}.npz", lambda file: np.savez_compressed(file, **arrays))
+        named: Any = dict(arrays)
+        self.write_file(f"snapshots/{step}.npz", lambda file: np.savez_compressed(file, **named))
 
     def write_file(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
         """Write a file of the folder, whole or not at all."""

@@ -1,24 +1,16 @@
-"""The `toosure` command: thin, each command calls one function of the library."""
+"""`toosure evaluate`: how far the probabilities in a file can be trusted."""
 
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toosure import __version__
+from toosure.cli.app import app, fail
 
 if TYPE_CHECKING:
     from toosure.evaluate import Evaluation
-
-app = typer.Typer(
-    help="Is your classifier too sure?",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
 
 
 class Kind(StrEnum):
@@ -34,21 +26,6 @@ class Edge(StrEnum):
 
     right = "right"
     left = "left"
-
-
-def show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"toosure {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def toosure(
-    version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")
-    ] = False,
-) -> None:
-    """Is your classifier too sure? Measure how far its probabilities can be trusted."""
 
 
 @app.command()
@@ -123,14 +100,3 @@ def print_table(result: "Evaluation") -> None:
     )
     for line in result.omissions():
         typer.echo(line)
-
-
-def fail(message: str) -> NoReturn:
-    """Print one line to standard error and end with exit code 2."""
-    typer.echo(f"toosure: {' '.join(message.split())}", err=True)
-    raise typer.Exit(2)
-
-
-def main() -> None:
-    """Run the command line."""
-    app(prog_name="toosure")

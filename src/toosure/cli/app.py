@@ -1,0 +1,36 @@
+"""The command `toosure` itself: its name, its version, and how it says what is wrong."""
+
+from typing import Annotated, NoReturn
+
+import typer
+
+from toosure import __version__
+
+app = typer.Typer(
+    help="Is your classifier too sure?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"toosure {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def toosure(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Is your classifier too sure? Measure how far its probabilities can be trusted."""
+
+
+def fail(message: str) -> NoReturn:
+    """Print one line to standard error and end with exit code 2."""
+    typer.echo(f"toosure: {' '.join(message.split())}", err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,111 @@
+"""`toosure calibrate`: fit a calibrator on some rows, judge it on others, save it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toosure.cli.app import app, fail
+from toosure.cli.evaluate import Kind
+
+if TYPE_CHECKING:
+    from toosure.recalibration import Recalibration
+
+
+@app.command()
+def calibrate(
+    val: Annotated[Path, typer.Argument(help="Predictions to fit on; the model never saw them.")],
+    test: Annotated[
+        Path | None, typer.Argument(help="Predictions to judge on; without, folds of VAL.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="auto: the lowest NLL held out; or one, as temperature, bbq.")
+    ] = "auto",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Save the calibrator here (.pt).")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    kind: Annotated[
+        Kind | None, typer.Option(help="What the files hold, where their names do not say it.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Read the arrays val_logits, val_labels of VAL for 'val'.")
+    ] = None,
+    test_split: Annotated[str | None, typer.Option(help="The same of TEST, as 'test'.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Folds of the choice.")] = 5,
+    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
+    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Seed of folds and bootstrap.")] = 0,
+) -> None:
+    """Fit a calibrator on VAL, chosen by held-out NLL, and show before and after on TEST."""
+    from toosure.posthoc import save_calibrator
+    from toosure.predictions import read_predictions
+    from toosure.recalibration import recalibrate
+
+    try:
+        if test and test.exists() and val.exists() and test.samefile(val) and split == test_split:
+            fail(
+                f"{val.name} is given twice: a calibrator must not be judged on the rows of its fit"
+            )
+        fit = read_predictions(val, kind.value if kind else None, split)
+        judge = None
+        if test:
+            judge = read_predictions(test, kind.value if kind else None, test_split)
+        result = recalibrate(fit, judge, method, folds, bins, ci, seed)
+        if output:
+            save_calibrator(result.choice.calibrator, output)
+        if html:
+            write_page(result, html)
+    except ValueError as error:
+        fail(str(error))
+    if as_json:
+        print(json.dumps(result.as_json(), allow_nan=False))
+    else:
+        print_result(result)
+    for what, path in (("calibrator", output), ("page", html)):
+        if path:
+            typer.echo(f"{what}: {path}", err=True)
+
+
+def write_page(result: "Recalibration", path: Path) -> None:
+    """Write the page, or say why it cannot be written."""
+    from toosure.report.calibration import calibration_page
+
+    try:
+        path.write_text(calibration_page(result), encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def print_result(result: "Recalibration") -> None:
+    """Print the sentence, before and after, and how the calibrators did."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from toosure.report.page import printed
+
+    def made(first: str, *headings: str) -> Table:
+        table = Table(first, box=None, pad_edge=False, header_style="dim")
+        for heading in headings:
+            table.add_column(heading, justify="right")
+        return table
+
+    note = result.choice.calibrator.note
+    typer.echo("\n".join([f"{result.sentence}.", *([f"Note: {note}."] if note else []), ""]))
+    both = made("metric", "before", "low", "high", "after", "low", "high")
+    for name, before in result.before.metrics.items():
+        shown = (printed(each, ".4f") for each in (*before, *result.after.metrics[name]))
+        both.add_row(name, *shown)
+    Console().print(both)
+    typer.echo(f"\nJudged on {result.held_out}; {100 * result.level:g} % intervals.\n")
+    trials = made("method", "NLL held out", "change", "± s.e.")
+    for trial in result.choice.trials:
+        change = printed(trial.change, "+.4f")
+        error = printed(trial.error, ".4f")
+        trials.add_row(trial.name, printed(trial.nll, ".4f"), change, error)
+    Console().print(trials)
+    for trial in result.choice.trials:
+        if trial.note:
+            typer.echo(f"{trial.name}: {trial.note}.")

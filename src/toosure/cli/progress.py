@@ -1,0 +1,104 @@
+"""How a run goes, on the screen: a line that moves on a terminal, plain rows in a log."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from toosure.cli.runs import table_of
+from toosure.config import RunConfig
+from toosure.runs import Run
+from toosure.train.show import Show
+
+
+class Rows(Show):
+    """Print a line a measurement, and how each run ended."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.number = count, 0
+        self.ended: list[Run] = []
+
+    def begin(self, config: RunConfig, path: Path, step: int) -> None:
+        self.line(f"run {self.number + 1} of {self.count}: {path}")
+        self.total = config.steps
+
+    def row(self, row: dict[str, Any]) -> None:
+        self.line(f"step {row['step']:>6} of {self.total}  {figures(row)}")
+
+    def say(self, message: str) -> None:
+        self.line(message)
+
+    def end(self, path: Path, outcome: dict[str, Any]) -> None:
+        self.number += 1
+        run = Run(path)
+        self.ended.append(run)
+        reason = f": {outcome['message']}" if outcome.get("message") else ""
+        self.line(f"{outcome['status']} at step {outcome['step']}{reason}  {path}")
+        if self.number == self.count:
+            self.close()
+
+    def line(self, text: str) -> None:
+        typer.echo(text)
+
+    def close(self) -> None:
+        """Show all runs side by side."""
+        if len(self.ended) > 1:
+            console = Console(width=None if sys.stdout.isatty() else 200)
+            console.print(table_of(self.ended))
+
+
+class Bar(Rows):
+    """Move a line on the terminal: steps a second, time left, ECE and sharpness."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        columns = [TextColumn("{task.description}"), BarColumn(None)]
+        columns += [TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[pace]}")]
+        self.bar = Progress(
+            *columns, TimeRemainingColumn(compact=True), TextColumn("{task.fields[figures]}")
+        )
+
+    def begin(self, config: RunConfig, path: Path, step: int) -> None:
+        super().begin(config, path, step)
+        self.first, self.since = step, time.monotonic()
+        self.bar.start()
+        self.task = self.bar.add_task(
+            f"{self.number + 1}/{self.count}", total=config.steps, completed=step,
+            pace="", figures="",
+        )  # fmt: skip
+
+    def row(self, row: dict[str, Any]) -> None:
+        self.bar.update(self.task, figures=figures(row))
+        self.tick(row["step"])
+
+    def tick(self, step: int) -> None:
+        pace = (step - self.first) / max(1e-9, time.monotonic() - self.since)
+        self.bar.update(self.task, completed=step, pace=f"{pace:.0f} steps/s")
+
+    def end(self, path: Path, outcome: dict[str, Any]) -> None:
+        self.bar.stop()
+        for task in list(self.bar.task_ids):
+            self.bar.remove_task(task)
+        super().end(path, outcome)
+
+
+def figures(row: dict[str, Any]) -> str:
+    """Return the few figures of a row that fit a line, validation where there is one."""
+    split = "val" if "val/ece" in row else "train"
+    found = {
+        "loss": row.get("train/loss"),
+        "accuracy": row.get(f"{split}/accuracy"),
+        "ECE": row.get(f"{split}/ece"),
+        "sharpness": row.get("train/gn_sharpness"),
+    }
+    return "  ".join(f"{name} {value:.4g}" for name, value in found.items() if value is not None)
+
+
+def show_for(configs: Sequence[RunConfig]) -> Rows:
+    """Choose by where the output goes."""
+    return Bar(len(configs)) if sys.stdout.isatty() else Rows(len(configs))

@@ -1,0 +1,91 @@
+"""`toosure runs`: list run folders, filter them, export their rows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toosure.cli.app import app, fail
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from toosure.runs import Run
+
+runs_app = typer.Typer(
+    help="List runs, filter them, export their rows.",
+    rich_markup_mode=None,
+    invoke_without_command=True,
+)
+app.add_typer(runs_app, name="runs")
+
+COLUMNS = ("accuracy", "nll", "ece", "smece", "gn_sharpness", "margin_q01")
+Folder = Annotated[Path, typer.Option("--out", help="Where run folders are.")]
+Where = Annotated[
+    list[str] | None, typer.Option(help='Keep runs where this holds: "val/ece<0.05", "seed=0".')
+]
+
+
+@runs_app.callback()
+def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None) -> None:
+    """List runs: status, steps and the last row, on validation where there is one."""
+    if context.invoked_subcommand is not None:
+        return
+    from rich.console import Console
+
+    found = selected(out, where)
+    if not found:
+        typer.echo(f"no such runs in {out}")
+        return
+    console = Console()
+    console = console if console.is_terminal else Console(width=200)
+    console.print(table_of(found))
+    for run in found:
+        for warning in run.warnings:
+            typer.echo(f"{run.name}: {warning}")
+
+
+@runs_app.command()
+def export(
+    parquet: Annotated[Path, typer.Option(help="Write here: .parquet or .csv.")],
+    out: Folder = Path("runs"),
+    where: Where = None,
+) -> None:
+    """Write every row of the runs, with their configs, to one file."""
+    from toosure.runs import export as write
+
+    found = selected(out, where)
+    try:
+        count = write(found, parquet)
+    except ValueError as error:
+        fail(str(error))
+    typer.echo(f"{count} rows of {len(found)} runs: {parquet}")
+
+
+def selected(out: Path, where: Sequence[str] | None) -> "list[Run]":
+    from toosure.runs import find_runs, select
+
+    try:
+        return select(find_runs(out), where or ())
+    except ValueError as error:
+        fail(str(error))
+
+
+def table_of(runs: "Sequence[Run]") -> "Table":
+    """Lay runs out side by side: one row a run, figures of the last measurement."""
+    from rich.table import Table
+
+    table = Table("run", "status", box=None, pad_edge=False, header_style="dim")
+    for heading in ("step", *COLUMNS):
+        table.add_column(heading, justify="right")
+    for run in runs:
+        row = run.last
+        split = "val" if "val/ece" in row else "train"
+        values = [cell(row.get(f"{split}/{name}")) for name in COLUMNS]
+        table.add_row(run.name, run.status, str(row.get("step", 0)), *values)
+    return table
+
+
+def cell(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}"

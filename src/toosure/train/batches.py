@@ -1,0 +1,62 @@
+"""Which examples each step sees: a function of the seed and the step, so nothing to restore."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from toosure.data import Dataset
+from toosure.objectives import Batch
+
+
+@dataclass
+class Batches:
+    """Draw the batch of a step: a new order each epoch, whole batches only, on the data's device.
+
+    `size=None` (or more than there is) is the full batch, in order. A rest smaller than a batch
+    sits an epoch out. Crops and flips are drawn by the seed and the step.
+
+    >>> from toosure.data import digits
+    >>> batches = Batches(digits(train=100), size=32, seed=0)
+    >>> batches.an_epoch, [len(part) for part in batches.draw(5)]
+    (3, [32, 32, 32])
+    """
+
+    data: Dataset
+    size: int | None
+    seed: int
+    epoch: int = -1
+    order: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    def __post_init__(self) -> None:
+        n = len(self.data.train)
+        self.full = self.size is None or self.size >= n
+        self.count = n if self.full else self.size  # examples a step
+        assert self.count is not None
+        self.an_epoch = n // self.count  # steps an epoch
+        self.device = self.data.train.x.device
+        self.generator = torch.Generator(self.device)
+        self.everything = torch.arange(n, device=self.device)
+
+    def draw(self, step: int) -> Batch:
+        """Return (inputs, labels, places in the training split) of a step, counted from 0."""
+        train, at = self.data.train, self.places(step)
+        x, y = (train.x, train.y) if self.full else (train.x[at], train.y[at])
+        if self.data.augment:
+            self.generator.manual_seed((self.seed << 32) + step)
+            x = self.data.augmented(x, self.generator)
+        return x, y, at
+
+    def places(self, step: int) -> Tensor:
+        if self.full:
+            return self.everything
+        epoch, place = divmod(step, self.an_epoch)
+        if epoch != self.epoch:
+            generator = torch.Generator().manual_seed((self.seed << 32) + epoch)
+            order = torch.randperm(len(self.everything), generator=generator)
+            self.epoch, self.order = epoch, order.to(self.device)
+        return self.order[place * self.count : (place + 1) * self.count]  # type: ignore[operator]
+
+    def ends_epoch(self, step: int) -> bool:
+        """Whether the step is the last of its epoch."""
+        return (step + 1) % self.an_epoch == 0

@@ -1,0 +1,111 @@
+"""Replay a whole step, both passes of SAM included, as one CUDA graph."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_flatten
+
+from toosure.objectives import Batch, Plain
+from toosure.optim import BSAM, BulkSGD
+from toosure.train.steps import Step
+
+WARM_UP = 3  # steps taken eagerly before the capture: kernels are chosen, states are made
+
+
+class GraphStep:
+    """Take steps as `Step` does, by replaying a graph after the first few.
+
+    Shapes must not change, and what differs between steps must lie in tensors: the prepared batch
+    (copied to where the graph reads it) and the learning rate (a tensor where it `varies`).
+    `fixed` says that the very same tensors come every step, as in full-batch descent.
+    """
+
+    def __init__(self, step: Step, varies: bool, fixed: bool) -> None:
+        if step.scaler is not None:
+            raise ValueError("fp16 decides on the host which steps to skip: use bf16 with graph")
+        if isinstance(step.optimizer, BSAM | BulkSGD):
+            name = type(step.optimizer).__name__
+            raise ValueError(f"{name} draws or solves anew each step: leave graph out")
+        self.step, self.varies = step, varies
+        self.fixed = fixed and isinstance(step.objective, Plain)
+        groups = step.optimizer.param_groups
+        self.parameters = [p for group in groups for p in group["params"]]
+        self.taken = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.leaves: list[Any] = []
+        self.loss = torch.empty(0)
+
+    def __call__(self, batch: Batch, lr: float) -> Tensor:
+        if self.taken == 0:
+            make_capturable(self.step.optimizer, self.varies)
+            self.step.cache = False
+        self.taken += 1
+        if self.taken <= WARM_UP:
+            return self.eagerly(batch, lr)
+        prepared = self.step.prepared(batch, lr)
+        if self.graph is None:
+            self.capture(prepared)
+        elif not self.fixed:
+            self.copy(prepared)
+        assert self.graph is not None
+        self.graph.replay()
+        torch.autograd.graph.increment_version(self.parameters)  # as an eager step would
+        return self.loss
+
+    def eagerly(self, batch: Batch, lr: float) -> Tensor:
+        """Step on a side stream, as capturing asks of what came before it."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            loss = self.step(batch, lr)
+        torch.cuda.current_stream().wait_stream(side)
+        return loss
+
+    def capture(self, prepared: list[Any]) -> None:
+        """Record a step on copies of the prepared batch; nothing is carried out yet."""
+        if not self.fixed:
+            prepared = torch.utils._pytree.tree_map_only(Tensor, torch.clone, prepared)
+        self.leaves = tree_flatten(prepared)[0]
+        self.step.optimizer.zero_grad(set_to_none=True)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.loss = self.step.descend(prepared)
+
+    def copy(self, prepared: list[Any]) -> None:
+        """Bring a new batch to where the graph reads it."""
+        for old, new in zip(self.leaves, tree_flatten(prepared)[0], strict=True):
+            if isinstance(old, Tensor):
+                old.copy_(new)
+            elif old is not new and old != new:
+                raise ValueError(
+                    f"the objective prepared {new!r} where it had {old!r}: a graph follows only "
+                    "what is in tensors; leave graph out"
+                )
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.step.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step.load_state_dict(state)
+
+
+def make_capturable(optimizer: Optimizer, varies: bool) -> None:
+    """Let an optimizer keep its counters, and a learning rate that varies, on the device."""
+    for group in optimizer.param_groups:
+        device = group["params"][0].device
+        if "capturable" in group:
+            group["capturable"] = True
+        if varies:
+            if "fused" not in group:
+                raise ValueError(
+                    f"{type(optimizer).__name__} reads its learning rate on the host: with graph "
+                    "use a constant schedule"
+                )
+            group["lr"] = torch.tensor(float(group["lr"]), device=device)
+            group["fused"], group["foreach"] = True, False
+    for parameter, state in optimizer.state.items():
+        if "step" in state:
+            count = torch.as_tensor(state["step"], dtype=torch.float32)
+            state["step"] = count.to(parameter.device)

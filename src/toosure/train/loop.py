@@ -1,0 +1,276 @@
+"""The training loop: build what a config names, go on where the folder stopped, step, watch."""
+
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure.config import RunConfig
+from toosure.curvature import CurvatureTracker
+from toosure.data import Dataset
+from toosure.objectives import as_objective
+from toosure.runs import Run, RunWriter
+from toosure.runs.environment import environment
+from toosure.train.batches import Batches
+from toosure.train.checkpoint import (
+    load_checkpoint,
+    random_state,
+    save_checkpoint,
+    set_random_state,
+)
+from toosure.train.graph import GraphStep
+from toosure.train.interrupt import Stop, interruptible
+from toosure.train.means import Means
+from toosure.train.show import Show
+from toosure.train.steps import Step, set_rates
+from toosure.watch import Watch
+from toosure.watch.split import logits_of
+from toosure.watch.watch import device_name, watched
+
+CHECKED = 64  # losses kept on the device before the host looks at them
+
+
+def train(
+    config: RunConfig,
+    out: str | Path = "runs",
+    means: Means | None = None,
+    show: Show | None = None,
+    data: Dataset | None = None,
+) -> Run:
+    """Carry a run out in its folder below `out`, or finish one that was interrupted.
+
+    A run that is complete or has diverged is returned as it is. Killed at any moment, it goes on
+    from its last checkpoint to the same numbers, bit for bit on a CPU. Ctrl-C writes a checkpoint
+    and ends as "stopped". `data`, if given, is what `config.data` names, loaded already.
+
+    >>> import tempfile
+    >>> run = train(RunConfig(data="digits:train=100", steps=2, every=1), tempfile.mkdtemp())
+    >>> run.status, [row["step"] for row in run.rows]
+    ('complete', [0, 1, 2])
+    """
+    means, show = means or Means(), show or Show()
+    with RunWriter(Path(out) / config.name, asdict(config)) as writer:
+        if not writer.finished:
+            device = means.torch_device
+            devices = [device] if device.type == "cuda" else []
+            with torch.random.fork_rng(devices), interruptible() as stop:
+                work = None
+                try:
+                    work = Work(config, means, writer, show, data)
+                    work.go(stop)
+                except Exception as error:
+                    with suppress(ValueError):  # a full disk cannot take this either
+                        done = work.done if work else 0
+                        writer.set_status("failed", done, str(error).splitlines()[0])
+                    raise
+        show.end(writer.path, writer.outcome)
+    return Run(writer.path)
+
+
+def load_data(config: RunConfig, means: Means) -> Dataset:
+    """Load what the word names, onto the device."""
+    data = config.word("data").build(root=means.data_root, download=means.download)
+    return data.to(means.torch_device)
+
+
+class Work:
+    """Everything a run moves: model, objective, optimizer, batches, watch."""
+
+    def __init__(
+        self, config: RunConfig, means: Means, writer: RunWriter, show: Show, data: Dataset | None
+    ) -> None:
+        self.config, self.means, self.writer, self.show = config, means, writer, show
+        device = means.torch_device
+        self.data = load_data(config, means) if data is None else data
+        torch.manual_seed(config.seed)
+        self.model = config.word("model").build(
+            inputs=self.data.inputs, classes=self.data.classes
+        )  # on the CPU, so that every device starts alike
+        self.model.to(device).train()
+        self.criterion = config.word("loss").build().to(device)
+        self.objective = as_objective(
+            config.word("objective").build(loss=self.criterion)
+            if config.objective
+            else self.criterion
+        )
+        if hasattr(self.objective, "setup"):
+            self.objective.setup(self.model, self.data)
+        self.optimizer = self.make_optimizer()
+        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.schedule = config.word("schedule").build()
+        self.batches = Batches(self.data, config.batch, config.seed)
+        self.step = self.make_step()
+        self.losses, self.unread = torch.zeros(CHECKED, device=device), 0
+        self.done = 0  # steps taken
+        self.diverged_at: int | None = None
+        self.watch = self.resume()
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Build the optimizer with what its signature asks of a run."""
+        word, given = self.config.word("optimizer"), {"model": self.model, "seed": self.config.seed}
+        if "tracker" in word.method.parameters:
+            given["tracker"] = CurvatureTracker(
+                self.model, (self.data.train.x, self.data.train.y), self.criterion, quantities=()
+            )
+        own: list[Any] = list(getattr(self.objective, "parameters", list)())
+        parameters = [*self.model.parameters(), *own]
+        optimizer = word.build(
+            parameters, clip_norm=self.config.clip, data_size=len(self.data.train), **given
+        )
+        if hasattr(optimizer, "criterion"):  # CSAM's, which knows at which point it is called
+            self.objective.loss = optimizer.criterion(self.criterion)
+        return optimizer
+
+    def make_step(self) -> Step | GraphStep:
+        model: Any = torch.compile(self.model) if self.means.compile else self.model
+        step = Step(model, self.objective, self.optimizer, self.config.precision, self.config.clip)
+        if not self.means.graph:
+            return step
+        varies = self.config.schedule != "constant"
+        return GraphStep(step, varies, fixed=self.batches.full and not self.data.augment)
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def go(self, stop: Stop) -> None:
+        """Step and watch until the end, divergence, or a wish to stop."""
+        config, watch = self.config, self.watch
+        last_saved = time.monotonic()
+        while self.done < config.steps and not self.diverged() and not stop.asked:
+            lr = self.set_rate(self.done)
+            loss = self.step(self.batches.draw(self.done), lr)
+            self.note(loss)
+            if self.batches.ends_epoch(self.done) and hasattr(self.objective, "epoch_end"):
+                self.objective.epoch_end(self.model)
+            self.done += 1
+            row = watch.step(lr=lr, epoch=self.done / self.batches.an_epoch)
+            if row is not None:
+                self.show.row(row)
+            if time.monotonic() - last_saved >= self.means.checkpoint and not self.diverged(True):
+                self.save()
+                last_saved = time.monotonic()
+        self.end(stop)
+
+    def set_rate(self, step: int) -> float:
+        """Set the learning rate of a step, and return that of the first group."""
+        share = self.schedule(step, self.config.steps)
+        set_rates(self.optimizer, self.rates, share)
+        return self.rates[0] * share
+
+    def note(self, loss: Tensor) -> None:
+        """Keep the loss on the device: reading it every step would make the host wait."""
+        self.losses[self.unread] = loss
+        self.unread += 1
+
+    def diverged(self, now: bool = False) -> bool:
+        """Whether a loss was not finite; looked at when the store is full, or `now`."""
+        if self.unread == CHECKED or (self.unread and (now or self.watch.diverged)):
+            bad = (~torch.isfinite(self.losses[: self.unread])).nonzero()
+            if len(bad):
+                self.watch.diverged = True
+                self.diverged_at = self.done - self.unread + int(bad[0])
+            self.unread = 0
+            self.show.tick(self.done)
+        return self.watch.diverged
+
+    def end(self, stop: Stop) -> None:
+        """Write the last measurement, checkpoint and status."""
+        if self.diverged(True):
+            step = self.done if self.diverged_at is None else self.diverged_at
+            message = f"the loss or the outputs are not finite at step {step}; try a smaller lr"
+            self.writer.set_status("diverged", step, message)
+        elif self.done == self.config.steps:
+            last = self.schedule(self.done - 1, self.config.steps) * self.rates[0]
+            epoch = self.done / self.batches.an_epoch
+            fresh = self.watch.measured != self.done
+            row = self.watch.finish(lr=last, epoch=epoch)
+            if fresh:
+                self.show.row(row)
+            self.save()
+            self.write_predictions()
+            self.writer.set_status("complete", self.done)
+        elif stop.asked:
+            self.save()
+            message = "repeat the command to go on from here"
+            self.writer.set_status("stopped", self.done, message)
+
+    def write_predictions(self) -> None:
+        """Keep the final logits of the held-out splits, for `toosure evaluate --split val`."""
+        arrays: dict[str, Any] = {}
+        for name, split in (("val", self.data.val), ("test", self.data.test)):
+            if split is not None and len(split):
+                logits = logits_of(watched(self.model, self.objective), split.x)
+                arrays[f"{name}_logits"] = logits.cpu().numpy()
+                arrays[f"{name}_labels"] = split.y.cpu().numpy()
+        if arrays:
+            self.writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
+
+    # -- there and back ---------------------------------------------------------------------
+
+    def resume(self) -> Watch:
+        """Make the watch, with everything as the last readable checkpoint has it."""
+        state, said = load_checkpoint(self.writer.path)
+        if state is None:
+            self.writer.cut_back(-1)
+        else:
+            self.load_state_dict(state)
+            self.show.say(f"{said}resumed at step {self.done}")
+        self.writer.write_environment(self.describe())
+        self.writer.set_status("running", self.done)
+        self.show.begin(self.config, self.writer.path, self.done)
+        config = self.config
+        watch = Watch(
+            self.model, self.criterion, self.data.train, self.data.val, self.writer,
+            config.budget, config.measure, every=config.every, at=config.at, eps=config.eps,
+            resume=state and state["watch"], start={"lr": self.set_rate(0), "epoch": 0.0},
+            objective=self.objective,
+        )  # fmt: skip
+        if state is not None:
+            set_random_state(state["random"])  # after all that might have drawn
+        elif watch.rows:
+            self.show.row(watch.last)
+        return watch
+
+    def describe(self) -> dict[str, Any]:
+        means = {name: getattr(self.means, name) for name in ("compile", "graph")}
+        name = device_name(self.means.torch_device)
+        return environment(name, threads=torch.get_num_threads(), **means)
+
+    def save(self) -> None:
+        """Write a checkpoint of this step."""
+        save_checkpoint(self.writer, self.done, self.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that changes while a run goes on, as tensors and plain values."""
+        tracker = getattr(self.optimizer, "tracker", None)
+        return {
+            "step": self.done,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "objective": states_of(self.objective),
+            "scaling": self.step.state_dict(),
+            "tracker": states_of(tracker),
+            "random": random_state(),
+            "watch": self.watch.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.done = state["step"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        for thing, saved in (
+            (self.objective, state["objective"]),
+            (self.step, state["scaling"]),
+            (getattr(self.optimizer, "tracker", None), state["tracker"]),
+        ):
+            if saved:
+                thing.load_state_dict(saved)  # type: ignore[union-attr]
+
+
+def states_of(thing: Any) -> dict[str, Any]:
+    """Return the state of what keeps one."""
+    return thing.state_dict() if hasattr(thing, "state_dict") else {}

@@ -1,0 +1,44 @@
+"""By what means a run is carried out: what changes its time, and not its numbers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True)
+class Means:
+    """Say where data lie, on which device to train and how fast; none of it is part of a run's id.
+
+    `device=None` takes the GPU where there is one. `compile` uses torch.compile; `graph` replays
+    forward, backward and step as one CUDA graph. `checkpoint` is the time between checkpoints, in
+    seconds.
+    """
+
+    device: str | None = None
+    data_root: Path = Path("data")
+    download: bool = False
+    compile: bool = False
+    graph: bool = False
+    checkpoint: float = 30.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data_root", Path(self.data_root))
+        if self.graph and self.torch_device.type != "cuda":
+            raise ValueError(
+                f"graph replays CUDA graphs, and the device is {self.torch_device}: leave it out, "
+                "or train on a GPU"
+            )
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device as torch names it; one that cannot be used is an error."""
+        if self.device is None:
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = torch.device(self.device)
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError) as error:
+            first = str(error).splitlines()[0]
+            raise ValueError(f"device {self.device!r} cannot be used: {first}") from error
+        return device

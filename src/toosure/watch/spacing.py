@@ -1,0 +1,52 @@
+"""When to measure: every so many steps, at given steps, or within a share of the time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass
+class Spacing:
+    """Say which steps are measured. `at` comes before `budget`, and `budget` before `every`.
+
+    With a budget the times decide, so that two such runs are measured at different steps.
+
+    >>> [step for step in range(50) if Spacing(every=20).due(step, 0, 0, 0)]
+    [0, 20, 40]
+    >>> Spacing(budget=0.1).due(7, seconds=9.0, measuring=0.5, cost=0.5)
+    False
+    """
+
+    every: int = 20
+    at: Iterable[int] = ()
+    budget: float | None = None
+
+    def __post_init__(self) -> None:
+        self.at = frozenset(self.at)
+        if self.every < 1:
+            raise ValueError(f"every must be at least 1 step; got {self.every}")
+        if self.budget is not None and not 0 < self.budget < 1:
+            raise ValueError(f"budget is a share of the time in (0, 1); got {self.budget}")
+
+    def due(self, step: int, seconds: float, measuring: float, cost: float) -> bool:
+        """Whether to measure now: after `seconds`, `measuring` of them spent so, `cost` the last.
+
+        Under a budget b it is due when one more measurement as dear as the last would still leave
+        the share measuring / seconds at b or below.
+        """
+        if self.at:
+            return step in self.at
+        if self.budget is None:
+            return step % self.every == 0
+        return measuring + cost <= self.budget * (seconds + cost)
+
+
+def next_snapshot(step: int) -> int:
+    """Return the earliest step for the next snapshot after one at `step`: log-spaced, by 1.25.
+
+    >>> steps = [0]
+    >>> while steps[-1] < 10_000:
+    ...     steps.append(next_snapshot(steps[-1]))
+    >>> len(steps), steps[:8]
+    (40, [0, 1, 2, 3, 4, 5, 7, 9])
+    """
+    return max(step + 1, -(-step * 5 // 4))

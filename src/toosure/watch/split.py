@@ -1,0 +1,168 @@
+"""One split under watch: a single forward pass serves metrics, margins, curvature, snapshots."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from toosure import margins, metrics
+from toosure.curvature import MSE, CurvatureTracker
+from toosure.losses import MSELoss
+
+QUANTILES = {"margin_min": 0.0, "margin_q01": 0.01, "margin_q05": 0.05, "margin_q25": 0.25}
+QUANTILES |= {"margin_q50": 0.5, "margin_q75": 0.75}
+METRICS = (
+    "loss", "accuracy", "confidence", "ece", "adaptive_ece", "classwise_ece", "mmce", "smece",
+    "nll", "brier", "entropy", "margin_mean", *QUANTILES, "log_q",
+)  # fmt: skip
+TRAIN_ONLY = ("batch_sharpness", "gni", "certificate")
+SMALL = 1 << 22  # logits of fewer elements are measured on the CPU: one copy, no waiting
+
+
+class Diverged(ArithmeticError):
+    """Say that the network's outputs are no longer numbers."""
+
+
+class WatchedSplit:
+    """Measure a model on the examples of one split, again and again."""
+
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        loss: Any,
+        data: tuple[Tensor, Tensor],
+        measure: Sequence[str],
+        *,
+        eps: float = 0.01,
+        bins: int = 15,
+        **curvature: Any,
+    ) -> None:
+        self.name, self.model, self.loss, self.eps, self.bins = name, model, loss, eps, bins
+        wanted = [m for m in measure if name == "train" or m not in TRAIN_ONLY]
+        self.certify = "certificate" in wanted
+        self.x, self.y = data
+        quantities = tuple(m for m in wanted if m != "certificate")
+        self.tracker: CurvatureTracker | None = None
+        if quantities:
+            plain = MSE(loss.scale) if isinstance(loss, MSELoss) else loss
+            self.tracker = CurvatureTracker(model, data, plain, quantities, **curvature)
+        self.latest: tuple[Tensor, Tensor] | None = None  # logits and labels, for a snapshot
+
+    def measure(self) -> dict[str, float | bool]:
+        """Return every quantity by its name in a row, such as `val/ece`."""
+        logits = self.logits()
+        if not bool(torch.isfinite(logits).all()):
+            raise Diverged(f"the outputs on {self.name} are not finite")
+        loss = self.loss(logits, self.y).detach()
+        small = logits.numel() < SMALL
+        self.latest = (logits.cpu(), self.y.cpu()) if small else (logits, self.y)
+        found = {"loss": float(loss), **metrics_of(*self.latest, self.bins)}
+        if self.tracker is not None:
+            found |= flat(self.tracker.measure())
+            if not self.tracker.problem.replay.enabled:
+                self.tracker.problem.release()  # the kept pass's memory belongs to training
+        if self.certify:
+            found |= certificate_of(self.model, (self.x, self.y), self.eps)
+        return {f"{self.name}/{key}": value for key, value in found.items()}
+
+    def logits(self) -> Tensor:
+        """The outputs on the whole split, (N, C), in evaluation mode."""
+        if self.tracker is not None:
+            return self.tracker.problem.logits()
+        return logits_of(self.model, self.x)
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """Return what the report moves through: reliability bins, two histograms."""
+        latest = self.latest or (self.logits(), self.y)
+        arrays = snapshot_of(*latest, self.bins)
+        return {f"{self.name}_{key}": value for key, value in arrays.items()}
+
+
+def logits_of(model: nn.Module, x: Tensor, chunk: int = 4096) -> Tensor:
+    """Run a model over inputs in evaluation mode, chunk by chunk, and leave it as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            return torch.cat([model(part).float() for part in x.split(chunk)])
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def metrics_of(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, float]:
+    """Return every metric and margin of logits (N, C), each sum taken once and read at once.
+
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> round(metrics_of(logits, torch.tensor([0, 2, 2, 1]))["ece"], 6)
+    0.329259
+    """
+    pair = metrics.top_label(logits, labels)
+    m = margins.true_margin(logits, labels)
+    found = {
+        "accuracy": pair[1].double().mean(),
+        "confidence": pair[0].double().mean(),
+        "ece": metrics.ece_from_confidence(*pair, bins),
+        "adaptive_ece": metrics.adaptive_ece_from_confidence(*pair, bins),
+        "classwise_ece": metrics.classwise_ece(logits, labels, bins),
+        "mmce": metrics.mmce_from_confidence(*pair),
+        "smece": metrics.smece_from_confidence(*pair),
+        "nll": metrics.nll(logits, labels),
+        "brier": metrics.brier(logits, labels),
+        "entropy": metrics.entropy(logits),
+        "margin_mean": m.double().mean(),
+        **dict(zip(QUANTILES, quantiles(m, tuple(QUANTILES.values())), strict=True)),
+        "log_q": margins.log_moment(m.double()),
+    }
+    values = torch.stack([value.double().to(m.device) for value in found.values()]).tolist()
+    return dict(zip(found, values, strict=True))
+
+
+def quantiles(values: Tensor, shares: Sequence[float]) -> Tensor:
+    """Interpolate between order statistics, as torch.quantile, which stops at 2^24 values."""
+    ordered = values.double().sort().values
+    place = torch.tensor(shares, dtype=torch.float64, device=values.device) * (len(values) - 1)
+    below, above = ordered[place.floor().long()], ordered[place.ceil().long()]
+    return below + (above - below) * place.frac()
+
+
+def flat(results: Mapping[str, Any]) -> dict[str, float | bool]:
+    """Spread results over keys: the value, its relative error, a flag where not converged."""
+    found: dict[str, float | bool] = {}
+    for name, result in results.items():
+        found[name] = float(result.value)
+        found[f"{name}_error"] = float(result.error)
+        if not result.converged:
+            found[f"{name}_unconverged"] = True
+    return found
+
+
+def certificate_of(
+    model: nn.Module, data: tuple[Tensor, Tensor], eps: float
+) -> dict[str, float | bool]:
+    """Return the slack of every statement of the margin theorems, and how many failed."""
+    certificate = margins.certify(model, data, eps=eps)
+    failed = sum(statement.holds is False for statement in certificate.statements)
+    slacks = {f"slack {s.name}": s.slack for s in certificate.statements if s.holds is not None}
+    return {"certificate_failed": failed, **slacks}
+
+
+def snapshot_of(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, np.ndarray]:
+    """Return the reliability table and histograms of confidence (hits, misses) and margin."""
+    confidence, correct = metrics.top_label(logits, labels)
+    table = metrics.reliability_from_confidence(confidence, correct, bins)
+    c, hit = confidence.cpu().double().numpy(), correct.cpu().numpy()
+    margin = margins.true_margin(logits, labels).cpu().double().numpy()
+    edges = np.linspace(0, 1, 41)
+    margin_counts, margin_edges = np.histogram(margin, 60)
+    return {
+        **{name: part.cpu().numpy() for name, part in table._asdict().items()},
+        "confidence_edges": edges,
+        "confidence_right": np.histogram(c[hit], edges)[0],
+        "confidence_wrong": np.histogram(c[~hit], edges)[0],
+        "margin_edges": margin_edges,
+        "margin_counts": margin_counts,
+    }

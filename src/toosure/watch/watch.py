@@ -1,0 +1,249 @@
+"""`Watch`: rows of what a classifier is, at chosen steps of its training, and what they cost."""
+
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toosure.config import check_measures
+from toosure.runs import RunError, RunWriter
+from toosure.runs.environment import environment
+from toosure.runs.read import Row
+from toosure.watch.spacing import Spacing, next_snapshot
+from toosure.watch.split import Diverged, WatchedSplit
+
+Data = Iterable[Tensor]  # (inputs, labels)
+
+
+class Watch:
+    """Measure a model while it trains: `watch.step()` after every step of the optimizer.
+
+    On `train` and `val`, each (inputs, labels) held in memory: loss, accuracy, ECE and its kin,
+    NLL, Brier score, entropy, margins, and what `measure` adds (Gauss-Newton sharpness unless
+    told; see docs/training.md for every key of a row). The start is measured at once as step 0,
+    then `every` so many steps, or `at` given steps, or as often as `budget`, a share of the time,
+    allows. Rows go to the folder `run`, or to `watch.rows` without one. The model is only read:
+    modes, buffers, gradients and random state stay as they are.
+
+    `loss` is the criterion of (logits, labels); `objective`, where one is trained, may offer
+    `predict(model, x)` for the logits and `report()` for numbers of its own.
+    `eps` is the radius of certificates; `curvature` goes to `CurvatureTracker` (`rtol`, `replay`).
+    `resume` is the `state_dict` of an earlier watch: rows after its step are dropped and measured
+    again. Where outputs stop being finite, `diverged` is set and the run says so.
+
+    >>> from toosure.models import mlp
+    >>> model, x, y = mlp(inputs=4, classes=3, width=8), torch.randn(30, 4), torch.arange(30) % 3
+    >>> watch = Watch(model, nn.CrossEntropyLoss(), train=(x, y), every=2)
+    >>> rows = [watch.step(lr=0.1) for _ in range(2)]
+    >>> rows[0] is None, rows[1]["step"], rows[1]["train/ece"] == watch.rows[-1]["train/ece"]
+    (True, 2, True)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Any,
+        train: Data,
+        val: Data | None = None,
+        run: str | Path | RunWriter | None = None,
+        budget: float | None = None,
+        measure: Sequence[str] = ("gn_sharpness",),
+        *,
+        every: int = 20,
+        at: Iterable[int] = (),
+        resume: Mapping[str, Any] | None = None,
+        start: Mapping[str, Any] | None = None,
+        objective: Any = None,
+        config: Mapping[str, Any] | None = None,
+        eps: float = 0.01,
+        bins: int = 15,
+        **curvature: Any,
+    ) -> None:
+        check_measures(measure)
+        self.spacing = Spacing(every, at, budget)
+        self.report = getattr(objective, "report", None)
+        self.device = next(model.parameters()).device
+        self.splits = {
+            name: WatchedSplit(
+                name, watched(model, objective), loss,
+                as_data(name, data, self.device), measure, eps=eps, bins=bins, **curvature,
+            )
+            for name, data in (("train", train), ("val", val))
+            if data is not None
+        }  # fmt: skip
+        self.steps, self.measured, self.snapshot_from, self.diverged = 0, -1, 0, False
+        self.measuring, self.cost = 0.0, 0.0  # seconds, in all and of the last measurement
+        self.rows: list[Row] = []  # the last one only, where a folder holds them
+        self.began = time.perf_counter()
+        self._end: Any = None
+        self.writer = run if isinstance(run, RunWriter) else None
+        if isinstance(run, str | Path):
+            self.writer = own_writer(run, config, resume is not None, self.device)
+            self._end = weakref.finalize(self, end_run, self.writer, self.rows)
+        if resume is not None:
+            self.load_state_dict(resume)
+        elif not self.spacing.at or 0 in self.spacing.at:
+            self.measure(**(start or {}))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start, those before an interruption counted, waiting not."""
+        return time.perf_counter() - self.began
+
+    @property
+    def last(self) -> Row:
+        """The latest row."""
+        return self.rows[-1] if self.rows else {}
+
+    def step(self, **numbers: Any) -> Row | None:
+        """Count a step, and measure if it is due; `numbers` such as `lr=0.1` join the row."""
+        self.steps += 1
+        if self.diverged:
+            return None
+        due = self.spacing.due(self.steps, self.seconds, self.measuring, self.cost)
+        return self.measure(**numbers) if due else None
+
+    def measure(self, last: bool = False, **numbers: Any) -> Row:
+        """Measure now, and keep the row; a snapshot too where one is due or this is the `last`."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # what training queued is not our time
+        start = time.perf_counter()
+        row: Row = {"step": self.steps, **numbers}
+        try:
+            for split in self.splits.values():
+                row |= split.measure()
+        except Diverged:
+            self.diverged = True
+            row["diverged"] = True
+        row |= self.report() if self.report is not None else {}
+        if not self.diverged and self.writer and (last or self.steps >= self.snapshot_from):
+            self._keep_snapshot(self.writer)
+        self.measured = self.steps
+        self.cost = time.perf_counter() - start
+        self.measuring += self.cost
+        return self._keep(row | {"seconds": self.seconds, "seconds_measuring": self.cost})
+
+    def _keep(self, row: Row) -> Row:
+        if self.writer is not None:
+            self.writer.append(row)
+            self.rows[:] = [row]
+        else:
+            self.rows.append(row)
+        return row
+
+    def _keep_snapshot(self, writer: RunWriter) -> None:
+        arrays: dict[str, Any] = {}
+        for split in self.splits.values():
+            arrays |= split.snapshot()
+        writer.write_snapshot(self.steps, arrays)
+        self.snapshot_from = next_snapshot(self.steps)
+
+    def finish(self, **numbers: Any) -> Row:
+        """Measure the end, unless that was done; its snapshot is kept in any case."""
+        if self.diverged:
+            return self.last
+        if self.measured != self.steps:
+            return self.measure(last=True, **numbers)
+        if self.writer is not None and self.snapshot_from != next_snapshot(self.steps):
+            self._keep_snapshot(self.writer)
+        return self.last
+
+    def close(self) -> None:
+        """Let go of the folder now, and not when the watch is gone or the process ends."""
+        if self._end is not None:
+            self._end()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it takes to go on as if nothing had happened, tensors and plain types."""
+        trackers = {name: split.tracker for name, split in self.splits.items()}
+        return {
+            "steps": self.steps,
+            "measured": self.measured,
+            "snapshot_from": self.snapshot_from,
+            "seconds": self.seconds,
+            "measuring": self.measuring,
+            "cost": self.cost,
+            "trackers": {name: t.state_dict() for name, t in trackers.items() if t is not None},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to where `state` was taken; later rows of the folder are dropped."""
+        self.steps, self.measured = state["steps"], state["measured"]
+        self.snapshot_from = state["snapshot_from"]
+        self.measuring, self.cost = state["measuring"], state["cost"]
+        self.began = time.perf_counter() - state["seconds"]
+        for name, tracker_state in state["trackers"].items():
+            tracker = self.splits[name].tracker
+            assert tracker is not None
+            tracker.load_state_dict(tracker_state)
+        self.rows[:] = [row for row in self.rows if row["step"] <= self.measured]
+        if self.writer is not None:
+            self.writer.cut_back(self.measured)
+
+
+class Predicting(nn.Module):
+    """A model as its objective predicts with it: two heads become one set of logits."""
+
+    def __init__(self, model: nn.Module, objective: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.predict = objective.predict  # not registered: its state is not the model's
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.predict(self.model, x)
+
+
+def watched(model: nn.Module, objective: Any = None) -> nn.Module:
+    """Return what gives the logits to measure: the model, or the objective's prediction."""
+    return Predicting(model, objective) if hasattr(objective, "predict") else model
+
+
+def as_data(name: str, data: Data, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Check a split and bring it to the device."""
+    parts = tuple(data) if isinstance(data, Iterable) and not isinstance(data, Tensor) else ()
+    if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
+        raise ValueError(
+            f"{name} must be (inputs, labels), two tensors; got {type(data).__name__}: gather a "
+            "fixed set of examples from a loader with torch.cat"
+        )
+    x, y = parts
+    if len(x) == 0:
+        raise ValueError(f"{name} is empty: give it examples, or leave it out")
+    if x.is_floating_point():
+        bad = (~torch.isfinite(x.flatten(1).sum(1))).nonzero()
+        if len(bad):
+            raise ValueError(
+                f"{name} inputs must be finite; example {int(bad[0])} holds NaN or infinity"
+            )
+    return x.to(device), y.to(device)
+
+
+def own_writer(
+    run: str | Path, config: Mapping[str, Any] | None, resuming: bool, device: torch.device
+) -> RunWriter:
+    """Open the folder of a loop that is not ours."""
+    writer = RunWriter(run, config)
+    if writer.has_rows and not resuming:
+        writer.close()
+        raise RunError(
+            f"{run} holds a run already: name another folder, or give resume=state, the "
+            "state_dict of its watch from your checkpoint"
+        )
+    writer.write_environment(environment(device_name(device)))
+    writer.set_status("running", 0)
+    return writer
+
+
+def end_run(writer: RunWriter, rows: list[Row]) -> None:
+    """Note that a loop of one's own is over: called when its watch is gone or the process ends."""
+    writer.set_status("ended", rows[-1]["step"] if rows else 0)
+    writer.close()
+
+
+def device_name(device: torch.device) -> str:
+    """Name a device as people do."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

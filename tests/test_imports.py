@@ -16,7 +16,7 @@ LAYERS = [
     {"optim", "posthoc"},
     {"objectives", "ensembles"},
     {"words", "config", "runs", "predictions"},
-    {"watch", "evaluate"},
+    {"watch", "evaluate", "recalibration"},
     {"train"},
     {"sweep", "figures", "report", "live", "integrations", "recipes"},
     {"cli", "__main__"},

@@ -6,7 +6,12 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_NAMES: dict[str, str] = {}  # public name -> the module that holds it, loaded on first use
+_NAMES: dict[str, str] = {
+    "calibrate": "toosure.posthoc",
+    "Run": "toosure.runs",
+    "RunConfig": "toosure.config",
+    "Watch": "toosure.watch",
+}  # public name -> the module that holds it, loaded on first use
 
 
 def __getattr__(name: str) -> Any:

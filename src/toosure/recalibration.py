@@ -18,7 +18,7 @@ from toosure.posthoc.calibrator import without_log_zero
 from toosure.predictions import Predictions, from_logits
 from toosure.words import parse
 
-METRICS = ("nll", "brier", "accuracy", "ece", "adaptive_ece", "classwise_ece", "mce")
+METRICS = ("nll", "brier", "accuracy", "ece", "adaptive_ece", "classwise_ece")
 SHARED = 0.01  # of the judged rows may also be rows of the fit, by chance
 
 

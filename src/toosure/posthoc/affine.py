@@ -42,6 +42,10 @@ class Affine(Calibrator):
             return 2
         return (classes + 1 if self.full else 2) * classes
 
+    def seen(self, change: Tensor) -> Tensor:
+        """Take away of W what no probability sees: the same added to every row of it."""
+        return change - change.mean(0, keepdim=True)
+
     def become_identity(self, classes: int, device: torch.device) -> None:
         """Set W = I, b = 0."""
         self.set_start(classes, 1.0, device)
@@ -70,7 +74,9 @@ class Affine(Calibrator):
             options={"gtol": 1e-9 if dense else 1e-7, "maxiter": 200},
         )
         weight, bias = problem.split(found.x)
-        self.set_fitted(weight=weight, bias=bias)
+        if self.lam == 0 and self.full:
+            weight = self.weight + self.seen(weight - self.weight)
+        self.set_fitted(weight=weight, bias=bias - bias.mean())
         if self.lam == 0 and float(accuracy(self(logits), labels)) == 1:
             self.become_identity(logits.shape[1], logits.device)
             self.note = (
@@ -117,6 +123,11 @@ class Matrix(Affine):
     def features(self, logits: Tensor) -> Tensor:
         """Return the logits less their row's mean."""
         return logits - logits.mean(1, keepdim=True)
+
+    def seen(self, change: Tensor) -> Tensor:
+        """Take away also the same added to every column: it meets features of mean 0."""
+        change = super().seen(change)
+        return change - change.mean(1, keepdim=True)
 
 
 class Dirichlet(Affine):

@@ -1,0 +1,103 @@
+"""The page of `toosure calibrate`: before and after, and how it was chosen."""
+
+from html import escape
+
+from toosure.evaluate.estimates import Estimate
+from toosure.figures import reliability_diagram
+from toosure.recalibration import Recalibration, Side
+from toosure.report.page import figure, page, printed, prose, section, table, tiles
+
+SAYS = {
+    "nll": "mean negative log-likelihood, nats",
+    "brier": "squared error of the probabilities, summed over classes",
+    "accuracy": "share that is right",
+    "ece": "mean gap between confidence and accuracy, equal-width bins",
+    "adaptive_ece": "mean gap, bins of equal mass",
+    "classwise_ece": "mean gap of each class against the rest",
+}
+
+
+def calibration_page(result: Recalibration) -> str:
+    """Return the self-contained page of a recalibration."""
+    note = result.choice.calibrator.note
+    tone = "fine" if result.change.high is not None and result.change.high < 0 else ""
+    said = f"<p>{prose(note)}.</p>" if note else ""
+    header = (
+        f'<header><p class="source">toosure · calibration of {escape(result.source)}</p>'
+        f'<h1><span class="{tone}">{escape(headline(result))}</span></h1>'
+        f"<p>{prose(result.sentence)}.</p>"
+        f"<p>{prose(f'Judged on {result.held_out}: none of them was in the fit.')}</p>{said}"
+        "</header>"
+    )
+    blocks = [header, tiles(key_numbers(result)), diagrams(result), both(result), trials(result)]
+    return page(f"{headline(result)} – {result.source}", "\n".join(blocks))
+
+
+def headline(result: Recalibration) -> str:
+    """Return the title: what was chosen and what it does to the ECE."""
+    before, after = (100 * side.metrics["ece"].value for side in (result.before, result.after))
+    return f"{result.choice.name}: ECE {before:.1f} to {after:.1f} points"
+
+
+def key_numbers(result: Recalibration) -> list[tuple[str, str, str]]:
+    """Return the few numbers to see first, after and before."""
+    found = []
+    for name, key, scale, form in (
+        *(("ECE, points", "ece", 100, ".2f"), ("NLL, nats", "nll", 1, ".4f")),
+        *(("Brier score", "brier", 1, ".4f"), ("accuracy, %", "accuracy", 100, ".2f")),
+    ):
+        after, before = result.after.metrics[key].value, result.before.metrics[key].value
+        note = f"{printed(scale * before, form)} before"
+        found.append((name, printed(scale * after, form), note))
+    return found
+
+
+def diagrams(result: Recalibration) -> str:
+    """Return the reliability diagrams before and after, side by side."""
+    note = (
+        f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
+        f"{100 * result.level:g} % intervals. Below the dashed line the model is too sure."
+    )
+    return f'<div class="pair">{diagram(result.before, "Before", note, result.level)}' + (
+        f"{diagram(result.after, 'After', note, result.level)}</div>"
+    )
+
+
+def diagram(side: Side, title: str, note: str, level: float) -> str:
+    return figure(
+        reliability_diagram(side.table, level), f"{title}: accuracy over confidence", note
+    )
+
+
+def both(result: Recalibration) -> str:
+    """Return every metric before and after, with intervals."""
+    rows = [
+        ((name, SAYS[name]), *numbers(before), *numbers(result.after.metrics[name]))
+        for name, before in result.before.metrics.items()
+    ]
+    header = ("metric", "before", "low", "high", "after", "low", "high")
+    note = f"{result.n:,} samples, {result.bins} bins (a, b], {100 * result.level:g} % intervals."
+    return section(
+        "Before and after", note, table(header, rows, ("", *[".4f"] * 6), minor=(2, 3, 5, 6))
+    )
+
+
+def numbers(estimate: Estimate) -> tuple[float | None, ...]:
+    return (estimate.value, estimate.low, estimate.high)
+
+
+def trials(result: Recalibration) -> str:
+    """Return how each calibrator did on the rows held out of its fit."""
+    rows = [
+        ((trial.name, trial.note), trial.nll, trial.change, trial.error)
+        for trial in result.choice.trials
+    ]
+    note = (
+        f"Each was fitted {result.choice.folds} times on {result.rows:,} rows less one fold and "
+        "measured on that fold; change is against no calibration, paired by row, with its "
+        "standard error. The lowest NLL is taken and fitted again on all rows."
+    )
+    header = ("method", "NLL held out", "change", "standard error")
+    return section(
+        "How it was chosen", note, table(header, rows, ("", ".4f", "+.4f", ".4f"), minor=(3,))
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from toosure.curvature import gn_sharpness, jacobian_norms
 from toosure.margins.attacks import attacked_margin, linearised_margin
 from toosure.margins.certified import Certified, certified
 from toosure.margins.clean import CleanPass, clean_pass
@@ -83,15 +84,11 @@ def certify(
 
 def jacobian_bound(model: nn.Module, x: Tensor) -> float:
     """Return C_J = max_i ||dz_i / dtheta||_op, from the exact norms of the curvature room."""
-    from toosure.curvature import jacobian_norms
-
     return float(jacobian_norms(model, x).value.max())
 
 
 def gauss_newton(model: nn.Module, x: Tensor, y: Tensor) -> float:
     """Return lambda_max of the Gauss-Newton matrix of cross-entropy."""
-    from toosure.curvature import gn_sharpness
-
     return float(gn_sharpness(model, (x, y)).value)
 
 

@@ -59,7 +59,7 @@ def train(model: nn.Module, x: Tensor, y: Tensor, goal: float = 0.5, epochs: int
 
 
 def tightness(
-    model: nn.Module, x: Tensor, y: Tensor, radii: list[float], device: str, units: int = 512
+    model: nn.Module, x: Tensor, y: Tensor, radii: list[float], device: str, **options: int
 ) -> None:
     """Print, for each radius and method, how far below the attacked margins the proofs lie."""
     unit = forward_backward(model, x, y, device)
@@ -77,7 +77,7 @@ def tightness(
                 (
                     f"certified, {method}",
                     lambda eps=eps, m=method: (
-                        certified_margin(model, x, y, eps, method=m, units=units).values
+                        certified_margin(model, x, y, eps, method=m, **options).values
                     ),
                 )
             )
@@ -148,9 +148,9 @@ def main() -> None:
         x = ((images.test_x[: args.images].float() / 255 - centre) / scale).to(args.device)
         y = images.test_y[: args.images].to(args.device)
         print(f"\n## ResNet-20, published weights, the first {args.images} test images")
-        sizes = {"chunk": args.chunk, "units": args.units}
-        whole(model, (x, y), None, 1e-4, args.device, **sizes)
-        tightness(model, x, y, [1e-6, 1e-4, 1e-2], args.device, args.units)
+        sizes = {"units": args.units, "generators": args.generators}
+        whole(model, (x, y), None, 1e-4, args.device, chunk=args.chunk, **sizes)
+        tightness(model, x, y, [1e-6, 1e-4, 1e-2], args.device, **sizes)
 
 
 if __name__ == "__main__":

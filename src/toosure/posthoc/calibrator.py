@@ -46,7 +46,8 @@ class Calibrator(nn.Module):
         self.note = ""
         with torch.no_grad():
             self.solve(logits, labels)
-            self.keep_if_better(logits, labels)
+            if not self.note:
+                self.keep_if_better(logits, labels)
         return self
 
     def solve(self, logits: Tensor, labels: Tensor) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from toosure.posthoc.calibrator import Calibrator
 
 MOST = 2**24  # numbers in the features of the classes fitted together
-RIDGE = 1e-8  # of the mean loss: keeps a class that can be told without error from running away
+RIDGE = 1e-10  # of the mean loss: keeps a class that can be told without error from running away
 
 
 def log_pairs(logits: Tensor) -> tuple[Tensor, Tensor]:

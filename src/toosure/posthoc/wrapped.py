@@ -1,6 +1,7 @@
 """A model with its calibrator: fitted from a loader, wrapped, saved and loaded."""
 
 import pickle
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,9 @@ def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
 def load_calibrator(path: str | Path) -> Calibrator:
     """Load what `save_calibrator` or `toosure calibrate -o` wrote; nothing in it is executed."""
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():  # torch warns of a strange file before it refuses it
+            warnings.simplefilter("ignore")
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{path}: cannot be read ({reason})") from error

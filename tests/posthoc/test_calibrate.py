@@ -1,0 +1,332 @@
+"""The cross-fitted choice, the wrapped model, the saved file, and the command with its page."""
+
+import json
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from typer.testing import CliRunner
+
+import toosure
+from toosure import metrics
+from toosure.cli import app
+from toosure.posthoc import (
+    CALIBRATORS,
+    Calibrated,
+    Calibrator,
+    Dirichlet,
+    Temperature,
+    choose,
+    load_calibrator,
+    save_calibrator,
+)
+from toosure.posthoc.select import stratified_folds
+from toosure.predictions import from_confidence, from_logits
+from toosure.recalibration import recalibrate
+
+RUN = CliRunner()
+
+
+def drawn(n, seed, temperature=2.0, classes=3):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(n, classes, generator=generator)
+    probs = (logits / temperature).softmax(1)
+    return logits, torch.multinomial(probs, 1, generator=generator).squeeze(1)
+
+
+# The choice
+
+
+def test_folds_part_the_rows_and_spread_the_classes():
+    labels = torch.tensor([0] * 50 + [1] * 7 + [2] * 5)
+    parts = stratified_folds(labels, 5, seed=0)
+    assert sorted(torch.cat(parts).tolist()) == list(range(62))
+    for part in parts:
+        assert labels[part].bincount().tolist() in ([10, 1, 1], [10, 2, 1])
+    with pytest.raises(ValueError, match="folds must lie between 2 and the 62 rows; got 63"):
+        stratified_folds(labels, 63, seed=0)
+
+
+class Cheat(Calibrator):
+    """Knows the labels of the rows it was fitted on, and nothing of others."""
+
+    fitted_names = ("keys", "labels")
+
+    def solve(self, logits, labels):
+        self.set_fitted(keys=logits[:, 0], labels=labels)
+
+    def calibrated(self, logits):
+        hit = logits[:, :1].double() == self.keys
+        wanted = torch.nn.functional.one_hot(self.labels.long(), 3)[hit.long().argmax(1)]
+        return torch.where(hit.any(1, keepdim=True), 50.0 * wanted, logits)
+
+    def become_identity(self, classes, device):
+        raise AssertionError
+
+
+def test_no_row_is_judged_by_a_calibrator_that_saw_it():
+    logits, labels = drawn(300, 0)
+    choice = choose(logits, labels, {"cheat": Cheat, "temperature": Temperature})
+    trials = {trial.name: trial for trial in choice.trials}
+    assert choice.name == "temperature" and torch.equal(
+        choice.calibrator(logits).argmax(1), logits.argmax(1)
+    )
+    assert trials["cheat"].nll == pytest.approx(trials["uncalibrated"].nll)
+    fold = stratified_folds(labels, 5, 0)[0]
+    rest = torch.ones(300, dtype=torch.bool).scatter(0, fold, False)
+    wanted = Temperature().fit(logits[rest], labels[rest])(logits[fold])
+    torch.testing.assert_close(choice.held_out[fold], wanted)
+    assert trials["temperature"].nll == pytest.approx(float(metrics.nll(choice.held_out, labels)))
+
+
+def test_what_refuses_is_left_out_with_its_reason():
+    logits, labels = drawn(35, 0, classes=5)
+    labels = labels.clamp(max=3)
+    trials = {trial.name: trial for trial in choose(logits, labels, CALIBRATORS).trials}
+    assert trials["matrix"].nll is None and "needs at least" in trials["matrix"].note
+    assert "class 4 is never among" in trials["bbq"].note
+    assert trials["temperature"].nll is not None
+
+
+def test_the_seed_decides_the_folds():
+    pair = drawn(200, 0)
+    makers = {"temperature": Temperature}
+    one, same, other = (choose(*pair, makers, seed=seed).trials[0].nll for seed in (0, 0, 1))
+    assert one == same != other
+
+
+def test_none_is_chosen_where_none_helps():
+    logits, labels = drawn(2000, 0, temperature=1.0)
+    choice = choose(logits, labels, {"bbq": CALIBRATORS["bbq"]})
+    assert choice.name == "uncalibrated" and torch.equal(choice.calibrator(logits), logits)
+
+
+def test_bad_rows_are_an_error_not_a_choice():
+    logits, labels = drawn(100, 0)
+    logits[3, 0] = torch.inf
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        choose(logits, labels, CALIBRATORS)
+
+
+# Before and after
+
+
+def test_the_judged_rows_never_take_part_in_the_choice():
+    fit = from_logits(*drawn(500, 0))
+    found = [recalibrate(fit, from_logits(*drawn(400, seed, 8.0))) for seed in (1, 2)]
+    assert found[0].choice.trials == found[1].choice.trials
+    assert found[0].n == 400 and found[0].rows == 500
+
+
+def test_change_is_paired():
+    logits, labels = drawn(1000, 1)
+    result = recalibrate(from_logits(*drawn(500, 0)), from_logits(logits, labels), "temperature")
+    t = float(result.choice.calibrator.temperature)
+    rows = [
+        torch.nn.functional.cross_entropy(z.double(), labels, reduction="none")
+        for z in (logits / t, logits)
+    ]
+    change = rows[0] - rows[1]
+    assert result.change.value == pytest.approx(float(change.mean()), abs=1e-6)
+    half = 1.959964 * float(change.std()) / 1000**0.5
+    assert result.change.high - result.change.value == pytest.approx(half, rel=1e-4)
+    assert result.after.metrics["accuracy"] == result.before.metrics["accuracy"]
+    assert result.after.metrics["nll"].value == pytest.approx(float(rows[0].mean()), abs=1e-6)
+
+
+def test_a_named_method_is_taken_even_where_it_does_harm():
+    logits, labels = drawn(300, 0, temperature=1.0)
+    result = recalibrate(from_logits(logits, labels), method="histogram:bins=40")
+    assert result.choice.name == "histogram:bins=40"
+    with pytest.raises(ValueError, match="needs at least"):
+        recalibrate(from_logits(*drawn(9, 0)), method="matrix")
+
+
+@pytest.mark.parametrize("change", ["copy", "shuffled", "half", "double"])
+def test_the_same_rows_are_refused(change):
+    logits, labels = drawn(300, 0)
+    more, more_labels = drawn(300, 1)
+    order = torch.randperm(300, generator=torch.Generator().manual_seed(0))
+    other = {
+        "copy": (logits, labels),
+        "shuffled": (logits[order], labels[order]),
+        "half": (
+            torch.cat([logits[:150], more[:150]]),
+            torch.cat([labels[:150], more_labels[:150]]),
+        ),
+        "double": (logits.double(), labels),
+    }[change]
+    with pytest.raises(ValueError, match=r"(300|150) of 300 rows of .* are also rows of"):
+        recalibrate(from_logits(logits, labels), from_logits(*other))
+
+
+def test_rows_that_repeat_by_chance_are_not_refused():
+    logits, labels = drawn(400, 0, classes=2)
+    more, more_labels = drawn(400, 1, classes=2)
+    rounded = [(z.softmax(1)[:, :1] * 20).round() / 20 for z in (logits, more)]
+    files = [
+        from_logits(torch.cat([p, 1 - p], 1).clamp(1e-3).log(), y)
+        for p, y in zip(rounded, (labels, more_labels), strict=True)
+    ]
+    assert recalibrate(*files, "temperature").n == 400
+
+
+def test_confidences_are_not_enough():
+    only = from_confidence(torch.rand(10), torch.ones(10, dtype=torch.bool))
+    with pytest.raises(ValueError, match="holds confidences only"):
+        recalibrate(only)
+
+
+# A model
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(3, affine=False))
+        self.body[1].eval()  # as a user froze it
+
+    def forward(self, inputs):
+        return 4 * self.body(inputs)
+
+
+@pytest.mark.parametrize("method", ["auto", "temperature", Dirichlet(lam=0.5)])
+def test_calibrate_wraps_a_model_and_leaves_it_as_it_was(method):
+    inputs, labels = drawn(500, 0)
+    model = Net().train()
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    loader = DataLoader(TensorDataset(inputs / 4, labels, torch.arange(500)), batch_size=64)
+    wrapped = toosure.calibrate(model, loader, method)
+    assert isinstance(wrapped, Calibrated) and wrapped.model is model
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(model.state_dict()[key], value) for key, value in state.items())
+    wrapped.eval()
+    before = metrics.nll(model(inputs / 4), labels)
+    assert metrics.nll(wrapped(inputs / 4), labels) < before - 0.05
+    probs = wrapped.predict_proba(inputs / 4)
+    torch.testing.assert_close(probs.sum(1), torch.ones(500))
+
+
+def test_calibrate_says_what_it_cannot_do():
+    with pytest.raises(ValueError, match="gave no batches"):
+        toosure.calibrate(nn.Linear(3, 3), [])
+    with pytest.raises(ValueError, match="method must be auto or one of temperature"):
+        toosure.calibrate(nn.Linear(3, 3), [drawn(50, 0)], "temprature")
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+def test_saved_and_loaded(name, tmp_path):
+    logits, labels = drawn(200, 0)
+    calibrator = CALIBRATORS[name]().fit_quietly(logits, labels)
+    save_calibrator(calibrator, tmp_path / "a.pt")
+    assert torch.equal(load_calibrator(tmp_path / "a.pt")(logits), calibrator(logits))
+
+
+def test_files_that_hold_no_calibrator(tmp_path):
+    (tmp_path / "junk.pt").write_bytes(b"\x80\x04junk")
+    torch.save({"weight": torch.ones(2)}, tmp_path / "other.pt")
+    for name in ("none.pt", "junk.pt", "other.pt"):
+        with pytest.raises(ValueError, match=name):
+            load_calibrator(tmp_path / name)
+    with pytest.raises(ValueError, match="cannot be written"):
+        save_calibrator(Temperature(), tmp_path / "none" / "a.pt")
+
+
+# The command
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = []
+    for name, n, seed in (("val", 600, 0), ("test", 500, 1)):
+        logits, labels = drawn(n, seed)
+        np.savez(tmp_path / f"{name}.npz", logits=logits.numpy(), labels=labels.numpy())
+        paths.append(tmp_path / f"{name}.npz")
+    return paths
+
+
+def calibrate(*words):
+    return RUN.invoke(app, ["calibrate", *map(str, words)])
+
+
+def test_command_prints_saves_and_writes_the_page(files, tmp_path):
+    result = calibrate(*files, "-o", tmp_path / "a.pt", "--html", tmp_path / "a.html")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert " helps: NLL " in lines[0]
+    _, before, low, high, after, *_ = next(x for x in lines if x.startswith("nll")).split()
+    assert float(low) <= float(before) <= float(high) and float(after) < float(before)
+    assert "Judged on 500 rows of test.npz; 95 % intervals." in lines
+    assert sum(line.split()[0] in CALIBRATORS for line in lines if line and line[0] != " ") >= 11
+    logits, labels = drawn(500, 1)
+    found = metrics.nll(load_calibrator(tmp_path / "a.pt")(logits), labels)
+    assert float(found) == pytest.approx(float(after), abs=5e-5)
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") and page.count('class="plot"') == 2
+    assert "val.npz" in page and "rank_isotonic" in page and after in page
+
+
+def test_command_as_json(files):
+    found = json.loads(calibrate(*files, "--json", "--method", "temperature:criterion=ece").stdout)
+    assert found["method"] == "temperature:criterion=ece" and found["n"] == 500
+    assert found["after"]["ece"][0] < found["before"]["ece"][0]
+    low, high = found["nll_change"][1:]
+    assert low < high < 0
+    assert {trial["name"] for trial in found["trials"]} == {"uncalibrated", found["method"]}
+
+
+def test_command_without_test_file_holds_folds_out(files):
+    result = calibrate(files[0], "--method", "platt", "--folds", 4)
+    assert "each held out in one of 4 folds" in " ".join(result.stdout.split())
+
+
+def test_command_with_two_splits_of_one_file(tmp_path):
+    arrays = {}
+    for part, seed in (("val", 0), ("test", 1)):
+        logits, labels = drawn(200, seed)
+        arrays |= {f"{part}_logits": logits.numpy(), f"{part}_labels": labels.numpy()}
+    np.savez(tmp_path / "a.npz", **arrays)
+    words = (tmp_path / "a.npz", tmp_path / "a.npz", "--split", "val", "--method", "temperature")
+    assert calibrate(*words, "--test-split", "test").exit_code == 0
+    assert calibrate(*words, "--test-split", "val").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--method", "temprature"], "did you mean 'temperature'"),
+        (["--method", "temperature:criterion=brier"], "criterion must be nll|ece"),
+        (["--ci", "95"], "between 0 and 1; got 95"),
+        (["--html", "/none/a.html"], "cannot be written"),
+        (["-o", "/none/a.pt"], "cannot be written"),
+        (["--folds", "700"], "folds must lie between 2 and the 600 rows"),
+        (["--split", "val"], "no array 'val_logits'"),
+    ],
+)
+def test_command_says_what_is_wrong_in_one_line(files, options, words):
+    result = calibrate(
+        files[0], *(["--method", "temperature"] if "--method" not in options else []), *options
+    )
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1 and words in result.stderr
+
+
+def test_command_refuses_the_same_rows(files, tmp_path):
+    copy = tmp_path / "copy.npz"
+    copy.write_bytes(files[0].read_bytes())
+    for other, words in ((files[0], "given twice"), (copy, "600 of 600 rows of copy.npz")):
+        result = calibrate(files[0], other)
+        assert result.exit_code == 2 and words in result.stderr and not result.stdout
+
+
+def test_example_helps(capsys):
+    example = Path(__file__).resolve().parents[2] / "examples" / "calibrate.py"
+    runpy.run_path(str(example), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    before, after = (float(line.split()[-1]) for line in lines[-2:])
+    assert after < before - 0.05

@@ -1,0 +1,193 @@
+"""Parity with scikit-learn, scipy and netcal, in float64."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import peer_calibrators
+import pytest
+import torch
+from scipy.optimize import minimize
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from toosure import metrics
+from toosure.posthoc import (
+    Beta,
+    Dirichlet,
+    EnsembleTemperature,
+    HistogramBinning,
+    Isotonic,
+    Matrix,
+    Platt,
+    RankIsotonic,
+    Temperature,
+    Vector,
+)
+from toosure.posthoc.affine import odir
+
+ROOT = Path(__file__).resolve().parents[2]
+LOGITS, LABELS = (torch.from_numpy(each) for each in peer_calibrators.rows())
+LOGITS2, LABELS2 = (torch.from_numpy(each) for each in peer_calibrators.rows(classes=2))
+
+
+@pytest.fixture(scope="module")
+def peers() -> dict:
+    """What netcal answers, where `make peers` installed it."""
+    python = ROOT / ".peers" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("no .peers environment: `make peers` installs the libraries to compare with")
+    command = [str(python), "-W", "ignore", str(Path(peer_calibrators.__file__))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    out = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return {name: torch.tensor(values) for name, values in json.loads(out.stdout).items()}
+
+
+def without_floor(calibrator):
+    """Netcal and scikit-learn let frequencies be 0."""
+    calibrator.floor.fill_(1e-300)
+    return calibrator
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("temperature", Temperature),
+        ("vector", Vector),  # netcal's LogisticCalibration of several classes
+        ("histogram", lambda: HistogramBinning(bins=10)),
+        ("isotonic", Isotonic),
+    ],
+)
+def test_netcal(name, make, peers):
+    calibrator = make().fit(LOGITS, LABELS)
+    if hasattr(calibrator, "floor"):
+        without_floor(calibrator)
+    found = calibrator.predict_proba(LOGITS)
+    torch.testing.assert_close(found, peers[name].double(), atol=1e-5, rtol=0)
+
+
+def test_netcal_beta(peers):
+    found = Beta().fit(LOGITS2, LABELS2).predict_proba(LOGITS2)[:, 1]
+    torch.testing.assert_close(found, peers["beta"].double(), atol=2e-5, rtol=0)
+
+
+def test_sklearn_isotonic_one_vs_rest():
+    probs = LOGITS.exp().numpy()
+    columns = [
+        IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+        .fit(probs[:, k], LABELS.numpy() == k)
+        .predict(probs[:, k])
+        for k in range(3)
+    ]
+    wanted = np.stack(columns, 1)
+    wanted /= wanted.sum(1, keepdims=True)
+    found = without_floor(Isotonic().fit(LOGITS, LABELS)).predict_proba(LOGITS)
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-12)
+
+
+def test_sklearn_isotonic_of_all_classes_together():
+    probs, hits = LOGITS.exp().numpy(), np.eye(3)[LABELS.numpy()]
+    pooled = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    wanted = pooled.fit(probs.ravel(), hits.ravel()).predict(probs.ravel()).reshape(probs.shape)
+    wanted = np.maximum(wanted, 1 / 1200) + probs / 1200
+    wanted /= wanted.sum(1, keepdims=True)
+    found = RankIsotonic().fit(LOGITS, LABELS).predict_proba(LOGITS)
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-12)
+
+
+def test_sklearn_platt():
+    from sklearn.calibration import _SigmoidCalibration
+
+    scores = (LOGITS2[:, 1] - LOGITS2[:, 0]).numpy()
+    wanted = _SigmoidCalibration().fit(scores, LABELS2.numpy()).predict(scores)
+    found = Platt().fit(LOGITS2, LABELS2).predict_proba(LOGITS2)[:, 1]
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5)
+
+
+def test_sklearn_beta():
+    """Logistic regression on log p and -log(1 - p), without penalty."""
+    p = LOGITS2.exp().numpy()
+    features = np.stack([np.log(p[:, 1]), -np.log(p[:, 0])], 1)
+    model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(features, LABELS2.numpy())
+    found = Beta().fit(LOGITS2, LABELS2)
+    wanted = [*model.coef_[0], model.intercept_[0]]
+    assert found.theta[1].tolist() == pytest.approx(wanted, abs=1e-4)
+
+
+def test_beta_slopes_are_never_negative():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(300, 3, generator=generator, dtype=torch.float64)
+    labels = torch.randint(3, (300,), generator=generator)  # nothing to learn: slopes near 0
+    theta = Beta().fit_quietly(logits, labels).theta
+    assert (theta[:, :2] >= 0).all() and (theta[:, :2] == 0).any()
+
+
+def slow_affine(logits, labels, lam, diagonal=False):
+    """W and b by scipy's BFGS on numpy, as the formula is written."""
+    x, y, c = logits.numpy(), labels.numpy(), logits.shape[1]
+
+    def parts(flat):
+        weight = np.diag(flat[:c]) if diagonal else flat[:-c].reshape(c, c)
+        return weight, flat[-c:]
+
+    def loss(flat):
+        weight, bias = parts(flat)
+        z = x @ weight.T + bias
+        top = z.max(1)
+        nll = (np.log(np.exp(z - top[:, None]).sum(1)) + top - z[np.arange(len(y)), y]).mean()
+        return nll + float(odir(torch.tensor(weight), torch.tensor(bias), lam, None))
+
+    start = np.concatenate([np.ones(c) if diagonal else np.eye(c).ravel(), np.zeros(c)])
+    return minimize(loss, start, method="BFGS", options={"gtol": 1e-7}).fun
+
+
+def test_dirichlet_reaches_the_minimum():
+    found = Dirichlet(lam=0.1).fit(LOGITS, LABELS)
+    penalty = odir(found.weight, found.bias, 0.1, None)
+    total = float(metrics.nll(found(LOGITS), LABELS) + penalty)
+    assert total == pytest.approx(slow_affine(LOGITS, LABELS, 0.1), abs=1e-8)
+
+
+def test_matrix_and_vector_reach_the_minimum():
+    centred = LOGITS - LOGITS.mean(1, keepdim=True)
+    found = float(metrics.nll(Matrix().fit(LOGITS, LABELS)(LOGITS), LABELS))
+    assert found == pytest.approx(slow_affine(centred, LABELS, 0.0), abs=1e-7)
+    found = float(metrics.nll(Vector().fit(LOGITS, LABELS)(LOGITS), LABELS))
+    assert found == pytest.approx(slow_affine(LOGITS, LABELS, 0.0, diagonal=True), abs=1e-7)
+
+
+def test_the_two_solvers_agree(monkeypatch):
+    """The dense Hessian of few classes, and products with it for many."""
+    dense = Dirichlet(lam=0.1).fit(LOGITS, LABELS).weight
+    monkeypatch.setattr("toosure.posthoc.affine.DENSE", 0)
+    torch.testing.assert_close(
+        Dirichlet(lam=0.1).fit(LOGITS, LABELS).weight, dense, atol=1e-5, rtol=1e-5
+    )
+
+
+def test_ensemble_weights_beat_a_fine_grid():
+    generator = torch.Generator().manual_seed(0)
+    logits = 6 * torch.randn(800, 4, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)
+    noisy = torch.rand(800, generator=generator) < 0.2
+    labels = torch.where(noisy, torch.randint(4, (800,), generator=generator), labels)
+    found = EnsembleTemperature().fit(logits, labels)
+    parts = [(logits / found.temperature).softmax(1), logits.softmax(1), torch.full((800, 4), 0.25)]
+    own = torch.stack([part.gather(1, labels[:, None]).squeeze(1).double() for part in parts], 1)
+    steps = torch.linspace(0, 1, 101, dtype=torch.float64)
+    grid = torch.stack([torch.stack([a, b, 1 - a - b]) for a in steps for b in steps if a + b <= 1])
+    lowest = -(own @ grid.T).clamp(min=1e-300).log().mean(0).max()
+    ours = metrics.nll(found(logits), labels)
+    assert lowest - 1e-3 < ours <= lowest + 1e-9
+    assert 0.02 < float(found.weights[2]) < 0.5  # the noise of labels is seen
+    assert ours < metrics.nll(Temperature().fit(logits, labels)(logits), labels) - 0.001
+
+
+def test_separable_rows_have_no_best_matrix():
+    logits = torch.eye(3).repeat(20, 1) + 0.1 * torch.randn(60, 3)
+    with pytest.warns(UserWarning, match="the NLL has no minimum"):
+        Matrix().fit(logits, torch.arange(60) % 3)
+    with pytest.warns(UserWarning, match="the NLL has no minimum"):
+        Vector().fit(logits, torch.arange(60) % 3)

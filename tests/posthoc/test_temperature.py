@@ -1,0 +1,151 @@
+"""The temperature: against dense searches and LBFGS, at every size, and where there is no best."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+from toosure import metrics
+from toosure.posthoc import Temperature, split_temperature, temperature
+
+
+def drawn(n, classes, true, seed=0, dtype=torch.float64):
+    """Logits, and labels from softmax(logits / true)."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((logits / true).softmax(1), 1, generator=generator).squeeze(1)
+    return logits.to(dtype), labels
+
+
+def brute(logits, labels):
+    """The best log T by a bounded scalar search in float64."""
+    z, y = logits.double(), labels[:, None]
+
+    def loss(log_t):
+        return -float((z / math.exp(log_t)).log_softmax(1).gather(1, y).mean())
+
+    return minimize_scalar(loss, bounds=(-6, 8), method="bounded", options={"xatol": 1e-9}).x
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(20, 200),
+    st.integers(2, 8),
+    st.floats(0.2, 20),
+    st.sampled_from([1e-3, 1.0, 1e3]),
+    st.integers(0, 1000),
+)
+def test_newton_finds_what_a_search_finds(n, classes, true, unit, seed):
+    logits, labels = drawn(n, classes, true, seed)
+    found = Temperature().fit_quietly(logits * unit, labels)
+    if found.note:
+        return
+    assert math.log(float(found.temperature) / unit) == pytest.approx(
+        brute(logits, labels), abs=1e-4
+    )
+    scaled = (logits * unit / found.temperature).requires_grad_()
+    loss = torch.nn.functional.cross_entropy(scaled, labels)
+    (slope,) = torch.autograd.grad(loss, scaled)
+    assert float((slope * scaled.detach()).sum()) == pytest.approx(0, abs=1e-9)  # d NLL / d log T
+
+
+def test_slopes_are_the_derivatives():
+    logits, labels = drawn(50, 5, 2.0)
+    s = torch.tensor(-0.3, dtype=torch.float64, requires_grad=True)
+    loss = torch.nn.functional.cross_entropy(logits * s.exp(), labels)
+    (first,) = torch.autograd.grad(loss, s, create_graph=True)
+    (second,) = torch.autograd.grad(first, s)
+    slope, spread = temperature.slopes(logits, labels, math.exp(-0.3))
+    assert slope == pytest.approx(first.item(), abs=1e-12)
+    assert slope + spread == pytest.approx(second.item(), abs=1e-12)
+
+
+def test_lbfgs_of_the_reference_code_finds_the_same():
+    """As gpleiss/temperature_scaling does it, LBFGS on T itself from 1.5, but to the end."""
+    logits, labels = drawn(2000, 10, 2.5)
+    t = torch.full((1,), 1.5, dtype=torch.float64, requires_grad=True)
+    tight = {"tolerance_grad": 1e-12, "tolerance_change": 1e-14}
+    optimizer = torch.optim.LBFGS([t], max_iter=100, line_search_fn="strong_wolfe", **tight)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(logits / t, labels)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    found = Temperature().fit(logits, labels)
+    assert float(found.temperature) == pytest.approx(float(t.detach()), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_many_rows_start_from_few(dtype, monkeypatch):
+    """The path of large data, in float32 with float64 sums, on data that is not so large."""
+    logits, labels = drawn(200_000, 5, 2.0, dtype=dtype)
+    labels, order = labels.sort()  # sorted rows must not spoil the start
+    logits = logits[order]
+    exact = Temperature().fit(logits, labels).temperature
+    passes = []
+    original = temperature.slopes
+
+    def counted(rows, *rest):
+        passes.append(len(rows))
+        return original(rows, *rest)
+
+    monkeypatch.setattr(temperature, "slopes", counted)
+    monkeypatch.setattr(temperature, "PRECISE", 0)
+    found = Temperature().fit(logits, labels).temperature
+    assert float(found) == pytest.approx(float(exact), rel=1e-6)
+    assert passes.count(200_000) <= 3 and min(passes) < 20_000
+
+
+def test_every_row_right_has_no_best_temperature():
+    logits, _ = drawn(100, 3, 1.0)
+    calibrator = Temperature()
+    with pytest.warns(UserWarning, match="every row is right.* T stays 1"):
+        calibrator.fit(logits, logits.argmax(1))
+    assert float(calibrator.temperature) == 1
+
+
+def test_worse_than_chance_is_softened_as_far_as_it_goes():
+    logits, _ = drawn(100, 3, 1.0)
+    calibrator = Temperature()
+    with pytest.warns(UserWarning, match="no better than chance"):
+        calibrator.fit(logits, logits.argmin(1))
+    found = metrics.nll(calibrator(logits), logits.argmin(1))
+    assert float(found) == pytest.approx(math.log(3), abs=1e-3)
+
+
+def test_already_calibrated_stays_so():
+    logits, labels = drawn(2000, 4, 1.7)
+    once = Temperature().fit(logits, labels)
+    calm = once(logits)
+    again = Temperature().fit_quietly(calm, labels)
+    assert float(again.temperature) == pytest.approx(1, abs=1e-7)
+    assert metrics.nll(again(calm), labels) <= metrics.nll(calm, labels)
+
+
+def test_the_grid_is_the_lowest_ece():
+    logits, labels = drawn(1000, 4, 2.0)
+    found = float(Temperature(criterion="ece", bins=10).fit(logits, labels).temperature)
+    errors = [float(metrics.ece(logits / (k / 10), labels, 10)) for k in range(1, 101)]
+    assert found == pytest.approx((np.argmin(errors) + 1) / 10)
+    with pytest.raises(ValueError, match="criterion must be one of 'nll', 'ece'"):
+        Temperature(criterion="brier")
+
+
+def test_split_judges_on_the_other_half():
+    logits, labels = drawn(1000, 4, 2.0)
+    found = split_temperature(logits, labels, seed=3)
+    order = torch.randperm(1000, generator=torch.Generator().manual_seed(3))
+    fit, judge = order[:500], order[500:]
+    assert math.log(found.temperature) == pytest.approx(brute(logits[fit], labels[fit]), abs=1e-5)
+    scaled = logits[judge] / found.temperature
+    assert found.tce == pytest.approx(float(metrics.ece(scaled, labels[judge])))
+    assert found.refinement == pytest.approx(float(metrics.nll(scaled, labels[judge])))
+    assert split_temperature(logits, labels, seed=3) == found
+    assert split_temperature(logits, labels, seed=4) != found

@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument(
         "--units", type=int, default=512, help="widest layer of ResNet-20 tightened"
     )
+    parser.add_argument("--generators", type=int, default=0, help="3072: each input number")
     args = parser.parse_args()
     torch.manual_seed(0)
     images = load_cifar10(args.data)

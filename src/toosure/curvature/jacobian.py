@@ -29,11 +29,18 @@ def jacobian_norms(
     labels = torch.zeros(len(x), dtype=torch.long)
     problem = Problem(model, (x, labels), parameters=parameters, chunk=chunk or 1)
     pieces = problem.inputs.split(chunk or _affordable(problem))
-    norms = [torch.linalg.eigvalsh(_gram(problem, piece))[:, -1] for piece in pieces]
-    value = torch.cat(norms).clamp(min=0).sqrt()  # (N,)
+    value = torch.cat([_largest(_gram(problem, piece)) for piece in pieces])  # (N,)
     finite = bool(torch.isfinite(value).all())
     note = "" if finite else "not finite: the model's derivatives overflow"
     return Result(value, error=0.0, products=problem.classes / 2, converged=finite, note=note)
+
+
+def _largest(gram: Tensor) -> Tensor:
+    """The root of the largest eigenvalue; NaN where the matrix is not finite."""
+    finite = torch.isfinite(gram).all(2).all(1)
+    safe = torch.where(finite[:, None, None], gram, torch.zeros_like(gram))
+    norms = torch.linalg.eigvalsh(safe)[:, -1].clamp(min=0).sqrt()
+    return torch.where(finite, norms, torch.full_like(norms, float("nan")))
 
 
 def _affordable(problem: Problem) -> int:
@@ -86,7 +93,7 @@ def _local_gradients(call: Call, b: Tensor) -> Tensor:
 
     def gradient(a: Tensor, b: Tensor) -> Tensor:
         def layer(own: dict[str, Tensor]) -> Tensor:
-            return functional_call(call.layer, zeros | own, (a[None],))
+            return functional_call(call.layer, call.buffers | zeros | own, (a[None],))
 
         (found,) = vjp(layer, {name: zeros[name] for name in free})[1](b[None])
         return torch.cat([found[name].flatten() for name in free])

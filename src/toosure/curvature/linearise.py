@@ -31,15 +31,18 @@ class Call:
     slots: dict[str, int | None]  # the layer's parameter -> its place in the vector, None if frozen
     arguments: tuple[Any, ...]
     output: Tensor
+    buffers: dict[str, Tensor]
     version: int  # of the output when it was recorded: an in-place operation moves it on
 
     def direction(self, vector: Sequence[Tensor], detach: bool = True) -> Tensor:
         """The layer's output with the direction's blocks in place of its parameters."""
         arguments = [a.detach() if detach and torch.is_tensor(a) else a for a in self.arguments]
-        swapped = {
-            name: torch.zeros_like(getattr(self.layer, name)) if slot is None else vector[slot]
-            for name, slot in self.slots.items()
-        }
+        swapped = dict(self.buffers)
+        for name, slot in self.slots.items():
+            frozen = getattr(self.layer, name)
+            swapped[name] = (
+                torch.zeros_like(frozen, dtype=self.output.dtype) if slot is None else vector[slot]
+            )
         return functional_call(self.layer, swapped, tuple(arguments))
 
 
@@ -146,7 +149,8 @@ def recorded(slots: Slots, copy: bool) -> Iterator[list[Call]]:
     calls: list[Call] = []
 
     def record(layer: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
-        calls.append(Call(layer, slots[layer], arguments, output, output._version))
+        buffers = dict(layer.named_buffers())
+        calls.append(Call(layer, slots[layer], arguments, output, buffers, output._version))
         return output.clone() if copy else output
 
     with ExitStack() as stack:

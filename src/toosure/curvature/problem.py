@@ -129,6 +129,11 @@ class Problem:
         if any(c.output._version != c.version for c in calls):  # somebody wrote into an output
             self._copy_outputs = True
             return self.linearise(inputs, labels)
+        if logits.shape != (len(inputs), self.classes):
+            shape, expected = tuple(logits.shape), (len(inputs), self.classes)
+            raise ValueError(
+                f"the model must give one row of logits a sample: {expected}, not {shape}"
+            )
         return Linearised(logits, labels, own, list[Call](calls), self._direct)
 
     def chunks(self) -> Iterator[Linearised]:
@@ -279,6 +284,9 @@ class Problem:
             raise ValueError(f"the model must return logits of shape (N, C); got {shape}")
         self.classes = logits.shape[1]
         self.labels = as_labels(self.labels, n, self.classes).to(self.device)
+        value = self.loss.total(logits, self.labels[: len(logits)])
+        if bool(torch.isfinite(logits).all()) and not bool(torch.isfinite(value)):
+            raise ValueError(f"the loss is not finite on finite logits: it gave {float(value)}")
 
     def _affordable_chunk(self) -> int:
         """How many samples' graphs fit into KEEP_BYTES, from what two samples save."""

@@ -37,7 +37,8 @@ class CurvatureTracker:
     Sharpness is followed from step to step (see `follow.py`), so that a measurement costs one to
     five products instead of a hundred, and each comes with an estimated error; what could not be
     brought below `rtol` says so in `converged` and `note`. `input_rank` restricts a dense first
-    layer to that many directions of its inputs (see `restrict.py`). Other options are those of
+    layer to that many directions of its inputs (see `restrict.py`). Batch sharpness, GNI and the
+    trace are sampled to a standard error of `sampled_rtol`. Other options are those of
     `Problem`: `parameters`, `chunk`, `mode`, `group`, `replay`.
 
     >>> model, x, y = nn.Linear(2, 3), torch.randn(8, 2), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
@@ -58,6 +59,7 @@ class CurvatureTracker:
         budget: float = 60.0,
         probe_every: int = 50,
         batch: int = 128,
+        sampled_rtol: float = 5e-3,
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -67,6 +69,7 @@ class CurvatureTracker:
         self.problem = Problem(model, data, loss, **options)
         self.quantities, self.rtol = tuple(quantities), rtol
         self._batch, self._seed, self._steps = batch, seed, 0
+        self._sampled_rtol = sampled_rtol
         self._settings: dict[str, Any] = {
             "rtol": rtol,
             "budget": budget,
@@ -104,7 +107,7 @@ class CurvatureTracker:
             return Result(value, 0.0, products=norms.products, converged=norms.converged)
         own: dict[str, Any] = {} if quantity == "trace" else {"batch": self._batch}
         own |= {"seed": self._seed + self._steps, "parameters": problem.names}
-        own |= {"mode": problem.mode, "chunk": problem.chunk}
+        own |= {"mode": problem.mode, "chunk": problem.chunk, "rtol": self._sampled_rtol}
         data = (problem.inputs, problem.labels)
         return SAMPLED[quantity](problem.model, data, problem.loss, **own)
 

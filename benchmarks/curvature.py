@@ -1,0 +1,287 @@
+"""What it costs to know the sharpness at every step of training, and how right it is.
+
+    PYTHONPATH=src .peers/bin/python benchmarks/curvature.py --data-root DIR            # windows, CPU
+    PYTHONPATH=src python3 benchmarks/curvature.py --data-root DIR --device cuda --steps 2000
+
+Full-batch GD at 2/30 and 2/70 and SGD with batches of 128, the MLP 3072-200-200-10 (tanh) on 5,000
+CIFAR-10 images, or ResNet-20. Each measured step is compared with a converged float64 reference.
+Overheads are multiples of one full-batch training step timed in the same run.
+"""
+
+import argparse
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from toosure.curvature import CurvatureTracker, gn_sharpness
+from toosure.curvature.problem import Problem
+from toosure.curvature.solver import Basis, GaussNewton, random_vectors, solve
+from toosure.data import load_cifar10
+from toosure.models import mlp, resnet20
+
+SETTINGS = {"gd 2/30": (2 / 30, None), "gd 2/70": (2 / 70, None), "sgd 128": (2 / 70, 128)}
+
+
+def cifar(root: str, n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    images = load_cifar10(root)
+    x = images.train_x[:n].float()
+    x = (x - x.mean(0)) / x.std()
+    return x.to(device), images.train_y[:n].to(device)
+
+
+def clock(device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def timed(function: Callable[[], Any], device: str, repeats: int = 9) -> float:
+    """Median seconds of a call."""
+    function()
+    seconds = []
+    for _ in range(repeats):
+        start = clock(device)
+        function()
+        seconds.append(clock(device) - start)
+    return statistics.median(seconds)
+
+
+def graphed(step: Callable[[], Any]) -> Callable[[], Any]:
+    """The training step replayed as a CUDA graph: the fastest a user could run it."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+class Reference:
+    """The converged sharpness in float64, followed with a random vector in every start."""
+
+    def __init__(self, model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> None:
+        self.source, self.model = model, copy.deepcopy(model).double()
+        self.problem = Problem(self.model, (data[0].double(), data[1]))
+        self.known: torch.Tensor | None = None
+        self.steps = 0
+
+    def value(self) -> float:
+        with torch.no_grad():
+            for ours, theirs in zip(self.model.parameters(), self.source.parameters(), strict=True):
+                ours.copy_(theirs)
+        problem = self.problem
+        like = torch.empty(0, problem.size, dtype=torch.float64, device=problem.device)
+        self.steps += 1
+        start = random_vectors(1, like, self.steps)
+        start = start if self.known is None else torch.cat([self.known, start])
+        found = solve(Basis(GaussNewton(problem), start), rtol=1e-7, budget=300)
+        self.known = found.improved
+        return float(found.values[0])
+
+
+def training(
+    model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor], lr: float, batch: int | None
+) -> Iterator[int]:
+    """Endless plain training; yields before every update."""
+    x, y = data
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    step = 0
+    while True:
+        yield step
+        rows: Any = slice(None)
+        if batch:
+            rows = torch.randperm(len(x), generator=generator)[:batch].to(x.device)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[rows]), y[rows]).backward()
+        optimizer.step()
+        step += 1
+
+
+def peers(model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Callable]:
+    """What a user would do today, where installed; each returns the value."""
+    found: dict[str, Callable] = {"cold Lanczos (ours)": lambda: gn_sharpness(model, data).value}
+    try:
+        import numpy as np
+        from curvlinops import GGNLinearOperator
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
+        def by_curvlinops() -> float:
+            loss, parameters = torch.nn.CrossEntropyLoss(), list(model.parameters())
+            operator = GGNLinearOperator(model, loss, parameters, [data], check_deterministic=False)
+            size = operator.shape[0]
+
+            def product(v):
+                v = torch.as_tensor(np.asarray(v).reshape(-1), dtype=torch.float32)
+                return (operator @ v.to(data[0].device)).detach().cpu().numpy()
+
+            wrapped = LinearOperator((size, size), matvec=product, dtype=np.float32)
+            return float(eigsh(wrapped, k=1, which="LA", tol=1e-3, return_eigenvectors=False)[0])
+
+        found["curvlinops + eigsh"] = by_curvlinops
+    except ImportError:
+        print("curvlinops is not installed here: left out")
+    try:
+        from pyhessian import hessian
+
+        def by_pyhessian() -> float:
+            cuda = data[0].is_cuda
+            computer = hessian(model, torch.nn.CrossEntropyLoss(), data=data, cuda=cuda)
+            return float(computer.eigenvalues(maxIter=100, tol=1e-3)[0][0])
+
+        found["PyHessian (Hessian)"] = by_pyhessian
+    except ImportError:
+        print("PyHessian is not installed here: left out")
+    return found
+
+
+def measure_window(
+    tracker: CurvatureTracker,
+    reference: Reference,
+    run: Iterator[int],
+    steps: int,
+    device: str,
+    check_every: int,
+    share_forward: bool,
+) -> list[tuple[float, float, float, bool, float]]:
+    """(products, seconds, true error, converged, value) of every measured step."""
+    rows = []
+    for _ in range(steps):
+        next(run)
+        if share_forward:  # full-batch training made this pass already
+            list(tracker.problem.chunks())
+        start = clock(device)
+        result = tracker.measure()["gn_sharpness"]
+        seconds = clock(device) - start
+        error = float("nan")
+        if len(rows) % check_every == 0:
+            error = abs(result.value / reference.value() - 1)
+        rows.append((result.products, seconds, error, result.converged, result.value))
+    return rows
+
+
+def summary(rows: list, step_seconds: float) -> str:
+    products = statistics.fmean(r[0] for r in rows)
+    overhead = statistics.median(r[1] for r in rows) / step_seconds
+    mean = statistics.fmean(r[1] for r in rows) / step_seconds
+    checked = [r for r in rows if r[2] == r[2]]
+    worst = max(r[2] for r in checked)
+    missed = sum(r[2] > 1e-3 for r in checked)
+    unflagged = sum(r[2] > 1e-3 and r[3] for r in checked)
+    value = statistics.fmean(r[4] for r in rows)
+    return (
+        f"{value:8.2f} | {products:5.2f} | {overhead:5.2f} | {mean:5.2f} | {worst:.1e} | "
+        f"{missed} of {len(checked)}, {unflagged} unflagged"
+    )
+
+
+def build(name: str, device: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return (mlp() if name == "mlp" else resnet20()).to(device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-root", required=True)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--model", default="mlp", choices=["mlp", "resnet20"])
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--steps", type=int, default=0, help="a whole run instead of windows")
+    parser.add_argument("--windows", default="0,300,900", help="first steps of the windows")
+    parser.add_argument("--check-every", type=int, default=1)
+    parser.add_argument("--replay", action="store_true", help="CUDA graphs")
+    parser.add_argument("--settings", nargs="*", default=list(SETTINGS))
+    parser.add_argument("--no-peers", action="store_true")
+    arguments = parser.parse_args()
+    device = arguments.device
+    torch.backends.cuda.matmul.allow_tf32 = False
+    data = cifar(arguments.data_root, arguments.images, device)
+    model = build(arguments.model, device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(data[0]), data[1]).backward()
+        optimizer.step()
+
+    if arguments.model == "resnet20":
+        model.eval()
+    base = timed(step, device)
+    print(f"{arguments.model}, {arguments.images} images, {device}, torch {torch.__version__}")
+    print(f"training step, eager: {1e3 * base:.2f} ms")
+    if device == "cuda":
+        base = timed(graphed(step), device)
+        print(f"training step, CUDA graph: {1e3 * base:.3f} ms (overheads are multiples of this)")
+    problem = Problem(model, data, replay=arguments.replay)
+    v = torch.randn(1, problem.size, device=device)
+    problem.images(v)
+    u = problem.logits()[None].clone()
+    print(
+        f"JVP {timed(lambda: problem.images(v), device) / base:.2f}, "
+        f"VJP {timed(lambda: problem.pull(u), device) / base:.2f}, "
+        f"HVP {timed(lambda: problem.apply(v, 'hessian'), device) / base:.2f} training steps"
+    )
+    print(
+        "\nsetting, steps | lambda | products | overhead (median) | (mean) | largest error | over 1e-3"
+    )
+    ranks = (None, 200) if arguments.model == "mlp" else (None,)
+    for name in arguments.settings:
+        lr, batch = SETTINGS[name]
+        for rank in ranks:
+            windows(name, lr, batch, rank, arguments, data, base)
+
+
+def windows(
+    name: str,
+    lr: float,
+    batch: int | None,
+    rank: int | None,
+    arguments: Any,
+    data: Any,
+    base: float,
+) -> None:
+    device = arguments.device
+    model = build(arguments.model, device)
+    if arguments.model == "resnet20":
+        model.eval()  # running statistics fixed: the function measured is the one trained
+    tracker = CurvatureTracker(model, data, input_rank=rank, replay=arguments.replay)
+    reference, run = Reference(model, data), training(model, data, lr, batch)
+    label = f"{name}{f', rank {rank}' if rank else ''}"
+    if arguments.steps:
+        rows = measure_window(
+            tracker, reference, run, arguments.steps, device, arguments.check_every, batch is None
+        )
+        for start in range(0, len(rows), len(rows) // 10):
+            part = rows[start : start + len(rows) // 10]
+            print(f"{label}, {start:5d}+ | {summary(part, base)}", flush=True)
+        print(f"{label}, whole run | {summary(rows, base)}", flush=True)
+        return
+    for first in map(int, arguments.windows.split(",")):
+        for at in run:
+            if at >= first - 1:
+                break
+        rows = measure_window(
+            tracker, reference, run, 30, device, arguments.check_every, batch is None
+        )
+        print(f"{label}, {first:5d}+30 | {summary(rows, base)}", flush=True)
+        if rank is None and not arguments.no_peers:
+            exact = reference.value()
+            for peer, call in peers(model, data).items():
+                seconds = timed(call, device, repeats=1)
+                error = abs(call() / exact - 1)
+                print(
+                    f"    {peer}: {seconds / base:.1f} training steps, error {error:.1e}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The model is left as it was; bad input is refused; what did not converge says so."""
+
+import copy
+
+import pytest
+import torch
+from dense import CASES, gauss_newton, make, softmax_hessian
+from torch import nn
+
+from toosure.curvature import (
+    MSE,
+    CurvatureTracker,
+    Problem,
+    gn_sharpness,
+    hessian_sharpness,
+    jacobian_norms,
+    top_eigenpairs,
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_leaves_no_trace(name, mode):
+    model, (x, y) = make(name)
+    model.append(nn.Dropout(0.5)) if isinstance(model, nn.Sequential) else None
+    model.train()
+    list(model.modules())[-1].eval()  # a mixed state must come back too
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    grads = [p.grad.clone() for p in model.parameters()]
+    next(model.parameters()).requires_grad_(False)
+    before = copy.deepcopy(model)
+    state = torch.get_rng_state()
+    tracker = CurvatureTracker(model, (x, y), quantities=("gn_sharpness", "kappa_min"), mode=mode)
+    tracker.measure()
+    hessian_sharpness(model, (x, y), mode=mode)
+    assert torch.equal(torch.get_rng_state(), state)
+    for after, was in zip(model.modules(), before.modules(), strict=True):
+        assert after.training == was.training
+        assert not after._forward_hooks
+    for (n, a), (_, b) in zip(model.state_dict().items(), before.state_dict().items(), strict=True):
+        assert torch.equal(a, b), n
+    for a, b in zip(model.parameters(), before.parameters(), strict=True):
+        assert a.requires_grad == b.requires_grad
+    for p, grad in zip(model.parameters(), grads, strict=True):
+        assert torch.equal(p.grad, grad)
+
+
+def test_train_mode_sees_batch_statistics_and_one_dropout_mask():
+    model, (x, y) = make("cnn with BatchNorm")
+    model.append(nn.Dropout(0.5))
+    train = Problem(model, (x, y), mode="train")
+    evaluated = Problem(model, (x, y))
+    v = torch.ones(1, train.size, dtype=torch.float64)
+    assert not torch.allclose(train.apply(v), evaluated.apply(v))
+    assert torch.equal(train.apply(v), train.apply(v))
+
+
+def test_works_without_grad_and_under_autocast():
+    model, data = make("attention")
+    expected = gn_sharpness(model, data).value
+    with torch.no_grad():
+        assert gn_sharpness(model, data).value == expected
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert gn_sharpness(model, data).value == expected
+
+
+def test_a_compiled_model_is_read_through():
+    model, data = make("mlp")
+    compiled = torch.compile(model, backend="eager")
+    assert gn_sharpness(compiled, data).value == gn_sharpness(model, data).value
+
+
+def test_a_step_of_training_makes_the_kept_pass_stale():
+    model, (x, y) = make("mlp")
+    problem = Problem(model, (x, y))
+    v = torch.ones(1, problem.size, dtype=torch.float64)
+    problem.apply(v)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.1)
+    g = gauss_newton(model, x, softmax_hessian(model, x))
+    torch.testing.assert_close(problem.apply(v), v @ g)
+
+
+def test_bad_input_is_refused():
+    model, (x, y) = make("mlp")
+    with pytest.raises(ValueError, match=r"integers in \[0, 3\); got 0 to 3"):
+        gn_sharpness(model, (x, y.clamp(max=0).index_fill(0, torch.tensor([1]), 3)))
+    with pytest.raises(ValueError, match="got float64"):
+        gn_sharpness(model, (x, y.double()))
+    with pytest.raises(ValueError, match="empty"):
+        gn_sharpness(model, (x[:0], y[:0]))
+    with pytest.raises(ValueError, match='"ce", "mse" or a function'):
+        gn_sharpness(model, (x, y), loss="hinge")
+    with pytest.raises(ValueError, match="no free parameter matches"):
+        gn_sharpness(model, (x, y), parameters=["nothing"])
+    with pytest.raises(ValueError, match="matrix must be one of"):
+        top_eigenpairs(model, (x, y), matrix="jacobian")
+    with pytest.raises(ValueError, match="more than the 66 parameters"):
+        top_eigenpairs(model, (x, y), k=67)
+    with pytest.raises(ValueError, match="quantities must be among"):
+        CurvatureTracker(model, (x, y), quantities=("sharpness",))
+    with pytest.raises(ValueError, match="scale must be one of"):
+        MSE("median")
+    with pytest.raises(ValueError, match=r"logits of shape \(N, C\)"):
+        gn_sharpness(nn.Sequential(model, nn.Flatten(0)), (x, y))
+    with pytest.raises(ValueError, match="replay needs a GPU"):
+        CurvatureTracker(model, (x, y), replay=True)
+    model.requires_grad_(False)
+    with pytest.raises(ValueError, match="no parameters that require grad"):
+        gn_sharpness(model, (x, y))
+
+
+def test_a_loss_that_is_not_finite_is_refused():
+    model, (x, y) = make("mlp")
+    with pytest.raises(ValueError, match="not finite"):
+        gn_sharpness(model, (x, y), loss=lambda z, y: z.sum() / 0.0)
+
+
+def test_a_model_that_changes_shape_is_refused():
+    model, (x, y) = make("mlp")
+
+    class Halving(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x):
+            return self.inner(x)[: 2 + len(x) // 4]
+
+    with pytest.raises(ValueError, match="one row of logits a sample"):
+        gn_sharpness(Halving(), (x, y))
+
+
+def test_curvature_that_is_not_finite_is_a_status():
+    model, (x, y) = make("mlp")
+    with torch.no_grad():
+        model[0].weight.fill_(float("nan"))
+    result = gn_sharpness(model, (x, y))
+    assert not result.converged
+    assert "not finite" in result.note
+    tracker = CurvatureTracker(model, (x, y))
+    assert not tracker.measure()["gn_sharpness"].converged
+    assert not jacobian_norms(model, x).converged
+
+
+def test_too_small_a_budget_is_said():
+    model, data = make("cnn with BatchNorm")
+    result = hessian_sharpness(model, data, rtol=1e-9, budget=3)
+    assert not result.converged
+    assert result.products <= 3
+    assert "not converged after 3 products" in result.note

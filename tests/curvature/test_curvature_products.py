@@ -1,0 +1,179 @@
+"""Products and eigenvalues against dense matrices, for every kind of network."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dense import CASES, gauss_newton, hessian, make, softmax_hessian
+from torch import nn
+
+from toosure.curvature import (
+    MSE,
+    Problem,
+    gn_sharpness,
+    hessian_sharpness,
+    kappa_min,
+    top_eigenpairs,
+)
+
+
+def block(problem: Problem, k: int = 3) -> torch.Tensor:
+    return torch.randn(k, problem.size, generator=torch.Generator().manual_seed(1)).double()
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("chunk", [None, 7], ids=["one chunk", "chunks of 7"])
+def test_products_equal_the_dense_matrices(name, chunk):
+    model, (x, y) = make(name)
+    problem = Problem(model, (x, y), chunk=chunk)
+    vectors = block(problem)
+    g, h = gauss_newton(model, x, softmax_hessian(model, x)), hessian(model, x, y)
+    torch.testing.assert_close(problem.apply(vectors), vectors @ g, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        problem.apply(vectors, "fisher"), vectors @ g, rtol=1e-10, atol=1e-12
+    )
+    torch.testing.assert_close(
+        problem.apply(vectors, "hessian"), vectors @ h, rtol=1e-10, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_extreme_eigenvalues_equal_the_dense_ones(name):
+    model, (x, y) = make(name)
+    g = torch.linalg.eigvalsh(gauss_newton(model, x, softmax_hessian(model, x)))
+    h = torch.linalg.eigvalsh(hessian(model, x, y))
+    for measure, exact in ((gn_sharpness, g[-1]), (hessian_sharpness, h[-1]), (kappa_min, h[0])):
+        result = measure(model, (x, y), rtol=1e-9)
+        assert result.converged
+        assert result.value == pytest.approx(exact.item(), rel=1e-8)
+        assert result.error >= abs(result.value / exact.item() - 1) - 1e-12
+
+
+@pytest.mark.parametrize("which", ["largest", "smallest"])
+def test_several_eigenpairs(which):
+    model, (x, y) = make("cnn with BatchNorm")
+    values, vectors = torch.linalg.eigh(hessian(model, x, y))
+    order = range(-1, -6, -1) if which == "largest" else range(5)
+    found = top_eigenpairs(model, (x, y), k=5, rtol=1e-9, matrix="hessian", which=which)
+    assert found.converged
+    torch.testing.assert_close(found.value, values[list(order)], rtol=1e-8, atol=1e-10)
+    overlap = (found.vectors @ vectors[:, list(order)]).abs().diagonal()
+    torch.testing.assert_close(overlap, torch.ones(5).double(), rtol=1e-4, atol=0)
+
+
+def test_more_pairs_than_the_matrix_has_rank():
+    model, (x, y) = make("mlp", n=2)
+    g = gauss_newton(model, x, softmax_hessian(model, x))
+    found = top_eigenpairs(model, (x, y), k=6, rtol=1e-6)
+    exact = torch.linalg.eigvalsh(g).flip(0)[:6]
+    torch.testing.assert_close(found.value, exact, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize(("scale", "factor"), [("mean", 2 / 3), ("sum", 2.0), ("half", 1.0)])
+def test_mse_in_its_three_conventions(scale, factor):
+    model, (x, y) = make("mlp")
+    problem = Problem(model, (x, y), MSE(scale))
+    vectors = block(problem)
+    g = gauss_newton(model, x, (factor * torch.eye(3).double()).expand(len(x), 3, 3))
+
+    def loss(logits, labels):
+        squares = (logits - F.one_hot(labels, 3)).square().sum(-1)
+        return factor / 2 * squares.mean()
+
+    torch.testing.assert_close(problem.apply(vectors), vectors @ g, rtol=1e-10, atol=1e-12)
+    h = vectors @ hessian(model, x, y, loss)
+    torch.testing.assert_close(problem.apply(vectors, "hessian"), h, rtol=1e-10, atol=1e-12)
+
+
+def brier(logits, labels):
+    return (logits.softmax(-1) - F.one_hot(labels, 3)).square().sum(-1).mean()
+
+
+SMOOTHED = nn.CrossEntropyLoss(label_smoothing=0.1)
+SUMMED = nn.CrossEntropyLoss(reduction="sum")
+
+
+@pytest.mark.parametrize("loss", [SMOOTHED, SUMMED, brier], ids=["smoothed", "summed", "brier"])
+def test_a_users_loss_on_logits(loss):
+    model, (x, y) = make("mlp")
+    problem = Problem(model, (x, y), loss, chunk=6)
+    vectors = block(problem)
+    h = vectors @ hessian(model, x, y, loss)
+    if loss is SUMMED:  # ours is the mean over samples whatever the loss
+        h = h / len(x)
+    torch.testing.assert_close(problem.apply(vectors, "hessian"), h, rtol=1e-10, atol=1e-12)
+    blocks = []
+    for i in range(len(x)):
+        one = lambda z, i=i: loss(z[None], y[i : i + 1])  # noqa: E731
+        blocks.append(torch.autograd.functional.hessian(one, model(x[i]).detach()))
+    g = gauss_newton(model, x, torch.stack(blocks))
+    torch.testing.assert_close(problem.apply(vectors), vectors @ g, rtol=1e-10, atol=1e-12)
+
+
+def test_torchs_cross_entropy_is_ours():
+    model, data = make("mlp")
+    ours, theirs = (gn_sharpness(model, data, loss).value for loss in ("ce", nn.CrossEntropyLoss()))
+    assert ours == theirs
+
+
+def test_named_and_frozen_parameters():
+    model, (x, y) = make("mlp")
+    whole = gauss_newton(model, x, softmax_hessian(model, x))
+    named = Problem(model, (x, y), parameters=["2.*"])
+    assert named.names == ["2.weight", "2.bias"]
+    sub = whole[-named.size :, -named.size :]
+    vectors = block(named)
+    torch.testing.assert_close(named.apply(vectors), vectors @ sub, rtol=1e-10, atol=1e-12)
+    model[0].requires_grad_(False)
+    model[2].weight.requires_grad_(False)
+    frozen = Problem(model, (x, y))
+    assert frozen.names == ["2.bias"]
+    torch.testing.assert_close(frozen.apply(block(frozen)), block(frozen) @ sub[-3:, -3:])
+
+
+def test_gradient_and_loss():
+    model, (x, y) = make("attention")
+    value, gradient = Problem(model, (x, y), chunk=6).gradient()
+    loss = F.cross_entropy(model.eval()(x), y)
+    exact = torch.autograd.grad(loss, list(model.parameters()))
+    assert value.item() == pytest.approx(loss.item(), rel=1e-12)
+    torch.testing.assert_close(gradient, torch.cat([g.reshape(-1) for g in exact]))
+
+
+def test_kappa_min_along_a_path():
+    model, (x, y) = make("mlp")
+    problem = Problem(model, (x, y))
+    g = problem.gradient()[1]
+    step = 0.5 * g / g.norm()
+    path = kappa_min(model, (x, y), rtol=1e-7, perturbation=step, points=3)
+    before = [p.clone() for p in model.parameters()]
+    exact = []
+    for share in (0.0, 0.5, 1.0):
+        with torch.no_grad():
+            for p, b, d in zip(model.parameters(), before, problem.split(step), strict=True):
+                p.copy_(b + share * d)
+        exact.append(torch.linalg.eigvalsh(hessian(model, x, y))[0])
+    torch.testing.assert_close(path.value, torch.stack(exact), rtol=1e-6, atol=0)
+
+
+def test_half_precision_models_are_computed_in_float32():
+    model, (x, y) = make("cnn with BatchNorm")
+    exact = gn_sharpness(model.bfloat16().double(), (x.bfloat16().double(), y), rtol=1e-6)
+    half = gn_sharpness(model.bfloat16(), (x.bfloat16(), y), rtol=1e-5)
+    assert half.value == pytest.approx(exact.value, rel=1e-4)
+    assert next(model.parameters()).dtype == torch.bfloat16
+
+
+def test_error_estimates_cover_the_truth_in_99_of_100_cases():
+    """Cold solves at a loose tolerance over many small problems, in float64."""
+    short = []
+    for seed in range(100):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(2)
+        x, y = torch.randn(30, 6).double(), torch.randint(0, 4, (30,))
+        exact = gn_sharpness(model, (x, y), rtol=1e-11).value
+        rough = gn_sharpness(model, (x, y), rtol=1e-2, seed=seed)
+        short.append(rough.error < abs(rough.value / exact - 1))
+    assert sum(short) <= 1

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from toosure import Run
+
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 
@@ -17,12 +19,22 @@ def test_examples_are_short(file):
 
 def test_demo(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["demo.py"])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(EXAMPLES / "demo.py"), run_name="__main__")
-    assert ended.value.code == 0
-    assert "Over-confident by 7.2 points" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["demo.py", ".", "50"])  # `make demo` takes 500 steps
+    runpy.run_path(str(EXAMPLES / "demo.py"), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert shown.count("complete at step 50") == 5
+    assert "It claims " in shown and "Runs: runs/demo" in shown
     assert (tmp_path / "demo_report.html").stat().st_size > 1_000_000
+
+
+def test_own_loop(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / "own_loop.py"))
+    assert "ECE 0.060" in capsys.readouterr().out
+    rows = Run(tmp_path / "runs" / "own_loop").rows
+    assert [row["step"] for row in rows] == list(range(0, 161, 20))
+    marked = re.findall(r"# \d$", (EXAMPLES / "own_loop.py").read_text(), re.MULTILINE)
+    assert marked == ["# 1", "# 2", "# 3"]
 
 
 def test_readme_shows_what_runs(capsys):

@@ -74,7 +74,7 @@ class RunConfig:
         self._check()
 
     def _check(self) -> None:
-        for name, least in (("steps", 1), ("every", 1), ("batch", 1)):
+        for name, least in (("steps", 1), ("every", 1), ("batch", 1), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}; got {value}")
@@ -142,7 +142,9 @@ class RunConfig:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ValueError(f"a run has no setting {name!r}{hint}")
-        tuples: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
+        tuples: dict[str, Any] = {
+            n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()
+        }
         return cls(**tuples)
 
     @classmethod

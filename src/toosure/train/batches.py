@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,7 +44,7 @@ class Batches:
         train, at = self.data.train, self.places(step)
         x, y = (train.x, train.y) if self.full else (train.x[at], train.y[at])
         if self.data.augment:
-            self.generator.manual_seed((self.seed << 32) + step)
+            self.generator.manual_seed(mixed(self.seed, 1, step))
             x = self.data.augmented(x, self.generator)
         return x, y, at
 
@@ -52,7 +53,7 @@ class Batches:
             return self.everything
         epoch, place = divmod(step, self.an_epoch)
         if epoch != self.epoch:
-            generator = torch.Generator().manual_seed((self.seed << 32) + epoch)
+            generator = torch.Generator().manual_seed(mixed(self.seed, 0, epoch))
             order = torch.randperm(len(self.everything), generator=generator)
             self.epoch, self.order = epoch, order.to(self.device)
         return self.order[place * self.count : (place + 1) * self.count]  # type: ignore[operator]
@@ -60,3 +61,12 @@ class Batches:
     def ends_epoch(self, step: int) -> bool:
         """Whether the step is the last of its epoch."""
         return (step + 1) % self.an_epoch == 0
+
+
+def mixed(seed: int, stream: int, index: int) -> int:
+    """Mix numbers into one seed; torch's CPU generator heeds only its lowest 32 bits.
+
+    >>> mixed(0, 0, 1) == mixed(0, 1, 0)
+    False
+    """
+    return int(np.random.SeedSequence((seed, stream, index)).generate_state(1)[0])

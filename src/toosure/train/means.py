@@ -24,10 +24,11 @@ class Means:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data_root", Path(self.data_root))
-        if self.graph and self.torch_device.type != "cuda":
+        device = self.torch_device
+        if self.graph and device.type != "cuda":
             raise ValueError(
-                f"graph replays CUDA graphs, and the device is {self.torch_device}: leave it out, "
-                "or train on a GPU"
+                f"graph replays CUDA graphs, and the device is {device}: leave it out, or train on "
+                "a GPU"
             )
 
     @property

@@ -56,6 +56,7 @@ GIVEN: dict[str, set[str]] = {
     "optimizer": {"data_size", "seed"},
     "data": {"root", "download"},
     "model": {"inputs", "classes"},
+    "objective": {"loss"},
 }
 
 # Arguments of torch's own methods that change the time or the sign, not the method.

@@ -1,0 +1,260 @@
+"""The watch: numbers that agree with their references, a model left as it was, spacing, budget."""
+
+import copy
+import gc
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from toosure import Run, Watch, margins, metrics
+from toosure.curvature import gn_sharpness
+from toosure.losses import MSELoss
+from toosure.models import mlp
+from toosure.runs import RunError
+from toosure.watch.spacing import Spacing
+from toosure.watch.split import METRICS, quantiles, snapshot_of
+
+CE = nn.CrossEntropyLoss()
+
+
+def data(n=60, classes=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 6, generator=generator)
+    return x, torch.randint(classes, (n,), generator=generator)
+
+
+def model(seed=0):
+    torch.manual_seed(seed)
+    return mlp(inputs=6, classes=4, width=12)
+
+
+def test_row_agrees_with_every_reference():
+    net, train, val = model(), data(), data(40, seed=1)
+    row = Watch(net, CE, train, val).last
+    for name, (x, y) in (("train", train), ("val", val)):
+        logits = net(x).detach()
+        m = margins.true_margin(logits, y).double()
+        expected = {
+            "loss": CE(logits, y),
+            "accuracy": metrics.accuracy(logits, y),
+            "confidence": logits.softmax(1).amax(1).double().mean(),
+            "ece": metrics.ece(logits, y),
+            "adaptive_ece": metrics.adaptive_ece(logits, y),
+            "classwise_ece": metrics.classwise_ece(logits, y),
+            "mmce": metrics.mmce(logits, y),
+            "smece": metrics.smece(logits, y),
+            "nll": metrics.nll(logits, y),
+            "brier": metrics.brier(logits, y),
+            "entropy": metrics.entropy(logits),
+            "margin_mean": m.mean(),
+            "margin_min": m.min(),
+            "margin_q01": m.quantile(0.01),
+            "margin_q05": m.quantile(0.05),
+            "margin_q25": m.quantile(0.25),
+            "margin_q50": m.quantile(0.5),
+            "margin_q75": m.quantile(0.75),
+            "log_q": (-m).exp().mean().log(),
+            "gn_sharpness": gn_sharpness(net, (x, y), rtol=1e-6).value,
+        }
+        assert set(METRICS) <= expected.keys()
+        for key, value in expected.items():
+            close = 1e-3 if "sharpness" in key else 1e-6
+            assert row[f"{name}/{key}"] == pytest.approx(float(value), rel=close, abs=1e-9), key
+        assert 0 <= row[f"{name}/gn_sharpness_error"] < 1e-3
+    assert row["step"] == 0 and 0 < row["seconds_measuring"] <= row["seconds"]
+
+
+def test_only_the_splits_given():
+    row = Watch(model(), CE, data(), measure=()).last
+    assert not any(key.startswith("val/") or "sharpness" in key for key in row)
+    assert {f"train/{name}" for name in METRICS} <= row.keys()
+
+
+def test_one_forward_pass_a_split():
+    net, calls = model(), []
+    watch = Watch(net, CE, data(), data(40, seed=1))
+    net.hidden.register_forward_hook(lambda module, x, y: calls.append(len(x[0])))
+    with torch.no_grad():
+        net.head.bias += 1
+    watch.measure()
+    assert calls == [60, 40]
+
+
+def test_squared_error_is_measured_as_such():
+    net, (x, y) = model(), data()
+    row = Watch(net, MSELoss("half"), (x, y)).last
+    distance = net(x).detach() - nn.functional.one_hot(y, 4)
+    assert row["train/loss"] == pytest.approx(float(0.5 * distance.square().sum(1).mean()))
+    dense = gn_sharpness(net, (x, y), MSELoss("half"), rtol=1e-6).value
+    assert row["train/gn_sharpness"] == pytest.approx(dense, rel=1e-3)
+
+
+def test_more_when_asked():
+    measure = ("hessian_sharpness", "batch_sharpness", "jacobian_norm", "certificate")
+    row = Watch(model(), CE, data(), data(40, seed=1), measure=measure).last
+    assert {"train/hessian_sharpness", "val/hessian_sharpness", "train/jacobian_norm"} <= row.keys()
+    assert "train/batch_sharpness" in row and "val/batch_sharpness" not in row
+    assert row["train/certificate_failed"] == 0
+    assert row["train/slack 4.1 (i)"] > 0
+    assert "train/slack 4.2 (v)" not in row  # says nothing of what is not separated
+    with pytest.raises(ValueError, match="did you mean 'trace'"):
+        Watch(model(), CE, data(), measure=("tracce",))
+
+
+def test_the_model_is_only_read():
+    net = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Dropout(0.5), nn.Linear(12, 4))
+    net[2].eval()  # a mode of its own
+    net(data()[0]).sum().backward()
+    before = copy.deepcopy(net.state_dict())
+    gradients = [p.grad.clone() for p in net.parameters()]
+    modes, random = [m.training for m in net.modules()], torch.get_rng_state()
+    Watch(net, CE, data(), measure=("gn_sharpness", "batch_sharpness"))
+    Watch(net, CE, data(), measure=())
+    assert all(
+        torch.equal(a, b) for a, b in zip(before.values(), net.state_dict().values(), strict=True)
+    )
+    assert all(torch.equal(g, p.grad) for g, p in zip(gradients, net.parameters(), strict=True))
+    assert [m.training for m in net.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def stepped(steps, **settings):
+    watch = Watch(model(), CE, data(), measure=(), **settings)
+    for _ in range(steps):
+        watch.step(lr=0.1)
+    return [row["step"] for row in watch.rows]
+
+
+def test_spacing():
+    assert stepped(50) == [0, 20, 40]
+    assert stepped(7, every=3) == [0, 3, 6]
+    assert stepped(9, at=(1, 2, 4, 8)) == [1, 2, 4, 8]
+    with pytest.raises(ValueError, match="at least 1"):
+        Spacing(every=0)
+    with pytest.raises(ValueError, match="share of the time"):
+        Spacing(budget=0)
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.3])
+def test_budget_bounds_the_share(budget):
+    """Replay a schedule of known costs on a made-up clock."""
+    spacing, seconds, measuring, cost, count = Spacing(budget=budget), 1.0, 1.0, 1.0, 0
+    for step in range(1, 20_000):
+        seconds += 0.01
+        if spacing.due(step, seconds, measuring, cost):
+            cost = 0.5 + (step % 3) * 0.1
+            seconds, measuring, count = seconds + cost, measuring + cost, count + 1
+    assert count > 2
+    assert 0.7 * budget < measuring / seconds < budget + 0.02
+
+
+def test_budget_on_a_real_clock():
+    watch = Watch(model(), CE, data(), measure=(), budget=0.2)
+    while watch.seconds < 1.0:
+        time.sleep(0.002)
+        watch.step()
+    assert watch.measuring / watch.seconds < 0.3  # the last measurement may end late
+    assert len(watch.rows) > 3
+
+
+def test_divergence_is_noted_and_not_raised(tmp_path):
+    net = model()
+    watch = Watch(net, CE, data(), run=tmp_path, every=1)
+    with torch.no_grad():
+        net.head.weight[0, 0] = float("nan")
+    row = watch.step(lr=0.1)
+    assert watch.diverged and row["diverged"] and row["lr"] == 0.1
+    assert watch.step() is None  # nothing more to measure
+    assert [r["step"] for r in Run(tmp_path).rows] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (torch.zeros(3, 6), "two tensors; got Tensor"),
+        ([torch.zeros(3, 6)], "two tensors; got list"),
+        ((torch.zeros(0, 6), torch.zeros(0)), "train is empty"),
+        ((torch.full((3, 6), float("nan")), torch.zeros(3).long()), "example 0 holds NaN"),
+        ((torch.zeros(3, 6), torch.zeros(3)), "labels must be integers"),
+        ((torch.zeros(3, 6), torch.full((3,), 9)), r"labels must be integers in \[0, 4\)"),
+    ],
+)
+def test_data_that_cannot_be_watched(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Watch(model(), CE, wrong)
+
+
+def test_a_folder_of_ones_own(tmp_path):
+    watch = Watch(model(), CE, data(), data(40, seed=1), run=tmp_path / "mine", every=2)
+    for _ in range(4):
+        watch.step(lr=0.1)
+    run = Run(tmp_path / "mine")
+    assert run.status == "running" and [row["step"] for row in run.rows] == [0, 2, 4]
+    assert run.snapshots == [0, 2, 4] and run.environment["device"] == "cpu"
+    assert "hostname" not in run.environment and "node" not in run.environment
+    del watch
+    gc.collect()
+    assert Run(tmp_path / "mine").status == "ended"
+    with pytest.raises(RunError, match="holds a run already"):
+        Watch(model(), CE, data(), run=tmp_path / "mine")
+
+
+def test_own_loop_resumes(tmp_path):
+    def loop(folder, cut=None):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+        (x, y), state = data(), None
+        for first, last in ((0, cut), (cut, 12)) if cut else ((0, 12),):
+            watch = Watch(net, CE, data(), run=folder, every=2, resume=state)
+            for step in range(first, last + (3 if last == cut else 0)):
+                if step == cut and first == 0:  # a checkpoint, and three steps that are lost
+                    state = copy.deepcopy(watch.state_dict())
+                    weights = copy.deepcopy(net.state_dict())
+                optimizer.zero_grad()
+                CE(net(x), y).backward()
+                optimizer.step()
+                watch.step()
+            watch.close()
+            if last == cut:
+                net.load_state_dict(weights)
+        return Run(folder).rows
+
+    def timeless(rows):
+        return [{k: v for k, v in row.items() if "seconds" not in k} for row in rows]
+
+    assert timeless(loop(tmp_path / "a", cut=5)) == timeless(loop(tmp_path / "b"))
+
+
+def test_objective_predicts_and_reports():
+    class Doubled:
+        def predict(self, net, x):
+            return 2 * net(x)
+
+        def report(self):
+            return {"gamma": 3.0}
+
+    net, (x, y) = model(), data()
+    row = Watch(net, CE, (x, y), objective=Doubled()).last
+    assert row["gamma"] == 3.0
+    assert row["train/nll"] == pytest.approx(float(metrics.nll(2 * net(x).detach(), y)))
+
+
+def test_snapshot_counts_every_example(fixture_f):
+    logits, labels = fixture_f
+    found = snapshot_of(logits, labels)
+    assert found["counts"].sum() == 4 and found["margin_counts"].sum() == 4
+    assert found["confidence_right"].sum() == 2 and found["confidence_wrong"].sum() == 2
+    assert found["margin_edges"][[0, -1]].tolist() == pytest.approx([-0.9, 3.0])
+    table = metrics.reliability(logits, labels)
+    assert np.array_equal(found["accuracy"], table.accuracy.numpy(), equal_nan=True)
+    assert found["interval"].shape == (15, 2) and found["edges"].shape == (16,)
+
+
+def test_quantiles_agree_with_torch():
+    values = torch.randn(37, generator=torch.Generator().manual_seed(0)).double()
+    shares = (0.0, 0.01, 0.33, 1.0)
+    expected = values.quantile(torch.tensor(shares).double())
+    assert torch.allclose(quantiles(values, shares), expected)

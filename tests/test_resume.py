@@ -120,14 +120,17 @@ def killed(config, tmp_path, kills, seed):
 
 def test_kill_9_three_times(tmp_path):
     torch.set_num_threads(1)
-    killed(RunConfig(**SMALL, optimizer="sam:lr=0.1,momentum=0.9", steps=400), tmp_path, 3, 0)
+    killed(
+        RunConfig(**SMALL, optimizer="sam:lr=0.1,momentum=0.9", steps=100, every=5), tmp_path, 3, 0
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd:lr=0.1,momentum=0.9", "csam:lr=0.1", "muon", "adamw"])
 def test_kill_9_twenty_times(optimizer, tmp_path):
     torch.set_num_threads(1)
-    killed(RunConfig(optimizer=optimizer, steps=6000), tmp_path, 20, seed=len(optimizer))
+    config = RunConfig(data="digits:noise=0.1", optimizer=optimizer, steps=600, every=10)
+    killed(config, tmp_path, 20, seed=len(optimizer))
 
 
 # -- damage ---------------------------------------------------------------------------------

@@ -258,3 +258,34 @@ def test_quantiles_agree_with_torch():
     shares = (0.0, 0.01, 0.33, 1.0)
     expected = values.quantile(torch.tensor(shares).double())
     assert torch.allclose(quantiles(values, shares), expected)
+
+
+def test_deferred_rows_are_the_same_rows(tmp_path):
+    found, told = {}, []
+    for defer in (False, True):
+        net = model()
+        watch = Watch(
+            net, CE, data(), data(40, seed=1), run=tmp_path / str(defer), every=2, defer=defer,
+            notify=told.append,
+        )  # fmt: skip
+        for step in range(4):
+            with torch.no_grad():
+                net.head.bias += 0.1 * step
+            watch.step(lr=0.1)
+        assert len(Run(tmp_path / str(defer)).rows) == (2 if defer else 3)
+        watch.finish()
+        run = Run(tmp_path / str(defer))
+        rows = [{k: v for k, v in row.items() if "seconds" not in k} for row in run.rows]
+        found[defer] = rows, run.snapshots
+    assert found[False] == found[True] and found[True][1] == [0, 2, 4]
+    assert [row["step"] for row in told] == [0, 2, 4, 0, 2, 4]
+    assert all(list(row)[-2:] == ["seconds", "seconds_measuring"] for row in told)
+
+
+def test_the_last_row_always_has_its_snapshot(tmp_path):
+    watch = Watch(model(), CE, data(), run=tmp_path, every=10, measure=())
+    for _ in range(110):
+        watch.step()
+    assert watch.measured == 110 and Run(tmp_path).snapshots[-1] < 110
+    watch.finish()
+    assert Run(tmp_path).snapshots[-1] == 110

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from toosure.objectives import Batch, Plain
 from toosure.optim import BSAM, BulkSGD
@@ -66,7 +66,7 @@ class GraphStep:
     def capture(self, prepared: list[Any]) -> None:
         """Record a step on copies of the prepared batch; nothing is carried out yet."""
         if not self.fixed:
-            prepared = torch.utils._pytree.tree_map_only(Tensor, torch.clone, prepared)
+            prepared = tree_map_only(Tensor, torch.clone, prepared)
         self.leaves = tree_flatten(prepared)[0]
         self.step.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()

@@ -27,7 +27,7 @@ from toosure.train.graph import GraphStep
 from toosure.train.interrupt import Stop, interruptible
 from toosure.train.means import Means
 from toosure.train.show import Show
-from toosure.train.steps import Step, set_rates
+from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
 from toosure.watch.split import logits_of
 from toosure.watch.watch import device_name, watched
@@ -147,10 +147,9 @@ class Work:
             if self.batches.ends_epoch(self.done) and hasattr(self.objective, "epoch_end"):
                 self.objective.epoch_end(self.model)
             self.done += 1
-            row = watch.step(lr=lr, epoch=self.done / self.batches.an_epoch)
-            if row is not None:
-                self.show.row(row)
-            if time.monotonic() - last_saved >= self.means.checkpoint and not self.diverged(True):
+            watch.step(lr=lr, epoch=self.done / self.batches.an_epoch)
+            overdue = time.monotonic() - last_saved >= self.means.checkpoint
+            if overdue and self.done < config.steps and not self.diverged(True):
                 self.save()
                 last_saved = time.monotonic()
         self.end(stop)
@@ -185,11 +184,7 @@ class Work:
             self.writer.set_status("diverged", step, message)
         elif self.done == self.config.steps:
             last = self.schedule(self.done - 1, self.config.steps) * self.rates[0]
-            epoch = self.done / self.batches.an_epoch
-            fresh = self.watch.measured != self.done
-            row = self.watch.finish(lr=last, epoch=epoch)
-            if fresh:
-                self.show.row(row)
+            self.watch.finish(lr=last, epoch=self.done / self.batches.an_epoch)
             self.save()
             self.write_predictions()
             self.writer.set_status("complete", self.done)
@@ -227,12 +222,11 @@ class Work:
             self.model, self.criterion, self.data.train, self.data.val, self.writer,
             config.budget, config.measure, every=config.every, at=config.at, eps=config.eps,
             resume=state and state["watch"], start={"lr": self.set_rate(0), "epoch": 0.0},
-            objective=self.objective,
+            objective=self.objective, notify=self.show.row,
+            defer=self.means.graph, replay=self.means.graph,
         )  # fmt: skip
         if state is not None:
             set_random_state(state["random"])  # after all that might have drawn
-        elif watch.rows:
-            self.show.row(watch.last)
         return watch
 
     def describe(self) -> dict[str, Any]:
@@ -261,7 +255,7 @@ class Work:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.done = state["step"]
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
         for thing, saved in (
             (self.objective, state["objective"]),
             (self.step, state["scaling"]),

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from toosure.objectives import Batch, prepare
 from toosure.optim import BSAM, SAM
 
+GRAPH_SETTINGS = ("capturable", "fused", "foreach")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -84,6 +85,18 @@ class Step:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if self.scaler is not None:
             self.scaler.load_state_dict(state)
+
+
+def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Load a state however it was made: what only serves a graph stays as it is here."""
+    own = [{k: g[k] for k in GRAPH_SETTINGS if k in g} for g in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, settings in zip(optimizer.param_groups, own, strict=True):
+        group |= settings
+        group["lr"] = float(group["lr"])
+    for each in optimizer.state.values():
+        if "step" in each and isinstance(each["step"], Tensor):
+            each["step"] = each["step"].cpu()  # a graph moves it to the device again
 
 
 def set_rates(optimizer: Optimizer, rates: list[float], share: float) -> None:

@@ -47,6 +47,6 @@ def next_snapshot(step: int) -> int:
     >>> while steps[-1] < 10_000:
     ...     steps.append(next_snapshot(steps[-1]))
     >>> len(steps), steps[:8]
-    (40, [0, 1, 2, 3, 4, 5, 7, 9])
+    (39, [0, 1, 2, 3, 4, 5, 7, 9])
     """
     return max(step + 1, -(-step * 5 // 4))

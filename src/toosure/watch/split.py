@@ -1,7 +1,7 @@
 """One split under watch: a single forward pass serves metrics, margins, curvature, snapshots."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,14 @@ SMALL = 1 << 22  # logits of fewer elements are measured on the CPU: one copy, n
 
 class Diverged(ArithmeticError):
     """Say that the network's outputs are no longer numbers."""
+
+
+class Look(NamedTuple):
+    """What a look at the model on a split leaves behind, to be worked out then or later."""
+
+    logits: Tensor  # (N, C), on the CPU where they are few
+    labels: Tensor  # (N,)
+    found: dict[str, float | bool]  # what is known already: the loss, curvature, certificates
 
 
 class WatchedSplit:
@@ -48,25 +56,31 @@ class WatchedSplit:
         self.tracker: CurvatureTracker | None = None
         if quantities:
             plain = MSE(loss.scale) if isinstance(loss, MSELoss) else loss
-            self.tracker = CurvatureTracker(model, data, plain, quantities, **curvature)
-        self.latest: tuple[Tensor, Tensor] | None = None  # logits and labels, for a snapshot
+            self.tracker = make_tracker(model, data, plain, quantities, **curvature)
+        self.host_y = self.y.cpu()
 
-    def measure(self) -> dict[str, float | bool]:
-        """Return every quantity by its name in a row, such as `val/ece`."""
+    def look(self) -> Look:
+        """Do what needs the model: its outputs, the loss, curvature and certificates."""
         logits = self.logits()
-        if not bool(torch.isfinite(logits).all()):
-            raise Diverged(f"the outputs on {self.name} are not finite")
         loss = self.loss(logits, self.y).detach()
         small = logits.numel() < SMALL
-        self.latest = (logits.cpu(), self.y.cpu()) if small else (logits, self.y)
-        found = {"loss": float(loss), **metrics_of(*self.latest, self.bins)}
+        logits, labels = (logits.cpu(), self.host_y) if small else (logits, self.y)
+        if not bool(torch.isfinite(logits).all()):
+            raise Diverged(f"the outputs on {self.name} are not finite")
+        found: dict[str, float | bool] = {"loss": float(loss)}
         if self.tracker is not None:
             found |= flat(self.tracker.measure())
             if not self.tracker.problem.replay.enabled:
                 self.tracker.problem.release()  # the kept pass's memory belongs to training
         if self.certify:
             found |= certificate_of(self.model, (self.x, self.y), self.eps)
-        return {f"{self.name}/{key}": value for key, value in found.items()}
+        return Look(logits, labels, found)
+
+    def numbers(self, look: Look) -> dict[str, float | bool]:
+        """Return every quantity by its name in a row, such as `val/ece`."""
+        found = metrics_of(look.logits, look.labels, self.bins) | look.found
+        order = dict.fromkeys([*METRICS, *look.found])
+        return {f"{self.name}/{key}": found[key] for key in order}
 
     def logits(self) -> Tensor:
         """The outputs on the whole split, (N, C), in evaluation mode."""
@@ -74,11 +88,20 @@ class WatchedSplit:
             return self.tracker.problem.logits()
         return logits_of(self.model, self.x)
 
-    def snapshot(self) -> dict[str, np.ndarray]:
+    def snapshot(self, look: Look) -> dict[str, np.ndarray]:
         """Return what the report moves through: reliability bins, two histograms."""
-        latest = self.latest or (self.logits(), self.y)
-        arrays = snapshot_of(*latest, self.bins)
+        arrays = snapshot_of(look.logits, look.labels, self.bins)
         return {f"{self.name}_{key}": value for key, value in arrays.items()}
+
+
+def make_tracker(*arguments: Any, replay: bool = False, **options: Any) -> CurvatureTracker:
+    """Make a tracker that replays its passes as CUDA graphs if asked and if the data allow it."""
+    if replay:
+        try:
+            return CurvatureTracker(*arguments, replay=True, **options)
+        except ValueError:  # more data than one chunk holds
+            pass
+    return CurvatureTracker(*arguments, **options)
 
 
 def logits_of(model: nn.Module, x: Tensor, chunk: int = 4096) -> Tensor:

@@ -2,7 +2,7 @@
 
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from toosure.runs import RunError, RunWriter
 from toosure.runs.environment import environment
 from toosure.runs.read import Row
 from toosure.watch.spacing import Spacing, next_snapshot
-from toosure.watch.split import Diverged, WatchedSplit
+from toosure.watch.split import Diverged, Look, WatchedSplit
 
 Data = Iterable[Tensor]  # (inputs, labels)
 
@@ -30,7 +30,8 @@ class Watch:
     modes, buffers, gradients and random state stay as they are.
 
     `loss` is the criterion of (logits, labels); `objective`, where one is trained, may offer
-    `predict(model, x)` for the logits and `report()` for numbers of its own.
+    `predict(model, x)` for the logits and `report()` for numbers of its own. `notify` is called
+    with each row as it is written; `defer` leaves its metrics for later (see `measure`).
     `eps` is the radius of certificates; `curvature` goes to `CurvatureTracker` (`rtol`, `replay`).
     `resume` is the `state_dict` of an earlier watch: rows after its step are dropped and measured
     again. Where outputs stop being finite, `diverged` is set and the run says so.
@@ -58,6 +59,8 @@ class Watch:
         resume: Mapping[str, Any] | None = None,
         start: Mapping[str, Any] | None = None,
         objective: Any = None,
+        notify: Callable[[Row], None] | None = None,
+        defer: bool = False,
         config: Mapping[str, Any] | None = None,
         eps: float = 0.01,
         bins: int = 15,
@@ -78,6 +81,9 @@ class Watch:
         self.steps, self.measured, self.snapshot_from, self.diverged = 0, -1, 0, False
         self.measuring, self.cost = 0.0, 0.0  # seconds, in all and of the last measurement
         self.rows: list[Row] = []  # the last one only, where a folder holds them
+        self.notify, self.defer = notify, defer
+        self.pending: tuple[Row, dict[str, Look], bool] | None = None
+        self.unkept: dict[str, Look] = {}
         self.began = time.perf_counter()
         self._end: Any = None
         self.writer = run if isinstance(run, RunWriter) else None
@@ -107,49 +113,76 @@ class Watch:
         due = self.spacing.due(self.steps, self.seconds, self.measuring, self.cost)
         return self.measure(**numbers) if due else None
 
-    def measure(self, last: bool = False, **numbers: Any) -> Row:
-        """Measure now, and keep the row; a snapshot too where one is due or this is the `last`."""
+    def measure(self, **numbers: Any) -> Row:
+        """Measure now, and keep the row; a snapshot too where one is due.
+
+        With `defer` the metrics are worked out when the next row is due or somebody asks (`flush`),
+        so that a device with steps in its queue does not wait for them.
+        """
+        self.flush()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # what training queued is not our time
         start = time.perf_counter()
         row: Row = {"step": self.steps, **numbers}
+        looks: dict[str, Look] = {}
         try:
-            for split in self.splits.values():
-                row |= split.measure()
+            looks = {name: split.look() for name, split in self.splits.items()}
         except Diverged:
             self.diverged = True
             row["diverged"] = True
         row |= self.report() if self.report is not None else {}
-        if not self.diverged and self.writer and (last or self.steps >= self.snapshot_from):
-            self._keep_snapshot(self.writer)
+        snapshot = self.steps >= self.snapshot_from
+        if snapshot:
+            self.snapshot_from = next_snapshot(self.steps)
         self.measured = self.steps
         self.cost = time.perf_counter() - start
-        self.measuring += self.cost
-        return self._keep(row | {"seconds": self.seconds, "seconds_measuring": self.cost})
+        row |= {"seconds": self.seconds, "seconds_measuring": self.cost}
+        self.pending = row, looks, snapshot
+        if not self.defer:
+            self.flush()
+        return row
 
-    def _keep(self, row: Row) -> Row:
+    def flush(self) -> None:
+        """Work out the row that was left for later, and write it."""
+        if self.pending is None:
+            return
+        start = time.perf_counter()
+        (row, looks, snapshot), self.pending = self.pending, None
+        seconds, cost = row.pop("seconds"), row.pop("seconds_measuring")
+        for name, look in looks.items():
+            row |= self.splits[name].numbers(look)
+        self.unkept = looks  # for a snapshot, should these be the last
+        if snapshot:
+            self._keep_snapshot()
+        spent = time.perf_counter() - start
+        self.cost = cost + spent
+        self.measuring += self.cost
+        row |= {"seconds": seconds + spent, "seconds_measuring": self.cost}
+        self._keep(row)
+
+    def _keep(self, row: Row) -> None:
         if self.writer is not None:
             self.writer.append(row)
             self.rows[:] = [row]
         else:
             self.rows.append(row)
-        return row
+        if self.notify is not None:
+            self.notify(row)
 
-    def _keep_snapshot(self, writer: RunWriter) -> None:
+    def _keep_snapshot(self) -> None:
         arrays: dict[str, Any] = {}
-        for split in self.splits.values():
-            arrays |= split.snapshot()
-        writer.write_snapshot(self.steps, arrays)
-        self.snapshot_from = next_snapshot(self.steps)
+        for name, look in self.unkept.items():
+            arrays |= self.splits[name].snapshot(look)
+        if self.writer is not None and arrays:
+            self.writer.write_snapshot(self.measured, arrays)
+        self.unkept = {}
 
     def finish(self, **numbers: Any) -> Row:
-        """Measure the end, unless that was done; its snapshot is kept in any case."""
-        if self.diverged:
-            return self.last
-        if self.measured != self.steps:
-            return self.measure(last=True, **numbers)
-        if self.writer is not None and self.snapshot_from != next_snapshot(self.steps):
-            self._keep_snapshot(self.writer)
+        """Measure the end, unless that was done, and keep its snapshot."""
+        if not self.diverged and self.measured != self.steps:
+            self.measure(**numbers)
+        self.flush()
+        self._keep_snapshot()
         return self.last
 
     def close(self) -> None:
@@ -159,6 +192,7 @@ class Watch:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it takes to go on as if nothing had happened, tensors and plain types."""
+        self.flush()
         trackers = {name: split.tracker for name, split in self.splits.items()}
         return {
             "steps": self.steps,

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 from toosure.runs import Run, RunError, RunWriter, export, find_runs, select
+from toosure.runs.files import is_locked
 
 
 def make(path, rows=(), status="complete", config=None):
@@ -92,6 +94,24 @@ os.kill(os.getpid(), 9)
     assert Run(tmp_path).status == "interrupted"
     with RunWriter(tmp_path):
         assert Run(tmp_path).status == "running"
+
+
+def test_readers_do_not_keep_a_writer_out(tmp_path):
+    make(tmp_path)
+    asking = threading.Event()
+
+    def ask():
+        while not asking.is_set():
+            _ = is_locked(tmp_path)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for _ in range(50):
+            RunWriter(tmp_path).close()
+    finally:
+        asking.set()
+        thread.join()
 
 
 def test_another_config_is_refused(tmp_path):

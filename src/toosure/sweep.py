@@ -41,9 +41,9 @@ def sweep(
     for config in configs:
         try:
             run = train(config, out, means, show, loaded.of(config, Path(out)))
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # torch's, too: a shape, the GPU's memory
             done.failures[config.name] = str(error)
-            show.say(f"{config.name}: {error}")
+            show.say(f"failed: {config.name}: {error}")
             continue
         done.runs.append(run)
         if run.status == "stopped":

@@ -5,6 +5,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@cache
 def commit(folder: Path) -> str | None:
     """Return the git commit of our source, "+" added where files differ; None outside git."""
     try:

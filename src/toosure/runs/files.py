@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -69,9 +70,13 @@ def take_lock(folder: Path) -> BinaryIO | None:
     file = open(folder / "lock", "ab")  # noqa: SIM115 (kept open: closing it lets go)
     if fcntl is None:
         return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    for patience in (0.05, 0.1, 0.2, 0.0):  # a reader that asks `is_locked` holds it for a moment
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            time.sleep(patience)
+    else:
         file.close()
         return None
     file.truncate(0)

@@ -179,6 +179,7 @@ class Work:
     def end(self, stop: Stop) -> None:
         """Write the last measurement, checkpoint and status."""
         if self.diverged(True):
+            self.watch.flush()
             step = self.done if self.diverged_at is None else self.diverged_at
             message = f"the loss or the outputs are not finite at step {step}; try a smaller lr"
             self.writer.set_status("diverged", step, message)

@@ -104,7 +104,7 @@ def make_tracker(*arguments: Any, replay: bool = False, **options: Any) -> Curva
     return CurvatureTracker(*arguments, **options)
 
 
-def logits_of(model: nn.Module, x: Tensor, chunk: int = 4096) -> Tensor:
+def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     """Run a model over inputs in evaluation mode, chunk by chunk, and leave it as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()

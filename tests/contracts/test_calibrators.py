@@ -295,3 +295,14 @@ def test_gradients_reach_the_model(name):
     logits, _ = rows(n=60)
     calibrator = fitted(name, *rows())
     assert torch.autograd.gradcheck(calibrator, (logits[:3].clone().requires_grad_(),))
+
+
+@EACH
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_gives_the_same(name):
+    logits, labels = rows()
+    wanted = fitted(name, logits, labels)(logits)
+    calibrator = fitted(name, logits.cuda(), labels.cuda())
+    assert {value.device.type for value in calibrator.state_dict().values()} == {"cuda"}
+    torch.testing.assert_close(calibrator(logits.cuda()).cpu(), wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(calibrator.cpu()(logits), wanted, rtol=1e-6, atol=1e-6)

@@ -24,7 +24,7 @@ from toosure.posthoc import (
     load_calibrator,
     save_calibrator,
 )
-from toosure.posthoc.select import stratified_folds
+from toosure.posthoc.select import reason_against, stratified_folds
 from toosure.predictions import from_confidence, from_logits
 from toosure.recalibration import recalibrate
 
@@ -90,6 +90,15 @@ def test_what_refuses_is_left_out_with_its_reason():
     assert trials["matrix"].nll is None and "needs at least" in trials["matrix"].note
     assert "class 4 is never among" in trials["bbq"].note
     assert trials["temperature"].nll is not None
+
+
+def test_what_is_too_slow_is_not_tried_among_others():
+    slow = {
+        (n, classes): [name for name in CALIBRATORS if reason_against(name, n, classes)]
+        for n, classes in ((5000, 50), (5000, 100), (1_000_000, 100))
+    }
+    assert slow[5000, 50] == [] and slow[5000, 100] == ["matrix", "dirichlet"]
+    assert len(slow[1_000_000, 100]) == 9 and "temperature" not in slow[1_000_000, 100]
 
 
 def test_the_seed_decides_the_folds():

@@ -10,6 +10,7 @@ from toosure.metrics import accuracy
 from toosure.posthoc.calibrator import Calibrator
 from toosure.posthoc.temperature import best_temperature
 
+SPREAD = 0.03  # of an off-diagonal weight, where the penalty is not given
 DENSE = 20  # classes up to which the Hessian of a full matrix is written out
 
 
@@ -24,7 +25,7 @@ class Affine(Calibrator):
     weight: Tensor
     bias: Tensor
     full = True
-    lam = 0.0
+    lam: float | None = 0.0
     mu: float | None = 0.0
 
     def features(self, logits: Tensor) -> Tensor:
@@ -38,9 +39,14 @@ class Affine(Calibrator):
 
     def least_rows(self, classes: int) -> int:
         """Return the free numbers, unless a penalty holds them."""
-        if self.lam > 0 and self.mu != 0:
+        if self.lam != 0 and self.mu != 0:
             return 2
         return (classes + 1 if self.full else 2) * classes
+
+    def penalties(self, n: int, classes: int) -> tuple[float, float]:
+        """Return lam and mu for n rows."""
+        lam = classes * (classes - 1) / (2 * SPREAD**2 * n) if self.lam is None else self.lam
+        return lam, lam if self.mu is None else self.mu
 
     def seen(self, change: Tensor) -> Tensor:
         """Take away of W what no probability sees: the same added to every row of it."""
@@ -61,7 +67,8 @@ class Affine(Calibrator):
         from scipy.optimize import minimize
 
         self.set_start(logits.shape[1], best_temperature(logits, labels).temperature, logits.device)
-        problem = Problem(self, self.features(logits.double()), labels)
+        lam, mu = self.penalties(*logits.shape)
+        problem = Problem(self.features(logits.double()), labels, self.full, lam, mu)
         start = torch.cat([self.weight.flatten(), self.bias]).cpu().numpy()
         dense = self.full and logits.shape[1] <= DENSE
         found = minimize(
@@ -71,7 +78,7 @@ class Affine(Calibrator):
             jac=problem.gradient,
             hess=problem.hessian if dense else None,
             hessp=None if dense else problem.bend,
-            options={"gtol": 1e-9 if dense else 1e-7, "maxiter": 200},
+            options={"gtol": 1e-9 if dense else 1e-5, "maxiter": 200},
         )
         weight, bias = problem.split(found.x)
         if self.lam == 0 and self.full:
@@ -134,8 +141,9 @@ class Dirichlet(Affine):
     r"""Apply a matrix and a shift to the log-probabilities, off-diagonals and shift kept small.
 
     q = softmax(W log p + b), which minimises NLL + lam/(C(C-1)) sum_{i != j} W_ij^2
-    + mu/C sum_j b_j^2 (ODIR); `mu = None` takes mu = lam. W = I, b = 0 is the identity. The paper
-    searches lam and mu by cross-validation; `choose` does so over several `Dirichlet(lam)`.
+    + mu/C sum_j b_j^2 (ODIR); `lam = None` takes lam = C(C-1)/(2 * 0.03^2 N), which expects
+    off-diagonals of 0.03, and `mu = None` takes mu = lam. W = I, b = 0 is the identity. The paper
+    searches both by cross-validation; `choose` does so over several `Dirichlet(lam)`.
 
     Reference: Kull et al. (2019), Beyond temperature scaling: obtaining well-calibrated
     multi-class probabilities with Dirichlet calibration, arXiv 1910.12656
@@ -145,7 +153,7 @@ class Dirichlet(Affine):
     torch.Size([3, 3])
     """
 
-    def __init__(self, lam: float = 1.0, mu: float | None = None) -> None:
+    def __init__(self, lam: float | None = None, mu: float | None = None) -> None:
         super().__init__()
         check_penalties(lam, mu)
         self.lam, self.mu = lam, mu
@@ -155,13 +163,13 @@ class Dirichlet(Affine):
         return logits.log_softmax(1)
 
 
-def check_penalties(lam: float, mu: float | None) -> None:
+def check_penalties(lam: float | None, mu: float | None) -> None:
     """Refuse negative weights of ODIR."""
-    if lam < 0 or (mu is not None and mu < 0):
+    if (lam is not None and lam < 0) or (mu is not None and mu < 0):
         raise ValueError(f"lam and mu must be 0 or more; got lam={lam}, mu={mu}")
 
 
-def odir(weight: Tensor, bias: Tensor, lam: float, mu: float | None) -> Tensor:
+def odir(weight: Tensor, bias: Tensor, lam: float, mu: float) -> Tensor:
     """Return the off-diagonal and intercept penalty of `Dirichlet`.
 
     >>> weight = torch.eye(3)
@@ -171,14 +179,14 @@ def odir(weight: Tensor, bias: Tensor, lam: float, mu: float | None) -> Tensor:
     """
     c = len(bias)
     off = weight.square().sum() - weight.diagonal().square().sum()
-    return lam / (c * (c - 1)) * off + (lam if mu is None else mu) / c * bias.square().sum()
+    return lam / (c * (c - 1)) * off + mu / c * bias.square().sum()
 
 
 class Problem:
     """The NLL + ODIR of softmax(W x + b) as a function of one flat array: value, slope, bend."""
 
-    def __init__(self, affine: Affine, x: Tensor, labels: Tensor) -> None:
-        self.affine, self.x, self.labels = affine, x, labels
+    def __init__(self, x: Tensor, labels: Tensor, full: bool, lam: float, mu: float) -> None:
+        self.x, self.labels, self.full, self.lam, self.mu = x, labels, full, lam, mu
         self.at, self.log_probs, self.probs = np.array(np.nan), x, x
 
     def split(self, flat: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -186,16 +194,16 @@ class Problem:
         values = torch.from_numpy(flat).to(self.x.device)
         classes = self.x.shape[1]
         weight, bias = values[:-classes], values[-classes:]
-        return (weight.view(classes, classes) if self.affine.full else weight), bias
+        return (weight.view(classes, classes) if self.full else weight), bias
 
     def scores(self, weight: Tensor, bias: Tensor) -> Tensor:
         """Return W x + b."""
-        return self.x @ weight.T + bias if self.affine.full else self.x * weight + bias
+        return self.x @ weight.T + bias if self.full else self.x * weight + bias
 
     def gathered(self, parts: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sum over rows of (parts x^T, parts), divided by their number."""
         n = len(self.x)
-        weight = parts.T @ self.x if self.affine.full else (parts * self.x).sum(0)
+        weight = parts.T @ self.x if self.full else (parts * self.x).sum(0)
         return weight / n, parts.sum(0) / n
 
     def move(self, flat: np.ndarray) -> None:
@@ -208,12 +216,11 @@ class Problem:
     def penalty(self, flat: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Return ODIR and its slope, which is linear and so its own bend."""
         (weight, bias), c = self.split(flat), self.x.shape[1]
-        lam, mu = self.affine.lam, self.affine.mu
-        if not self.affine.full:
+        if not self.full:
             return bias.new_zeros(()), torch.zeros_like(weight), torch.zeros_like(bias)
         off = weight - torch.diag(weight.diagonal())
-        shift = 2 * (lam if mu is None else mu) / c * bias
-        return odir(weight, bias, lam, mu), 2 * lam / (c * (c - 1)) * off, shift
+        ours = odir(weight, bias, self.lam, self.mu)
+        return ours, 2 * self.lam / (c * (c - 1)) * off, 2 * self.mu / c * bias
 
     def loss(self, flat: np.ndarray) -> float:
         """Return NLL + ODIR."""

@@ -11,6 +11,7 @@ from toosure.metrics.scores import nll_rows
 from toosure.posthoc.calibrator import Calibrator, Identity
 
 MOST = 2e7  # numbers up to which the slower ones are tried
+WIDE = 50  # classes up to which a full matrix is tried
 TIE = 1e-6  # of NLL: closer ones count as equal, and the first listed is taken
 QUICK = ("uncalibrated", "temperature", "ensemble_temperature")
 Makers = Mapping[str, Callable[[], Calibrator]]
@@ -57,8 +58,8 @@ def choose(logits: Any, labels: Any, makers: Makers, folds: int = 5, seed: int =
     before, trials = torch.empty(0), []
     best, lowest, held_out = "", float("inf"), logits
     for name, make in makers.items():
-        if logits.numel() > MOST and name not in QUICK and len(makers) > 2:
-            trials.append(Trial(name, None, None, None, f"too slow on {logits.numel():,} numbers"))
+        if len(makers) > 2 and (slow := reason_against(name, *logits.shape)):
+            trials.append(Trial(name, None, None, None, slow))
             continue
         try:
             outputs, note = cross_fitted(make, logits, labels, parts)
@@ -75,6 +76,15 @@ def choose(logits: Any, labels: Any, makers: Makers, folds: int = 5, seed: int =
     calibrator = makers[best]().fit_quietly(logits, labels)
     trials.sort(key=lambda trial: float("inf") if trial.nll is None else trial.nll)
     return Choice(best, calibrator, tuple(trials), held_out, folds)
+
+
+def reason_against(name: str, n: int, classes: int) -> str:
+    """Say why a calibrator is not tried among others: it would take too long."""
+    if n * classes > MOST and name not in QUICK:
+        return f"not tried, too slow on {n:,} x {classes:,} numbers; ask for it alone"
+    if classes > WIDE and name in ("matrix", "dirichlet"):
+        return f"not tried, too slow with {classes:,} classes; ask for it alone"
+    return ""
 
 
 def trial_of(name: str, rows: Tensor, before: Tensor, note: str) -> Trial:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from toosure.metrics import ece, nll
 from toosure.metrics.confidence import chunked_pairs
-from toosure.metrics.inputs import check_choice
+from toosure.metrics.inputs import as_pair, check_choice
 from toosure.posthoc.calibrator import Calibrator
 
 GRID = [k / 10 for k in range(1, 101)]
@@ -190,6 +190,7 @@ def split_temperature(
     >>> round(split_temperature(logits, labels, seed=0).temperature, 1)
     1.9
     """
+    logits, labels = as_pair(logits, labels)
     order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(seed))
     fit, judge = order.to(logits.device).tensor_split(2)
     calibrator = Temperature().fit_quietly(logits[fit], labels[fit])

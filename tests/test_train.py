@@ -15,7 +15,7 @@ from torch import nn
 
 from toosure.config import RunConfig
 from toosure.data import digits
-from toosure.objectives import Plain, as_objective, prepare
+from toosure.objectives import Plain, as_objective, preparing
 from toosure.optim import SAM
 from toosure.optim.schedules import Constant, Cosine, Step
 from toosure.runs import Run, RunError, RunWriter
@@ -166,6 +166,7 @@ def test_graph_needs_a_gpu():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # torch's own, while compiling
 def test_compiled_is_the_same_run(tmp_path):
     config = RunConfig(**SMALL, optimizer="sam:lr=0.1", steps=10, every=5)
     one = train(config, tmp_path / "a", CPU)
@@ -368,7 +369,7 @@ def test_sam_prepares_once_and_passes_twice():
     objective.ready = True
     batch = (torch.randn(4, 3), torch.tensor([0, 1, 0, 1]), torch.arange(4))
     optimizer = SAM(net.parameters(), rho=0.1, lr=0.1)
-    prepared = prepare(objective, net, batch, lr=0.1)
+    prepared = preparing(objective)(net, batch, 0.1)
 
     def closure():
         loss = objective(net, prepared)

@@ -1,6 +1,7 @@
 """The contract that joins optimizers and objectives, and its simplest case."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -56,8 +57,8 @@ def as_objective(thing: Any) -> Any:
     return thing if hasattr(thing, "prepare") else Plain(thing)
 
 
-def prepare(objective: Any, model: nn.Module, batch: Batch, lr: float) -> Any:
-    """Prepare a batch, with the learning rate for an objective that asks for it."""
+def preparing(objective: Any) -> Callable[[nn.Module, Batch, float], Any]:
+    """Return `prepare(model, batch, lr)` of any objective, whether it asks for the rate or not."""
     if "lr" in inspect.signature(objective.prepare).parameters:
-        return objective.prepare(model, batch, lr=lr)
-    return objective.prepare(model, batch)
+        return lambda model, batch, lr: objective.prepare(model, batch, lr=lr)
+    return lambda model, batch, lr: objective.prepare(model, batch)

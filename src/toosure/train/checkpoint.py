@@ -65,5 +65,5 @@ def random_state() -> dict[str, Any]:
 def set_random_state(state: dict[str, Any]) -> None:
     """Put torch's own generators back."""
     torch.set_rng_state(state["cpu"].cpu())
-    if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([each.cpu() for each in state["cuda"]])
+    for index, each in enumerate(state["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(each.cpu(), index)

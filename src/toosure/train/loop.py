@@ -98,6 +98,8 @@ class Work:
             if config.objective
             else self.criterion
         )
+        if hasattr(self.objective, "to"):
+            self.objective.to(device)
         if hasattr(self.objective, "setup"):
             self.objective.setup(self.model, self.data)
         self.optimizer = self.make_optimizer()

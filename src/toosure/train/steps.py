@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from toosure.objectives import Batch, prepare
+from toosure.objectives import Batch, preparing
 from toosure.optim import BSAM, SAM
 
 GRAPH_SETTINGS = ("capturable", "fused", "foreach")
@@ -27,6 +27,7 @@ class Step:
         clip: float | None = None,
     ) -> None:
         self.model, self.objective, self.optimizer = model, objective, optimizer
+        self.prepare = preparing(objective)
         self.clip, self.dtype = clip, DTYPES.get(precision)
         self.device = next(model.parameters()).device.type
         self.scaler = torch.amp.GradScaler(self.device) if precision == "fp16" else None
@@ -39,7 +40,7 @@ class Step:
         """Prepare the batch, in parts for an optimizer that asks for several closures."""
         cut = isinstance(self.optimizer, BSAM)
         parts: list[Any] = self.optimizer.split(*batch) if cut else [batch]  # type: ignore[attr-defined]
-        return [prepare(self.objective, self.model, part, lr) for part in parts]
+        return [self.prepare(self.model, part, lr) for part in parts]
 
     def descend(self, prepared: list[Any]) -> Tensor:
         """Let the optimizer call the closure as often as it likes, and step."""

@@ -174,26 +174,6 @@ def test_compiled_is_the_same_run(tmp_path):
     assert two.last["train/loss"] == pytest.approx(one.last["train/loss"], rel=1e-4)
 
 
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
-
-@cuda
-@pytest.mark.parametrize("schedule", ["constant", "cosine"])
-@pytest.mark.parametrize(
-    "optimizer", ["sgd:lr=0.1,momentum=0.9", "gd:lr=0.5", "adamw", "csam:lr=0.1"]
-)
-def test_graph_replay_is_the_same_run(optimizer, schedule, tmp_path):
-    model = "own_model:noisy" if optimizer != "csam:lr=0.1" else "mlp"
-    config = RunConfig(
-        **{**SMALL, "model": model}, optimizer=optimizer, schedule=schedule, steps=30, every=10
-    )
-    one = train(config, tmp_path / "a", Means("cuda"))
-    two = train(config, tmp_path / "b", Means("cuda", graph=True))
-    close = 1e-3 if model == "mlp" else 0.3  # dropout draws differently inside a graph
-    for key in ("train/loss", "train/ece", "train/gn_sharpness"):
-        assert two.columns[key] == pytest.approx(one.columns[key], rel=close, abs=0.02)
-
-
 # -- what goes wrong ------------------------------------------------------------------------
 
 

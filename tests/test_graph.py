@@ -1,0 +1,181 @@
+"""Graph replay: the same run on a GPU; and here, its bookkeeping with a stand-in for the graph."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from toosure.config import RunConfig
+from toosure.data import digits
+from toosure.models import mlp
+from toosure.objectives import Plain
+from toosure.optim import BSAM, CSAM, SAM, Muon
+from toosure.train import Means, train
+from toosure.train.batches import Batches
+from toosure.train.checkpoint import load_checkpoint
+from toosure.train.graph import WARM_UP, GraphStep
+from toosure.train.steps import Step, load_optimizer, set_rates
+
+DATA = {"data": "digits:train=100,val=60", "batch": 32}
+
+
+class StandIn(GraphStep):
+    """Runs again, on the tensors of the capture, what a graph would replay."""
+
+    def eagerly(self, batch, lr):
+        return self.step(batch, lr)
+
+    def capture(self, prepared):
+        kept = tree_map_only(torch.Tensor, torch.clone, prepared)
+        kept = prepared if self.fixed else kept
+        self.leaves = tree_flatten(kept)[0]
+
+        def replay():
+            self.loss = self.step.descend(kept)
+
+        self.graph = SimpleNamespace(replay=replay)
+
+
+def trained(kind, make, size=32, schedule=None, steps=9):
+    """Train by `kind`, and return the weights and losses."""
+    data = digits(train=100, val=60)
+    torch.manual_seed(0)
+    net = mlp(inputs=64, classes=10, width=16)
+    optimizer = make(net)
+    loss = nn.CrossEntropyLoss()
+    if hasattr(optimizer, "criterion"):
+        loss = optimizer.criterion(loss)
+    batches = Batches(data, size, seed=0)
+    step = kind(Step(net, Plain(loss), optimizer), batches)
+    rates, losses = [group["lr"] for group in optimizer.param_groups], []
+    for number in range(steps):
+        set_rates(optimizer, rates, 1 - number / steps if schedule else 1.0)
+        losses.append(float(step(batches.draw(number), 0.0)))
+    return [p.detach().clone() for p in net.parameters()], losses
+
+
+def graphed(varies):
+    return lambda step, batches: StandIn(step, varies, fixed=batches.full)
+
+
+def plain(step, batches):
+    return step
+
+
+OPTIMIZERS = {
+    "sgd": lambda net: torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9),
+    "sam": lambda net: SAM(net.parameters(), rho=0.1, lr=0.1, momentum=0.9),
+    "csam": lambda net: CSAM(net.parameters(), rho=0.1, lr=0.1),
+    "muon": lambda net: Muon(net, lr=0.02),
+}
+
+
+@pytest.mark.parametrize("size", [32, None])
+@pytest.mark.parametrize("name", ["sgd", "sam", "csam"])
+def test_bookkeeping_changes_no_bit(name, size):
+    one, losses = trained(plain, OPTIMIZERS[name], size)
+    two, replayed = trained(graphed(False), OPTIMIZERS[name], size)
+    assert losses == replayed and len(set(losses)) == len(losses) > WARM_UP + 2
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_a_rate_that_varies_is_read_from_a_tensor():
+    one, _ = trained(plain, OPTIMIZERS["sam"], schedule=True)
+    two, _ = trained(graphed(True), OPTIMIZERS["sam"], schedule=True)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one, two, strict=True))
+    fixed, _ = trained(plain, OPTIMIZERS["sam"])
+    assert not all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one, fixed, strict=True))
+
+
+def test_weights_are_seen_to_change():
+    """What a graph does behind autograd's back must still show in the version counters."""
+    data = digits(train=100, val=60)
+    net = mlp(inputs=64, classes=10, width=16)
+    step = Step(net, Plain(nn.CrossEntropyLoss()), OPTIMIZERS["sgd"](net))
+    graph, batches = StandIn(step, False, False), Batches(data, 32, seed=0)
+    for number in range(WARM_UP + 1):
+        graph(batches.draw(number), 0.1)
+    graph.graph = SimpleNamespace(replay=lambda: None)  # a real one leaves the counters alone
+    before = [p._version for p in net.parameters()]
+    graph(batches.draw(0), 0.1)
+    assert all(p._version > v for p, v in zip(net.parameters(), before, strict=True))
+
+
+def test_what_cannot_be_a_graph_says_so():
+    net = mlp(inputs=64, classes=10, width=16)
+    objective = Plain(nn.CrossEntropyLoss())
+    with pytest.raises(ValueError, match="BSAM draws or solves anew"):
+        GraphStep(Step(net, objective, BSAM(net.parameters(), data_size=9)), False, False)
+    with pytest.raises(ValueError, match="use bf16 with graph"):
+        GraphStep(Step(net, objective, OPTIMIZERS["sgd"](net), "fp16"), False, False)
+    with pytest.raises(ValueError, match="Muon reads its learning rate on the host"):
+        trained(graphed(True), OPTIMIZERS["muon"])
+
+
+def test_numbers_outside_tensors_are_an_error():
+    class Mixing(Plain):
+        def prepare(self, model, batch):
+            return batch, float(torch.rand(()))
+
+        def forward(self, model, prepared):
+            return super().forward(model, prepared[0]) * prepared[1]
+
+    net = mlp(inputs=64, classes=10, width=16)
+    step = Step(net, Mixing(nn.CrossEntropyLoss()), OPTIMIZERS["sgd"](net))
+    graph, batches = StandIn(step, False, False), Batches(digits(train=100, val=60), 32, seed=0)
+    for number in range(WARM_UP + 1):
+        graph(batches.draw(number), 0.1)
+    with pytest.raises(ValueError, match="follows only what is in tensors"):
+        graph(batches.draw(WARM_UP + 1), 0.1)
+
+
+def test_a_state_saved_under_a_graph_loads_without_one():
+    net = mlp(inputs=64, classes=10, width=16)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    net(torch.randn(4, 64)).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    for group in state["param_groups"]:
+        group |= {"lr": torch.tensor(0.005), "capturable": True, "fused": True, "foreach": False}
+    fresh = torch.optim.AdamW(net.parameters(), lr=0.01)
+    load_optimizer(fresh, state)
+    (group,) = fresh.param_groups
+    assert group["lr"] == pytest.approx(0.005) and isinstance(group["lr"], float)
+    assert not group["capturable"] and not group["fused"] and group["foreach"] is None
+    fresh.step()
+
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@cuda
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+@pytest.mark.parametrize(
+    "optimizer", ["sgd:lr=0.1,momentum=0.9", "gd:lr=0.5", "adamw", "csam:lr=0.1"]
+)
+def test_graph_replay_is_the_same_run(optimizer, schedule, tmp_path):
+    config = RunConfig(**DATA, optimizer=optimizer, schedule=schedule, steps=30, every=10)
+    one = train(config, tmp_path / "a", Means("cuda"))
+    two = train(config, tmp_path / "b", Means("cuda", graph=True))
+    for key in ("train/loss", "val/nll", "train/gn_sharpness"):
+        assert two.columns[key] == pytest.approx(one.columns[key], rel=2e-3)
+
+
+@cuda
+@pytest.mark.parametrize("optimizer", ["muon:lr=0.02", "sam:base=adamw,lr=0.01", "vasso:lr=0.1"])
+def test_graph_replay_of_the_others(optimizer, tmp_path):
+    config = RunConfig(**DATA, optimizer=optimizer, steps=30, every=10)
+    one = train(config, tmp_path / "a", Means("cuda"))
+    two = train(config, tmp_path / "b", Means("cuda", graph=True))
+    assert two.columns["train/loss"] == pytest.approx(one.columns["train/loss"], rel=2e-2)
+
+
+@cuda
+def test_a_resnet_under_a_graph_moves_its_statistics_once(tmp_path):
+    config = RunConfig(
+        **DATA, model="own_model:noisy", optimizer="sam:lr=0.1", steps=30, every=30, measure=()
+    )
+    run = train(config, tmp_path, Means("cuda", graph=True))
+    assert load_checkpoint(run.path)[0]["model"]["2.num_batches_tracked"] == 30

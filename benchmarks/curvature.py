@@ -1,6 +1,6 @@
 """What it costs to know the sharpness at every step of training, and how right it is.
 
-    PYTHONPATH=src .peers/bin/python benchmarks/curvature.py --data-root DIR            # windows, CPU
+    PYTHONPATH=src .peers/bin/python benchmarks/curvature.py --data-root DIR  # windows, CPU
     PYTHONPATH=src python3 benchmarks/curvature.py --data-root DIR --device cuda --steps 2000
 
 Full-batch GD at 2/30 and 2/70 and SGD with batches of 128, the MLP 3072-200-200-10 (tanh) on 5,000
@@ -230,7 +230,7 @@ def main() -> None:
         f"HVP {timed(lambda: problem.apply(v, 'hessian'), device) / base:.2f} training steps"
     )
     print(
-        "\nsetting, steps | lambda | products | overhead (median) | (mean) | largest error | over 1e-3"
+        "\nsetting, steps | lambda | products | overhead: median | mean | largest error | over 1e-3"
     )
     ranks = (None, 200) if arguments.model == "mlp" else (None,)
     for name in arguments.settings:

@@ -80,7 +80,8 @@ class Follower:
         predicted = self._extrapolated()
         if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
             basis = Basis(self.operator, memory.spaces[0])
-            return self._settle(self._solve(basis, refresh=2), predicted, full=True)
+            found = self._solve(basis, refresh=2, adapt=True)
+            return self._settle(found, predicted, full=True)
         basis = Basis(self.operator, predicted[None])
         result = self._calm(predicted, basis)
         if result is not None:

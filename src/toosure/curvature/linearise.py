@@ -7,6 +7,7 @@ gradient of the logits with respect to the layers' outputs) answers as often as 
 gradient is computed to set it up.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -157,6 +159,25 @@ def recorded(slots: Slots, copy: bool) -> Iterator[list[Call]]:
         for layer in slots:
             stack.callback(layer.register_forward_hook(record).remove)
         yield calls
+
+
+@contextmanager
+def dual_numbers() -> Iterator[None]:
+    """Forward-mode differentiation; torch's first use of it warns about its own parts."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+        with forward_ad.dual_level():
+            yield
+
+
+def made_dual(values: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Tensor]:
+    return [forward_ad.make_dual(v, t) for v, t in zip(values, tangents, strict=True)]
+
+
+def tangent_of(value: Tensor) -> Tensor:
+    """The tangent of a dual tensor; zeros where nothing moved it."""
+    tangent = forward_ad.unpack_dual(value).tangent
+    return torch.zeros_like(value) if tangent is None else tangent
 
 
 @contextmanager

@@ -1,9 +1,8 @@
 """A model, its data and its loss as one symmetric operator on parameter space, never formed."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from copy import copy
-from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -15,20 +14,21 @@ from toosure.curvature.linearise import (
     Call,
     Linearised,
     Slots,
-    double_differentiable,
     linear_layers,
     recorded,
 )
 from toosure.curvature.outputs import LossLike, output_loss
+from toosure.curvature.reader import Mode, Reader, flat
 from toosure.curvature.replay import Replay
 from toosure.metrics.inputs import as_labels
 
 Matrix = Literal["gn", "hessian", "fisher"]
 MATRICES = ("gn", "hessian", "fisher")
 KEEP_BYTES = 4 << 30
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-class Problem:
+class Problem(Reader):
     """Products of G, H or F with blocks of vectors, over the whole data in chunks.
 
     Vectors are flat, (k, P), in the order of `model.named_parameters()`. Everything is a mean
@@ -46,33 +46,22 @@ class Problem:
         *,
         parameters: Sequence[str] | None = None,
         chunk: int | None = None,
-        mode: Literal["eval", "train"] = "eval",
+        mode: Mode = "eval",
         group: Any = None,
         replay: bool = False,
     ) -> None:
-        if mode not in ("eval", "train"):
-            raise ValueError(f'mode must be "eval" or "train"; got {mode!r}')
-        model = getattr(model, "_orig_mod", model)  # a compiled model wraps the one to read
-        self.model = getattr(model, "module", model) if _is_parallel(model) else model
-        self.loss, self.mode, self.group = output_loss(loss), mode, group
-        self.names = _chosen(self.model, parameters)
-        named = dict(self.model.named_parameters())
-        self.originals = [named[name] for name in self.names]
-        self.shapes = [p.shape for p in self.originals]
-        self.sizes = [p.numel() for p in self.originals]
-        self.size = sum(self.sizes)
-        self.device = self.originals[0].device
-        self.dtype = _at_least_float32([p.dtype for p in self.originals])
+        super().__init__(model, parameters, mode)
+        self.loss, self.group = output_loss(loss), group
         place = {id(p): i for i, p in enumerate(self.originals)}
         self._slots: Slots = linear_layers(self.model, place, mode == "train")
         owned = {i for own in self._slots.values() for i in own.values() if i is not None}
         self._direct = [i for i in range(len(self.names)) if i not in owned]
+        self.forward_mode = any(isinstance(m, CONVOLUTIONS) for m in self.model.modules())
         self._copy_outputs = any(getattr(m, "inplace", False) for m in self.model.modules())
         self.inputs = data[0].to(self.device)
         if self.inputs.is_floating_point():
             self.inputs = self.inputs.to(self.dtype)
         self.labels = data[1]
-        self._offset: list[Tensor] | None = None
         self._check_data()
         self.chunk = chunk or self._affordable_chunk()
         self.count = int(self.reduced(torch.tensor([float(len(self.inputs))]).to(self.device)))
@@ -92,35 +81,6 @@ class Problem:
         """Whether the data is too large to keep one forward pass of all of it."""
         return len(self.inputs) > self.chunk
 
-    # -- the model, read without a trace ---------------------------------------------------
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Put the model into our mode with a fixed random state, and everything back after."""
-        modes = [(m, m.training) for m in self.model.modules()]
-        devices = [self.device] if self.device.type == "cuda" and self.mode == "train" else []
-        with torch.random.fork_rng(devices, enabled=self.mode == "train"), double_differentiable():
-            if self.mode == "train":
-                torch.manual_seed(0)  # dropout must draw the same masks at every product
-            self.model.train(self.mode == "train")
-            try:
-                yield
-            finally:
-                for module, training in modes:
-                    module.training = training
-
-    def state(self) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Our parameters as leaves that share the model's memory, and all its state by name."""
-        own = [p.detach().to(self.dtype) for p in self.originals]
-        if self._offset is not None:
-            own = [p + d for p, d in zip(own, self._offset, strict=True)]
-        own = [p.requires_grad_() for p in own]
-        state = {n: _cast(t.detach(), self.dtype) for n, t in self.model.named_parameters()}
-        buffers = self.model.named_buffers()
-        train = self.mode == "train"
-        state |= {n: _cast(b.clone() if train else b, self.dtype) for n, b in buffers}
-        return own, state | dict(zip(self.names, own, strict=True))
-
     def linearise(self, inputs: Tensor, labels: Tensor) -> Linearised:
         """Run the model once on a chunk and keep what products need."""
         own, state = self.state()
@@ -139,10 +99,9 @@ class Problem:
     def chunks(self) -> Iterator[Linearised]:
         """The whole data, linearised; one chunk is kept until a parameter changes."""
         if self.chunked:
-            pieces = zip(self.inputs.split(self.chunk), self.labels.split(self.chunk), strict=True)
-            yield from (self.linearise(x, y) for x, y in pieces)
+            yield from (self.linearise(x, y) for x, y in self._pieces())
             return
-        versions = [p._version for p in self.originals]
+        versions = self.versions()
         if self._kept is None or versions != self._kept_versions:
             if not self.replay.enabled:
                 self._kept = None  # free the old graph before the new one is made
@@ -150,22 +109,14 @@ class Problem:
             self._kept_versions = versions
         yield self._kept
 
+    def _pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
+        yield from zip(self.inputs.split(self.chunk), self.labels.split(self.chunk), strict=True)
+
     def _linearise_all(self) -> Linearised:
         piece = self.linearise(self.inputs, self.labels)
         if self.replay.enabled:  # its pull-back graph must lie inside the captured pass
             piece.push([torch.zeros_like(p) for p in piece.points])
         return piece
-
-    @contextmanager
-    def displaced(self, vector: Tensor) -> Iterator[None]:
-        """Work at theta + vector inside the context; the model itself does not move."""
-        self._offset = self.split(vector.to(self.device, self.dtype))
-        self.release()
-        try:
-            yield
-        finally:
-            self._offset = None
-            self.release()
 
     def release(self) -> None:
         """Forget the kept forward pass."""
@@ -174,24 +125,20 @@ class Problem:
 
     # -- products ---------------------------------------------------------------------------
 
-    def split(self, vector: Tensor) -> list[Tensor]:
-        """One flat vector as tensors shaped like the parameters."""
-        blocks = vector.split(self.sizes)
-        return [b.view(shape) for b, shape in zip(blocks, self.shapes, strict=True)]
-
     def images(self, vectors: Tensor) -> Tensor:
         """J V for every vector: shape (k, n, C) on this process's samples."""
-        with self.reading():
-            parts = [
-                torch.stack(
-                    [
-                        self.replay("jvp", lambda v, p=piece: p.jvp(self.split(v)), v)
-                        for v in vectors
-                    ]
-                )
-                for piece in self.chunks()
+        if self.forward_mode:
+            rows = [
+                torch.cat([self.forward_jvp(x, v) for x in self.inputs.split(self.chunk)])
+                for v in vectors
             ]
-        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+            return torch.stack(rows)
+        parts = []
+        for piece in self.chunks():
+            with self.reading():
+                push = lambda v, piece=piece: piece.jvp(self.split(v))  # noqa: E731
+                parts.append(torch.stack([self.replay("jvp", push, v) for v in vectors]))
+        return torch.cat(parts, 1)
 
     def weighted(self, images: Tensor, matrix: Matrix) -> Tensor:
         """H_z (or the Fisher's output matrix) applied to images (k, n, C)."""
@@ -215,6 +162,14 @@ class Problem:
     def apply(self, vectors: Tensor, matrix: Matrix = "gn") -> Tensor:
         """The matrix times a block of vectors, (k, P) to (k, P), in one sweep over the data."""
         total = torch.zeros_like(vectors)
+        if self.forward_mode and matrix == "hessian":
+            for x, y in self._pieces():
+                loss = partial(self.loss.total, labels=y)
+                for row, vector in zip(total, vectors, strict=True):
+                    row += flat(self.forward_hvp(x, loss, vector))
+            return self.reduced(total) / self.count
+        if self.forward_mode:
+            return self.pull(self.weighted(self.images(vectors), matrix))
         for piece in self.chunks():
             with self.reading():
                 products = self._chunk_products(piece, [self.split(v) for v in vectors], matrix)
@@ -302,35 +257,3 @@ class Problem:
         own = {p.data_ptr() for p in piece.parameters}
         each = sum(size for pointer, size in saved.items() if pointer not in own) / n
         return max(1, min(len(self.inputs), int(KEEP_BYTES / (2 * max(each, 1.0)))))
-
-
-def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors joined into one vector."""
-    return torch.cat([t.reshape(-1) for t in tensors])
-
-
-def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-
-def _is_parallel(model: nn.Module) -> bool:
-    return isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
-
-
-def _at_least_float32(dtypes: list[torch.dtype]) -> torch.dtype:
-    return torch.float64 if torch.float64 in dtypes else torch.float32
-
-
-def _chosen(model: nn.Module, wanted: Sequence[str] | None) -> list[str]:
-    """The names of the parameters to differentiate by: those that require grad, or a choice."""
-    free = [name for name, p in model.named_parameters() if p.requires_grad]
-    if wanted is None:
-        chosen = free
-    else:
-        chosen = [n for n in free if any(fnmatchcase(n, pattern) for pattern in wanted)]
-        missing = [w for w in wanted if not any(fnmatchcase(n, w) for n in free)]
-        if missing:
-            raise ValueError(f"no free parameter matches {missing}; the model has {free}")
-    if not chosen:
-        raise ValueError("the model has no parameters that require grad: nothing to differentiate")
-    return chosen

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from toosure.curvature.linearise import Call, Linearised, gradients
-from toosure.curvature.problem import Matrix, Problem, flat
+from toosure.curvature.problem import Matrix, Problem
+from toosure.curvature.reader import flat
 
 
 class Restricted:
@@ -61,7 +62,9 @@ class Restricted:
         """J V for every vector in these coordinates: (k, n, C)."""
         self._piece()
         with self.problem.reading():
-            return torch.stack([self.problem.replay("jvp in", self._push, v) for v in vectors])
+            return torch.stack(
+                [self.problem.replay(f"jvp in {self.rank}", self._push, v) for v in vectors]
+            )
 
     def _push(self, vector: Tensor) -> Tensor:
         piece, blocks = self._piece(), self.split(vector)
@@ -74,7 +77,7 @@ class Restricted:
         """(1/N) J^T U for every cotangent: (k, P) in these coordinates."""
         self._piece()
         with self.problem.reading():
-            rows = [self.problem.replay("vjp in", self._pull, u) for u in cotangents]
+            rows = [self.problem.replay(f"vjp in {self.rank}", self._pull, u) for u in cotangents]
         return torch.stack(rows) / self.count
 
     def _pull(self, cotangent: Tensor) -> Tensor:

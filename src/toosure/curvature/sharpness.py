@@ -75,7 +75,7 @@ def kappa_min(
         start = solutions[-1].vectors
     return Result(
         value=-torch.tensor([s.values[0] for s in solutions]),
-        error=max(s.errors[0] for s in solutions),
+        error=max(s.error_of(0) for s in solutions),
         residual=max(s.residuals[0] for s in solutions),
         products=sum(s.products for s in solutions),
         converged=all(s.converged for s in solutions),
@@ -112,7 +112,7 @@ def top_eigenpairs(
     summary = as_result(found, sign)
     return Eigenpairs(
         value=torch.from_numpy(sign * found.values[:k]),
-        error=float(found.errors.max()),
+        error=max(found.error_of(i) for i in range(k)),
         residual=float(found.residuals.max()),
         products=found.products,
         converged=found.converged,
@@ -130,7 +130,7 @@ def operator_for(problem: Problem, matrix: Matrix, sign: float = 1.0) -> Operato
 
 def as_result(found: Solution, sign: float = 1.0) -> Result:
     """The first pair of a solution as a result."""
-    value, error = sign * float(found.values[0]), float(found.errors[0])
+    value, error = sign * float(found.values[0]), found.error_of(0)
     if not np.isfinite(value):
         note = "not finite: the model's outputs or derivatives overflow"
     elif not found.converged:

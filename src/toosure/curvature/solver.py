@@ -19,6 +19,7 @@ from toosure.curvature.restrict import Restricted
 SAFETY = 3.0  # the residual estimate understates the error up to 2.3 times: docs/curvature.md
 DEPENDENT = 1e-5  # squared sine below which a starting vector adds only rounding noise
 BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding noise
+ROUNDING = {torch.float32: 5e-5, torch.float64: 1e-12}  # relative; 2e-5 seen on a ResNet-20
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -169,6 +170,10 @@ class Solution:
     products: float
     converged: bool
     first_error: float  # the estimate before any expansion: how good the start was
+
+    def error_of(self, index: int) -> float:
+        """A pair's estimated error, never below the rounding of the type it was computed in."""
+        return max(float(self.errors[index]), ROUNDING[self.vectors.dtype])
 
 
 def solve(

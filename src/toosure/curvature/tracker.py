@@ -136,7 +136,7 @@ class CurvatureTracker:
         self._bulk[matrix, k] = found.improved
         return Eigenpairs(
             value=torch.from_numpy(found.values[:k]),
-            error=float(found.errors.max()),
+            error=max(found.error_of(i) for i in range(k)),
             residual=float(found.residuals.max()),
             products=found.products,
             converged=found.converged,

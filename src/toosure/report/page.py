@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from toosure import __version__
-from toosure.figures import DARK
+from toosure.figures.style import DARK
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -1,24 +1,34 @@
-"""Figures: pure functions from numbers to Plotly figures, in colours that all eyes tell apart."""
+"""How sure against how right: the reliability diagram, and histograms of confidence and margin."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from toosure.figures.style import BLUE, INK, ORANGE, QUIET, plain_layout
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure, Scatter
 
     from toosure.metrics.binned import Reliability
 
-# Blue and vermilion of Okabe & Ito (2008); what is told by colour is also told by shape or place.
-INK, QUIET, LINE, BLUE, ORANGE = "#1d2229", "#5c6672", "#dbe0e6", "#0072b2", "#d55e00"
-DARK = {  # what a dark page draws in their place
-    **{INK: "#e7eaee", QUIET: "#9da7b3", LINE: "#323942"},
-    **{BLUE: "#56b4e9", ORANGE: "#f0a050"},
-}
-FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+
+class Bins(NamedTuple):
+    """A reliability table in arrays of numpy, as a run's snapshot holds it."""
+
+    edges: np.ndarray  # (bins + 1,)
+    counts: np.ndarray  # (bins,)
+    accuracy: np.ndarray  # (bins,) NaN where a bin is empty
+    confidence: np.ndarray  # (bins,)
+    interval: np.ndarray  # (bins, 2)
 
 
-def reliability_diagram(table: "Reliability", level: float = 0.95) -> "Figure":
+def bins_of(snapshot: Mapping[str, np.ndarray], split: str) -> Bins:
+    """Return the reliability table of a split from a run's snapshot."""
+    return Bins(*(snapshot[f"{split}_{name}"] for name in Bins._fields))
+
+
+def reliability_diagram(table: "Reliability | Bins", level: float = 0.95) -> "Figure":
     """Draw accuracy over confidence, a mark a bin with its interval; below the line is too sure.
 
     The area of a mark is the share of the samples in its bin. `level` is that of the intervals.
@@ -50,13 +60,11 @@ def reliability_diagram(table: "Reliability", level: float = 0.95) -> "Figure":
     return drawing
 
 
-def filled_bins(table: "Reliability") -> dict[str, np.ndarray]:
+def filled_bins(table: "Reliability | Bins") -> dict[str, np.ndarray]:
     """Return the bins that hold samples, in per cent, as arrays by name."""
-    counts = table.counts.cpu().numpy()
-    low, high = table.interval.cpu().numpy().T
-    edges = table.edges.cpu().numpy()
-    bins = {"accuracy": table.accuracy, "confidence": table.confidence}
-    columns = {name: 100 * values.cpu().numpy() for name, values in bins.items()}
+    edges, counts, accuracy, confidence, interval = map(as_array, table)
+    low, high = interval.T
+    columns = {"accuracy": 100 * accuracy, "confidence": 100 * confidence}
     columns |= {"low": 100 * low, "high": 100 * high, "share": 100 * counts / counts.sum()}
     columns |= {"left": 100 * edges[:-1], "right": 100 * edges[1:], "counts": counts}
     return {name: values[counts > 0] for name, values in columns.items()}
@@ -89,7 +97,7 @@ def marks(
     )
 
 
-def confidence_histogram(table: "Reliability") -> "Figure":
+def confidence_histogram(table: "Reliability | Bins") -> "Figure":
     """Draw how often each confidence occurs, right and wrong stacked, with the two means.
 
     >>> from toosure.metrics.binned import reliability_from_confidence
@@ -136,30 +144,30 @@ def bars(bins: dict[str, np.ndarray], height: np.ndarray, name: str, colour: str
     )
 
 
-def plain_layout() -> dict[str, Any]:
-    """Return the layout that all figures share: no frame, quiet grid, legend above."""
-    axis = {
-        **{"gridcolor": LINE, "linecolor": LINE, "zeroline": False, "ticks": ""},
-        **{"tickfont": {"color": QUIET}, "title": {"font": {"color": QUIET}, "standoff": 12}},
-        **{"automargin": True, "fixedrange": True},
-    }
-    return {
-        "template": "none",
-        "autosize": True,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": FONT, "size": 13, "color": INK},
-        "margin": {"l": 50, "r": 22, "t": 12, "b": 48},
-        "xaxis": axis,
-        "yaxis": axis,
-        "hoverlabel": {"font": {"family": FONT, "size": 13}, "align": "left"},
-        "legend": {
-            **{"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
-            **{
-                "font": {"color": INK},
-                "traceorder": "normal",
-                "itemclick": False,
-                "itemdoubleclick": False,
-            },
-        },
-    }
+def as_array(values: Any) -> np.ndarray:
+    """Return an array of numpy, from wherever a tensor lies."""
+    return np.asarray(values.cpu() if hasattr(values, "cpu") else values)
+
+
+def margin_histogram(edges: np.ndarray, counts: np.ndarray) -> "Figure":
+    """Draw how far samples lie from the border, in logits: right of 0 is right.
+
+    >>> drawing = margin_histogram(np.array([-1.0, 0.0, 1.0, 2.0]), np.array([1, 2, 1]))
+    >>> [bar.name for bar in drawing.data], drawing.data[1].y.tolist()
+    (['wrong', 'right'], [50.0, 25.0])
+    """
+    import plotly.graph_objects as go
+
+    left, right = edges[:-1], edges[1:]
+    centre, share = (left + right) / 2, 100 * counts / max(1, counts.sum())
+    drawing = go.Figure(layout=plain_layout())
+    for mask, name, colour in ((centre < 0, "wrong", ORANGE), (centre >= 0, "right", BLUE)):
+        drawing.add_bar(
+            **{"x": centre[mask], "y": share[mask], "width": 0.92 * (right - left)[mask]},
+            **{"name": name, "marker": {"color": colour, "line": {"width": 0}}},
+            hovertemplate="margin %{x:.3g}: %{y:.2f} % of the samples<extra></extra>",
+        )
+    drawing.update_layout(barmode="overlay", bargap=0)
+    drawing.update_xaxes(title_text="true margin, logits", zeroline=True, zerolinecolor=QUIET)
+    drawing.update_yaxes(title_text="samples, %", rangemode="tozero", nticks=6)
+    return drawing

@@ -1,0 +1,31 @@
+"""Figures: pure functions from numbers and runs to Plotly figures, the same on every page."""
+
+from toosure.figures.groups import Group, group_runs
+from toosure.figures.phase import correlation, phase_portrait
+from toosure.figures.reliability import (
+    Bins,
+    bins_of,
+    confidence_histogram,
+    margin_histogram,
+    reliability_diagram,
+)
+from toosure.figures.style import DARK
+from toosure.figures.thinning import thin
+from toosure.figures.trajectory import PANELS, stability, trajectory
+
+__all__ = [
+    "DARK",
+    "PANELS",
+    "Bins",
+    "Group",
+    "bins_of",
+    "confidence_histogram",
+    "correlation",
+    "group_runs",
+    "margin_histogram",
+    "phase_portrait",
+    "reliability_diagram",
+    "stability",
+    "thin",
+    "trajectory",
+]

@@ -1,0 +1,77 @@
+"""Runs that differ only in their seed belong together, under the shortest name that tells them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Measured(Protocol):
+    """What a figure needs of a run: `Run` has it, and so has a run that is being followed."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def config(self) -> dict[str, Any]: ...
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one setting, and what to call them."""
+
+    label: str
+    runs: tuple[Any, ...]
+
+
+def group_runs(runs: Sequence[Measured]) -> list[Group]:
+    """Put runs of the same setting together, in the order of their first.
+
+    A label says only what differs between the groups; a run without a config stays alone.
+    """
+    found: dict[str, list[Measured]] = {}
+    for place, run in enumerate(runs):
+        found.setdefault(setting_of(run, place), []).append(run)
+    labels = labels_of([members[0] for members in found.values()])
+    return [Group(label, tuple(each)) for label, each in zip(labels, found.values(), strict=True)]
+
+
+def setting_of(run: Measured, place: int) -> str:
+    """Return a text that is equal for runs which differ in their seed alone."""
+    if not run.config:
+        return str(place)
+    return json.dumps({k: v for k, v in run.config.items() if k != "seed"}, sort_keys=True)
+
+
+def labels_of(runs: Sequence[Measured]) -> list[str]:
+    """Return a label a run: the settings that differ, or its name where they do not tell it."""
+    keys = dict.fromkeys(key for run in runs for key in run.config if key != "seed")
+    spread = {key: {json.dumps(run.config.get(key)) for run in runs} for key in keys}
+    telling = [key for key in keys if len(spread[key]) > 1] or ["optimizer"]
+    labels = [
+        ", ".join(said(key, run.config) for key in telling if key in run.config) for run in runs
+    ]
+    twice = {label for label in labels if labels.count(label) > 1}
+    return [
+        run.name if not label or label in twice else label
+        for run, label in zip(runs, labels, strict=True)
+    ]
+
+
+def said(key: str, config: Mapping[str, Any]) -> str:
+    """Return a setting as it would be typed; a word speaks for itself."""
+    value = config[key]
+    if isinstance(value, list):
+        value = " ".join(map(str, value))
+    words = ("data", "model", "optimizer", "loss", "objective", "schedule")
+    return str(value) if key in words and value is not None else f"{key} {value}"
+
+
+def name_of(run: Measured, group: Group) -> str:
+    """Return what to call one run of a group: its label, with the seed where there are several."""
+    if len(group.runs) == 1:
+        return group.label
+    return f"{group.label}, seed {run.config.get('seed')}"

@@ -1,0 +1,106 @@
+"""Calibration error against sharpness: the path of each run, and how close the two keep."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from toosure.figures.groups import Group, Measured, group_runs, name_of
+from toosure.figures.style import PALETTE, as_text, plain_layout
+from toosure.figures.thinning import extremes
+from toosure.figures.trajectory import NAMES, id_of
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+class Correlation(NamedTuple):
+    """How closely two quantities go together along a run, by value and by rank."""
+
+    pearson: float
+    rank: float
+    rows: int
+
+
+def paired(run: Measured, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return step, sharpness and ECE of the rows that have both; nothing where there are none."""
+    sharpness = run.columns.get(f"{split}/gn_sharpness")
+    ece = run.columns.get(f"{split}/ece")
+    if sharpness is None or ece is None:
+        return None
+    kept = np.isfinite(sharpness) & np.isfinite(ece)
+    return (run.columns["step"][kept], sharpness[kept], ece[kept]) if kept.any() else None
+
+
+def correlation(run: Measured, split: str = "train") -> Correlation | None:
+    """Return Pearson's and Spearman's correlation of ECE with sharpness over the rows of a run.
+
+    Nothing where a run has fewer than three such rows, or where one of the two never changes.
+    """
+    from scipy.stats import rankdata
+
+    pair = paired(run, split)
+    if pair is None or len(pair[0]) < 3 or np.ptp(pair[1]) == 0 or np.ptp(pair[2]) == 0:
+        return None
+    _, sharpness, ece = pair
+    ranks = np.corrcoef(rankdata(sharpness), rankdata(ece))[0, 1]
+    return Correlation(float(np.corrcoef(sharpness, ece)[0, 1]), float(ranks), len(ece))
+
+
+def phase_portrait(
+    runs: Sequence[Measured], splits: Sequence[str] = ("train",), points: int = 1000
+) -> "Figure":
+    """Draw ECE against Gauss-Newton sharpness on log axes: a dot at the start, a cross at the end.
+
+    After Figure A1 of "Too Sharp, Too Sure" (arXiv:2604.20614).
+    """
+    import plotly.graph_objects as go
+
+    drawing = go.Figure(layout=plain_layout())
+    for place, group in enumerate(group_runs(runs)):
+        for run in group.runs:
+            for split in splits:
+                drawing.add_traces(paths(run, group, place, split, points))
+    drawing.update_xaxes(title_text="Gauss-Newton sharpness", type="log", exponentformat="power")
+    drawing.update_yaxes(title_text="ECE, points", type="log", exponentformat="power")
+    drawing.update_layout(showlegend=False)
+    return drawing
+
+
+def paths(run: Measured, group: Group, place: int, split: str, points: int) -> list[dict[str, Any]]:
+    """Return the path of a run, and the marks of its start and end."""
+    pair = paired(run, split)
+    if pair is None:
+        return []
+    step, sharpness, ece = pair
+    kept = np.union1d(extremes(sharpness, points // 2), extremes(ece, points // 2))
+    colour = PALETTE[place % len(PALETTE)]
+    name = as_text(name_of(run, group))
+    shared: dict[str, Any] = {
+        "type": "scatter",
+        "name": as_text(group.label),
+        "meta": {"group": place, "split": split, "run": id_of(run), "key": "phase"},
+        "hovertemplate": f"{name}<br>{NAMES.get(split, split)}, step %{{customdata:,}}<br>"
+        "sharpness %{x:.3g}, ECE %{y:.3g} points<extra></extra>",
+    }
+    ends = [0, -1]
+    return [
+        shared
+        | coordinates(step[kept], sharpness[kept], ece[kept])
+        | {"mode": "lines", "line": {"color": colour, "width": 1.4}, "opacity": 0.75},
+        shared
+        | coordinates(step[ends], sharpness[ends], ece[ends])
+        | {
+            "mode": "markers",
+            "marker": {"color": colour, "size": [8, 10], "symbol": ["circle", "x"], "opacity": 1},
+            "meta": shared["meta"] | {"key": "ends"},
+        },
+    ]
+
+
+def coordinates(step: np.ndarray, sharpness: np.ndarray, ece: np.ndarray) -> dict[str, np.ndarray]:
+    return {
+        "x": sharpness.astype(np.float32),
+        "y": (100 * ece).astype(np.float32),
+        "customdata": step.astype(np.int32),
+    }

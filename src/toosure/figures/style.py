@@ -1,0 +1,53 @@
+"""The one look of all figures: colours that all eyes tell apart, on light and dark paper."""
+
+from typing import Any
+
+INK, QUIET, LINE = "#1d2229", "#5c6672", "#dbe0e6"
+# After Okabe & Ito (2008), darkened where they are too pale for a line on white.
+BLUE, ORANGE, GREEN, PURPLE, OCHRE = "#0072b2", "#d55e00", "#00835f", "#b0568d", "#9a7200"
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, OCHRE, QUIET)
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "triangle-down", "hexagon")
+DARK = {  # what a dark page draws in their place
+    **{INK: "#e7eaee", QUIET: "#9da7b3", LINE: "#323942"},
+    **{BLUE: "#56b4e9", ORANGE: "#f0a050", GREEN: "#4cc9a0", PURPLE: "#e79bcb", OCHRE: "#e3d35c"},
+}
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+CLEAR = "rgba(0,0,0,0)"
+
+
+def plain_axis() -> dict[str, Any]:
+    """Return the axis that all figures share: a quiet grid and nothing else."""
+    return {
+        **{"gridcolor": LINE, "linecolor": LINE, "zeroline": False, "ticks": ""},
+        **{"tickfont": {"color": QUIET}, "title": {"font": {"color": QUIET}, "standoff": 12}},
+        **{"automargin": True, "fixedrange": True},
+    }
+
+
+def plain_layout() -> dict[str, Any]:
+    """Return the layout that all figures share: no frame, quiet grid, legend above."""
+    return {
+        "template": "none",
+        "autosize": True,
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "font": {"family": FONT, "size": 13, "color": INK},
+        "margin": {"l": 50, "r": 22, "t": 12, "b": 48},
+        "xaxis": plain_axis(),
+        "yaxis": plain_axis(),
+        "hoverlabel": {"font": {"family": FONT, "size": 13}, "align": "left", "namelength": -1},
+        "legend": {
+            **{"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+            **{"font": {"color": INK}, "traceorder": "normal"},
+            **{"itemclick": False, "itemdoubleclick": False},
+        },
+    }
+
+
+def as_text(name: str) -> str:
+    """Escape a name for Plotly, which reads some tags in its texts.
+
+    >>> as_text("<b>a & b</b>")
+    '&lt;b&gt;a &amp; b&lt;/b&gt;'
+    """
+    return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

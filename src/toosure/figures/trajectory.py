@@ -1,0 +1,199 @@
+"""What happens along training: one panel a quantity over the same steps, one line a run."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from toosure.figures.groups import Group, Measured, group_runs, name_of
+from toosure.figures.style import LINE, PALETTE, QUIET, as_text, plain_axis, plain_layout
+from toosure.figures.thinning import thin
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+class Panel(NamedTuple):
+    """A quantity of the rows, its axis title with the unit, and how it is drawn."""
+
+    title: str
+    scale: float = 1
+    log: bool = False
+
+
+PANELS = {
+    "gap": Panel("confidence − accuracy, points", 100),
+    "ece": Panel("ECE, points", 100, log=True),
+    "accuracy": Panel("accuracy, %", 100),
+    "loss": Panel("loss", log=True),
+    "gn_sharpness": Panel("Gauss-Newton sharpness", log=True),
+    "margin_q01": Panel("margin of the lowest 1 %, logits"),
+}
+NAMES = {"val": "validation", "train": "training"}
+
+
+def trajectory(
+    runs: Sequence[Measured],
+    panels: Sequence[str] = tuple(PANELS),
+    splits: Sequence[str] = ("val", "train"),
+    points: int = 1000,
+) -> "Figure":
+    """Draw quantities of runs along training: validation solid, training dotted, seeds alike.
+
+    Long runs are thinned to `points` a line without losing their peaks. Sharpness comes with the
+    rate-given edge of stability (`stability`) of runs that have one.
+
+    >>> from types import SimpleNamespace as Row
+    >>> columns = {"step": np.arange(3), "val/ece": np.array([0.1, 0.2, 0.15])}
+    >>> drawing = trajectory([Row(name="mine", config={}, columns=columns)], ["ece"])
+    >>> drawing.data[0].y.tolist(), drawing.layout.yaxis.title.text
+    ([10.0, 20.0, 15.0], 'ECE, points')
+    """
+    from plotly.subplots import make_subplots
+
+    drawing = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(panels))
+    groups = group_runs(runs)
+    for row, key in enumerate(panels, 1):
+        traces = [
+            *(line for i, g in enumerate(groups) for line in lines(g, i, key, splits, points)),
+            *(edges(groups, points) if key == "gn_sharpness" else ()),
+        ]
+        drawing.add_traces(traces, rows=[row] * len(traces), cols=[1] * len(traces))
+    dress(drawing, panels)
+    return drawing
+
+
+def dress(drawing: "Figure", panels: Sequence[str]) -> None:
+    """Give a figure of panels its axes and its height."""
+    drawing.update_layout(plain_layout(), height=260 * len(panels) if len(panels) > 1 else None)
+    drawing.update_xaxes(plain_axis() | {"fixedrange": False})
+    drawing.update_xaxes(title_text="step", row=len(panels), col=1)
+    for row, key in enumerate(panels, 1):
+        panel = panel_of(key)
+        drawing.update_yaxes(
+            plain_axis() | {"title": {"text": panel.title, "font": {"color": QUIET}}},
+            **{"type": "log" if panel.log else "linear", "exponentformat": "power"},
+            **{"row": row, "col": 1, "nticks": 6, "minorloglabels": "none"},
+        )
+        if key == "gap":
+            drawing.update_yaxes(zeroline=True, zerolinecolor=LINE, zerolinewidth=2, row=row, col=1)
+    drawing.update_layout(showlegend=len(drawing.data) > 1)
+
+
+def panel_of(key: str) -> Panel:
+    """Return how a key is drawn; one that is not listed goes by its name."""
+    return PANELS.get(key) or Panel(key.replace("_", " "))
+
+
+def lines(
+    group: Group, place: int, key: str, splits: Sequence[str], points: int
+) -> list[dict[str, Any]]:
+    """Return the lines of a group: one a run and split that has the quantity."""
+    found: list[dict[str, Any]] = []
+    for number, run in enumerate(group.runs):
+        for split in splits:
+            y = values_of(run, split, key)
+            if y is None:
+                continue
+            x, y = thin(run.columns["step"], y, points)
+            first = number == 0 and split == splits[0] and key == next(iter(PANELS))
+            found.append(line(name_of(run, group), group.label, place, split, x, y, first))
+            found[-1]["meta"] |= {"run": id_of(run), "key": key}
+    return found
+
+
+def id_of(run: Measured) -> str:
+    """Return what tells a run from all others on a page: its place in the folder, or its name."""
+    return getattr(run, "id", run.name)
+
+
+def values_of(run: Measured, split: str, key: str) -> np.ndarray | None:
+    """Return a quantity in the unit of its panel; nothing where the run has none of it."""
+    columns = run.columns
+    if key == "gap":
+        if f"{split}/confidence" not in columns:
+            return None
+        return 100 * (columns[f"{split}/confidence"] - columns[f"{split}/accuracy"])
+    y = columns.get(f"{split}/{key}")
+    if y is None or not np.isfinite(y).any():
+        return None
+    return panel_of(key).scale * y
+
+
+def line(
+    name: str, label: str, place: int, split: str, x: np.ndarray, y: np.ndarray, legend: bool
+) -> dict[str, Any]:
+    """Return one line, small enough to travel: steps as integers, values in single precision."""
+    val = split == "val"
+    return {
+        "type": "scatter",
+        "mode": "lines" if len(x) > 1 else "markers",
+        "x": x.astype(np.int32),
+        "y": y.astype(np.float32),
+        "name": as_text(label),
+        "legendgroup": str(place),
+        "showlegend": legend,
+        "line": {
+            **{"color": PALETTE[place % len(PALETTE)], "width": 1.8 if val else 1.3},
+            **{"dash": "solid" if val else "dot"},
+        },
+        "meta": {"group": place, "split": split},
+        "hovertemplate": f"{as_text(name)}<br>{NAMES.get(split, split)}, step %{{x:,}}: "
+        "<b>%{y:.4g}</b><extra></extra>",
+    }
+
+
+def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
+    """Return the stability lines of groups, each once however many share it."""
+    found: list[dict[str, Any]] = []
+    for place, group in enumerate(groups):
+        run = group.runs[0]
+        edge = stability(run)
+        if edge is None:
+            continue
+        x, y = thin(run.columns["step"], edge, points)
+        each = line(group.label, group.label, place, "train", x, y, False)
+        each["line"] |= {"dash": "dash", "width": 1.2}
+        each["meta"] = {"group": place, "split": "edge", "run": id_of(run), "key": "stability"}
+        each["opacity"] = 0.75
+        each["hovertemplate"] = (
+            f"{as_text(group.label)}<br>edge of stability: <b>%{{y:.4g}}</b><extra></extra>"
+        )
+        found.append(each)
+    return found
+
+
+def stability(run: Measured) -> np.ndarray | None:
+    """Return the sharpness above which gradient descent is unstable, a value a row.
+
+    2 / lr; (2 + 2 beta) / lr with momentum beta, (2 + 2 beta) / ((1 + 2 beta) lr) with Nesterov's
+    (Cohen et al. 2021, arXiv:2103.00065, App. B). Nothing for optimizers that rescale or perturb
+    the gradient (AdamW, Muon, the SAM family): theirs is not a number of the rate alone.
+
+    >>> from types import SimpleNamespace as Row
+    >>> run = Row(config={"optimizer": "sgd:lr=0.5,momentum=0.5"}, columns={"step": np.arange(2)})
+    >>> stability(run).tolist()
+    [6.0, 6.0]
+    """
+    name, _, rest = str(run.config.get("optimizer", "")).partition(":")
+    settings = dict(re.findall(r"(\w+)=([^,]+)", rest))
+    if name not in ("sgd", "gd") or "step" not in run.columns:
+        return None
+    rate = run.columns.get("lr")
+    if rate is None:
+        rate = np.full(len(run.columns["step"]), number(settings.get("lr"), np.nan))
+    beta = number(settings.get("momentum"), 0.0)
+    factor = 2 + 2 * beta
+    if settings.get("nesterov", "false").lower() in ("true", "1", "yes"):
+        factor /= 1 + 2 * beta
+    with np.errstate(divide="ignore"):
+        edge = factor / np.asarray(rate, dtype=float)
+    return edge if np.isfinite(edge).any() else None
+
+
+def number(text: str | None, otherwise: float) -> float:
+    try:
+        return float(text) if text is not None else otherwise
+    except ValueError:
+        return otherwise

@@ -289,3 +289,18 @@ def test_the_last_row_always_has_its_snapshot(tmp_path):
     assert watch.measured == 110 and Run(tmp_path).snapshots[-1] < 110
     watch.finish()
     assert Run(tmp_path).snapshots[-1] == 110
+
+
+def test_temperature_along_training_is_fitted_on_one_half_of_val_and_judged_on_the_other():
+    from toosure.posthoc import split_temperature
+
+    torch.manual_seed(0)
+    model = mlp(inputs=4, classes=3, width=8)
+    x, y = torch.randn(60, 4), torch.arange(60) % 3
+    watch = Watch(model, nn.CrossEntropyLoss(), (x, y), (x, y), measure=("temperature",))
+    row = watch.last
+    expected = split_temperature(model(x).detach(), y)
+    assert row["val/temperature"] == pytest.approx(expected.temperature, rel=1e-6)
+    assert row["val/tce"] == pytest.approx(expected.tce, rel=1e-6)
+    assert row["val/refinement"] == pytest.approx(expected.refinement, rel=1e-6)
+    assert "train/temperature" not in row

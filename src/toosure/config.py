@@ -22,6 +22,7 @@ MEASURES = (
     "gni",
     "jacobian_norm",
     "trace",
+    "temperature",
     "certificate",
 )
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from toosure import margins, metrics
 from toosure.curvature import MSE, CurvatureTracker
 from toosure.losses import MSELoss
+from toosure.posthoc import split_temperature
 
 QUANTILES = {"margin_min": 0.0, "margin_q01": 0.01, "margin_q05": 0.05, "margin_q25": 0.25}
 QUANTILES |= {"margin_q50": 0.5, "margin_q75": 0.75}
@@ -18,6 +19,7 @@ METRICS = (
     "nll", "brier", "entropy", "margin_mean", *QUANTILES, "log_q",
 )  # fmt: skip
 TRAIN_ONLY = ("batch_sharpness", "gni", "certificate")
+VAL_ONLY = ("temperature",)
 SMALL = 1 << 22  # logits of fewer elements are measured on the CPU: one copy, no waiting
 
 
@@ -49,10 +51,11 @@ class WatchedSplit:
         **curvature: Any,
     ) -> None:
         self.name, self.model, self.loss, self.eps, self.bins = name, model, loss, eps, bins
-        wanted = [m for m in measure if name == "train" or m not in TRAIN_ONLY]
-        self.certify = "certificate" in wanted
+        others = VAL_ONLY if name == "train" else TRAIN_ONLY
+        wanted = [m for m in measure if m not in others]
+        self.certify, self.temper = "certificate" in wanted, "temperature" in wanted
         self.x, self.y = data
-        quantities = tuple(m for m in wanted if m != "certificate")
+        quantities = tuple(m for m in wanted if m not in ("certificate", "temperature"))
         self.tracker: CurvatureTracker | None = None
         if quantities:
             plain = MSE(loss.scale) if isinstance(loss, MSELoss) else loss
@@ -79,7 +82,9 @@ class WatchedSplit:
     def numbers(self, look: Look) -> dict[str, float | bool]:
         """Return every quantity by its name in a row, such as `val/ece`."""
         found = metrics_of(look.logits, look.labels, self.bins) | look.found
-        order = dict.fromkeys([*METRICS, *look.found])
+        if self.temper:  # fitted on one half of the split, judged on the other
+            found |= split_temperature(look.logits, look.labels, bins=self.bins)._asdict()
+        order = dict.fromkeys([*METRICS, *found])
         return {f"{self.name}/{key}": found[key] for key in order}
 
     def logits(self) -> Tensor:

@@ -20,7 +20,13 @@ from toosure.metrics.binned import (
 from toosure.metrics.classwise import classwise_ece
 from toosure.metrics.confidence import top_label
 from toosure.metrics.debiased import debiased_ece, debiased_ece_from_confidence
-from toosure.metrics.differentiable import dece, sece, sece_from_confidence, soft_correct
+from toosure.metrics.differentiable import (
+    dece,
+    dece_from_confidence,
+    sece,
+    sece_from_confidence,
+    soft_correct,
+)
 from toosure.metrics.intervals import (
     Interval,
     confidence_interval,
@@ -49,7 +55,13 @@ from toosure.metrics.scores import (
     nll,
     nll_split,
 )
-from toosure.metrics.simplex import kde_ece, kde_ece_from_confidence, median_distance, skce
+from toosure.metrics.simplex import (
+    kde_ece,
+    kde_ece_from_confidence,
+    median_distance,
+    skce,
+    skce_from_probabilities,
+)
 from toosure.metrics.smooth import smece, smece_from_confidence
 
 __all__ = [
@@ -77,6 +89,7 @@ __all__ = [
     "debiased_ece",
     "debiased_ece_from_confidence",
     "dece",
+    "dece_from_confidence",
     "ece",
     "ece_from_confidence",
     "entropy",
@@ -97,6 +110,7 @@ __all__ = [
     "sece",
     "sece_from_confidence",
     "skce",
+    "skce_from_probabilities",
     "smece",
     "smece_from_confidence",
     "soft_correct",

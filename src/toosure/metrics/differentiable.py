@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toosure.metrics.confidence import row_chunks, top_label
+from toosure.metrics.confidence import chunked_pairs, top_label
 from toosure.metrics.inputs import as_pair, check_bins, check_choice, check_finite
 
 _BLOCK = 2**22  # elements of a block of the N x N weights
@@ -145,25 +145,34 @@ def dece(
     >>> round(float(dece(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.32922
     """
-    check_bins(bins)
     confidence, _ = top_label(logits, labels)
     hits = soft_correct(logits, labels, accuracy_slope)
+    return dece_from_confidence(confidence, hits, bins, bin_temperature)
+
+
+def dece_from_confidence(
+    confidence: Tensor, correct: Tensor, bins: int = 15, bin_temperature: float = 0.01
+) -> Tensor:
+    """Return DECE of confidences and hits (boolean or soft); see `dece`. No value checks."""
+    check_bins(bins)
     m = torch.arange(1, bins + 1, dtype=torch.float64, device=confidence.device)
     gaps = torch.zeros(bins, dtype=torch.float64, device=confidence.device)
-    for c, a in zip(confidence.split(2**18), hits.split(2**18), strict=True):
+    for c, a in zip(confidence.split(2**18), correct.split(2**18), strict=True):
         scores = (m * c.double()[:, None] - m * (m - 1) / (2 * bins)) / bin_temperature
         weights = (scores.softmax(1) + 1e-6) / (1 + (bins + 1) * 1e-6)  # (n, bins)
-        gaps = gaps + (a - c.double()) @ weights
+        gaps = gaps + (a.double() - c.double()) @ weights
     return gaps.abs().sum() / len(confidence)
 
 
 def soft_correct(logits: Any, labels: Any, slope: float = 100.0) -> Tensor:
     """Return relu(2 - R_y), the soft accuracy of each row, from the soft rank R_y of its label."""
     logits, labels = as_pair(logits, labels)
-    ranks, start = [], 0
-    for rows in row_chunks(logits):
-        probs = rows.softmax(1)
-        true = probs.gather(1, labels[start : start + len(rows), None])
-        ranks.append(0.5 + (slope * (probs - true).double()).sigmoid().sum(1))
-        start += len(rows)
-    return (2 - check_finite(torch.cat(ranks))).relu()
+    pairs = chunked_pairs(logits, labels)
+    return check_finite(torch.cat([soft_correct_rows(*pair, slope) for pair in pairs]))
+
+
+def soft_correct_rows(logits: Tensor, labels: Tensor, slope: float = 100.0) -> Tensor:
+    """Return `soft_correct` of inputs already checked: for loops that must not wait."""
+    probs = logits.softmax(1)
+    above = slope * (probs - probs.gather(1, labels[:, None])).double()
+    return (2 - (0.5 + above.sigmoid().sum(1))).relu()

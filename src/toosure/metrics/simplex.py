@@ -31,10 +31,17 @@ def skce(
     """
     check_choice("estimator", estimator, ("unbiased", "biased", "linear"))
     logits, labels = as_pair(logits, labels)
-    n = len(logits)
-    if n < 2 and estimator != "biased":
-        raise ValueError(f"skce needs at least two rows for estimator={estimator!r}; got {n}")
+    if len(logits) < 2 and estimator != "biased":
+        raise ValueError(f"skce needs two rows or more for estimator={estimator!r}; got 1")
     probs = check_finite(at_least_float32(logits).softmax(1))
+    return skce_from_probabilities(probs, labels, estimator, bandwidth)
+
+
+def skce_from_probabilities(
+    probs: Tensor, labels: Tensor, estimator: str = "unbiased", bandwidth: float | None = None
+) -> Tensor:
+    """Return SKCE of probabilities (N, C), N > 1 unless biased; see `skce`. No value checks."""
+    n = len(probs)
     width = _median_distance(probs) if bandwidth is None else bandwidth
     residual = -probs.scatter_add(1, labels[:, None], -torch.ones_like(probs[:, :1]))
     if estimator == "linear":

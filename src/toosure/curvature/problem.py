@@ -135,9 +135,12 @@ class Problem(Reader):
             return torch.stack(rows)
         parts = []
         for piece in self.chunks():
+
+            def push(block: Tensor, piece: Linearised = piece) -> Tensor:
+                return torch.stack([piece.jvp(self.split(v)) for v in block])
+
             with self.reading():
-                push = lambda v, piece=piece: piece.jvp(self.split(v))  # noqa: E731
-                parts.append(torch.stack([self.replay("jvp", push, v) for v in vectors]))
+                parts.append(self.replay(f"jvp {len(vectors)}", push, vectors))
         return torch.cat(parts, 1)
 
     def weighted(self, images: Tensor, matrix: Matrix) -> Tensor:

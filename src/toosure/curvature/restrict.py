@@ -62,9 +62,12 @@ class Restricted:
         """J V for every vector in these coordinates: (k, n, C)."""
         self._piece()
         with self.problem.reading():
-            return torch.stack(
-                [self.problem.replay(f"jvp in {self.rank}", self._push, v) for v in vectors]
+            return self.problem.replay(
+                f"jvp {len(vectors)} in {self.rank}", self._push_all, vectors
             )
+
+    def _push_all(self, vectors: Tensor) -> Tensor:
+        return torch.stack([self._push(v) for v in vectors])
 
     def _push(self, vector: Tensor) -> Tensor:
         piece, blocks = self._piece(), self.split(vector)

@@ -1,0 +1,59 @@
+"""On a GPU: the CPU's answers, replayed passes, no waiting for the device inside a product."""
+
+import pytest
+import torch
+from dense import CASES, make
+from torch import nn
+
+from toosure.curvature import CurvatureTracker, Problem, gn_sharpness, jacobian_norms
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+
+def on_gpu(name):
+    model, (x, y) = make(name)
+    return model.cuda(), (x.cuda(), y.cuda())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_equal_those_on_the_cpu(name):
+    model, data = make(name)
+    v = torch.randn(2, Problem(model, data).size, dtype=torch.float64)
+    expected = [Problem(model, data).apply(v, m) for m in ("gn", "hessian")]
+    norms = jacobian_norms(model, data[0]).value
+    model, data = on_gpu(name)
+    problem = Problem(model, data)
+    found = [problem.apply(v.cuda(), m).cpu() for m in ("gn", "hessian")]
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(jacobian_norms(model, data[0]).value.cpu(), norms)
+
+
+def test_no_waiting_inside_a_product():
+    model, data = on_gpu("mlp")
+    problem = Problem(model, data)
+    v = torch.randn(2, problem.size, dtype=torch.float64, device="cuda")
+    for matrix in ("gn", "hessian"):
+        problem.apply(v, matrix)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            problem.apply(v, matrix)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_replayed_passes_follow_training(rank):
+    torch.manual_seed(0)
+    layers = [nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 4)]
+    model = nn.Sequential(*layers).double().cuda()
+    x, y = torch.randn(50, 12).double().cuda(), torch.randint(0, 4, (50,)).cuda()
+    tracker = CurvatureTracker(model, (x, y), replay=True, input_rank=rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(60):
+        result = tracker.measure()["gn_sharpness"]
+        exact = gn_sharpness(model, (x, y), rtol=1e-8).value
+        if rank is None:
+            assert abs(result.value / exact - 1) <= 1e-3 or not result.converged
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()

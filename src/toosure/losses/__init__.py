@@ -1,6 +1,62 @@
-"""What training minimises: losses of (logits, labels)."""
+"""What training minimises: losses of (logits, labels), `nn.Module`s with `reduction` that add."""
 
+from torch import nn
+
+from toosure.losses.batchwise import DCALoss, MDCALoss
+from toosure.losses.brier import BrierLoss
 from toosure.losses.csam import CSAMLoss, csam_weight
+from toosure.losses.focal import DualFocalLoss, FLSD53Loss, FocalLoss, InverseFocalLoss
+from toosure.losses.kernel import MMCELoss, SKCELoss
+from toosure.losses.loss import Loss, Penalty
 from toosure.losses.mse import MSELoss
+from toosure.losses.pairwise import CPCLoss
+from toosure.losses.smoothing import ACLSLoss, EntropyLoss, LabelSmoothingLoss, MbLSLoss
+from toosure.losses.soft import DECELoss, SECELoss, SoftBinnedECELoss
 
-__all__ = ["CSAMLoss", "MSELoss", "csam_weight"]
+LOSSES: dict[str, type[nn.Module]] = {
+    "ce": nn.CrossEntropyLoss,
+    "mse": MSELoss,
+    "brier": BrierLoss,
+    "focal": FocalLoss,
+    "flsd53": FLSD53Loss,
+    "dual_focal": DualFocalLoss,
+    "inverse_focal": InverseFocalLoss,
+    "label_smoothing": LabelSmoothingLoss,
+    "entropy": EntropyLoss,
+    "mbls": MbLSLoss,
+    "acls": ACLSLoss,
+    "mdca": MDCALoss,
+    "dca": DCALoss,
+    "cpc": CPCLoss,
+    "mmce": MMCELoss,
+    "skce": SKCELoss,
+    "dece": DECELoss,
+    "sece": SECELoss,
+    "soft_binned_ece": SoftBinnedECELoss,
+}
+
+__all__ = [
+    "LOSSES",
+    "ACLSLoss",
+    "BrierLoss",
+    "CPCLoss",
+    "CSAMLoss",
+    "DCALoss",
+    "DECELoss",
+    "DualFocalLoss",
+    "EntropyLoss",
+    "FLSD53Loss",
+    "FocalLoss",
+    "InverseFocalLoss",
+    "LabelSmoothingLoss",
+    "Loss",
+    "MDCALoss",
+    "MMCELoss",
+    "MSELoss",
+    "MbLSLoss",
+    "Penalty",
+    "SECELoss",
+    "SKCELoss",
+    "SoftBinnedECELoss",
+    "csam_weight",
+]

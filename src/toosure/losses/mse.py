@@ -3,12 +3,14 @@
 from typing import Literal
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+
+from toosure.losses.loss import Loss, Reduction
 
 Scale = Literal["mean", "sum", "half"]
 
 
-class MSELoss(nn.Module):
+class MSELoss(Loss):
     """Take the squared distance of the logits from the one-hot label.
 
     Formula: scale "mean" is (1/K) sum_k (z_k - e_k)^2 (the paper's), "sum" drops the 1/K, "half"
@@ -19,16 +21,13 @@ class MSELoss(nn.Module):
     tensor(0.2500)
     """
 
-    def __init__(self, scale: Scale = "mean", *, reduction: str = "mean") -> None:
-        super().__init__()
+    def __init__(self, scale: Scale = "mean", *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
         if scale not in ("mean", "sum", "half"):
             raise ValueError(f'scale must be "mean", "sum" or "half"; got {scale!r}')
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f'reduction must be "mean", "sum" or "none"; got {reduction!r}')
-        self.scale, self.reduction = scale, reduction
+        self.scale = scale
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         target = F.one_hot(labels, logits.shape[1]).to(logits.dtype)
         factor = {"mean": 1 / logits.shape[1], "sum": 1.0, "half": 0.5}[self.scale]
-        each = factor * (logits - target).square().sum(1)  # (N,)
-        return each if self.reduction == "none" else getattr(each, self.reduction)()
+        return factor * (logits - target).square().sum(1)

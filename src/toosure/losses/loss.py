@@ -1,0 +1,162 @@
+"""What every loss here shares: reduction, sums such as `a + 0.5 * b`, and a penalty on a base."""
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from toosure.metrics.inputs import at_least_float32, check_choice
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+class Loss(nn.Module):
+    """Reduce `each(logits, labels)`, one value an example; `a + 0.5 * b` is a loss again.
+
+    >>> from toosure.losses import BrierLoss, FocalLoss
+    >>> loss = FocalLoss(gamma=2.0) + 0.5 * BrierLoss()
+    >>> round(loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0])).item(), 6)
+    0.016013
+    """
+
+    def __init__(self, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        check_choice("reduction", reduction, ("mean", "sum", "none"))
+        self.reduction = reduction
+
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each example, (N,)."""
+        raise NotImplementedError
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        check_shapes(logits, labels)
+        each = self.each(at_least_float32(logits), labels)
+        return each if self.reduction == "none" else getattr(each, self.reduction)()
+
+    def __add__(self, other: nn.Module) -> "Sum":
+        return Sum([(1.0, self), (1.0, other)], self.reduction)
+
+    def __radd__(self, other: nn.Module) -> "Sum":
+        return Sum([(1.0, other), (1.0, self)], self.reduction)
+
+    def __mul__(self, factor: float) -> "Sum":
+        return Sum([(factor, self)], self.reduction)
+
+    __rmul__ = __mul__
+
+
+class Sum(Loss):
+    """Add losses with factors; torch's own can be among them."""
+
+    def __init__(self, terms: list[tuple[float, nn.Module]], reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
+        for factor, loss in terms:
+            if not isinstance(factor, int | float) or not isinstance(loss, nn.Module):
+                raise ValueError(
+                    "losses are added to losses and multiplied by numbers, a + 0.5 * b; "
+                    f"got {type(factor).__name__} * {type(loss).__name__}"
+                )
+            check_reduces(loss)
+        self.factors = [float(factor) for factor, _ in terms]
+        self.terms = nn.ModuleList(loss for _, loss in terms)
+
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        parts = zip(self.factors, self.terms, strict=True)
+        return torch.stack([f * each_of(loss, logits, labels) for f, loss in parts]).sum(0)
+
+    def extra_repr(self) -> str:
+        return f"factors={self.factors}"
+
+
+class Penalty(Loss):
+    """Add `weight * penalty` to a base loss, cross-entropy unless told; `alone` is the term itself.
+
+    Subclasses give `penalty(logits, labels)`: one value an example, (N,), or one of the batch, (),
+    which then counts in every example, so that the mean over examples has it once.
+    """
+
+    per_example = True  # False where the penalty is a statistic of the batch
+
+    def __init__(
+        self, weight: float, base: nn.Module | None = None, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(reduction)
+        if not weight >= 0:
+            raise ValueError(f"weight must not be negative; got {weight}")
+        self.weight = weight
+        self.base = nn.CrossEntropyLoss() if base is None else base
+        check_reduces(self.base)
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return what is added, without its weight."""
+        raise NotImplementedError
+
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        base = each_of(self.base, logits, labels)
+        if self.weight == 0:
+            return base
+        return base + (self.weight * self.penalty(logits, labels)).to(base.dtype)
+
+    @property
+    def alone(self) -> "Alone":
+        """The penalty as a loss of its own, to add to others: `a + 0.5 * MDCALoss().alone`."""
+        return Alone(self, self.reduction)
+
+
+class Alone(Loss):
+    """The penalty of a loss, without weight and base."""
+
+    def __init__(self, whole: Penalty, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
+        self.whole = whole
+
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self.whole.penalty(logits, labels).to(logits.dtype).expand(len(logits))
+
+
+def each_of(loss: Any, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return any loss's value of each example, (N,)."""
+    if isinstance(loss, Loss):
+        return loss.each(logits, labels)
+    reduction, loss.reduction = loss.reduction, "none"
+    try:
+        return loss(logits, labels)
+    finally:
+        loss.reduction = reduction
+
+
+def check_reduces(loss: nn.Module) -> None:
+    """Raise unless the loss can give one value an example, each counting alike."""
+    if getattr(loss, "reduction", None) not in ("mean", "sum", "none"):
+        raise ValueError(
+            "a loss inside another must offer reduction 'mean', 'sum' or 'none', as "
+            f"torch.nn.CrossEntropyLoss does; got {type(loss).__name__}"
+        )
+    if isinstance(getattr(loss, "weight", None), Tensor):
+        raise ValueError(
+            f"{type(loss).__name__} has class weights, which change what its mean divides by: "
+            "leave them out, or use the loss on its own"
+        )
+
+
+def check_shapes(logits: Tensor, labels: Tensor) -> None:
+    """Raise on what can be seen without waiting for the device: shapes and types."""
+    if logits.ndim != 2 or labels.shape != logits.shape[:1] or not logits.is_floating_point():
+        raise ValueError(
+            "a loss needs floating logits (N, C) and labels (N,); got "
+            f"{logits.dtype} {tuple(logits.shape)} and {tuple(labels.shape)}"
+        )
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be class indices; got {labels.dtype}: call .long()")
+
+
+def log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return log p_y of each row, (N,)."""
+    return -F.nll_loss(logits.log_softmax(1), labels, reduction="none")
+
+
+def top_label_rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return confidence and hits, (N,) each, of inputs already checked: nothing waits."""
+    log_confidence, prediction = logits.log_softmax(1).max(1)
+    return log_confidence.exp(), prediction == labels

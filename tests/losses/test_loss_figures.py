@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from toosure import metrics
+from toosure.config import RunConfig
 from toosure.losses import (
     LOSSES,
     ACLSLoss,
@@ -30,8 +31,9 @@ from toosure.losses import (
     SKCELoss,
     SoftBinnedECELoss,
 )
-from toosure.losses.loss import Sum
+from toosure.losses.loss import Sum, per_example_part
 from toosure.losses.pairwise import discrimination, exclusion
+from toosure.train import Means, train
 
 CE = 0.68762214
 FIGURES = [
@@ -404,3 +406,20 @@ def test_every_loss_has_a_figure_here():
     used = {type(getattr(loss, "whole", loss)) for loss, _ in FIGURES}
     elsewhere = {BrierLoss, MSELoss, InverseFocalLoss, EntropyLoss, SoftBinnedECELoss}
     assert set(LOSSES.values()) <= used | elsewhere
+
+
+def test_the_watch_takes_curvature_of_what_each_example_says(fixture_f):
+    """A statistic of the batch has no curvature an example: it is left out, in sums too."""
+    assert type(per_example_part(MMCELoss(base=FocalLoss()))) is FocalLoss
+    both = FocalLoss(2.0) + 0.5 * MDCALoss().alone + 0.25 * BrierLoss()
+    wanted = (FocalLoss(2.0) + 0.25 * BrierLoss())(*fixture_f)
+    torch.testing.assert_close(per_example_part(both)(*fixture_f), wanted)
+    kept = EntropyLoss()
+    assert per_example_part(kept) is kept
+
+
+@pytest.mark.parametrize("name", ["mmce", "skce", "cpc"])
+def test_a_run_is_watched_with_any_loss(name, tmp_path):
+    settings = {"data": "digits:train=40,val=20", "model": "mlp:width=4", "steps": 2, "every": 1}
+    run = train(RunConfig(**settings, loss=name), tmp_path, Means("cpu"))
+    assert run.status == "complete" and run.rows[-1]["train/gn_sharpness"] > 0

@@ -126,6 +126,26 @@ def each_of(loss: Any, logits: Tensor, labels: Tensor) -> Tensor:
         loss.reduction = reduction
 
 
+def per_example_part(loss: Any) -> Any:
+    """Return a loss without its statistics of the batch, which have no curvature an example.
+
+    >>> from toosure.losses import FocalLoss, MMCELoss
+    >>> per_example_part(MMCELoss(base=FocalLoss()))
+    FocalLoss()
+    """
+    if isinstance(loss, Penalty) and not loss.per_example:
+        return per_example_part(loss.base)
+    if isinstance(loss, Sum):
+        parts = zip(loss.factors, loss.terms, strict=True)
+        kept = [(f, per_example_part(part)) for f, part in parts if not _of_the_batch(part)]
+        return Sum(kept, loss.reduction)
+    return loss
+
+
+def _of_the_batch(loss: nn.Module) -> bool:
+    return isinstance(loss, Alone) and not loss.whole.per_example
+
+
 def check_reduces(loss: nn.Module) -> None:
     """Raise unless the loss can give one value an example, each counting alike."""
     if getattr(loss, "reduction", None) not in ("mean", "sum", "none"):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from toosure import margins, metrics
 from toosure.curvature import MSE, CurvatureTracker
 from toosure.losses import MSELoss
+from toosure.losses.loss import per_example_part
 from toosure.posthoc import split_temperature
 
 QUANTILES = {"margin_min": 0.0, "margin_q01": 0.01, "margin_q05": 0.05, "margin_q25": 0.25}
@@ -58,7 +59,7 @@ class WatchedSplit:
         quantities = tuple(m for m in wanted if m not in ("certificate", "temperature"))
         self.tracker: CurvatureTracker | None = None
         if quantities:
-            plain = MSE(loss.scale) if isinstance(loss, MSELoss) else loss
+            plain = MSE(loss.scale) if isinstance(loss, MSELoss) else per_example_part(loss)
             self.tracker = make_tracker(model, data, plain, quantities, **curvature)
         self.host_y = self.y.cpu()
 

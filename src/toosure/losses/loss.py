@@ -58,15 +58,25 @@ class Sum(Loss):
                     f"got {type(factor).__name__} * {type(loss).__name__}"
                 )
             check_reduces(loss)
-        self.factors = [float(factor) for factor, _ in terms]
-        self.terms = nn.ModuleList(loss for _, loss in terms)
+        flat = [(factor * f, part) for factor, loss in terms for f, part in terms_of(loss)]
+        self.factors = [float(factor) for factor, _ in flat]
+        self.terms = nn.ModuleList(loss for _, loss in flat)
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
-        parts = zip(self.factors, self.terms, strict=True)
-        return torch.stack([f * each_of(loss, logits, labels) for f, loss in parts]).sum(0)
+        total = torch.zeros_like(logits[:, 0])
+        for factor, loss in terms_of(self):
+            total = total + factor * each_of(loss, logits, labels)
+        return total
 
     def extra_repr(self) -> str:
         return f"factors={self.factors}"
+
+
+def terms_of(loss: nn.Module) -> list[tuple[float, nn.Module]]:
+    """Return the factors and losses of a sum, or the loss itself, once."""
+    if isinstance(loss, Sum):
+        return list(zip(loss.factors, loss.terms, strict=True))
+    return [(1.0, loss)]
 
 
 class Penalty(Loss):
@@ -136,13 +146,12 @@ def per_example_part(loss: Any) -> Any:
     if isinstance(loss, Penalty) and not loss.per_example:
         return per_example_part(loss.base)
     if isinstance(loss, Sum):
-        parts = zip(loss.factors, loss.terms, strict=True)
-        kept = [(f, per_example_part(part)) for f, part in parts if not _of_the_batch(part)]
+        kept = [(f, per_example_part(part)) for f, part in terms_of(loss) if not _of_batch(part)]
         return Sum(kept, loss.reduction)
     return loss
 
 
-def _of_the_batch(loss: nn.Module) -> bool:
+def _of_batch(loss: nn.Module) -> bool:
     return isinstance(loss, Alone) and not loss.whole.per_example
 
 

@@ -61,8 +61,8 @@ def phase_portrait(
         for run in group.runs:
             for split in splits:
                 drawing.add_traces(paths(run, group, place, split, points))
-    drawing.update_xaxes(title_text="Gauss-Newton sharpness", type="log", exponentformat="power")
-    drawing.update_yaxes(title_text="ECE, points", type="log", exponentformat="power")
+    drawing.update_xaxes(title_text="Gauss-Newton sharpness", type="log", tickformat="~g", nticks=8)
+    drawing.update_yaxes(title_text="ECE, points", type="log", tickformat="~g", nticks=8)
     drawing.update_layout(showlegend=False)
     return drawing
 
@@ -92,7 +92,13 @@ def paths(run: Measured, group: Group, place: int, split: str, points: int) -> l
         | coordinates(step[ends], sharpness[ends], ece[ends])
         | {
             "mode": "markers",
-            "marker": {"color": colour, "size": [8, 10], "symbol": ["circle", "x"], "opacity": 1},
+            "marker": {
+                "color": colour,
+                "size": [8, 10],
+                "symbol": ["circle", "x"],
+                "opacity": 1,
+                "line": {"width": 0},
+            },
             "meta": shared["meta"] | {"key": "ends"},
         },
     ]

@@ -15,20 +15,21 @@ if TYPE_CHECKING:
 
 
 class Panel(NamedTuple):
-    """A quantity of the rows, its axis title with the unit, and how it is drawn."""
+    """A quantity of the rows: its axis title with the unit, what it is, and how it is drawn."""
 
     title: str
+    says: str = ""
     scale: float = 1
     log: bool = False
 
 
 PANELS = {
-    "gap": Panel("confidence − accuracy, points", 100),
-    "ece": Panel("ECE, points", 100, log=True),
-    "accuracy": Panel("accuracy, %", 100),
-    "loss": Panel("loss", log=True),
-    "gn_sharpness": Panel("Gauss-Newton sharpness", log=True),
-    "margin_q01": Panel("margin of the lowest 1 %, logits"),
+    "gap": Panel("gap, points", "Too sure: mean confidence minus accuracy", 100),
+    "ece": Panel("ECE, points", "Expected calibration error", 100, log=True),
+    "accuracy": Panel("accuracy, %", "Accuracy", 100),
+    "loss": Panel("loss", "Loss", log=True),
+    "gn_sharpness": Panel("sharpness", "Gauss-Newton sharpness", log=True),
+    "margin_q01": Panel("margin, logits", "Margin below which the lowest 1 % lie"),
 }
 NAMES = {"val": "validation", "train": "training"}
 
@@ -73,8 +74,8 @@ def dress(drawing: "Figure", panels: Sequence[str]) -> None:
         panel = panel_of(key)
         drawing.update_yaxes(
             plain_axis() | {"title": {"text": panel.title, "font": {"color": QUIET}}},
-            **{"type": "log" if panel.log else "linear", "exponentformat": "power"},
-            **{"row": row, "col": 1, "nticks": 6, "minorloglabels": "none"},
+            **{"type": "log" if panel.log else "linear", "tickformat": "~g"},
+            **{"row": row, "col": 1, "nticks": 6},
         )
         if key == "gap":
             drawing.update_yaxes(zeroline=True, zerolinecolor=LINE, zerolinewidth=2, row=row, col=1)

@@ -1,17 +1,24 @@
 // Draws each figure in the colours of the page, sorts tables, and turns the page light for paper.
 "use strict";
+const toosure = window.toosure || (window.toosure = {});
 (() => {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const plots = [...document.querySelectorAll(".plot")];
+  const config = { responsive: true, displayModeBar: false, doubleClick: "reset" };
+  let onPaper = false;
 
-  function draw(isDark) {
-    for (const plot of plots) {
-      const source = plot.nextElementSibling.textContent;
-      const drawing = JSON.parse(source, (key, value) =>
-        isDark && typeof value === "string" ? DARK[value.toLowerCase()] || value : value);
-      Plotly.react(plot, drawing.data, drawing.layout, { responsive: true, displayModeBar: false });
-    }
+  // A figure as it was written, in the colours of now; `arrange` of another script may change it.
+  function drawingOf(plot) {
+    const isDark = dark.matches && !onPaper;
+    const drawing = JSON.parse(plot.nextElementSibling.textContent, (key, value) =>
+      isDark && typeof value === "string" ? DARK[value.toLowerCase()] || value : value);
+    return toosure.arrange ? toosure.arrange(plot, drawing) : drawing;
   }
+  toosure.draw = (plot) => {
+    const { data, layout } = drawingOf(plot);
+    return Plotly.react(plot, data, layout, config);
+  };
+  toosure.plots = () => [...document.querySelectorAll(".plot")];
+  toosure.drawAll = () => toosure.plots().forEach(toosure.draw);
 
   function sortBy(heading) {
     const table = heading.closest("table");
@@ -29,16 +36,20 @@
     table.tBodies[0].append(...rows);
   }
 
-  for (const button of document.querySelectorAll(".sortable th button")) {
-    button.addEventListener("click", () => sortBy(button.closest("th")));
-  }
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest(".sortable th button");
+    if (button) sortBy(button.closest("th"));
+  });
   function paper(isPaper) {
+    onPaper = isPaper;
     document.documentElement.classList.toggle("light", isPaper);
-    draw(!isPaper && dark.matches);
-    plots.forEach((plot) => Plotly.Plots.resize(plot));
+    toosure.drawAll();
+    toosure.plots().forEach((plot) => Plotly.Plots.resize(plot));
   }
-  dark.addEventListener("change", () => draw(dark.matches));
+  dark.addEventListener("change", toosure.drawAll);
   window.addEventListener("beforeprint", () => paper(true));
   window.addEventListener("afterprint", () => paper(false));
-  draw(dark.matches);
+  toosure.ready?.();
+  toosure.drawAll();
+  toosure.started?.();
 })();

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from toosure import __version__
 from toosure.figures.style import DARK
@@ -16,21 +16,39 @@ from toosure.figures.style import DARK
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-Cell = str | int | float | tuple[str, str] | None
+
+class Shown(NamedTuple):
+    """A cell of a number: what it is sorted by, how it reads, a small line below, if the best."""
+
+    value: float | None
+    text: str
+    note: str = ""
+    best: bool = False
+
+
+Cell = str | int | float | tuple[str, str] | Shown | None
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:"
 )
 
 
-def page(title: str, body: str, scripts: bool = True) -> str:
+def page(
+    title: str, body: str, scripts: bool = True, more: Sequence[str] = (), policy: str = POLICY
+) -> str:
     """Return a whole page; its figures are drawn by the plotly.js that it carries.
+
+    `more` names scripts beside this file that a page needs besides its own.
 
     >>> "<title>a &lt;b&gt;</title>" in page("a <b>", "<p>hello</p>", scripts=False)
     True
     """
-    parts = {"title": escape(title), "policy": POLICY, "version": escape(__version__)}
-    parts |= {"style": asset("page.css"), "body": body, "scripts": scripting() if scripts else ""}
+    parts = {"title": escape(title), "policy": policy, "version": escape(__version__)}
+    parts |= {
+        "style": asset("page.css"),
+        "body": body,
+        "scripts": scripting(more) if scripts else "",
+    }
     return re.sub(r"<!-- (\w+) -->", lambda slot: parts[slot[1]], asset("page.html"))
 
 
@@ -39,14 +57,13 @@ def asset(name: str) -> str:
     return files("toosure.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def scripting() -> str:
-    """Return plotly.js, the colours of the dark page and our own script, inline."""
+def scripting(more: Sequence[str] = ()) -> str:
+    """Return plotly.js, the colours of the dark page and our own scripts, inline."""
     from plotly.offline import get_plotlyjs
 
     colours = f"const DARK = {in_script(json.dumps(DARK))};"
-    return "\n".join(
-        f"<script>{code}</script>" for code in (get_plotlyjs(), colours, asset("page.js"))
-    )
+    scripts = (get_plotlyjs(), colours, *map(asset, more), asset("page.js"))
+    return "\n".join(f"<script>{code}</script>" for code in scripts)
 
 
 def in_script(text: str) -> str:
@@ -67,13 +84,20 @@ def prose(text: str) -> str:
     return escape(text).replace(" %", "&nbsp;%")
 
 
-def figure(drawing: "Figure", title: str, note: str = "") -> str:
+def figure(drawing: "Figure", title: str, note: str = "", heading: str = "h2") -> str:
     """Return a block with a title, a Plotly figure and a line on how to read it."""
+    said = f"<figcaption>{prose(note)}</figcaption>" if note else ""
     return (
-        f'<figure><h2>{escape(title)}</h2><div class="plot" role="img" '
-        f'aria-label="{escape(f"{title}. {note}")}"></div>'
+        f"<figure><{heading}>{escape(title)}</{heading}>{plot(drawing, title, note)}{said}</figure>"
+    )
+
+
+def plot(drawing: "Figure", title: str, note: str = "", kind: str = "", role: str = "") -> str:
+    """Return a figure alone; `kind` is a class of ours, `role` what our scripts call it."""
+    return (
+        f'<div class="{" ".join(("plot", kind)).strip()}" role="img" data-role="{escape(role)}" '
+        f'aria-label="{escape(". ".join(filter(None, (title, note))))}"></div>'
         f'<script type="application/json">{in_script(drawing.to_json())}</script>'
-        f"<figcaption>{prose(note)}</figcaption></figure>"
     )
 
 
@@ -86,10 +110,11 @@ def tiles(values: Iterable[tuple[str, str, str]]) -> str:
     return f'<dl class="tiles">{cells}</dl>'
 
 
-def section(title: str, note: str, *blocks: str) -> str:
-    """Return a titled part of the page."""
+def section(title: str, note: str, *blocks: str, name: str = "") -> str:
+    """Return a titled part of the page; `name` is its anchor."""
     said = f"<p>{prose(note)}</p>" if note else ""
-    return f"<section><h2>{escape(title)}</h2>{said}{''.join(blocks)}</section>"
+    anchor = f' id="{escape(name)}"' if name else ""
+    return f"<section{anchor}><h2>{escape(title)}</h2>{said}{''.join(blocks)}</section>"
 
 
 def table(
@@ -104,10 +129,7 @@ def table(
     A cell of two texts is a name and a small line below; `minor` columns leave a narrow screen.
     """
     rows, formats = list(rows), formats or [""] * len(header)
-    marks = [
-        marked(all(not isinstance(row[i], str | tuple) for row in rows), i in minor)
-        for i in range(len(header))
-    ]
+    marks = [marked(all(is_number(row[i]) for row in rows), i in minor) for i in range(len(header))]
     head = "".join(heading(*each, sortable) for each in zip(header, marks, strict=True))
     body = "".join(
         f"<tr>{''.join(cell(*each) for each in zip(row, formats, marks, strict=True))}</tr>"
@@ -118,6 +140,10 @@ def table(
         f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def is_number(value: Cell) -> bool:
+    return isinstance(value, Shown) or not isinstance(value, str | tuple)
 
 
 def marked(numeric: bool, minor: bool) -> str:
@@ -134,6 +160,10 @@ def heading(name: str, mark: str, sortable: bool) -> str:
 
 def cell(value: Cell, form: str, mark: str) -> str:
     """Return one cell, with the value that it is sorted by."""
+    if isinstance(value, Shown):
+        said, note = escape(value.text), f"<small>{escape(value.note)}</small>" * bool(value.note)
+        said = f'<strong title="best">{said}</strong>' if value.best else said
+        return f'<td{mark} data-value="{escape(str(value.value))}">{said}{note}</td>'
     if isinstance(value, tuple):
         name, note = (escape(text) for text in value)
         return f'<td{mark} data-value="{name}">{name}<small>{note}</small></td>'

@@ -1,10 +1,13 @@
 """Eq. 4 of CSAM: any per-example loss, weighted down where the network is already sure."""
 
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+LOG_2 = math.log(2)
 
 
 def csam_weight(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
@@ -18,11 +21,8 @@ def csam_weight(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     index = labels.clamp(min=0).unsqueeze(1)  # an ignored label is negative; its loss is zero
-    return _weight(F.log_softmax(wide, 1).gather(1, index).squeeze(1).exp(), gamma)  # (N,)
-
-
-def _weight(p: Tensor, gamma: float) -> Tensor:
-    return torch.where(p <= 0.5, 1.0, (1 + p) ** -gamma)
+    p = F.log_softmax(wide, 1).gather(1, index).squeeze(1).exp()
+    return (1 + F.threshold(p, 0.5, 0.0)) ** -gamma  # p counts as 0 up to 1/2; (N,)
 
 
 class CSAMLoss(nn.Module):
@@ -59,17 +59,37 @@ class CSAMLoss(nn.Module):
             return self.loss(logits, labels)
         if labels.is_floating_point():
             raise ValueError(f"CSAM needs class indices; got labels of {labels.dtype}")
+        if _is_cross_entropy(self.loss):
+            log_p = F.log_softmax(logits, 1)
+            if log_p.dtype in (torch.float32, torch.float64):
+                return self._cross_entropy(log_p, labels)
         each = self._each(logits, labels)
-        if _is_log_likelihood(self.loss) and each.dtype in (torch.float32, torch.float64):
-            weight = _weight((-each).exp(), self.gamma)  # p_y is at hand
-        else:
-            weight = csam_weight(logits, labels, self.gamma)
+        weight = csam_weight(logits, labels, self.gamma)
         each = (weight.detach() if self.detach_weight else weight) * each
         if self.loss.reduction == "none":
             return each
         if self.loss.reduction == "sum":
             return each.sum()
         return each.sum() / _count(self.loss, labels)
+
+    def _cross_entropy(self, log_p: Tensor, labels: Tensor) -> Tensor:
+        """Let torch's likelihood pick, ignore and reduce, on weighted log-probabilities.
+
+        In terms of l = -log p_y the weight is sigmoid(l)^gamma, and an unsure example is one of
+        l = infinity (100 will do: sigmoid is 1). The slope of w(l) l is written out, not left to
+        autograd, for a GPU spends more time on launching these small steps than on taking them.
+        """
+        settings: Any = {"ignore_index": self.loss.ignore_index}
+        each = F.nll_loss(log_p, labels, reduction="none", **settings)
+        each = each.masked_fill(each >= LOG_2, 100.0)
+        sigmoid = each.sigmoid()  # 1 / (1 + p)
+        weight = sigmoid if self.gamma == 1 else sigmoid**self.gamma
+        if self.detach_weight:
+            slope = weight
+        else:  # w (1 + gamma l (1 - sigmoid))
+            slope = torch.lerp(weight.addcmul(weight, each, value=self.gamma), weight, sigmoid)
+        weighted = _Weighted.apply(log_p, weight.unsqueeze(1), slope.unsqueeze(1))
+        return F.nll_loss(weighted, labels, reduction=str(self.loss.reduction), **settings)
 
     def _each(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The wrapped loss of each example, in the shape of the labels."""
@@ -87,7 +107,30 @@ class CSAMLoss(nn.Module):
         return each
 
 
-def _is_log_likelihood(loss: nn.Module) -> bool:
+class _Weighted(torch.autograd.Function):
+    """log_p * weight, where weight follows from log_p such that the derivative is `slope`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(log_p: Tensor, weight: Tensor, slope: Tensor) -> Tensor:
+        return log_p * weight
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+        ctx.save_for_forward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        return grad * ctx.saved_tensors[0], None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *others: Any) -> Tensor:  # type: ignore[override]
+        return tangent * ctx.saved_tensors[0]
+
+
+def _is_cross_entropy(loss: nn.Module) -> bool:
     """Whether each example's loss is -log p_y: torch's cross-entropy, without extras."""
     return type(loss) is nn.CrossEntropyLoss and loss.weight is None and not loss.label_smoothing
 

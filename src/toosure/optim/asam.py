@@ -1,13 +1,13 @@
 """Adaptive SAM: the neighbourhood is measured in units of each weight's own size."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from toosure.optim.passes import add_scaled_, global_norm
+from toosure.optim.passes import climb_, global_norm
 from toosure.optim.sam import SAM
 
 
@@ -50,35 +50,35 @@ class ASAM(SAM):
         self._add_setting("eta", eta)
 
     def _perturb(self, share: float) -> None:
-        """Overwrite g by T g, take the norm, then add rho T (T g) / ||T g||."""
-        buckets, sizes = list(self._buckets()), []
+        """Overwrite g by T g, take the norm, then by T^2 g, and add rho T^2 g / ||T g||."""
+        buckets, adapted = list(self._buckets()), []
         for group, params, gradients in buckets:
-            sizes.append(_sizes(group, params))
-            chosen = [g for g, size in zip(gradients, sizes[-1], strict=True) if size is not None]
+            chosen = _adapted(group, params)
             if chosen:
-                torch._foreach_mul_(chosen, [size for size in sizes[-1] if size is not None])
+                sizes = _sizes([params[i] for i in chosen], group["eta"])
+                adapted.append(([gradients[i] for i in chosen], sizes))
+        for gradients, sizes in adapted:
+            torch._foreach_mul_(gradients, sizes)
         norm = global_norm([g for _, _, gradients in buckets for g in gradients])
-        for (group, params, gradients), size in zip(buckets, sizes, strict=True):
-            scale = group["rho"] / (norm.to(params[0].device) + 1e-12)
-            add_scaled_(params, gradients, scale, size)
+        for gradients, sizes in adapted:
+            torch._foreach_mul_(gradients, sizes)
+        for group, params, gradients in buckets:
+            climb_(params, gradients, group["rho"], norm.to(params[0].device))
 
 
-def _sizes(group: dict[str, Any], params: list[Tensor]) -> list[Tensor | None]:
-    """T = |w| + eta for each tensor, None for T = 1."""
-    chosen = _adapted(group, params)
-    picked = [p for p, yes in zip(params, chosen, strict=True) if yes]
-    sizes = list(torch._foreach_abs(picked)) if picked else []
-    if sizes and group["eta"]:
-        torch._foreach_add_(sizes, group["eta"])
-    rest = iter(sizes)
-    return [next(rest) if yes else None for yes in chosen]
+def _sizes(params: list[Tensor], eta: float) -> list[Tensor]:
+    """T = |w| + eta."""
+    sizes = list(torch._foreach_abs(params))
+    if eta:
+        torch._foreach_add_(sizes, eta)
+    return sizes
 
 
-def _adapted(group: dict[str, Any], params: list[Tensor]) -> list[bool]:
+def _adapted(group: dict[str, Any], params: list[Tensor]) -> Sequence[int]:
     """Which tensors have T = |w| + eta: the group's word, else the names', else all."""
     if "adaptive" in group:
-        return [bool(group["adaptive"])] * len(params)
+        return range(len(params)) if group["adaptive"] else ()
     if "param_names" not in group:
-        return [True] * len(params)
+        return range(len(params))
     names = dict(zip(group["params"], group["param_names"], strict=True))
-    return ["weight" in names[p] for p in params]
+    return [i for i, p in enumerate(params) if "weight" in names[p]]

@@ -1,28 +1,30 @@
-"""What every two-pass optimizer needs: weights that come back, and one norm over all tensors."""
+"""What every two-pass optimizer needs: weights that come back, one norm, and the way up."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 
 @contextmanager
-def weights_restored(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+def weights_restored(parameters: Sequence[Tensor]) -> Iterator[None]:
     """Lend the weights: whatever happens inside, they are the same bits afterwards.
 
     They are saved and copied back (w + e - e is not w in floating point), which costs one copy.
     """
-    parameters = list(parameters)
-    if not parameters:  # foreach calls refuse empty lists
-        yield []
-        return
-    saved = [torch.empty_like(p) for p in parameters]
-    torch._foreach_copy_(saved, parameters)
+    saved = copies(parameters)
     try:
-        yield saved
+        yield
     finally:
-        torch._foreach_copy_(parameters, saved)
+        if saved:  # foreach calls refuse empty lists
+            torch._foreach_copy_(list(parameters), saved)
+
+
+def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copy all tensors in one call: times one changes no bit, and there is no foreach clone."""
+    return list(torch._foreach_mul(list(tensors), 1)) if tensors else []
 
 
 def global_norm(tensors: Sequence[Tensor]) -> Tensor:
@@ -32,38 +34,64 @@ def global_norm(tensors: Sequence[Tensor]) -> Tensor:
     """
     if not tensors:
         return torch.zeros(())
-    wide = torch.promote_types(tensors[0].dtype, torch.float32)
+    wide = reduce(torch.promote_types, {t.dtype for t in tensors}, torch.float32)
     norms = torch._foreach_norm(list(tensors), 2, wide)
-    return torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    if len(norms) > 1 and len({n.device for n in norms}) > 1:
+        norms = [n.to(norms[0].device) for n in norms]
+    return torch.linalg.vector_norm(torch.stack(norms))
 
 
-def add_scaled_(
-    targets: list[Tensor],
+def climb_(
+    parameters: list[Tensor],
     directions: list[Tensor],
-    scale: Tensor,
-    factors: Sequence[Tensor | None] | None = None,
+    radius: float,
+    norm: Tensor,
+    keep: bool = False,
 ) -> None:
-    """Add scale * factors * directions to the targets in place; `directions` may be overwritten.
+    """Add radius * directions / (norm + 1e-12) to the parameters, in place.
 
-    On a GPU, reading the 0-d `scale` would make the host wait, so the directions are scaled first;
-    on the CPU it is free and spares a walk through memory.
+    `directions` may be overwritten unless `keep`. On the CPU reading the norm is free and spares a
+    walk through memory; elsewhere the host would have to wait for it.
     """
-    alpha = 1.0
-    if scale.device.type == "cpu":
-        alpha = scale.item()
+    if norm.device.type == "cpu":
+        torch._foreach_add_(parameters, directions, alpha=radius / (norm.item() + 1e-12))
     else:
-        torch._foreach_mul_(directions, scale)
-    factors = factors or [None] * len(targets)
-    plain = [i for i, factor in enumerate(factors) if factor is None]
-    if plain:
-        torch._foreach_add_(
-            [targets[i] for i in plain], [directions[i] for i in plain], alpha=alpha
-        )
-    weighed = [(i, factor) for i, factor in enumerate(factors) if factor is not None]
-    if weighed:
-        torch._foreach_addcmul_(
-            [targets[i] for i, _ in weighed],
-            [directions[i] for i, _ in weighed],
-            [factor for _, factor in weighed],
-            value=alpha,
-        )
+        climb_without_waiting_(parameters, directions, radius, norm, keep)
+
+
+def climb_without_waiting_(
+    parameters: list[Tensor], directions: list[Tensor], radius: float, norm: Tensor, keep: bool
+) -> None:
+    """Do as `climb_` where the norm is on a device: the host never reads it.
+
+    torch's fused SGD is the one call that adds a multiple known only to the device: it divides by
+    `grad_scale` (and overwrites the gradients), or multiplies by a tensor `lr`.
+    """
+    norm = norm + 1e-12
+    if not _suits_fused(parameters, directions):
+        scaled = torch._foreach_div(directions, norm.to(parameters[0].dtype))
+        torch._foreach_add_(parameters, scaled, alpha=radius)
+        return
+    torch._fused_sgd_(
+        parameters,
+        directions,
+        [],  # no momentum
+        weight_decay=0.0,
+        momentum=0.0,
+        lr=radius / norm if keep else radius,
+        dampening=0.0,
+        nesterov=False,
+        maximize=True,
+        is_first_step=False,
+        grad_scale=None if keep else norm,
+    )
+
+
+def _suits_fused(parameters: list[Tensor], directions: list[Tensor]) -> bool:
+    """Whether all are float32 (the scale is read as one) without gaps and laid out alike."""
+    return all(
+        p.dtype == d.dtype == torch.float32
+        and p.stride() == d.stride()
+        and (p.is_contiguous() or p.is_contiguous(memory_format=torch.channels_last))
+        for p, d in zip(parameters, directions, strict=True)
+    )

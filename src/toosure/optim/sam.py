@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from toosure.optim.passes import add_scaled_, global_norm, weights_restored
+from toosure.optim.passes import climb_, global_norm, weights_restored
 from toosure.optim.statistics import RunningStatistics
 from toosure.optim.wrapper import Wrapper
 
 Closure = Callable[[], Any]
+Bucket = tuple[dict[str, Any], list[Tensor], list[Tensor]]  # a group, its tensors, one for each
 
 
 class SAM(Wrapper):
@@ -60,10 +61,10 @@ class SAM(Wrapper):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group to the base; it may carry its own `rho`."""
+        rho = param_group.get("rho", self.defaults["rho"])
+        if rho < 0:
+            raise ValueError(f"rho must not be negative; got {rho}")
         super().add_param_group(param_group)
-        for group in self.base.param_groups:
-            if group["rho"] < 0:
-                raise ValueError(f"rho must not be negative; got {group['rho']}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "pending": {}}
@@ -89,7 +90,7 @@ class SAM(Wrapper):
                 with nullcontext() if losses else self.statistics.noticing():
                     losses.append(self._first_pass(closure))
                 if len(losses) == 1 and (self._perturbs() or len(closures) > 1):
-                    still.enter_context(self.statistics.held(self._trained(), losses[0]))
+                    still.enter_context(self.statistics.held(self._trained, losses[0]))
                 if self._perturbs():
                     if scaler is not None and not self._unscaled_is_finite(scaler):
                         scaler.unscale_(self.base)  # tells scaler.update() of the infinity
@@ -101,11 +102,14 @@ class SAM(Wrapper):
         for p, gradient in total.items():
             p.grad = gradient
         self._descend(scaler)
+        self.pending = {}
         return _mean(losses)
 
     def _pass(self, closure: Closure) -> Any:
         """Run the closure on fresh gradients; stale ones must not reach the second pass."""
-        self.zero_grad(set_to_none=True)
+        for group in self.param_groups:  # as zero_grad, less its profiler's mark
+            for p in group["params"]:
+                p.grad = None
         with torch.enable_grad():
             return closure()
 
@@ -124,11 +128,14 @@ class SAM(Wrapper):
             yield
 
     def _perturb(self, share: float) -> None:
-        """Move the weights to w + eps, overwriting the gradients (no copy but the saved w)."""
-        buckets = list(self._buckets())
-        norm = global_norm([g for _, _, gradients in buckets for g in gradients])
-        for group, params, gradients in buckets:
-            add_scaled_(params, gradients, group["rho"] / (norm.to(params[0].device) + 1e-12))
+        """Move the weights to w + eps; the gradients may be overwritten (no copy but the saved w)."""
+        self._climb(list(self._buckets()))
+
+    def _climb(self, buckets: list[Bucket], keep: bool = False) -> None:
+        """Add rho * directions / (their norm over all buckets) to the weights."""
+        norm = global_norm([d for _, _, directions in buckets for d in directions])
+        for group, params, directions in buckets:
+            climb_(params, directions, group["rho"], norm.to(params[0].device), keep)
 
     def _descend(self, scaler: torch.amp.GradScaler | None) -> None:
         """Give the gradients at hand to the base, unless the scaler finds an infinity in them."""
@@ -147,18 +154,20 @@ class SAM(Wrapper):
         """The parameters that hold a gradient now."""
         return [p for g in self.param_groups for p in g["params"] if p.grad is not None]
 
-    def _buckets(self) -> Iterator[tuple[dict[str, Any], list[Tensor], list[Tensor]]]:
-        """Yield (group, parameters, dense gradients), one device at a time, for foreach calls."""
+    def _buckets(self) -> Iterator[Bucket]:
+        """Yield (group, parameters, dense gradients), of one device and type, for foreach calls."""
         for group in self.param_groups:
-            by_device: dict[torch.device, list[Tensor]] = {}
+            alike: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
             for p in group["params"]:
                 if p.grad is None:
                     continue
                 if p.grad.is_sparse:
                     p.grad = p.grad.to_dense()
-                by_device.setdefault(p.device, []).append(p)
-            for params in by_device.values():
-                yield group, params, [p.grad for p in params if p.grad is not None]
+                params, gradients = alike.setdefault((p.device, p.dtype), ([], []))
+                params.append(p)
+                gradients.append(p.grad)
+            for params, gradients in alike.values():
+                yield group, params, gradients
 
     def _unscaled_is_finite(self, scaler: torch.amp.GradScaler) -> bool:
         """Divide the first pass's gradients by the scale; say whether all are finite (waits)."""
@@ -184,4 +193,6 @@ def _as_list(closure: Closure | Iterable[Closure] | None) -> list[Closure]:
 
 
 def _mean(losses: list[Any]) -> Any:
-    return losses[0] if len(losses) == 1 else sum(losses) / len(losses)
+    if len(losses) == 1 or any(loss is None for loss in losses):
+        return losses[0]
+    return sum(losses) / len(losses)

@@ -1,30 +1,36 @@
 """Running statistics move once a step: find the layers that keep them, and hold them still."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from toosure.optim.passes import copies
+
 
 class RunningStatistics:
     """Know which BatchNorm (or tracking InstanceNorm) layers a closure runs.
 
-    With `model` they are its layers. Without, a forward hook notes every module that the first
-    pass calls; a compiled function hides its modules from hooks, which `held` reports.
+    With `model` they are its layers. Without, a forward hook notes every module that a first pass
+    calls; a compiled function hides its modules from hooks, which `held` reports.
     """
 
     def __init__(self, model: nn.Module | None = None) -> None:
         self.model = model
-        self.seen: set[nn.Module] = set()
+        self.seen: WeakSet[nn.Module] = WeakSet()  # in any step: a superset does no harm
         self.traced = False
 
+    def __reduce__(self) -> Any:
+        return RunningStatistics, (self.model,)  # a pickle carries no modules but the model
+
     def __call__(self, module: nn.Module, inputs: Any) -> None:
-        """Note a module that is about to run, and all inside it (a superset does no harm)."""
+        """Note a module that is about to run, and all inside it."""
         if torch.compiler.is_compiling():
             self.traced = True  # all that a traced hook may safely do
         elif module not in self.seen:
@@ -33,7 +39,7 @@ class RunningStatistics:
     @contextmanager
     def noticing(self) -> Iterator[None]:
         """Watch which modules run inside."""
-        self.seen, self.traced = set(), False
+        self.traced = False
         hook = register_module_forward_pre_hook(self) if self.model is None else None
         try:
             yield
@@ -42,34 +48,33 @@ class RunningStatistics:
                 hook.remove()
 
     @contextmanager
-    def held(self, parameters: Sequence[Tensor], loss: Any) -> Iterator[None]:
+    def held(self, trained: Callable[[], list[Tensor]], loss: Any) -> Iterator[None]:
         """Put the statistics back as they are now, whatever happens inside.
 
-        `parameters` were trained by `loss` in the pass before: that is how a hidden module shows.
+        `trained` are the parameters that `loss` has just trained: so a hidden module shows.
         """
-        modules, self.seen = self.seen, set()
-        if self.model is None:
-            if self.traced or _something_is_compiled():
-                _check_all_seen(modules, parameters, loss, self.traced)
-        else:
-            modules = set(self.model.modules())
-        buffers = [b for m in modules if isinstance(m, _NormBase) for b in m.buffers(False)]
-        floating = [b for b in buffers if b.is_floating_point()]
-        counters = [b for b in buffers if not b.is_floating_point()]
-        saved = [_copies(floating), _copies(counters)]
+        modules = set(self.seen) if self.model is None else set(self.model.modules())
+        if self.model is None and (self.traced or _something_is_compiled()):
+            _check_all_seen(modules, trained(), loss, self.traced)
+        moving, counters = _statistics(m for m in modules if isinstance(m, _NormBase))
+        saved = copies(moving), copies(counters)
         try:
             yield
         finally:
-            for kept, now in zip(saved, (floating, counters), strict=True):
-                if now:
-                    torch._foreach_copy_(now, kept)
+            if moving:
+                torch._foreach_copy_(moving, saved[0])
+            if counters:
+                torch._foreach_copy_(counters, saved[1])
 
 
-def _copies(buffers: list[Tensor]) -> list[Tensor]:
-    copies = [torch.empty_like(b) for b in buffers]
-    if copies:
-        torch._foreach_copy_(copies, buffers)
-    return copies
+def _statistics(layers: Iterable[_NormBase]) -> tuple[list[Tensor], list[Tensor]]:
+    """The means and variances, and the counters of batches, of the layers that track them."""
+    moving: list[Tensor] = []
+    counters: list[Tensor] = []
+    for layer in layers:
+        moving += [t for t in (layer.running_mean, layer.running_var) if t is not None]
+        counters += [t for t in (layer.num_batches_tracked,) if t is not None]
+    return moving, counters
 
 
 def _something_is_compiled() -> bool:
@@ -79,7 +84,7 @@ def _something_is_compiled() -> bool:
 
 
 def _check_all_seen(
-    modules: set[nn.Module], parameters: Sequence[Tensor], loss: Any, traced: bool
+    modules: set[nn.Module], parameters: list[Tensor], loss: Any, traced: bool
 ) -> None:
     """Raise if something compiled used parameters out of sight: its BatchNorm would move twice."""
     owned = {p for module in modules for p in module.parameters(recurse=False)}

@@ -49,30 +49,60 @@ class VASSO(SAM):
         self._add_setting("theta", theta)
 
     def _perturb(self, share: float) -> None:
+        buckets = []
         for group, params, gradients in self._buckets():
-            self._average(params, gradients, group["theta"])
-            # On the CPU nothing overwrites the directions after this; on a GPU SAM scales them.
-            whole = share == 1 and params[0].device.type == "cpu"
-            parts = gradients if whole else torch._foreach_mul(gradients, share)
-            for p, part in zip(params, parts, strict=True):
-                self.pending[p] = self.pending[p] + part if p in self.pending else part
-        super()._perturb(share)
+            directions = self._directions(params, gradients, group["theta"], share)
+            buckets.append((group, params, directions))
+        self._climb(buckets, keep=True)
 
-    def _average(self, params: list[Tensor], gradients: list[Tensor], theta: float) -> None:
-        """Turn the gradients into directions, in place; a parameter new to us keeps its own."""
-        known = [i for i, p in enumerate(params) if "direction" in self.state.get(p, {})]
-        if known and theta != 1:
-            before = [self.state[params[i]]["direction"] for i in known]
-            torch._foreach_lerp_([gradients[i] for i in known], before, 1 - theta)
+    def _directions(
+        self, params: list[Tensor], gradients: list[Tensor], theta: float, share: float
+    ) -> list[Tensor]:
+        """d_t of each parameter (a new one's is its gradient), and its share of what is kept."""
+        known = [p in self.state and "direction" in self.state[p] for p in params]
+        averaged = iter(self._averaged(params, gradients, known, theta, share))
+        # DDP may let gradients share its buckets, which the next pass overwrites: hence clone.
+        directions = [
+            next(averaged) if old else g.clone() for old, g in zip(known, gradients, strict=True)
+        ]
+        parts = directions if share == 1 else torch._foreach_mul(directions, share)
+        for p, part in zip(params, parts, strict=True):
+            self.pending[p] = self.pending[p] + part if p in self.pending else part
+        return directions
+
+    def _averaged(
+        self,
+        params: list[Tensor],
+        gradients: list[Tensor],
+        known: list[bool],
+        theta: float,
+        share: float,
+    ) -> list[Tensor]:
+        """(1 - theta) d_(t-1) + theta g_t of the parameters that have a past."""
+        if not any(known):
+            return []
+        before = [self.state[p]["direction"] for p, old in zip(params, known, strict=True) if old]
+        new = [g for g, old in zip(gradients, known, strict=True) if old]
+        if share == 1 and _captured(params[0]):
+            torch._foreach_lerp_(before, new, theta)  # in a replay no step is given up half-way
+            return before
+        return list(torch._foreach_lerp(before, new, theta))
 
     def _update(self) -> None:
         """Keep the average after the base's step: Adam takes any earlier state for its own."""
         super()._update()
-        kept = [p for p in self._trained() if p in self.pending]
-        fixed = [p for p in kept if p.is_cuda and "direction" in self.state[p]]
-        if fixed:  # where a CUDA graph looks for it
-            before = [self.state[p]["direction"] for p in fixed]
-            torch._foreach_copy_(before, [self.pending.pop(p) for p in fixed])
-        for p in kept:
-            if p in self.pending:
+        fixed: list[tuple[Tensor, Tensor]] = []
+        for p in self._trained():
+            if p not in self.pending:
+                continue
+            before = self.state[p].get("direction")
+            if before is None or not p.is_cuda:
                 self.state[p]["direction"] = self.pending[p]
+            elif before is not self.pending[p]:
+                fixed.append((before, self.pending[p]))  # where a CUDA graph looks for it
+        if fixed:
+            torch._foreach_copy_([before for before, _ in fixed], [new for _, new in fixed])
+
+
+def _captured(p: Tensor) -> bool:
+    return p.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from toosure.figures.groups import Group, Measured, group_runs, name_of
-from toosure.figures.style import PALETTE, as_text, plain_layout
+from toosure.figures.style import PALETTE, as_text, log_axis, plain_layout
 from toosure.figures.thinning import extremes
 from toosure.figures.trajectory import NAMES, id_of
 
@@ -61,8 +61,8 @@ def phase_portrait(
         for run in group.runs:
             for split in splits:
                 drawing.add_traces(paths(run, group, place, split, points))
-    drawing.update_xaxes(title_text="Gauss-Newton sharpness", type="log", tickformat="~g", nticks=8)
-    drawing.update_yaxes(title_text="ECE, points", type="log", tickformat="~g", nticks=8)
+    drawing.update_xaxes(log_axis(t.x for t in drawing.data), title_text="Gauss-Newton sharpness")
+    drawing.update_yaxes(log_axis(t.y for t in drawing.data), title_text="ECE, points")
     drawing.update_layout(showlegend=False)
     return drawing
 

@@ -1,6 +1,10 @@
 """The one look of all figures: colours that all eyes tell apart, on light and dark paper."""
 
+import math
+from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 INK, QUIET, LINE = "#1d2229", "#5c6672", "#dbe0e6"
 # After Okabe & Ito (2008), darkened where they are too pale for a line on white.
@@ -42,6 +46,19 @@ def plain_layout() -> dict[str, Any]:
             **{"itemclick": False, "itemdoubleclick": False},
         },
     }
+
+
+def log_axis(values: Iterable[np.ndarray]) -> dict[str, Any]:
+    """Return a log axis with few, round ticks: decades where there are some, else 1, 2, 5.
+
+    >>> log_axis([np.array([0.01, 10.0])])["dtick"], log_axis([np.array([2.0, 9.0])])["dtick"]
+    (1, 'D2')
+    """
+    positive = [part[part > 0] for part in values]
+    found = np.concatenate([np.log10(part) for part in positive] or [np.zeros(1)])
+    decades = float(np.ptp(found)) if len(found) else 0.0
+    dtick = math.ceil(decades / 6) if decades >= 2 else "D2" if decades >= 0.6 else "D1"
+    return {"type": "log", "tickformat": "~g", "dtick": dtick}
 
 
 def as_text(name: str) -> str:

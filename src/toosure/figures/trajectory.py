@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from toosure.figures.groups import Group, Measured, group_runs, name_of
-from toosure.figures.style import LINE, PALETTE, QUIET, as_text, plain_axis, plain_layout
+from toosure.figures.style import LINE, PALETTE, QUIET, as_text, log_axis, plain_axis, plain_layout
 from toosure.figures.thinning import thin
 
 if TYPE_CHECKING:
@@ -74,9 +74,11 @@ def dress(drawing: "Figure", panels: Sequence[str]) -> None:
         panel = panel_of(key)
         drawing.update_yaxes(
             plain_axis() | {"title": {"text": panel.title, "font": {"color": QUIET}}},
-            **{"type": "log" if panel.log else "linear", "tickformat": "~g"},
-            **{"row": row, "col": 1, "nticks": 6},
+            **{"row": row, "col": 1, "nticks": 6, "tickformat": "~g"},
         )
+        if panel.log:
+            traces = drawing.select_traces(row=row, col=1)
+            drawing.update_yaxes(log_axis(trace.y for trace in traces), row=row, col=1)
         if key == "gap":
             drawing.update_yaxes(zeroline=True, zerolinecolor=LINE, zerolinewidth=2, row=row, col=1)
     drawing.update_layout(showlegend=len(drawing.data) > 1)

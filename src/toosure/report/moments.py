@@ -23,7 +23,7 @@ SIDES = '<span class="under">■</span> right <span class="over">■</span> wron
 KEYS = {  # what the marks mean; the scripts put numbers into <b>
     "reliability": '<span class="over">●</span> too sure <span class="under">◆</span> not sure '
     "enough ╌ calibrated",
-    "confidence": f"{SIDES} ┊ accuracy <b></b> │ confidence <b></b>",
+    "confidence": f"{SIDES} ┊ accuracy <b></b> │ claimed <b></b>",
     "margin": SIDES,
 }
 

@@ -165,9 +165,20 @@ def cell(value: Cell, form: str, mark: str) -> str:
         said = f'<strong title="best">{said}</strong>' if value.best else said
         return f'<td{mark} data-value="{escape(str(value.value))}">{said}{note}</td>'
     if isinstance(value, tuple):
-        name, note = (escape(text) for text in value)
-        return f'<td{mark} data-value="{name}">{name}<small>{note}</small></td>'
-    return f'<td{mark} data-value="{escape(str(value))}">{escape(printed(value, form))}</td>'
+        name, note = value
+        said = f"{breakable(name)}<small>{escape(note)}</small>"
+        return f'<td{mark} data-value="{escape(name)}">{said}</td>'
+    said = breakable(value) if isinstance(value, str) else escape(printed(value, form))
+    return f'<td{mark} data-value="{escape(str(value))}">{said}</td>'
+
+
+def breakable(name: str) -> str:
+    """Escape a name that may break after a comma or colon.
+
+    >>> breakable("sgd:lr=0.1")
+    'sgd:<wbr>lr=0.1'
+    """
+    return re.sub("([,:])", r"\1<wbr>", escape(name))
 
 
 def printed(value: str | float | None, form: str = "") -> str:

@@ -1,6 +1,7 @@
 """Calibrators before and after: temperature scaling of each run's saved predictions, in numpy."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,8 +59,16 @@ def calibrators(groups: Sequence[Group]) -> str:
 def scaled(file: Path) -> Scaled | None:
     """Fit a temperature on val, judge it on test; nothing where the file is absent or too large."""
     try:
-        if file.stat().st_size > 8 * MOST:
-            return None
+        found = file.stat()
+    except OSError:
+        return None
+    return None if found.st_size > 8 * MOST else scaled_at(file, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=1000)  # a live page asks again and again
+def scaled_at(file: Path, _: int) -> Scaled | None:
+    """Fit and judge the predictions of a file as it is at a time."""
+    try:
         with np.load(file, allow_pickle=False) as arrays:
             parts = [arrays[k] for k in ("val_logits", "val_labels", "test_logits", "test_labels")]
     except (OSError, ValueError, KeyError, EOFError):

@@ -23,7 +23,7 @@ window.toosure = {};
     toosure.extend?.(drawing);
     if (role !== "phase") {
       const { xaxis, yaxis } = drawing.layout;
-      if (yaxis.type === "log") yaxis.type = state.scale;
+      if (yaxis.type === "log" && state.scale === "linear") Object.assign(yaxis, { type: "linear", dtick: null });
       xaxis.type = state.steps;
       if (state.range) Object.assign(xaxis, { range: state.range, autorange: false });
       if (!matchMedia("(pointer: fine)").matches) xaxis.fixedrange = true; // a finger scrolls
@@ -32,7 +32,7 @@ window.toosure = {};
   };
 
   const panels = () => toosure.plots().filter((plot) => plot.closest(".panels"));
-  const lines = () => toosure.plots().filter((plot) => plot.dataset.role && !filled[plot.dataset.role]);
+  const lines = toosure.lines = () => toosure.plots().filter((plot) => plot.dataset.role && !filled[plot.dataset.role]);
 
   function link(plot) {
     plot.on("plotly_relayout", (change) => {

@@ -1,6 +1,5 @@
 """The page of `toosure report` and `toosure live`: verdicts, comparison, trajectories, moments."""
 
-import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -13,7 +12,7 @@ from toosure.report.compare import comparison, correlations
 from toosure.report.follow import FollowedRun, follow
 from toosure.report.judge import headline, judge
 from toosure.report.moments import moments
-from toosure.report.page import in_script, page, plot, prose, section
+from toosure.report.page import page, plot, prose, section
 from toosure.report.posthoc import calibrators
 from toosure.report.provenance import certificates, provenance
 
@@ -34,11 +33,16 @@ def report(folder: str | Path) -> str:
     runs = follow(folder)
     if not runs:
         raise ValueError(f"there are no runs in {folder}: make one with `toosure train`")
-    return page(title_of(runs, folder), body(runs, str(folder)), more=SCRIPTS)
+    return report_of(runs, str(folder))
 
 
-def title_of(runs: Sequence[FollowedRun], folder: str | Path) -> str:
-    return f"{headline([judge(run) for run in runs])[1]} – {folder}"
+def report_of(runs: Sequence[FollowedRun], source: str) -> str:
+    """Return the self-contained page of runs that were read; `source` is what to call them."""
+    return page(title_of(runs, source), body(runs, source), more=SCRIPTS)
+
+
+def title_of(runs: Sequence[FollowedRun], source: str) -> str:
+    return f"{headline([judge(run) for run in runs])[1]} – {source}"
 
 
 def body(runs: Sequence[FollowedRun], source: str) -> str:
@@ -183,9 +187,3 @@ def footer() -> str:
         "step from which on the gap stayed outside that interval. Points are "
         "percentage points.</p></footer>"
     )
-
-
-def state(runs: Sequence[FollowedRun]) -> str:
-    """Return what the scripts of a live page know at first: how far each run was read."""
-    cursors = {run.id: [run.generation, run.count] for run in runs}
-    return f'<script type="application/json" id="cursors">{in_script(json.dumps(cursors))}</script>'

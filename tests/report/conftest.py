@@ -1,0 +1,66 @@
+"""A real browser, and a folder of runs to look at."""
+
+import shutil
+
+import pytest
+from made_runs import HOSTILE, make_run
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    webdriver = pytest.importorskip("selenium.webdriver")
+    if not CHROMIUM or not DRIVER:
+        pytest.skip("no chromium and chromedriver to look at the page with")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def visit(browser):
+    """Open an address at a width, light or dark."""
+
+    def open_page(address, width=1280, scheme="light"):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        browser.get_log("browser")
+        browser.get(address)
+
+    return open_page
+
+
+@pytest.fixture
+def ask(browser):
+    """Evaluate an expression in the page."""
+    return lambda expression: browser.execute_script(f"return {expression}")
+
+
+@pytest.fixture(scope="session")
+def runs_folder(tmp_path_factory):
+    """Five runs: two seeds of one setting, another setting, one hostile name, one that diverged."""
+    folder = tmp_path_factory.mktemp("all") / "runs"
+
+    def setting(optimizer, seed=0):
+        return {"optimizer": optimizer, "model": "mlp", "steps": 90, "seed": seed}
+
+    for seed in (0, 1):
+        make_run(
+            folder / f"a{seed}", setting("sgd:lr=0.1,momentum=0.9", seed), ece=0.1 + 0.02 * seed
+        )
+    make_run(folder / "b", setting("adamw:lr=0.001"), ece=0.05, accuracy=0.7)
+    make_run(folder / "evil", setting(HOSTILE), ece=lambda step: 0.2 + step / 1000)
+    make_run(folder / "gone", setting("muon:lr=1"), status="diverged", ece=0.4, accuracy=0.5)
+    return folder

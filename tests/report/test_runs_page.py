@@ -1,0 +1,211 @@
+"""The report: its numbers are those of the rows, every name is text, it stays small."""
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from made_runs import HOSTILE, make_run, row, snapshot
+
+from toosure.evaluate.estimates import confidence_gap
+from toosure.figures import bins_of, group_runs
+from toosure.metrics import ece as library_ece
+from toosure.posthoc import Temperature
+from toosure.predictions import from_logits
+from toosure.report.compare import COLUMNS, best, comparison
+from toosure.report.follow import FollowedRun, follow
+from toosure.report.judge import headline, judge, standard_error
+from toosure.report.posthoc import ece, fit_temperature
+from toosure.report.provenance import certificates, provenance
+from toosure.report.runs import report
+from toosure.runs import Run
+from toosure.watch.split import snapshot_of
+
+
+@pytest.fixture(scope="module")
+def html(runs_folder):
+    return report(runs_folder)
+
+
+def without_scripts(html):
+    return re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
+
+
+def test_every_section_is_there(html):
+    found = re.findall(r'<(?:section|header) id="(\w+)"', html)
+    assert found == ["summary", "comparison", "trajectories", "phase", "moments", "provenance"]
+
+
+def test_nothing_is_fetched_and_nothing_runs_that_is_not_ours(html):
+    assert HOSTILE not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in without_scripts(html)
+    assert not re.search(r"(?:src|href)=[\"'](?!data:)", without_scripts(html))
+    assert html.count("<script>") == 4  # plotly.js, colours, runs.js, page.js
+    for source in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html):
+        json.loads(source)
+
+
+def test_verdict_of_each_run_has_an_interval_and_a_beginning(runs_folder):
+    runs = {run.name: run for run in follow(runs_folder)}
+    assert re.fullmatch(
+        r"Over-confident by 10\.0 ± \d\.\d points, from the start", judge(runs["a0"]).sentence
+    )
+    assert judge(runs["gone"]).sentence.startswith("Diverged at step 90. Before: over-confident")
+    kind, sentence = headline([judge(run) for run in runs.values()])
+    assert kind == "over" and sentence == "All 5 runs are over-confident, by 10.0 points"
+
+
+def test_verdict_says_since_when(tmp_path):
+    make_run(tmp_path / "r", gap=lambda step: -0.2 if step < 40 else 0.2)
+    assert judge(follow(tmp_path)[0]).sentence.endswith("since step 40")
+
+
+@pytest.mark.parametrize(
+    ("gap", "n", "kind"),
+    [(0.2, 400, "over"), (-0.2, 400, "under"), (0.0, 400, "unclear"), (0.0, 40_000, "fine")],
+)
+def test_kinds_of_verdict(tmp_path, gap, n, kind):
+    make_run(tmp_path / "r", gap=gap, steps=range(3), accuracy=0.6)
+    np.savez(tmp_path / "r" / "snapshots" / "0.npz", **snapshot(n=n))
+    assert judge(follow(tmp_path)[0]).kind == kind
+
+
+def test_a_run_without_snapshots_has_no_interval(tmp_path):
+    make_run(tmp_path / "r", steps=[0])
+    (tmp_path / "r" / "snapshots" / "0.npz").unlink()
+    verdict = judge(follow(tmp_path)[0])
+    assert "±" not in verdict.sentence and math.isnan(verdict.half)
+
+
+def test_interval_is_that_of_the_bootstrap():
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(2000, 5, generator=generator)
+    labels = torch.where(
+        torch.rand(2000, generator=generator) < 0.6, logits.argmax(1), torch.tensor(0)
+    )
+    arrays = {f"val_{k}": v for k, v in snapshot_of(logits, labels).items()}
+    half = 1.96 * standard_error(bins_of(arrays, "val"))
+    bootstrap = confidence_gap(from_logits(logits, labels), level=0.95, seed=0, samples=2000)
+    assert half == pytest.approx(bootstrap.half, rel=0.06)
+
+
+def test_comparison_is_mean_and_spread_over_seeds(runs_folder):
+    html = comparison(group_runs(follow(runs_folder)))
+    first = re.search(r"<tbody><tr>(.*?)</tr>", html).group(1)
+    cells = re.findall(r'data-value="([^"]*)">(.*?)</td>', first)
+    assert cells[0][1].startswith("sgd:<wbr>lr=0.1,<wbr>momentum=0.9<small>2 seeds")
+    assert float(cells[3][0]) == pytest.approx(11)
+    assert cells[3][1] == f"11.00<small>± {np.std([10, 12], ddof=1):.2f}</small>"
+    marked = re.findall(r'data-value="([^"]*)"><strong', html)
+    assert "80.0" in marked and float(marked[marked.index("5.0")]) == 5  # accuracy high, ECE low
+
+
+def test_best_knows_which_end_is_better():
+    means = np.array([[1.0] * len(COLUMNS), [2.0] * len(COLUMNS), [np.nan] * len(COLUMNS)])
+    marks = best(means)
+    assert [bool(m) for m in marks[1]] == [column.high_is_good for column in COLUMNS]
+    assert not marks[2].any() and (marks.sum(0) == 1).all()
+
+
+def test_followed_run_reads_what_run_reads(runs_folder):
+    for followed in follow(runs_folder):
+        run = Run(followed.path)
+        assert followed.count == len(run.rows) and followed.last == run.last
+        for key, values in followed.columns.items():
+            np.testing.assert_array_equal(values, run.columns[key])
+
+
+def test_following_takes_in_increments(tmp_path):
+    make_run(tmp_path / "r", steps=range(3))
+    followed, file = FollowedRun(tmp_path / "r"), tmp_path / "r" / "metrics.jsonl"
+    assert followed.read() and followed.count == 3 and not followed.read()
+    line = json.dumps(row(3)) + "\n"
+    with file.open("a") as out:
+        out.write(line[:20])
+        out.flush()
+        assert not followed.read()  # torn
+        out.write(line[20:])
+    assert followed.read() and followed.columns["step"].tolist() == [0, 1, 2, 3]
+    file.write_text(json.dumps(row(0)) + "\n")
+    assert followed.read() and followed.count == 1 and followed.generation == 1  # cut back
+
+
+def test_damage_is_told_and_survived(tmp_path):
+    make_run(tmp_path / "r")
+    (tmp_path / "r" / "config.json").write_text("{")
+    (tmp_path / "r" / "status.json").write_text("[]")
+    (tmp_path / "r" / "snapshots" / "90.npz").write_bytes(b"not a zip")
+    html = provenance(group_runs(follow(tmp_path)))
+    assert "config.json cannot be read" in html and "must hold a JSON object" in html
+    assert "Over-confident" in report(tmp_path)
+
+
+def test_warnings_are_told(tmp_path):
+    path = make_run(tmp_path / "r", status="diverged")
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(row(100) | {"train/gn_sharpness_unconverged": True}) + "\n")
+    html = provenance(group_runs(follow(tmp_path)))
+    assert "diverged at step 90" in html
+    assert "train/gn_sharpness did not converge in 1 of 11 rows" in html
+
+
+def test_certificate_in_words_only_where_there_is_one(tmp_path):
+    path = make_run(tmp_path / "r")
+    assert certificates(group_runs(follow(tmp_path))) == ""
+    told = {"train/certificate_failed": 0, "train/slack 4.1 (i)": 0.25, "train/slack B.2": 0.5}
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(row(100) | told) + "\n")
+    html = certificates(group_runs(follow(tmp_path)))
+    assert "All 2 statements that apply hold" in html and "tail of small margins" in html
+
+
+def test_temperature_is_that_of_the_library():
+    import torch
+
+    generator = torch.Generator().manual_seed(1)
+    logits = (3 * torch.randn(500, 4, generator=generator)).double()
+    labels = torch.distributions.Categorical(logits=logits / 2).sample()
+    found = fit_temperature(logits.numpy(), labels.numpy())
+    temperature = Temperature().fit(logits, labels)
+    assert found == pytest.approx(float(temperature.temperature), rel=1e-4)
+    assert ece(logits.numpy(), labels.numpy()) == pytest.approx(float(library_ece(logits, labels)))
+
+
+def test_calibrators_come_with_predictions(tmp_path):
+    path = make_run(tmp_path / "r")
+    generator = np.random.default_rng(0)
+    logits, labels = generator.normal(0, 5, (200, 3)), generator.integers(0, 3, 200)
+    arrays = {"val_logits": logits, "val_labels": labels}
+    np.savez(path / "predictions.npz", **arrays, test_logits=logits, test_labels=labels)
+    html = report(tmp_path)
+    assert "Temperature scaling, before and after" in html
+
+
+def test_no_runs_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="there are no runs"):
+        report(tmp_path)
+
+
+def test_torch_is_not_needed(runs_folder):
+    code = f"from toosure.report.runs import report; report({str(runs_folder)!r})"
+    code += "; import sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+def test_a_hundred_runs_make_a_small_page(tmp_path):
+    """As many lines, points and snapshots as a page will hold: more rows do not add to it."""
+    generator = np.random.default_rng(0)
+    lines = [json.dumps(row(s, *generator.random(4) / 3)) + "\n" for s in range(400)]
+    first = make_run(tmp_path / "r0", {"optimizer": "sgd:lr=0"}, steps=range(0, 72))
+    (first / "metrics.jsonl").write_text("".join(lines))
+    for seed in range(1, 100):
+        copy = shutil.copytree(first, tmp_path / f"r{seed}")
+        (copy / "config.json").write_text(json.dumps({"optimizer": f"sgd:lr={seed}"}))
+    assert len(report(tmp_path)) < 15_000_000

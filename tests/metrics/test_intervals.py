@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import tensor
 
 from toosure import metrics
@@ -59,7 +61,7 @@ def test_any_metric_gets_an_interval():
     assert float(slow.high - slow.low) == pytest.approx(float(fast.high - fast.low), rel=0.3)
     for metric in (metrics.smece, metrics.mmce, metrics.classwise_ece, metrics.adaptive_ece):
         value, low, high = metrics.confidence_interval(metric, logits, labels, samples=30)
-        assert low <= high and value.isfinite()
+        assert low <= value <= high and value.isfinite()
 
 
 def test_seed_decides():
@@ -87,17 +89,73 @@ def test_ties_are_exact_cells():
     assert float(interval.high) == pytest.approx(0.5 + half, abs=0.1 * half)
 
 
-def test_coverage_of_the_basic_interval():
-    """100 sets of 500 rows, over-confident by 10 points everywhere: about 95 % cover it."""
-    rng, covered = np.random.default_rng(0), 0
+TRUE_ERRORS = [  # metric, n, true error: calibrated, nearly so, over-confident by 10 points
+    ("ece", 100, 0.0, 89),  # of 100 at 95 %, fewer than 89 cover once in a hundred
+    ("ece", 1000, 0.0, 89),
+    ("ece", 500, 0.02, 89),
+    ("ece", 500, 0.1, 89),
+    ("adaptive_ece", 300, 0.0, 89),
+    ("adaptive_ece", 300, 0.1, 89),
+    ("rmsce", 500, 0.0, 89),
+    ("rmsce", 500, 0.1, 89),
+    ("mce", 1000, 0.0, 89),
+    ("mce", 1000, 0.1, 75),  # documented: eight equal gaps, the largest is biased by their number
+]
+
+
+@pytest.mark.parametrize(("name", "n", "error", "least"), TRUE_ERRORS)
+def test_coverage_of_a_known_error(name, n, error, least):
+    """Rows right with probability confidence - error, so that every bin's true gap is the error."""
+    metric, rng, covered = getattr(metrics, f"{name}_from_confidence"), np.random.default_rng(0), 0
     for _ in range(100):
-        confidence = rng.uniform(0.6, 1.0, 500)
-        correct = rng.random(500) < confidence - 0.1
-        _, low, high = metrics.confidence_interval_from_confidence(
-            metrics.ece_from_confidence, tensor(confidence), tensor(correct), samples=200, bins=5
+        confidence = rng.uniform(0.5, 1.0, n).round(2)  # few levels: fast
+        correct = rng.random(n) < confidence - error
+        value, low, high = metrics.confidence_interval_from_confidence(
+            metric, tensor(confidence), tensor(correct), samples=200
         )
-        covered += float(low) <= 0.1 <= float(high)
-    assert covered >= 0.88 * 100
+        assert low <= value <= high
+        covered += float(low) <= error <= float(high)
+    assert covered >= least
+
+
+def test_textbook_intervals_fail_at_zero():
+    """Why "auto" exists: were one of these to cover 0 after all, it would not be needed."""
+    rng, covered = np.random.default_rng(0), dict.fromkeys(("basic", "percentile"), 0)
+    for _ in range(50):
+        confidence = tensor(rng.uniform(0.5, 1.0, 500).round(2))
+        correct = tensor(rng.random(500)) < confidence
+        for method in covered:
+            _, low, _ = metrics.confidence_interval_from_confidence(
+                metrics.ece_from_confidence, confidence, correct, samples=200, method=method
+            )
+            covered[method] += float(low) == 0
+    assert covered["basic"] < 42 and covered["percentile"] == 0
+
+
+def test_a_clear_error_has_the_textbook_width():
+    confidence = torch.full((4000,), 0.9, dtype=torch.float64)
+    correct = torch.arange(4000) % 10 < 7
+    for name in ("ece", "rmsce", "mce", "adaptive_ece"):
+        metric = getattr(metrics, f"{name}_from_confidence")
+        interval = metrics.confidence_interval_from_confidence(metric, confidence, correct)
+        half = 1.96 * np.sqrt(0.7 * 0.3 / 4000)
+        assert float(interval.low) == pytest.approx(0.2 - half, abs=0.1 * half)
+        assert float(interval.high) == pytest.approx(0.2 + half, abs=0.1 * half)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]), st.booleans()), min_size=1),
+    st.integers(1, 16),
+)
+@settings(max_examples=30, deadline=None)
+def test_every_interval_holds_its_value(pairs, bins):
+    confidence, correct = (tensor(each) for each in zip(*pairs, strict=True))
+    for name in ("ece", "mce", "rmsce", "adaptive_ece", "debiased_ece", "aurc"):
+        options = {} if name == "aurc" else {"bins": bins}
+        value, low, high = metrics.confidence_interval_from_confidence(
+            getattr(metrics, f"{name}_from_confidence"), confidence, correct, samples=20, **options
+        )
+        assert 0 <= low <= value <= high <= 1, name
 
 
 def test_wrong_options():

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import beta, dirichlet
 from torch import tensor
 
@@ -259,3 +261,36 @@ def test_smece_of_a_tiny_error():
     confidence = torch.full((1000,), 0.99999, dtype=torch.float64)
     ours = metrics.smece_from_confidence(confidence, torch.ones(1000, dtype=bool))
     assert float(ours) == pytest.approx(1e-5, abs=1e-7)
+
+
+def test_smece_of_tiny_errors_of_both_signs():
+    """Far apart nothing cancels at so narrow a width; near each other it does."""
+    confidence = tensor([0.0, 1.0, 1e-5, 1 - 3e-5], dtype=torch.float64)
+    correct = tensor([False, True, False, True])
+    apart = metrics.smece_from_confidence(confidence, correct)
+    assert float(apart) == pytest.approx((1e-5 + 3e-5) / 4, rel=1e-12)
+    near = tensor([1.0] * 99999 + [1 - 1e-5], dtype=torch.float64), torch.ones(100000).bool()
+    near[1][0] = False  # a miss at 1 and a hit just below: both residuals, 1e-5 and 1e-10, meet
+    ours = float(metrics.smece_from_confidence(*near))
+    assert ours == pytest.approx(1e-5 - 1e-10, abs=2e-9)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 1e-9, 1e-5, 0.25, 0.5, 1 - 1e-4, 1 - 1e-8, 1.0])
+            | st.floats(0, 1),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_smece_of_any_few_rows(pairs):
+    """Always a number between the two areas that bound it: of full and of no smoothing."""
+    confidence, correct = (tensor(each) for each in zip(*pairs, strict=True))
+    confidence = confidence.double()
+    residual = correct.double() - confidence
+    value = float(metrics.smece_from_confidence(confidence, correct))
+    assert abs(float(residual.mean())) - 1e-6 <= value <= float(residual.abs().mean()) + 1e-6

@@ -52,7 +52,10 @@ def _fixed_point(gaps: "CosineSeries") -> float:
         if high < _NARROW:
             break
     if high < _NARROW:  # so far down, begin again from the most the area can be
-        high = min(high, gaps.largest_area())
+        largest, apart = gaps.unsmoothed()
+        if apart > 20 * largest:  # no gaps that could cancel are near each other
+            return largest
+        high = min(high, largest)
         while high > _NARROWEST and excess(high / 2) <= 0:
             high /= 2
     if high <= _NARROWEST or excess(high) >= 0:  # the latter by rounding, at the largest area
@@ -94,11 +97,18 @@ class CosineSeries:
         gap = torch.fft.irfft(damped, 2 * grid, norm="forward")[: grid + 1].abs()
         return (gap.sum() - (gap[0] + gap[-1]) / 2) / grid  # the trapezoidal rule
 
-    def largest_area(self) -> float:
-        """Return the limit of no smoothing: the gaps of equal confidences, summed."""
+    def unsmoothed(self) -> tuple[float, float]:
+        """Return the limit of no smoothing, and the least distance of gaps of opposite sign.
+
+        The area of no smoothing is the gaps of equal confidences, summed; what has one sign adds
+        up at any width, so the area stays so while the kernels of opposite gaps do not meet.
+        """
         levels, index = self.confidence.unique(return_inverse=True)
         gaps = torch.zeros_like(levels).index_add_(0, index, self.residual)
-        return float(gaps.abs().sum()) / len(index)
+        levels, gaps = levels[gaps != 0], gaps[gaps != 0]
+        opposite = gaps[1:].sign() != gaps[:-1].sign()
+        apart = levels.diff()[opposite]
+        return float(gaps.abs().sum()) / len(index), float(apart.min()) if len(apart) else math.inf
 
     def _expand(self, grid: int) -> Tensor:
         """Return r_k for k = 0 .. grid / 4 from moments about the nodes of a grid."""

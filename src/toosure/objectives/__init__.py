@@ -1,5 +1,40 @@
-"""What training minimises when it needs more than logits: the one contract, and the plain loss."""
+"""What training minimises when it needs more than logits: the one contract, and who keeps it."""
 
+from typing import Any
+
+from toosure.objectives.adafocal import AdaFocal
+from toosure.objectives.calmo import CalMO
 from toosure.objectives.contract import Batch, Objective, Plain, as_objective, preparing
+from toosure.objectives.crl import CRL
+from toosure.objectives.gamma_net import GammaNet
+from toosure.objectives.margin_tail import MarginTail
+from toosure.objectives.meta_smoothing import MetaSmoothing
+from toosure.objectives.mixup import MIT, Mixup
 
-__all__ = ["Batch", "Objective", "Plain", "as_objective", "preparing"]
+OBJECTIVES: dict[str, Any] = {
+    "calmo": CalMO,
+    "margin_tail": MarginTail,
+    "adafocal": AdaFocal,
+    "crl": CRL,
+    "mixup": Mixup,
+    "mit": MIT,
+    "meta_smoothing": MetaSmoothing,
+    "gamma_net": GammaNet,
+}
+
+__all__ = [
+    "CRL",
+    "MIT",
+    "OBJECTIVES",
+    "AdaFocal",
+    "Batch",
+    "CalMO",
+    "GammaNet",
+    "MarginTail",
+    "MetaSmoothing",
+    "Mixup",
+    "Objective",
+    "Plain",
+    "as_objective",
+    "preparing",
+]

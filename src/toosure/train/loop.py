@@ -94,14 +94,16 @@ class Work:
         self.model.to(device).train()
         self.criterion = config.word("loss").build().to(device)
         self.objective = as_objective(
-            config.word("objective").build(loss=self.criterion)
+            config.word("objective").build(
+                loss=self.criterion, seed=config.seed, training_steps=config.steps
+            )
             if config.objective
             else self.criterion
         )
         if hasattr(self.objective, "to"):
             self.objective.to(device)
         if hasattr(self.objective, "setup"):
-            self.objective.setup(self.model, self.data)
+            self.data = self.objective.setup(self.model, self.data) or self.data
         self.optimizer = self.make_optimizer()
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.schedule = config.word("schedule").build()
@@ -125,7 +127,7 @@ class Work:
             parameters, clip_norm=self.config.clip, data_size=len(self.data.train), **given
         )
         if hasattr(optimizer, "criterion"):  # CSAM's, which knows at which point it is called
-            self.objective.loss = optimizer.criterion(self.criterion)
+            self.objective.loss = optimizer.criterion(self.objective.loss)
         return optimizer
 
     def make_step(self) -> Step | GraphStep:

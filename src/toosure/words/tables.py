@@ -35,7 +35,16 @@ TABLES: dict[str, dict[str, str]] = {
         "sece": "toosure.losses:SECELoss",
         "soft_binned_ece": "toosure.losses:SoftBinnedECELoss",
     },
-    "objective": {},
+    "objective": {
+        "calmo": "toosure.objectives:CalMO",
+        "margin_tail": "toosure.objectives:MarginTail",
+        "adafocal": "toosure.objectives:AdaFocal",
+        "crl": "toosure.objectives:CRL",
+        "mixup": "toosure.objectives:Mixup",
+        "mit": "toosure.objectives:MIT",
+        "meta_smoothing": "toosure.objectives:MetaSmoothing",
+        "gamma_net": "toosure.objectives:GammaNet",
+    },
     "data": {
         "digits": "toosure.data:digits",
         "cifar10": "toosure.data:cifar10",
@@ -73,7 +82,7 @@ GIVEN: dict[str, set[str]] = {
     "optimizer": {"data_size", "seed"},
     "data": {"root", "download"},
     "model": {"inputs", "classes"},
-    "objective": {"loss"},
+    "objective": {"loss", "seed", "training_steps"},
 }
 
 # Arguments of torch's own methods that change the time or the sign, not the method.

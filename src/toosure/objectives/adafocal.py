@@ -1,0 +1,138 @@
+"""AdaFocal: a focal gamma for each bin of confidence, corrected on the validation set."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toosure.losses.focal import focal_rows, inverse_focal_rows
+from toosure.losses.loss import Loss, Reduction, log_likelihood, top_label_rows
+from toosure.objectives.contract import Batch
+from toosure.objectives.network import outputs
+
+
+class BinnedFocalLoss(Loss):
+    """Take the focal loss whose gamma belongs to the bin of p_y; below 0 the inverse focal loss.
+
+    >>> loss = BinnedFocalLoss(bins=2, start=1.0)
+    >>> loss(torch.zeros(1, 2), torch.tensor([0]))
+    tensor(0.3466)
+    """
+
+    gamma: Tensor
+    edges: Tensor
+
+    def __init__(self, bins: int, start: float, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
+        self.register_buffer("gamma", torch.full((bins,), float(start)))
+        self.register_buffer("edges", torch.arange(1, bins) / bins)  # those between bins
+
+    def bins_of(self, confidence: Tensor) -> Tensor:
+        """Return the bin of each value, (lo, hi], the first from 0 and the last to 1."""
+        return torch.bucketize(confidence, self.edges.to(confidence.dtype))
+
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        log_p = log_likelihood(logits, labels)
+        gamma = self.gamma[self.bins_of(log_p.detach().exp())].to(log_p.dtype)
+        focal = focal_rows(log_p, gamma.clamp(min=0))
+        return torch.where(gamma >= 0, focal, inverse_focal_rows(log_p, gamma.neg().clamp(min=0)))
+
+
+class AdaFocal(nn.Module):
+    """Raise gamma where the validation set finds over-confidence, lower it where it does not.
+
+    Formula: in each of `bins` equal-mass bins of validation confidence, after each epoch, gamma <-
+    gamma exp(rate (conf - acc)), or exp(-rate ..) where gamma < 0; within `switch` of 0 it changes
+    sign; it stays in [least, most]. An example takes the gamma of the bin of its p_y. Needs a
+    validation split, which then is no longer unseen.
+    Reference: Ghosh et al. (2022), AdaFocal, arXiv 2211.11838.
+
+    >>> objective, model = AdaFocal(bins=2), nn.Linear(2, 3)
+    >>> batch = (torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]), torch.arange(4))
+    >>> objective(model, objective.prepare(model, batch)).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        rate: float = 1.0,
+        start: float = 1.0,
+        bins: int = 15,
+        switch: float = 0.2,
+        least: float = -2.0,
+        most: float = 20.0,
+    ) -> None:
+        super().__init__()
+        if bins < 1 or not 0 < switch <= most:
+            raise ValueError(f"need bins >= 1 and 0 < switch <= most; got {bins}, {switch}, {most}")
+        self.rate, self.switch, self.least, self.most = rate, switch, least, most
+        self.loss = self.focal = BinnedFocalLoss(bins, start)
+        self.val: Any = None
+
+    def setup(self, model: nn.Module, data: Any) -> None:
+        """Keep the validation split at hand."""
+        if data.val is None or len(data.val) == 0:
+            raise ValueError("adafocal corrects itself on validation data: name a val size")
+        self.val = data.val
+
+    def prepare(self, model: nn.Module, batch: Batch) -> Batch:
+        """Nothing needs to be drawn."""
+        return batch
+
+    def forward(self, model: nn.Module, prepared: Batch) -> Tensor:
+        x, labels, _ = prepared
+        return self.loss(model(x), labels)
+
+    @torch.no_grad()
+    def epoch_end(self, model: nn.Module) -> None:
+        """Bin the validation confidences anew and correct every gamma."""
+        logits = outputs(model, self.val.x)
+        confidence, correct = top_label_rows(logits, self.val.y)
+        self.correct(confidence.double(), correct.double())
+
+    def correct(self, confidence: Tensor, correct: Tensor) -> None:
+        """Move edges and gammas by confidences and hits, (N,) each."""
+        focal = self.focal
+        bins = len(focal.gamma)
+        focal.edges.copy_(equal_mass_edges(confidence, bins))
+        place = focal.bins_of(confidence)
+        zero = torch.zeros(bins, dtype=confidence.dtype, device=confidence.device)
+        count = zero.index_add(0, place, torch.ones_like(confidence))
+        gap = zero.index_add(0, place, confidence - correct) / count.clamp(min=1)  # 0 where empty
+        settings = (self.rate, self.switch, self.least, self.most)
+        focal.gamma.copy_(next_gamma(focal.gamma.double(), gap, *settings))
+
+    def report(self) -> dict[str, Any]:
+        """Return the range of the gammas."""
+        gamma = self.focal.gamma
+        return {
+            "objective/gamma_mean": float(gamma.mean()),
+            "objective/gamma_min": float(gamma.min()),
+            "objective/gamma_max": float(gamma.max()),
+        }
+
+
+def next_gamma(
+    gamma: Tensor, gap: Tensor, rate: float, switch: float, least: float, most: float
+) -> Tensor:
+    """Return the gammas after a gap, confidence minus accuracy, was seen.
+
+    >>> next_gamma(torch.tensor([1.0, 0.21]), torch.tensor([0.1, -0.1]), 1.0, 0.2, -2.0, 20.0)
+    tensor([ 1.1052, -0.2000])
+    """
+    direction = torch.where(gamma > 0, 1.0, -1.0)
+    moved = gamma * (direction * rate * gap).exp()
+    crossed = torch.where(moved > 0, -switch, switch).to(moved)
+    # a gap of 0 moves nothing, not even a gamma that starts close to 0
+    moved = torch.where((moved.abs() < switch) & (rate * gap != 0), crossed, moved)
+    return moved.clamp(least, most)
+
+
+def equal_mass_edges(confidence: Tensor, bins: int) -> Tensor:
+    """Return the edges between bins of equal mass, interpolated between sorted confidences."""
+    ordered = confidence.sort().values
+    last = len(ordered) - 1
+    at = torch.arange(1, bins, device=ordered.device, dtype=torch.float64) * len(ordered) / bins
+    below = at.floor().long().clamp(max=last)
+    above = (below + 1).clamp(max=last)
+    return ordered[below] + (ordered[above] - ordered[below]) * at.frac()

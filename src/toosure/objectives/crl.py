@@ -1,0 +1,113 @@
+"""Correctness ranking: examples often right should be surer than examples seldom right."""
+
+from typing import Any, Literal
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from toosure.metrics.inputs import check_choice
+from toosure.objectives.contract import Batch
+
+
+class CRL(nn.Module):
+    """Rank the confidences of a batch by how often each example was right so far.
+
+    Formula: L + weight mean_i max(0, -sign(c_i - c_j) (kappa_i - kappa_j) + |c_i - c_j|) over
+    neighbours j = i + 1 with c_i != c_j, c the normalised count of correct predictions, kappa the
+    `score`: confidence, margin of the two largest probabilities, or negative entropy / log K.
+    Counts live by the example's place in the training split and are checkpointed; with several
+    processes they are joined at the end of each epoch. The rank of a batch is that of one device.
+    Reference: Moon et al. (2020), Confidence-Aware Learning, arXiv 2007.01458.
+
+    >>> objective, model = CRL(), nn.Linear(2, 3)
+    >>> objective.remember(4)
+    >>> batch = (torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]), torch.arange(4))
+    >>> objective(model, objective.prepare(model, batch)).shape
+    torch.Size([])
+    """
+
+    counts: Tensor
+    fresh: Tensor
+    epochs: Tensor
+
+    def __init__(
+        self,
+        loss: nn.Module | None = None,
+        weight: float = 1.0,
+        score: Literal["confidence", "margin", "entropy"] = "confidence",
+    ) -> None:
+        super().__init__()
+        check_choice("score", score, ("confidence", "margin", "entropy"))
+        if weight < 0:
+            raise ValueError(f"weight must not be negative; got {weight}")
+        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.weight, self.score = weight, score
+        self.register_buffer("epochs", torch.zeros(()))
+        self.remember(0)
+
+    def setup(self, model: nn.Module, data: Any) -> None:
+        """Make room for the history of every training example."""
+        self.remember(len(data.train))
+
+    def remember(self, examples: int) -> None:
+        """Forget all, and make room for so many examples."""
+        self.register_buffer("counts", torch.zeros(examples, device=self.epochs.device))
+        self.register_buffer("fresh", torch.zeros(examples, device=self.epochs.device))
+
+    def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
+        """Look the examples' history up; the last tensor says that they are not counted yet."""
+        x, labels, places = batch
+        if len(self.counts) == 0:
+            raise ValueError("crl keeps a history of every training example: call setup first")
+        return x, labels, places, self.history(places), torch.ones((), device=x.device)
+
+    def history(self, places: Tensor) -> Tensor:
+        """Return how often each example was right, between 0 and 1."""
+        counts = self.counts + self.fresh
+        least = counts.min()
+        return (counts[places] - least) / (self.epochs.clamp(min=1) - least).clamp(min=1)
+
+    def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
+        x, labels, places, history, uncounted = prepared
+        logits = model(x)
+        with torch.no_grad():
+            right = (logits.argmax(1) == labels).to(self.fresh)
+            self.fresh.index_add_(0, places, right * uncounted)
+            uncounted.zero_()  # SAM's second pass does not count again
+        penalty = rank_penalty(scores(logits, self.score), history)
+        return self.loss(logits, labels) + self.weight * penalty
+
+    def epoch_end(self, model: nn.Module) -> None:
+        """Count the epoch, and join what several processes saw."""
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(self.fresh)
+        self.counts += self.fresh
+        self.fresh.zero_()
+        self.epochs += 1
+
+
+def scores(logits: Tensor, score: str) -> Tensor:
+    """Return how sure each row is, (N,)."""
+    log_probs = (
+        logits.float().log_softmax(1) if logits.dtype.itemsize < 4 else logits.log_softmax(1)
+    )
+    probs = log_probs.exp()
+    if score == "confidence":
+        return probs.max(1).values
+    if score == "margin":
+        top = probs.topk(2, 1).values
+        return top[:, 0] - top[:, 1]
+    entropy = -(probs * log_probs).sum(1)
+    return -entropy / torch.log(torch.tensor(float(logits.shape[1])))
+
+
+def rank_penalty(score: Tensor, history: Tensor) -> Tensor:
+    """Return the mean penalty of wrongly ranked neighbours, the last's neighbour being the first.
+
+    >>> rank_penalty(torch.tensor([0.9, 0.6]), torch.tensor([0.0, 1.0]))
+    tensor(1.3000)
+    """
+    gap = history - history.roll(-1)
+    penalty = (gap.abs() - gap.sign() * (score - score.roll(-1))).relu()
+    return (penalty * (gap != 0)).mean()

@@ -1,0 +1,169 @@
+"""gamma-net: a small network reads the features and sets the focal gamma of each example."""
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toosure.losses import FocalLoss, SECELoss
+from toosure.losses.loss import Sum
+from toosure.margins.robust import evaluating
+from toosure.objectives.bilevel import Bilevel, Scope
+from toosure.objectives.network import head_of, output_of, statistics_still
+
+COLLAPSED = 0.95  # share of the gammas at a bound from which a warning is due
+EDGE = 0.01  # of the range counts as being at a bound
+
+
+class GammaNet(Bilevel):
+    """Learn the focal gamma of each example by how well calibrated a virtual step leaves the net.
+
+    Formula: gamma_i = most sigmoid(u(h_i)/tau), or softplus(u/tau) for `most=none`, u an MLP on
+    the detached features h; inner loss mean -(1 - p_y)^gamma_i log p_y; outer loss sece SECE + ce
+    CE on a meta batch after a virtual step of the head (or of everything, `scope="full"`).
+    `feed` replaces the features: "noise", "random" (a fixed random projection of the input), or
+    the name of a layer. The MLP, its optimizer and what tau divides are our choice, as no source
+    says them; see docs/objectives.md.
+    Reference: Wang and Golebiowski (2024), Towards Unbiased Calibration using Meta-Regularization,
+    arXiv 2303.15057.
+
+    >>> from toosure.data import digits
+    >>> from toosure.models import mlp
+    >>> data, model, objective = digits(train=100), mlp((1, 8, 8), width=8), GammaNet()
+    >>> train = objective.setup(model, data).train
+    >>> batch = (train.x[:4], train.y[:4], torch.arange(4))
+    >>> objective(model, objective.prepare(model, batch, lr=0.1)).shape
+    torch.Size([])
+    """
+
+    gammas: Tensor
+    projection: Tensor
+
+    def __init__(
+        self,
+        start: float = 1.0,
+        most: float | None = 5.0,
+        tau: float = 1.0,
+        width: int = 128,
+        sece: float = 1.0,
+        ce: float = 0.0,
+        bandwidth: float = 0.01,
+        soft_accuracy: bool = False,
+        leave_one_out: bool = False,
+        feed: str = "penultimate",
+        scope: Scope = "head",
+        meta: float = 0.1,
+        meta_batch: int = 128,
+        every: int = 1,
+        lr: float = 1e-3,
+        virtual_lr: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(meta, meta_batch, every, scope, lr, virtual_lr, seed)
+        if not start > 0 or not tau > 0 or (most is not None and not start < most):
+            raise ValueError(f"need 0 < start < most and tau > 0; got {start}, {most}, {tau}")
+        self.start, self.most, self.tau, self.width, self.feed = start, most, tau, width, feed
+        self.loss = self.criterion = self.focal = FocalLoss(start)
+        error = SECELoss(
+            bandwidth=bandwidth, soft_accuracy=soft_accuracy, leave_one_out=leave_one_out
+        )
+        terms: list[tuple[float, nn.Module]] = [(sece, error.alone), (ce, nn.CrossEntropyLoss())]
+        self.outer = Sum([(factor, term) for factor, term in terms if factor])
+        spread = torch.tensor([start, 0.0, start, start, 0.0])
+        self.register_buffer("gammas", spread)  # mean, std, least, largest, share at a bound
+        self.register_buffer("projection", torch.empty(0))
+        self.warned = False
+
+    def make_hyper(self, model: nn.Module, data: Any) -> nn.Module:
+        size = head_of(model).in_features
+        if self.feed == "random":
+            inputs = data.train.x[0].numel()
+            noise = torch.randn(inputs, size, generator=self.generator) / math.sqrt(inputs)
+            self.projection = noise.to(data.train.x)
+        elif self.feed not in ("penultimate", "noise"):
+            with evaluating(model), torch.no_grad():
+                size = output_of(model, self.feed, data.train.x[:2]).shape[1]
+        return SampleGamma(size, self.width, self.start, self.most, self.tau, self.generator)
+
+    def values(self, model: nn.Module, features: Tensor, x: Tensor, labels: Tensor) -> Tensor:
+        return self.hyper(self.fed(model, features, x))
+
+    @torch.no_grad()
+    def fed(self, model: nn.Module, features: Tensor, x: Tensor) -> Tensor:
+        """Return what the gamma-net reads."""
+        if self.feed == "penultimate":
+            return features
+        if self.feed == "noise":
+            return torch.randn(features.shape, generator=self.generator).to(features)
+        if self.feed == "random":
+            return (x.flatten(1) @ self.projection).relu()
+        with statistics_still(model):
+            return output_of(model, self.feed, x)
+
+    def assign(self, values: Tensor) -> None:
+        self.focal.gamma = values
+
+    def note(self, values: Tensor) -> None:
+        most = math.inf if self.most is None else self.most
+        edge = EDGE * (self.start if self.most is None else self.most)
+        bound = ((values < edge) | (values > most - edge)).to(values.dtype).mean()
+        spread = (values.mean(), values.std(correction=0), values.min(), values.max(), bound)
+        self.gammas.copy_(torch.stack(spread))
+
+    def report(self) -> dict[str, Any]:
+        """Return how the last gammas lie, the meta-gradient's norm, and whether they collapsed."""
+        mean, std, low, high, bound = self.gammas.tolist()
+        collapsed = bound > COLLAPSED
+        if collapsed and not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"gamma-net has collapsed: {bound:.0%} of the gammas lie at a bound (mean "
+                f"{mean:.3g}); try a larger tau, a smaller lr, or ce=1",
+                stacklevel=2,
+            )
+        return {
+            "objective/gamma_mean": mean,
+            "objective/gamma_std": std,
+            "objective/gamma_min": low,
+            "objective/gamma_max": high,
+            "objective/gamma_at_bound": bound,
+            "objective/gamma_collapsed": float(collapsed),
+            "objective/meta_gradient": float(self.slope),
+        }
+
+
+class SampleGamma(nn.Module):
+    """LayerNorm, one hidden layer, and a gamma in (0, most), or above 0 without `most`.
+
+    >>> net = SampleGamma(8, 16, start=1.0, most=5.0, tau=1.0, generator=torch.Generator())
+    >>> net(torch.zeros(2, 8))
+    tensor([1., 1.], grad_fn=<MulBackward0>)
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        start: float,
+        most: float | None,
+        tau: float,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.most, self.tau = most, tau
+        self.hidden = nn.Linear(inputs, width)
+        self.last = nn.Linear(width, 1)
+        self.norm = nn.LayerNorm(inputs)
+        with torch.no_grad():
+            for layer in (self.hidden, self.last):
+                nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+                layer.bias.zero_()
+            share = math.expm1(start) if most is None else start / (most - start)
+            self.last.bias.fill_(tau * math.log(share))
+
+    def forward(self, features: Tensor) -> Tensor:
+        hidden = self.hidden(self.norm(features.to(self.last.weight.dtype))).relu()
+        u = self.last(hidden).squeeze(1) / self.tau  # (N,)
+        return nn.functional.softplus(u) if self.most is None else self.most * u.sigmoid()

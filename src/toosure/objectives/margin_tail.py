@@ -1,0 +1,115 @@
+"""The robust-margin tail: an objective on the exponential moment that bounds calibration error."""
+
+import math
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from toosure.margins.robust import Norm
+from toosure.metrics.inputs import check_choice
+from toosure.objectives.attack import ascend, input_gradient, margin_of
+from toosure.objectives.contract import Batch
+
+FLOOR = 1e-12  # under roots of squares, whose slope at 0 has none
+
+
+class MarginTail(nn.Module):
+    """Lighten the tail of small robust margins, mean exp(-m), and smooth the margin.
+
+    Formula: L + tail log(1 + Q) + smooth mean ||grad_x m_T||_2^2, Q = mean phi(m_lo), m_lo = m_T -
+    eps ||grad_x m_T||_dual (or m_T at an attacked input, `surrogate="pgd"`), m_T the soft margin
+    (temperature 0: the true one), phi(m) = exp(-m), continued below -cap by its tangent. With T =
+    1, ECE <= Q on the batch. Both weights grow linearly over the share `warm_up` of the run.
+    Reference: ours; the moments are of Too Sharp, Too Sure, Sec. 4 (2026), arXiv 2604.20614.
+
+    >>> model, objective = nn.Linear(2, 3), MarginTail()
+    >>> batch = (torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]), torch.arange(4))
+    >>> objective(model, objective.prepare(model, batch)).shape
+    torch.Size([])
+    """
+
+    capturable = True  # a CUDA graph may record `prepare` too
+    taken: Tensor
+    moment: Tensor
+
+    def __init__(
+        self,
+        loss: nn.Module | None = None,
+        tail: float = 0.1,
+        smooth: float = 0.01,
+        eps: float = 2 / 255,
+        norm: Norm = "linf",
+        temperature: float = 1.0,
+        cap: float = 3.0,
+        surrogate: Literal["linear", "pgd"] = "linear",
+        attack_steps: int = 3,
+        warm_up: float = 0.05,
+        training_steps: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_choice("norm", norm, ("linf", "l2"))
+        check_choice("surrogate", surrogate, ("linear", "pgd"))
+        if surrogate == "pgd" and norm == "l2":
+            raise ValueError("the attack takes sign steps: use norm=linf with surrogate=pgd")
+        if min(tail, smooth, eps, temperature, warm_up) < 0:
+            raise ValueError("tail, smooth, eps, temperature and warm_up must not be negative")
+        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.tail, self.smooth, self.eps, self.norm = tail, smooth, eps, norm
+        self.temperature, self.cap, self.surrogate = temperature, cap, surrogate
+        self.attack_steps = attack_steps
+        self.rising = warm_up * (training_steps or 0)  # steps
+        self.register_buffer("taken", torch.zeros(()))
+        self.register_buffer("moment", torch.zeros(()))
+
+    def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
+        """Count the step, and craft the attack where one is asked for."""
+        x, labels, _ = batch
+        self.taken += 1
+        share = (self.taken / self.rising).clamp(max=1) if self.rising else self.taken / self.taken
+        if self.surrogate == "linear" or self.tail == 0:
+            return x, labels, share
+        step = 2.5 * self.eps / self.attack_steps
+        return x, labels, share, ascend(model, x, labels, self.eps, step, self.attack_steps)
+
+    def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
+        x, labels, share, *attacked = prepared
+        if self.tail == 0 and self.smooth == 0:
+            return self.loss(model(x), labels)
+        with torch.autocast(x.device.type, enabled=False):  # slopes of slopes, in float32
+            x = x.detach().contiguous().requires_grad_()
+            logits = model(x)
+            margins = margin_of(logits, labels, self.temperature)
+            gradient = margins.new_zeros((len(x), 1))
+            if self.smooth or (not attacked and self.eps):
+                gradient = input_gradient(margins, x).flatten(1)  # (N, D)
+            for other in attacked:
+                margins = margin_of(model(other), labels, self.temperature)
+            low = margins if attacked else margins - self.eps * self.dual_norm(gradient)
+            log_moment = log_tail(low, self.cap)
+            self.moment.copy_(log_moment.detach())
+            extra = self.tail * F.softplus(log_moment)
+            extra = extra + self.smooth * gradient.square().sum() / len(x)
+            return self.loss(logits, labels) + share * extra
+
+    def dual_norm(self, gradient: Tensor) -> Tensor:
+        """Return the norm of each row dual to that of the ball, smooth at 0."""
+        if self.norm == "linf":
+            return (gradient.square() + FLOOR).sqrt().sum(1)
+        return (gradient.square().sum(1) + FLOOR).sqrt()
+
+    def report(self) -> dict[str, Any]:
+        """Return log Q of the last batch."""
+        return {"objective/log_q": float(self.moment)}
+
+
+def log_tail(margins: Tensor, cap: float) -> Tensor:
+    r"""Return log mean phi(m), phi(m) = exp(-m), below -cap its tangent e^cap (1 - cap - m).
+
+    >>> log_tail(torch.tensor([0.0, 0.0]), 3.0)
+    tensor(0.)
+    """
+    beyond = (1 - cap - margins).clamp(min=1)  # 1 where the tangent is not used
+    log_phi = torch.where(margins >= -cap, -margins.clamp(min=-cap), cap + beyond.log())
+    return log_phi.logsumexp(0) - math.log(len(margins))

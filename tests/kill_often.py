@@ -19,31 +19,41 @@ from toosure.config import RunConfig
 from toosure.runs import Run
 from toosure.train import Means, train
 
-torch.set_num_threads(1)
-config, out = RunConfig.from_json(sys.argv[1]), Path(sys.argv[2])
-kills, moments = int(sys.argv[3]), random.Random(int(sys.argv[4]))
-path = out / config.name
-measured = config.steps // config.every
+
+def kill_often(config: RunConfig, out: Path, kills: int, moments: random.Random) -> None:
+    path = out / config.name
+    measured = config.steps // config.every
+    for number in range(kills):
+        target = measured * (number + moments.random()) / (kills + 2)  # all along the run
+        child = os.fork()
+        if child == 0:
+            train(config, out, Means("cpu", checkpoint=0.02))
+            os._exit(0)
+        while rows(path) < target and not ended(child):
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0.0, 0.03))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            code = os.waitstatus_to_exitcode(status)
+            sys.exit(f"the run ended (code {code}) after {number} kills")
+        print(json.dumps(Run(path).rows), flush=True)
 
 
-def rows() -> int:
+def rows(path: Path) -> int:
     file = path / "metrics.jsonl"
     return file.read_bytes().count(b"\n") if file.is_file() else 0
 
 
-for number in range(kills):
-    target = measured * (number + moments.random()) / (kills + 2)  # all along the run
-    child = os.fork()
-    if child == 0:
-        train(config, out, Means("cpu", checkpoint=0.02))
-        os._exit(0)
-    while (
-        rows() < target and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    ):
-        time.sleep(0.001)
-    time.sleep(moments.uniform(0.0, 0.03))
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    if os.WIFEXITED(status):
-        sys.exit(f"the run ended (code {os.waitstatus_to_exitcode(status)}) after {number} kills")
-    print(json.dumps(Run(path).rows), flush=True)
+def ended(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    kill_often(
+        RunConfig.from_json(sys.argv[1]),
+        Path(sys.argv[2]),
+        int(sys.argv[3]),
+        random.Random(int(sys.argv[4])),
+    )

@@ -25,16 +25,16 @@ def main(rank, world, device):
             loss.backward()
             return loss
 
-        loss = optimizer.step(closure)
+        optimizer.step(closure)
     weights = nn.utils.parameters_to_vector(model.parameters()).detach()
     others = [torch.empty_like(weights) for _ in range(world)]
     dist.all_gather(others, weights)
-    same = all(map(weights.equal, others))
-    print(f"rank {rank}: loss {loss:.3f}, weights agree: {same}", flush=True)
+    print(f"rank {rank}: weights agree: {all(map(weights.equal, others))}", flush=True)
     dist.barrier()
 
 
-dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-gpu = f"cuda:{os.environ['LOCAL_RANK']}"
-main(dist.get_rank(), dist.get_world_size(), gpu if torch.cuda.is_available() else "cpu")
+rank, world = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+gpus = torch.cuda.device_count() >= world  # NCCL wants a GPU for each process
+dist.init_process_group("nccl" if gpus else "gloo")
+main(rank, world, f"cuda:{rank}" if gpus else "cpu")
 dist.destroy_process_group()

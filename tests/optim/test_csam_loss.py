@@ -85,7 +85,61 @@ def test_gradcheck():
         [[2.0, 0.5, -1.0], [0.2, 1.0, 0.1], [-0.5, 0.0, 3.0]], dtype=torch.float64
     ).requires_grad_()
     labels = torch.tensor([0, 2, 2])
-    assert torch.autograd.gradcheck(lambda z: CSAMLoss(gamma=1.5)(z, labels), logits)
+    for gamma in (1.0, 1.5):
+        loss = CSAMLoss(gamma=gamma)
+        assert torch.autograd.gradcheck(lambda z, loss=loss: loss(z, labels), logits)
+        assert torch.autograd.gradgradcheck(lambda z, loss=loss: loss(z, labels), logits)
+
+
+def test_second_derivatives_and_torch_func_agree_with_the_long_way(fixture_f):
+    """Curvature of Eq. 4: a slope written out must itself be differentiated."""
+    logits, labels = fixture_f
+    long = nn.CrossEntropyLoss(torch.ones(3, dtype=torch.float64))
+    for detach in (False, True):
+        short, slow = CSAMLoss(None, 1.5, detach), CSAMLoss(long, 1.5, detach)
+        hessians = [
+            torch.autograd.functional.hessian(lambda z, loss=loss: loss(z, labels), logits)
+            for loss in (short, slow)
+        ]
+        assert torch.allclose(*hessians, atol=1e-14)
+        grads = [torch.func.grad(loss)(logits, labels) for loss in (short, slow)]
+        assert torch.allclose(*grads, atol=1e-15)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 1.5])
+def test_ignored_labels_reductions_and_pixels(gamma):
+    """Sure and unsure examples, some ignored, in the shape of images: against one at a time."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(6, 4, 5, generator=generator, dtype=torch.float64)
+    labels = logits.argmax(1)  # (6, 5), mostly sure
+    labels[::2] = torch.randint(4, (3, 5), generator=generator)
+    labels[1, :2] = -100
+    p = logits.softmax(1).gather(1, labels.clamp(min=0)[:, None])[:, 0]
+    each = torch.where(p > 0.5, (1 + p) ** -gamma, 1.0) * -p.log() * (labels != -100)
+    assert (p > 0.5).any()
+    assert (p <= 0.5).any()
+    expected = {"none": each, "sum": each.sum(), "mean": each.sum() / (labels != -100).sum()}
+    for reduction, value in expected.items():
+        loss = CSAMLoss(nn.CrossEntropyLoss(reduction=reduction), gamma)
+        assert torch.allclose(loss(logits, labels), value, rtol=1e-12), reduction
+
+
+@pytest.mark.parametrize("weight", [None, torch.ones(4, dtype=torch.float64)])
+def test_an_ignored_label_past_the_classes(weight):
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(8, 4, generator=generator, dtype=torch.float64)
+    labels = logits.argmax(1)
+    expected = CSAMLoss(nn.CrossEntropyLoss(weight), 1.5)(logits[2:], labels[2:])
+    labels[:2] = 255
+    found = CSAMLoss(nn.CrossEntropyLoss(weight, ignore_index=255), 1.5)(logits, labels)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-14)
+
+
+def test_half_precision_logits():
+    logits, labels = torch.tensor([[3.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0])
+    expected = CSAMLoss(gamma=2.0)(logits, labels)
+    found = CSAMLoss(gamma=2.0)(logits.bfloat16(), labels)
+    assert found.item() == pytest.approx(expected.item(), rel=2**-7)
 
 
 def test_plain_cross_entropy_takes_no_second_softmax(fixture_f):

@@ -22,6 +22,7 @@ from slow_optimizers import (
 )
 from torch import nn
 
+from toosure.curvature import CurvatureTracker
 from toosure.optim import ASAM, BSAM, CSAM, SAM, VASSO, BulkSGD, Muon
 from toosure.optim.muon import newton_schulz
 
@@ -306,3 +307,42 @@ def test_bulk_reports_an_unconverged_solve():
     with pytest.warns(UserWarning, match="top 1 eigenvectors of the gn did not converge"):
         optimizer.step(quadratic(w))
     assert not optimizer.converged
+
+
+def test_bulk_with_the_real_tracker():
+    """The gradient has nothing along the tracker's vectors, nor along the dense Hessian's."""
+    model, (inputs, labels) = make_mlp(), next(batches("mlp"))
+    tracker = CurvatureTracker(model, (inputs, labels), rtol=1e-8)
+    optimizer = BulkSGD(model.parameters(), lr=0.1, k=2, tracker=tracker)
+    for _ in range(4):
+        hessian = dense_hessian(model, inputs, labels)
+        loss = F.cross_entropy(model(inputs), labels)
+        whole = torch.cat([g.flatten() for g in torch.autograd.grad(loss, model.parameters())])
+        train(model, optimizer, F.cross_entropy, [(inputs, labels)])
+        assert optimizer.converged
+        g = torch.cat([p.grad.flatten() for p in model.parameters()])  # projected, as SGD saw it
+        v = torch.cat([optimizer.state[p]["bulk"].flatten(1) for p in model.parameters()], 1)
+        assert (v @ g).abs().max() < 1e-12
+        values, vectors = torch.linalg.eigh(hessian)
+        residual = (hessian @ v.T - v.T * values[-2:].flip(0)).norm()
+        angle = residual / (values[-2] - values[-3])  # Davis and Kahan
+        assert angle < 1e-3
+        assert (vectors[:, -2:].T @ g).norm() <= angle * whole.norm()
+        assert (vectors[:, -2:].T @ whole).norm() > 0.1 * whole.norm()  # there was much to remove
+
+
+def test_sharpness_grows_in_the_bulk_as_it_learns():
+    """Progressive sharpening goes on without the top direction: from 0.54 to about 1.1."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(24, 6, generator=generator, dtype=torch.float64)
+    labels = torch.randint(4, (24,), generator=generator)
+    model = make_mlp(seed=2)
+    tracker = CurvatureTracker(model, (inputs, labels))
+    optimizer = BulkSGD(model.parameters(), lr=0.5, k=1, tracker=tracker, refresh=3)
+    found = []
+    for _ in range(4):
+        found.append(torch.linalg.eigvalsh(dense_hessian(model, inputs, labels))[-1].item())
+        train(model, optimizer, F.cross_entropy, [(inputs, labels)] * 15)
+    assert found == sorted(found)
+    assert found[-1] > 2 * found[0]
+    assert F.cross_entropy(model(inputs), labels).item() < 0.5

@@ -85,6 +85,7 @@ class Muon(Optimizer):
         super().add_param_group({**defaults, **param_group})
         flat = [p for p in self.param_groups[-1]["params"] if p.ndim < 2]
         if param_group["muon"] and flat:
+            self.param_groups.pop()
             raise ValueError(f"Muon orthogonalises matrices; got shape {tuple(flat[0].shape)}")
         self._share()
 

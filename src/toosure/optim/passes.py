@@ -35,8 +35,8 @@ def global_norm(tensors: Sequence[Tensor]) -> Tensor:
     if not tensors:
         return torch.zeros(())
     wide = reduce(torch.promote_types, {t.dtype for t in tensors}, torch.float32)
-    norms = torch._foreach_norm(list(tensors), 2, wide)
-    if len(norms) > 1 and len({n.device for n in norms}) > 1:
+    norms = list(torch._foreach_norm(list(tensors), 2, wide))
+    if len({n.device for n in norms}) > 1:
         norms = [n.to(norms[0].device) for n in norms]
     return torch.linalg.vector_norm(torch.stack(norms))
 

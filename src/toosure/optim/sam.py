@@ -82,6 +82,7 @@ class SAM(Wrapper):
         state as they were; call `scaler.update()` after.
         """
         closures = _as_list(closure)
+        scaler = scaler if scaler is not None and scaler.is_enabled() else None
         losses: list[Any] = []
         total: dict[Tensor, Tensor] = {}
         self.pending = {}
@@ -128,7 +129,7 @@ class SAM(Wrapper):
             yield
 
     def _perturb(self, share: float) -> None:
-        """Move the weights to w + eps; the gradients may be overwritten (no copy but the saved w)."""
+        """Move the weights to w + eps, overwriting the gradients (no copy but the saved w)."""
         self._climb(list(self._buckets()))
 
     def _climb(self, buckets: list[Bucket], keep: bool = False) -> None:

@@ -53,7 +53,7 @@ class RunningStatistics:
 
         `trained` are the parameters that `loss` has just trained: so a hidden module shows.
         """
-        modules = set(self.seen) if self.model is None else set(self.model.modules())
+        modules = set(self.seen if self.model is None else _inside(self.model))
         if self.model is None and (self.traced or _something_is_compiled()):
             _check_all_seen(modules, trained(), loss, self.traced)
         moving, counters = _statistics(m for m in modules if isinstance(m, _NormBase))
@@ -65,6 +65,16 @@ class RunningStatistics:
                 torch._foreach_copy_(moving, saved[0])
             if counters:
                 torch._foreach_copy_(counters, saved[1])
+
+
+def _inside(model: nn.Module) -> Iterator[nn.Module]:
+    """Do as model.modules(), many times as fast: it builds no names."""
+    stack: list[nn.Module | None] = [model]
+    while stack:
+        module = stack.pop()
+        if module is not None:
+            yield module
+            stack += module._modules.values()
 
 
 def _statistics(layers: Iterable[_NormBase]) -> tuple[list[Tensor], list[Tensor]]:

@@ -3,7 +3,10 @@
 from typing import Any
 
 from toosure.objectives.adafocal import AdaFocal
+from toosure.objectives.ar_adals import ARAdaLS
+from toosure.objectives.balcal import BalCAL
 from toosure.objectives.calmo import CalMO
+from toosure.objectives.ccat import CCAT
 from toosure.objectives.contract import Batch, Objective, Plain, as_objective, preparing
 from toosure.objectives.crl import CRL
 from toosure.objectives.gamma_net import GammaNet
@@ -18,15 +21,21 @@ OBJECTIVES: dict[str, Any] = {
     "crl": CRL,
     "mixup": Mixup,
     "mit": MIT,
+    "ar_adals": ARAdaLS,
+    "ccat": CCAT,
+    "balcal": BalCAL,
     "meta_smoothing": MetaSmoothing,
     "gamma_net": GammaNet,
 }
 
 __all__ = [
+    "CCAT",
     "CRL",
     "MIT",
     "OBJECTIVES",
+    "ARAdaLS",
     "AdaFocal",
+    "BalCAL",
     "Batch",
     "CalMO",
     "GammaNet",

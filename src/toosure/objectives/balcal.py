@@ -1,0 +1,193 @@
+"""BalCAL: a learned head that is too sure and a fixed one that is not, balanced every epoch."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from toosure.objectives.contract import Batch
+from toosure.objectives.drawing import Drawing
+from toosure.objectives.network import features_and_logits, head_of
+
+
+class BalCAL(Drawing):
+    """Mix the logits of the learned head with those of a simplex head, by the training accuracy.
+
+    Formula: loss lam L(z1) + (1 - lam) L(z2'), prediction softmax(lam z1 + (1 - lam) z2); z2 = M^T
+    f with M a fixed simplex equiangular tight frame and f the features, adapted and of length 1;
+    z2' scales column k by sqrt(B / (classes present) / count_k). After each epoch lam is 1 if
+    delta acc(z1) > conf(z1), else such that the mean confidence of the mixture is delta acc.
+    The adaptor here is a residual bottleneck on the pooled features (published: on their maps).
+    At most `keep` examples of an epoch are used to find lam.
+    Reference: Ni et al. (2025), Balancing Two Classifiers via a Simplex ETF Structure for Model
+    Calibration, CVPR.
+
+    >>> from toosure.models import mlp
+    >>> objective, model = BalCAL(), mlp(inputs=4, classes=3, width=8)
+    >>> objective.make_head(model)
+    >>> batch = (torch.randn(4, 4), torch.tensor([0, 1, 2, 0]), torch.arange(4))
+    >>> objective(model, objective.prepare(model, batch)).shape
+    torch.Size([])
+    """
+
+    balance: Tensor
+    frame: Tensor
+    seen: Tensor
+    seen_labels: Tensor
+    count: Tensor
+
+    def __init__(
+        self,
+        loss: nn.Module | None = None,
+        start: float = 0.8,
+        delta: float = 0.95,
+        keep: int = 50_000,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(seed)
+        if not 0 <= start <= 1 or not delta > 0 or keep < 1:
+            raise ValueError(
+                f"need 0 <= start <= 1, delta > 0 and keep >= 1; got {start}, {delta}, {keep}"
+            )
+        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.delta, self.keep = delta, keep
+        self.register_buffer("balance", torch.tensor(start))  # lam
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.adaptor: Adaptor | None = None
+
+    def setup(self, model: nn.Module, data: Any) -> None:
+        """Make the second head, and room for an epoch's logits."""
+        self.make_head(model, min(self.keep, len(data.train)))
+
+    def make_head(self, model: nn.Module, keep: int = 1) -> None:
+        """Make the adaptor and the fixed frame for a network."""
+        head = head_of(model)
+        size, classes, device = head.in_features, head.out_features, head.weight.device
+        width = max(size, classes)
+        self.adaptor = Adaptor(size, width, self.generator).to(device)
+        self.register_buffer("frame", simplex_frame(width, classes, self.generator).to(device))
+        self.register_buffer("seen", torch.zeros(2, keep, classes, device=device))
+        labels = torch.zeros(keep, dtype=torch.long, device=device)
+        self.register_buffer("seen_labels", labels)
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """Return the adaptor's, which join the network's optimizer."""
+        return iter(()) if self.adaptor is None else self.adaptor.parameters(recurse)
+
+    def both(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits of the learned and of the fixed head, (N, K) each."""
+        if self.adaptor is None:
+            raise ValueError("balcal needs a second head: call setup(model, data)")
+        self.adaptor.train(model.training)
+        features, learned = features_and_logits(model, x)
+        return learned, self.adaptor(features) @ self.frame.to(features.dtype)
+
+    def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
+        """The last tensor says that the batch is not among the epoch's logits yet."""
+        x, labels, _ = batch
+        return x, labels, torch.ones((), dtype=torch.long, device=x.device)
+
+    def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
+        x, labels, unseen = prepared
+        learned, fixed = self.both(model, x)
+        self.note(learned, fixed, labels, unseen)
+        scaled = fixed * column_scale(labels, fixed.shape[1]).to(fixed.dtype)
+        balance = self.balance.clone()  # the loss keeps today's, whatever epoch_end does
+        return balance * self.loss(learned, labels) + (1 - balance) * self.loss(scaled, labels)
+
+    @torch.no_grad()
+    def note(self, learned: Tensor, fixed: Tensor, labels: Tensor, unseen: Tensor) -> None:
+        """Keep the logits of this batch for the end of the epoch, once a step."""
+        keep = self.seen.shape[1]
+        at = (self.count + torch.arange(len(labels), device=labels.device)) % keep
+        new = torch.stack([learned, fixed]).to(self.seen)
+        self.seen[:, at] = torch.where(unseen > 0, new, self.seen[:, at])
+        self.seen_labels[at] = torch.where(unseen > 0, labels, self.seen_labels[at])
+        self.count += unseen * len(labels)
+        unseen.zero_()  # SAM's second pass is not kept
+
+    def epoch_end(self, model: nn.Module) -> None:
+        """Balance the two heads by the epoch's accuracy."""
+        n = min(int(self.count), self.seen.shape[1])
+        if n:
+            learned, fixed = self.seen[:, :n]
+            self.balance.fill_(balanced(learned, fixed, self.seen_labels[:n], self.delta))
+        self.count.zero_()
+
+    def predict(self, model: nn.Module, x: Tensor) -> Tensor:
+        """Return the mixed logits."""
+        learned, fixed = self.both(model, x)
+        return self.balance * learned + (1 - self.balance) * fixed
+
+    def report(self) -> dict[str, Any]:
+        """Return the share of the learned head."""
+        return {"objective/balance": float(self.balance)}
+
+
+class Adaptor(nn.Module):
+    """A residual bottleneck, BatchNorm and ReLU; the output has length 1."""
+
+    def __init__(self, inputs: int, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.lift = nn.Identity() if inputs == width else nn.Linear(inputs, width)
+        self.down, self.up = (
+            nn.Linear(width, max(1, width // 4)),
+            nn.Linear(max(1, width // 4), width),
+        )
+        self.norm = nn.BatchNorm1d(width)
+        for layer in (self.lift, self.down, self.up):
+            if isinstance(layer, nn.Linear):
+                nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        x = self.lift(features)
+        x = x + self.up(self.down(x).relu())
+        if self.training and len(x) == 1:  # one row has no variance: as in evaluation
+            norm = self.norm
+            x = F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias)
+        else:
+            x = self.norm(x)
+        return F.normalize(x.relu(), dim=1)
+
+
+def simplex_frame(size: int, classes: int, generator: torch.Generator) -> Tensor:
+    """Return M = sqrt(K/(K-1)) U (I - 11^T/K), (size, K), U with random orthonormal columns.
+
+    >>> frame = simplex_frame(5, 3, torch.Generator().manual_seed(0))
+    >>> (frame.T @ frame).round(decimals=4)[0]
+    tensor([ 1.0000, -0.5000, -0.5000])
+    """
+    noise = torch.randn(size, classes, generator=generator, dtype=torch.float64)
+    basis = torch.linalg.qr(noise).Q
+    centre = torch.eye(classes, dtype=torch.float64) - 1 / classes
+    return (math.sqrt(classes / max(1, classes - 1)) * basis @ centre).float()
+
+
+def column_scale(labels: Tensor, classes: int) -> Tensor:
+    """Return sqrt(B / (classes present) / count_k) of each class, 1 for a class that is absent."""
+    count = torch.zeros(classes, device=labels.device).index_add_(
+        0, labels, torch.ones_like(labels, dtype=torch.float32)
+    )
+    share = len(labels) / (count > 0).sum()
+    return torch.where(count > 0, (share / count.clamp(min=1)).sqrt(), 1.0)
+
+
+@torch.no_grad()
+def balanced(learned: Tensor, fixed: Tensor, labels: Tensor, delta: float) -> float:
+    """Return the share of the learned head at which mean confidence is delta times accuracy."""
+
+    def confidence(share: float) -> float:
+        return float((share * learned + (1 - share) * fixed).softmax(1).amax(1).mean())
+
+    wanted = delta * float((learned.argmax(1) == labels).double().mean())
+    if wanted > confidence(1.0):
+        return 1.0
+    low, high = 0.0, 1.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (low, middle) if confidence(middle) > wanted else (middle, high)
+    return (low + high) / 2

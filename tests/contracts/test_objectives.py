@@ -1,0 +1,216 @@
+"""What every objective in the table must do; a new one is tested the moment it is listed."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from toosure.config import RunConfig
+from toosure.data import digits
+from toosure.models import mlp
+from toosure.objectives import OBJECTIVES, preparing
+from toosure.optim import CSAM, SAM
+from toosure.train import Means, train
+from toosure.train.show import Show
+from toosure.words import find, parse
+from toosure.words.tables import TABLES
+
+EACH = pytest.mark.parametrize("name", OBJECTIVES)
+QUICK = {"ccat": "attack_steps=3", "gamma_net": "width=8", "ar_adals": "refresh=2"}
+DATA = digits(train=96, val=40)
+
+
+def word(name):
+    return f"{name}:{QUICK[name]}" if name in QUICK else name
+
+
+class Net(nn.Module):
+    """A small network with BatchNorm, whose statistics somebody might touch."""
+
+    def __init__(self):
+        super().__init__()
+        self.flat, self.hidden = nn.Flatten(), nn.Linear(64, 8)
+        self.norm, self.head = nn.BatchNorm1d(8), nn.Linear(8, 10)
+
+    def features(self, x):
+        return self.norm(self.hidden(self.flat(x))).tanh()
+
+    def forward(self, x):
+        return self.head(self.features(x))
+
+
+def ready(name, model=None, optimizer=None, rows=32):
+    """An objective as the loop makes it, its model and a batch."""
+    torch.manual_seed(0)
+    model = Net() if model is None else model
+    objective = parse("objective", word(name)).build(
+        loss=nn.CrossEntropyLoss(), seed=1, training_steps=100
+    )
+    data = DATA
+    if hasattr(objective, "setup"):
+        data = objective.setup(model, data) or data
+    return objective, model, (data.train.x[:rows], data.train.y[:rows], torch.arange(rows))
+
+
+def prepared(objective, model, batch):
+    return preparing(objective)(model, batch, 0.1)
+
+
+def gradients(objective, model, ready):
+    loss = objective(model, ready)
+    return loss, torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+
+
+def test_the_table_and_the_words_agree():
+    places = {name: f"toosure.objectives:{kind.__name__}" for name, kind in OBJECTIVES.items()}
+    assert places == TABLES["objective"]
+
+
+@EACH
+def test_a_word_builds_it(name):
+    method = find("objective", name)
+    assert method.reference and method.summary
+    assert "seed" not in method.settings and "loss" not in method.settings
+    objective = parse("objective", name).build(loss=nn.CrossEntropyLoss(), seed=3)
+    assert type(objective) is OBJECTIVES[name] and isinstance(objective.loss, nn.Module)
+
+
+def test_settings_are_words():
+    objective = parse("objective", "calmo:robust=0.25,smooth=0.02,eps=8/255").build()
+    assert (objective.robust, objective.smooth, objective.eps) == (0.25, 0.02, 8 / 255)
+
+
+@EACH
+def test_preparing_leaves_the_network_alone(name):
+    objective, model, batch = ready(name)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    prepared(objective, model, batch)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    assert all(module.training for module in model.modules())
+
+
+@EACH
+def test_the_same_problem_twice(name):
+    """As SAM asks: a second pass at the same point gives the same loss and gradient."""
+    objective, model, batch = ready(name)
+    problem = prepared(objective, model, batch)
+    one, first = gradients(objective, model, problem)
+    two, second = gradients(objective, model, problem)
+    torch.testing.assert_close(one, two)
+    assert one.shape == () and one.isfinite()
+    for a, b in zip(first, second, strict=True):
+        torch.testing.assert_close(a, b)
+        assert a is not None and a.isfinite().all()
+
+
+@EACH
+@pytest.mark.parametrize("optimizer", [SAM, CSAM])
+def test_two_passes_lower_it(name, optimizer):
+    objective, model, batch = ready(name)
+    parameters = [*model.parameters(), *objective.parameters()]
+    steps = optimizer(parameters, rho=0.05, lr=0.1, model=model)
+    if optimizer is CSAM:
+        objective.loss = steps.criterion(objective.loss)
+    plain, before = nn.CrossEntropyLoss(), None
+    for _ in range(40):
+        problem = prepared(objective, model, batch)
+
+        def closure(problem=problem):
+            loss = objective(model, problem)
+            loss.backward()
+            return loss
+
+        steps.step(closure)
+        now = plain(model(batch[0]), batch[1]).item()
+        before = now if before is None else before
+    assert now < before
+
+
+@EACH
+@pytest.mark.parametrize("batch", ["one row", "one class", "all right", "all wrong", "huge"])
+def test_finite_wherever_training_goes(name, batch):
+    objective, _, (x, y, places) = ready(name)
+    torch.manual_seed(2)
+    model = mlp((1, 8, 8), width=8)  # without BatchNorm, so that one row is a batch
+    objective, model, (x, y, places) = ready(name, model)
+    if batch == "one row":
+        x, y, places = x[:1], y[:1], places[:1]
+    elif batch == "one class":
+        y = torch.full_like(y, 3)
+    elif batch == "huge":
+        with torch.no_grad():
+            model.head.weight.mul_(1e4 / model(x).abs().max())
+    else:
+        logits = model(x).detach()
+        y = logits.argmax(1) if batch == "all right" else logits.argmin(1)
+    loss, slopes = gradients(objective, model, prepared(objective, model, (x, y, places)))
+    assert loss.isfinite() and all(s.isfinite().all() for s in slopes if s is not None)
+
+
+@EACH
+def test_bfloat16(name):
+    objective, model, batch = ready(name)
+    problem = prepared(objective, model, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = objective(model, problem)
+    loss.backward()
+    exact = objective(model, problem)
+    assert loss.isfinite() and loss.item() == pytest.approx(exact.item(), rel=0.1)
+
+
+@EACH
+def test_state_is_plain_and_goes_on(name):
+    """What is saved is read with weights_only, and a copy goes on exactly alike."""
+    objective, model, batch = ready(name)
+    for _ in range(2):
+        objective(model, prepared(objective, model, batch))
+    if hasattr(objective, "epoch_end"):
+        objective.epoch_end(model)
+    file = io.BytesIO()
+    torch.save(objective.state_dict(), file)
+    file.seek(0)
+    again, _, _ = ready(name, model)
+    again.load_state_dict(torch.load(file, weights_only=True))
+    one, two = (prepared(o, model, batch) for o in (objective, again))
+    torch.testing.assert_close(objective(model, one), again(model, two), rtol=0, atol=0)
+    if hasattr(objective, "report"):
+        assert objective.report() == again.report()
+        assert all(key.startswith("objective/") for key in objective.report())
+
+
+class Cut(Show):
+    def row(self, row):
+        if row["step"] == 4:
+            raise ValueError("cut")
+
+
+@EACH
+def test_a_run_cut_short_resumes_to_the_same_numbers(name, tmp_path):
+    config = RunConfig(
+        data="digits:train=96,val=40", model="mlp:width=8", objective=word(name), batch=32,
+        optimizer="sgd:lr=0.1,momentum=0.9", steps=8, every=2, measure=(),
+    )  # fmt: skip
+    whole = train(config, tmp_path / "whole", Means("cpu"), data=DATA)
+    with pytest.raises(ValueError, match="cut"):
+        train(config, tmp_path / "cut", Means("cpu", checkpoint=0.0), Cut(), data=DATA)
+    resumed = train(config, tmp_path / "cut", Means("cpu"), data=DATA)
+    timeless = [
+        [{k: v for k, v in row.items() if "seconds" not in k} for row in run.rows]
+        for run in (whole, resumed)
+    ]
+    assert whole.status == resumed.status == "complete" and timeless[0] == timeless[1]
+
+
+@EACH
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_and_a_graph_give_the_same(name, tmp_path):
+    config = RunConfig(
+        data="digits:train=96,val=40", model="mlp:width=8", objective=word(name), batch=32,
+        optimizer="sgd:lr=0.1,momentum=0.9", steps=12, every=6, measure=(),
+    )  # fmt: skip
+    eager = train(config, tmp_path / "eager", Means("cuda"))
+    graph = train(config, tmp_path / "graph", Means("cuda", graph=True))
+    found, wanted = graph.rows[-1]["train/loss"], eager.rows[-1]["train/loss"]
+    assert found == pytest.approx(wanted, rel=1e-4)

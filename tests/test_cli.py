@@ -61,6 +61,7 @@ def test_json_and_page_together(file, tmp_path):
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--kind", "probs"], "no array 'probs'"),
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--split", "val"], "no array 'val_logits'"),
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--ci", "95"], "between 0 and 1; got 95"),
+        ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--bins", "100000"], "from 1 to 1,000; got"),
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--html", "/none/a.html"], "cannot be written"),
     ],
 )
@@ -80,7 +81,9 @@ def test_unreadable_file(tmp_path):
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.stderr
 
 
-@pytest.mark.parametrize("options", [["--bins", "0"], ["--edge", "middle"], ["--kind", "votes"]])
+@pytest.mark.parametrize(
+    "options", [["--bins", "0"], ["--edge", "middle"], ["--kind", "votes"], ["--seed", "-1"]]
+)
 def test_options_that_cannot_be(file, options):
     assert evaluate(file, *options).exit_code == 2
 

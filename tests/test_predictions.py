@@ -57,7 +57,7 @@ def test_npz_of_each_kind_agrees(tmp_path):
         assert found.correct.tolist() == CORRECT
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, ">f4"])
 def test_float_types_and_byte_order(tmp_path, dtype):
     path = npz_file(tmp_path / "a.npz", logits=LOGITS.astype(dtype), labels=LABELS)
     np.testing.assert_allclose(read_predictions(path).confidence, PROBS.max(1), rtol=1e-3)
@@ -107,6 +107,12 @@ def test_numbered_columns_are_names_first(tmp_path):
     assert read_predictions(path).labels.tolist() == LABELS.tolist()
 
 
+def test_blanks_around_names_do_not_matter(tmp_path):
+    path = csv_file(tmp_path / "a.csv", " x, y ,z, label ", rows_of(LOGITS, ["x ", " z", "z", "y"]))
+    found = read_predictions(path)
+    assert (found.names, found.labels.tolist()) == (("x", "y", "z"), LABELS.tolist())
+
+
 def test_csv_kind_is_told_or_asked(tmp_path):
     assert read_predictions(csv_file(tmp_path / "a.csv", "x,y,z,label", rows_of(PROBS, LABELS)))
     path = csv_file(tmp_path / "b.csv", "x,y,z,label", rows_of(PROBS * 1.1, LABELS))
@@ -143,6 +149,7 @@ def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
         ("x,y,label\n-1,nan,0\n", "row 0 of 1 holds NaN"),
         (",x,y,label\n0,-1,1,0\n", "save with index=False"),
         ("x,x,label\n-1,1,0\n", "two columns of one name"),
+        ("id,x,y,label\n7,-1,1,0\n", "column 'id' is no class"),
     ],
 )
 def test_csv_faults(tmp_path, text, words):
@@ -160,6 +167,8 @@ def test_parquet(tmp_path):
     by_name = read_predictions(parquet_file(tmp_path / "b.parquet", **columns, label=words))
     assert by_name.labels.tolist() == LABELS.tolist()
     refused(parquet_file(tmp_path / "c.parquet", c0=words, c1=words, label=LABELS), "column 'c0'")
+    holes = parquet_file(tmp_path / "e.parquet", **columns, label=[0, None, 2, 1])
+    refused(holes, "column 'label' misses 1 of 4 values")
     (tmp_path / "d.parquet").write_bytes(b"no parquet")
     refused(tmp_path / "d.parquet", "cannot be read as .parquet")
 
@@ -175,6 +184,8 @@ def test_pt_is_tensors_and_nothing_else(tmp_path):
     path = tmp_path / "a.pt"
     torch.save({"logits": torch.tensor(LOGITS), "labels": torch.tensor(LABELS)}, path)
     assert read_predictions(path).correct.tolist() == CORRECT
+    torch.save({"logits": torch.tensor(LOGITS).to_sparse(), "labels": torch.tensor(LABELS)}, path)
+    refused(path, "logits must be dense")
     torch.save(torch.tensor(LOGITS), path)
     refused(path, "must hold a dict of tensors; got Tensor")
     torch.save({"logits": Trap()}, path)
@@ -203,6 +214,7 @@ def test_unreadable_files(tmp_path):
     for content in (b"", b"PK\x03\x04 cut short", b"text"):
         (tmp_path / "a.npz").write_bytes(content)
         refused(tmp_path / "a.npz", "cannot be read as .npz")
+    refused(tmp_path / "a.npz", "not an archive of arrays")  # text, not a pickle to be trusted
     np.savez(tmp_path / "o.npz", logits=np.array([{}]), labels=LABELS)
     refused(tmp_path / "o.npz", "cannot be read as .npz")
     (tmp_path / "a.txt").write_text("x")

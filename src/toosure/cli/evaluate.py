@@ -44,7 +44,7 @@ def evaluate(
     split: Annotated[
         str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
 ) -> None:
     """Say how far the probabilities in FILE can be trusted, with intervals."""
     from toosure.evaluate import evaluate as measure

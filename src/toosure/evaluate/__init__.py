@@ -28,12 +28,13 @@ QUICK = (  # are resampled at a cost that does not grow with n
     *("nll", "brier", "entropy"),
 )
 CALLED = ("classwise_ece", "dece", "mmce", "auroc_ovr", "auroc_ovr_binned")  # 200 times, if small
+MOST_BINS = 1000  # resampling holds a number for each bin and replica
 MOST_CALLED = 20_000  # numbers in the predictions
-LOWER: dict[str, Callable[..., Tensor]] = {
+LOWER: dict[str, Callable[..., Tensor]] = {  # of dece, soft accuracy needs every class
     name: getattr(metrics, f"{name}_from_confidence")
     for names in GROUPS.values()
     for name in names
-    if hasattr(metrics, f"{name}_from_confidence")
+    if hasattr(metrics, f"{name}_from_confidence") and name != "dece"
 }
 
 
@@ -107,6 +108,8 @@ def evaluate(
     """
     if not 0 < level < 1:
         raise ValueError(f"the level of intervals must lie between 0 and 1; got {level:g}")
+    if not 1 <= bins <= MOST_BINS:
+        raise ValueError(f"bins must be from 1 to {MOST_BINS:,}; got {bins}")
     names = [name for group in GROUPS.values() for name in group]
     left_out = {name: why for name in names if (why := reason_against(name, predictions))}
     bootstrap: dict[str, Any] = {"level": level, "seed": seed, "samples": samples}

@@ -10,7 +10,7 @@ from torch import Tensor
 from toosure.metrics.binned import reliability_from_confidence, wilson_interval
 from toosure.predictions import Predictions
 
-CELLS = 64  # a bin is resampled as so many cells of equal confidence
+CELLS = 1024  # about so many cells of equal confidence are resampled, at most 64 a bin
 
 
 class Estimate(NamedTuple):
@@ -34,10 +34,9 @@ def hit_rate(correct: Tensor, level: float) -> Estimate:
 
 
 def fine_cells(predictions: Predictions, bins: int, edge: str) -> tuple[np.ndarray, ...]:
-    """Return counts, hits and mean confidence of 64 cells a bin: all that resampling needs."""
-    fine = reliability_from_confidence(
-        predictions.confidence, predictions.correct, bins * CELLS, edge
-    )
+    """Return counts, hits and mean confidence of some cells a bin: all that resampling needs."""
+    cells = bins * min(64, -(-CELLS // bins))
+    fine = reliability_from_confidence(predictions.confidence, predictions.correct, cells, edge)
     counts, mean = fine.counts.cpu().numpy(), fine.confidence.nan_to_num().cpu().numpy()
     hits = (fine.counts * fine.accuracy.nan_to_num()).round().long().cpu().numpy()
     return counts, hits, mean.clip(0, 1)
@@ -62,11 +61,11 @@ def calibrated_ece(
 ) -> Estimate:
     """Return the ECE of labels drawn from the confidences themselves: its mean and interval.
 
-    Consistency resampling (Bröcker & Smith 2007); hits are binomial in each 1/64 of a bin.
+    Consistency resampling (Bröcker & Smith 2007); hits are binomial in each cell of a bin.
     """
     counts, _, mean = fine_cells(predictions, bins, edge)
-    hits = np.random.default_rng(seed).binomial(counts, mean, (samples, bins * CELLS))
-    gaps = (counts * mean - hits).reshape(samples, bins, CELLS).sum(2)
+    hits = np.random.default_rng(seed).binomial(counts, mean, (samples, len(counts)))
+    gaps = (counts * mean - hits).reshape(samples, bins, -1).sum(2)
     errors = np.abs(gaps).sum(1) / predictions.n
     low, high = np.quantile(errors, [0.5 - level / 2, 0.5 + level / 2])
     return Estimate(float(errors.mean()), float(low), float(high))

@@ -19,12 +19,12 @@ class Verdict(NamedTuple):
 def verdict(result: Evaluation) -> Verdict:
     """Judge the gap, mean confidence minus accuracy, then the ECE against chance.
 
-    Over- or under-confident where the gap's interval leaves out 0. Where not: uneven if the ECE's
-    interval lies above what a calibrated model shows by chance; well calibrated if the gap is
+    Over- or under-confident where the gap's interval leaves out 0. Where not: uneven if the ECE
+    lies above the interval that a calibrated model shows by chance; well calibrated if the gap is
     known to a point or better; else it cannot be told.
     """
     gap = result.gap
-    beyond = lowest(result.metrics["ece"]) > highest(result.chance)
+    beyond = result.metrics["ece"].value > highest(result.chance)
     size = f"{points(abs(gap.value), gap.half)} points ± {points(gap.half, gap.half)}"
     if lowest(gap) > 0:
         kind, sentence = "over", f"Over-confident by {size}"

@@ -14,6 +14,7 @@ from toosure.metrics.inputs import as_confidence, as_labels, as_logits, at_least
 from toosure.predictions.files import read_arrays, read_table
 
 Kind = Literal["logits", "probs", "confidence"]
+NO_CLASS = ("id", "index", "unnamed: 0")  # row numbers would pass for logits
 TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1: float16, four printed digits
 
 
@@ -85,12 +86,16 @@ def from_confidence(confidence: Any, correct: Any) -> Predictions:
 def as_tensor(values: Any, name: str) -> Tensor:
     """Turn an array of numbers into a tensor on the CPU, unsigned integers into int64."""
     if isinstance(values, Tensor):
+        if values.layout != torch.strided:
+            raise ValueError(f"{name} must be dense; got {values.layout}: call .to_dense()")
         return values.detach().cpu()
     values = np.asarray(values)
     if values.dtype.kind not in "bifu":
         raise ValueError(f"{name} must be numbers; got {values.dtype}")
     if values.dtype.kind == "u":
         values = values.astype(np.int64)
+    if values.dtype.kind == "f" and values.dtype.itemsize > 8:
+        values = values.astype(np.float64)
     return torch.from_numpy(np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="))))
 
 
@@ -164,6 +169,11 @@ def from_table(
     if needed not in columns:
         raise ValueError(f"no column {needed!r}; it holds {', '.join(columns) or 'nothing'}")
     names = tuple(name for name in columns if name != "label")
+    for name in names:
+        if name.lower() in NO_CLASS:
+            raise ValueError(
+                f"column {name!r} is no class: drop it, or give the class another name"
+            )
     if not names:
         raise ValueError("no column of a class; it holds only 'label'")
     scores = torch.stack(
@@ -194,12 +204,12 @@ def truths(values: np.ndarray) -> np.ndarray:
 
 def codes(values: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     """Number the labels of a table: by the class columns' names, or as they are if all integers."""
-    found, inverse = np.unique(values.astype(str), return_inverse=True)
+    found, inverse = np.unique(np.char.strip(values.astype(str)), return_inverse=True)
     place = {name: code for code, name in enumerate(names)}
     if set(found) <= place.keys():
         return np.array([place[value] for value in found], dtype=np.int64)[inverse]
     for value in found.tolist():
-        if not value.strip().lstrip("-").isdecimal() or len(value) > 18:
+        if not value.lstrip("-").isdecimal() or len(value) > 18:
             expected = f"a class column's name or an integer in [0, {len(names)})"
             raise ValueError(f"label must be {expected}; got {value!r}")
     return np.array([int(value) for value in found], dtype=np.int64)[inverse]

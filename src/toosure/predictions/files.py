@@ -37,6 +37,9 @@ def read_arrays(path: Path) -> dict[str, Any]:
 def read_npz(path: Path) -> dict[str, Any]:
     """Read the arrays of predictions in an .npz (others by name only); no pickled objects."""
     with reading(path), path.open("rb") as file:
+        if file.read(2) not in (b"PK", b"\x93N"):  # np.load would call it a pickle to be trusted
+            raise ValueError("not an archive of arrays; use np.savez")
+        file.seek(0)
         found = np.load(file, allow_pickle=False)
         if isinstance(found, np.ndarray):
             raise ValueError("one array without a name; use np.savez")
@@ -114,5 +117,9 @@ def read_parquet(path: Path) -> dict[str, np.ndarray]:
         for name, column in zip(table.column_names, table.columns, strict=True):
             if arrow.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
+            if column.null_count:
+                raise ValueError(
+                    f"column {name!r} misses {column.null_count} of {len(column)} values"
+                )
             columns[name] = column.to_numpy()
     return columns

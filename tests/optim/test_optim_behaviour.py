@@ -60,9 +60,10 @@ def test_statistics_move_once_a_step(make, named):
         assert torch.equal(model[1].running_var, twin[1].running_var)
 
 
-def test_statistics_of_micro_batches_move_once():
+@pytest.mark.parametrize("rho", [0.0, 0.05])
+def test_statistics_of_micro_batches_move_once(rho):
     model = make_cnn()
-    optimizer = SAM(model.parameters(), lr=0.1)
+    optimizer = SAM(model.parameters(), rho=rho, lr=0.1)
     inputs, labels = next(batches("cnn"))
     parts = zip(inputs.chunk(3), labels.chunk(3), strict=True)
     optimizer.step([closure_for(model, F.cross_entropy, x, y) for x, y in parts])
@@ -355,6 +356,7 @@ def test_hooks_run_once_a_step():
         optimizer.register_step_post_hook(lambda *_, calls=calls: calls.append("after"))
         optimizer.step(closure_for(model, criterion_of(optimizer), *next(batches("mlp"))))
         assert calls == ["before", "after"]
+        assert not optimizer.pending  # nothing as large as the weights waits between steps
 
 
 def test_csam_without_its_criterion_is_an_error():

@@ -91,7 +91,10 @@ def test_vasso_keeps_no_gradient_that_others_overwrite():
     models, optimizers = [make_mlp(), make_mlp()], []
     for model in models:
         optimizers.append(VASSO(model.parameters(), rho=0.1, theta=0.4, lr=0.1))
-    buckets = {p: torch.zeros_like(p) for p in models[1].parameters()}
+    sizes = [p.numel() for p in models[1].parameters()]
+    parts = torch.zeros(sum(sizes), dtype=torch.float64).split(sizes)
+    pairs = zip(models[1].parameters(), parts, strict=True)
+    buckets = {p: part.view_as(p) for p, part in pairs}
     for inputs, labels in batches("mlp", 4):
         for model, optimizer, shared in zip(models, optimizers, (None, buckets), strict=True):
 

@@ -59,34 +59,29 @@ class VASSO(SAM):
         self, params: list[Tensor], gradients: list[Tensor], theta: float, share: float
     ) -> list[Tensor]:
         """d_t of each parameter (a new one's is its gradient), and its share of what is kept."""
-        known = [p in self.state and "direction" in self.state[p] for p in params]
-        averaged = iter(self._averaged(params, gradients, known, theta, share))
-        # DDP may let gradients share its buckets, which the next pass overwrites: hence clone.
-        directions = [
-            next(averaged) if old else g.clone() for old, g in zip(known, gradients, strict=True)
-        ]
+        # DDP may let gradients be views of its buckets, which the next pass overwrites.
+        directions = [g.clone() if g._is_view() else g for g in gradients]
+        self._average_(directions, params, theta, share == 1 and _captured(params[0]))
         parts = directions if share == 1 else torch._foreach_mul(directions, share)
         for p, part in zip(params, parts, strict=True):
             self.pending[p] = self.pending[p] + part if p in self.pending else part
         return directions
 
-    def _averaged(
-        self,
-        params: list[Tensor],
-        gradients: list[Tensor],
-        known: list[bool],
-        theta: float,
-        share: float,
-    ) -> list[Tensor]:
-        """(1 - theta) d_(t-1) + theta g_t of the parameters that have a past."""
-        if not any(known):
-            return []
-        before = [self.state[p]["direction"] for p, old in zip(params, known, strict=True) if old]
-        new = [g for g, old in zip(gradients, known, strict=True) if old]
-        if share == 1 and _captured(params[0]):
+    def _average_(
+        self, directions: list[Tensor], params: list[Tensor], theta: float, captured: bool
+    ) -> None:
+        """Turn g_t into (1 - theta) d_(t-1) + theta g_t where there is a past."""
+        known = [i for i, p in enumerate(params) if "direction" in self.state.get(p, {})]
+        if not known:
+            return
+        new = [directions[i] for i in known]
+        before = [self.state[params[i]]["direction"] for i in known]
+        if captured:
             torch._foreach_lerp_(before, new, theta)  # in a replay no step is given up half-way
-            return before
-        return list(torch._foreach_lerp(before, new, theta))
+            for i, d in zip(known, before, strict=True):
+                directions[i] = d
+        else:
+            torch._foreach_lerp_(new, before, 1 - theta)
 
     def _update(self) -> None:
         """Keep the average after the base's step: Adam takes any earlier state for its own."""

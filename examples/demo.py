@@ -1,4 +1,4 @@
-"""The main job: five optimizers on a few noisy digits, side by side; then one run looked at."""
+"""The main job: five optimizers on a few noisy digits, side by side, and the report on them."""
 
 import sys
 from pathlib import Path
@@ -24,14 +24,15 @@ def toosure(*words: str) -> None:
 
 
 def main(folder: str = ".", steps: str = "500") -> None:
-    """Train the five, list them, and evaluate the test predictions of the first."""
+    """Train the five, evaluate the test predictions of the first, and report on all."""
     runs, page = Path(folder, "runs", "demo"), Path(folder, "demo_report.html")
     what = ["--data", DATA, "--optimizer", *OPTIMIZERS, "--steps", steps, "--every", "25"]
     toosure("train", *what, "--out", str(runs))
     first = RunConfig(data=DATA, optimizer=OPTIMIZERS[0], steps=int(steps), every=25)
     predictions = runs / first.name / "predictions.npz"
-    toosure("evaluate", str(predictions), "--split", "test", "--html", str(page))
-    print(f"\nRuns: {runs}   Page of the first: {page}")
+    toosure("evaluate", str(predictions), "--split", "test")
+    toosure("report", str(runs), "-o", str(page))
+    print(f"\nRuns: {runs}   Report: {page}")
 
 
 if __name__ == "__main__":

@@ -240,11 +240,11 @@ def standing(runs: Sequence[FollowedRun]) -> dict[str, Any]:
         (run.id, run.inode, run.generation, sorted(run.columns), has_predictions(run))
         for run in runs
     ]
-    statuses = [(run.id, run.status, run.count) for run in runs]
+    statuses = [(run.id, run.status, run.count, len(run.snapshots)) for run in runs]
     return {
         "structure": digest(files),
         "stamp": digest(statuses),
-        "running": sum(status == "running" for _, status, _ in statuses),
+        "running": sum(status == "running" for _, status, *_ in statuses),
         "total": len(runs),
     }
 

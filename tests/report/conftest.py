@@ -36,7 +36,8 @@ def visit(browser):
         feature = {"name": "prefers-color-scheme", "value": scheme}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        browser.get_log("browser")
+        browser.get("about:blank")
+        browser.get_log("browser")  # of the page before
         browser.get(address)
 
     return open_page

@@ -3,12 +3,12 @@
 from array import array
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from toosure.runs import Run, find_runs
-from toosure.runs.read import as_float, as_row
+from toosure.runs.read import Row, as_float, as_row
 
 QUANTITIES = (
     *("loss", "accuracy", "confidence", "ece", "smece", "nll", "tce", "temperature"),
@@ -18,6 +18,7 @@ KEPT = (
     *("step", "lr", "seconds", "seconds_measuring"),
     *(f"{split}/{name}" for split in ("train", "val") for name in QUANTITIES),
 )
+BATCH = 2000  # rows parsed before they are put into columns
 
 
 class FollowedRun:
@@ -57,26 +58,37 @@ class FollowedRun:
         if found.st_size > self.offset:
             with file.open("rb") as lines:
                 lines.seek(self.offset)
-                for line in lines:
-                    if not line.endswith(b"\n"):
-                        break
-                    self.offset += len(line)
-                    self._take(line)
-        if self.count > before:
-            self._columns = None
+                while rows := self._next_rows(lines):
+                    self._take(rows)
         return self.count > before
 
-    def _take(self, line: bytes) -> None:
-        row = as_row(line)
-        if row is None:
-            return
+    def _next_rows(self, lines: BinaryIO) -> list[Row]:
+        """Parse up to `BATCH` whole lines, and move on past them."""
+        rows: list[Row] = []
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break
+            self.offset += len(line)
+            row = as_row(line)
+            if row is None:
+                continue
+            rows.append(row)
+            if b"_unconverged" in line:
+                flags = (key for key in row if key.endswith("_unconverged") and row[key])
+                self.unconverged.update(key.removesuffix("_unconverged") for key in flags)
+            if len(rows) == BATCH:
+                break
+        return rows
+
+    def _take(self, rows: list[Row]) -> None:
+        """Add parsed rows to the columns."""
         for key, values in self._lists.items():
-            values.append(as_float(row.get(key)))
-        for key in row:
-            if key.endswith("_unconverged") and row[key]:
-                self.unconverged[key.removesuffix("_unconverged")] += 1
-        self.last = row
-        self.count += 1
+            values.extend(
+                [value if type(value := row.get(key)) is float else as_float(value) for row in rows]
+            )
+        self.last = rows[-1]
+        self.count += len(rows)
+        self._columns = None
 
     @property
     def columns(self) -> dict[str, np.ndarray]:

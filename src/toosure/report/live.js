@@ -110,6 +110,8 @@
   async function beat() {
     try {
       const news = await ask("rows", { cursors });
+      const { running, total } = news;
+      say(running ? `live · ${running} of ${total} running` : `live · ${total} at rest`, true);
       if (news.structure !== structure) await writeAnew();
       else {
         const changed = Object.entries(news.runs);
@@ -120,8 +122,6 @@
           stamp = news.stamp;
         }
       }
-      const { running, total } = news;
-      say(running ? `live · ${running} of ${total} running` : `live · ${total} at rest`, true);
     } catch (error) {
       say(error.message === "403" ? "not allowed: open the address that the server printed" : "waiting for the server …", false);
     }

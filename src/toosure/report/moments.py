@@ -13,7 +13,7 @@ from toosure.figures.groups import name_of
 from toosure.report.follow import FollowedRun
 from toosure.report.page import in_script, plot, prose
 
-MOST = 2400  # snapshots on one page: about 1.2 kB each
+MOST = 1600  # snapshots on one page: about 1.3 kB each
 TITLES = {
     "reliability": "Accuracy at each confidence",
     "confidence": "How often it is how sure",

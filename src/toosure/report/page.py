@@ -81,7 +81,7 @@ def prose(text: str) -> str:
     >>> prose("95 % of <b>")
     '95&nbsp;% of &lt;b&gt;'
     """
-    return escape(text).replace(" %", "&nbsp;%")
+    return escape(text).replace(" %", "&nbsp;%").replace(" ± ", "&nbsp;±&nbsp;")
 
 
 def figure(drawing: "Figure", title: str, note: str = "", heading: str = "h2") -> str:

@@ -19,7 +19,7 @@ from toosure.report.provenance import certificates, provenance
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-MOST_POINTS = 400_000  # on one page: about 11 bytes each
+MOST_POINTS = 300_000  # on one page: about 11 bytes each
 SHOWN = len(PALETTE)  # groups drawn at first
 FEW = 12  # verdicts that need no folding
 SCRIPTS = ("runs.js",)
@@ -77,7 +77,7 @@ def summary(groups: Sequence[Group], source: str) -> str:
         listed = f"<details><summary>the verdict on each run</summary>{listed}</details>"
     return (
         f'<header id="summary"><p class="source">toosure · {escape(source)} · {escape(count)}</p>'
-        f'<h1><span class="{kind}">{escape(sentence)}</span></h1>{listed}</header>'
+        f'<h1><span class="{kind}">{prose(sentence)}</span></h1>{listed}</header>'
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from toosure.runs.files import is_locked, read_json
+from toosure.runs.show import as_html
 
 Row = dict[str, Any]
 
@@ -91,6 +92,10 @@ class Run:
             name = key.removesuffix("_unconverged")
             found.append(f"{name} did not converge in {count} of {len(self.rows)} rows")
         return found
+
+    def _repr_html_(self) -> str:
+        """Show the run in a notebook."""
+        return as_html(self)
 
     @property
     def ending(self) -> str:

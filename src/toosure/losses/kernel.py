@@ -8,6 +8,9 @@ from torch import Tensor, nn
 from toosure.losses.loss import Penalty, Reduction, top_label_rows
 from toosure.metrics import mmce_from_confidence, skce_from_probabilities
 from toosure.metrics.inputs import check_choice
+from toosure.metrics.simplex import median_of_distances
+
+MEDIAN_ROWS = 128  # of a batch, at even steps, whose distances give the bandwidth
 
 
 class MMCELoss(Penalty):
@@ -49,7 +52,8 @@ class SKCELoss(Penalty):
 
     Formula: L + weight mean_ij exp(-TV(p_i, p_j) / bandwidth) <e_yi - p_i, e_yj - p_j>, over all
     pairs ("biased", never negative), over i != j ("unbiased") or over disjoint pairs ("linear",
-    O(N)). Without `bandwidth`, the median distance of the batch. A single row has no pair: 0.
+    O(N)). Without `bandwidth`, the median distance of 128 rows of the batch. One row alone has no
+    pair: 0.
     Reference: Widmann et al. (2019), Calibration tests in multi-class classification,
     arXiv 1910.11385.
 
@@ -75,4 +79,7 @@ class SKCELoss(Penalty):
         if len(logits) < 2 and self.estimator != "biased":
             return 0 * logits.sum()
         probs = torch.softmax(logits, 1)
-        return skce_from_probabilities(probs, labels, self.estimator, self.bandwidth)
+        width = (
+            median_of_distances(probs, MEDIAN_ROWS) if self.bandwidth is None else self.bandwidth
+        )
+        return skce_from_probabilities(probs, labels, self.estimator, width)

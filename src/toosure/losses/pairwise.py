@@ -11,7 +11,8 @@ from torch.autograd.function import once_differentiable
 
 from toosure.losses.loss import Penalty, Reduction
 
-BLOCK = 2**24  # elements of a block of the (rows, K, K) differences: 64 MiB in float32
+BLOCK = 2**20  # elements of a block of the (rows, K, K) differences: 4 MiB in float32
+BLOCK_ON_GPU = 2**26  # 256 MiB in float32
 
 
 class CPCLoss(Penalty):
@@ -122,6 +123,7 @@ class _PairSlope(torch.autograd.Function):
 
 def by_blocks(rows: Callable[..., Tensor], z: Tensor, *more: Tensor) -> Tensor:
     """Apply `rows` to a few rows at a time, so that their (rows, K, K) fits a block."""
-    count = max(1, BLOCK // (z.shape[1] * max(1, z.shape[1])))
+    block = BLOCK if z.device.type == "cpu" else BLOCK_ON_GPU
+    count = max(1, block // z.shape[1] ** 2)
     pieces = zip(*(t.split(count) for t in (z, *more)), strict=True)
     return torch.cat([rows(*piece) for piece in pieces])

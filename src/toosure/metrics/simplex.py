@@ -38,11 +38,14 @@ def skce(
 
 
 def skce_from_probabilities(
-    probs: Tensor, labels: Tensor, estimator: str = "unbiased", bandwidth: float | None = None
+    probs: Tensor,
+    labels: Tensor,
+    estimator: str = "unbiased",
+    bandwidth: float | Tensor | None = None,
 ) -> Tensor:
     """Return SKCE of probabilities (N, C), N > 1 unless biased; see `skce`. No value checks."""
     n = len(probs)
-    width = _median_distance(probs) if bandwidth is None else bandwidth
+    width = median_of_distances(probs) if bandwidth is None else bandwidth
     residual = -probs.scatter_add(1, labels[:, None], -torch.ones_like(probs[:, :1]))
     if estimator == "linear":
         even, odd = slice(0, n // 2 * 2, 2), slice(1, None, 2)
@@ -75,12 +78,13 @@ def median_distance(logits: Any, labels: Any = None) -> Tensor:
     """
     labels = torch.zeros(len(logits), dtype=torch.long) if labels is None else labels
     logits, _ = as_pair(logits, labels)
-    return _median_distance(at_least_float32(logits).softmax(1))
+    return median_of_distances(at_least_float32(logits).softmax(1))
 
 
 @torch.no_grad()
-def _median_distance(probs: Tensor) -> Tensor:
-    step = -(-len(probs) // _MEDIAN_ROWS)
+def median_of_distances(probs: Tensor, most: int = _MEDIAN_ROWS) -> Tensor:
+    """Return `median_distance` of probabilities, over at most `most` rows. No value checks."""
+    step = -(-len(probs) // most)
     distances = torch.nn.functional.pdist(probs[::step].double(), p=1) / 2
     if len(distances) == 0:
         return torch.ones((), dtype=torch.float64, device=probs.device)

@@ -15,6 +15,7 @@ from toosure.objectives.attack import ascend, input_gradient, margin_of
 from toosure.objectives.calmo import divergence
 from toosure.objectives.margin_tail import log_tail
 from toosure.optim import SAM
+from toosure.train.steps import Step
 
 CE = nn.CrossEntropyLoss()
 
@@ -189,6 +190,26 @@ def test_sam_reuses_the_attack():
 
     optimizer.step(closure)
     assert passes == [False] * 3 + [True] * 4
+
+
+@pytest.mark.parametrize("kind", [CalMO, MarginTail])
+@pytest.mark.parametrize("optimizer", ["sgd", "sam"])
+def test_a_graph_records_the_attack_too(kind, optimizer):
+    """With a stand-in for the graph: preparing inside the recorded step changes no bit."""
+    from test_graph import OPTIMIZERS, StandIn
+
+    weights = []
+    for wrap in (lambda step: step, lambda step: StandIn(step, False, False)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        surrogate = {"surrogate": "pgd"} if kind is MarginTail else {}
+        step = wrap(Step(model, kind(**surrogate), OPTIMIZERS[optimizer](model)))
+        for number in range(7):
+            x = torch.randn(6, 4, generator=torch.Generator().manual_seed(number))
+            step((x, torch.arange(6) % 3, torch.arange(6)), 0.1)
+        weights.append([p.detach().clone() for p in model.parameters()])
+        assert getattr(step, "step", step).late == isinstance(step, StandIn)
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
 # The robust-margin tail

@@ -17,9 +17,11 @@ class Objective(Protocol):
     `objective(model, prepared)` gives the loss, as often as the optimizer asks, on the same
     problem. `loss` is its criterion of (logits, labels), which CSAM replaces.
 
-    Optional: `setup(model, data)` before the first step, `epoch_end(model)`, `parameters()` that
-    join the optimizer, `predict(model, x)` for the logits that the watch evaluates, `report()`
-    for numbers in the row, `state_dict` and `load_state_dict` for the checkpoint.
+    Optional: `setup(model, data)` before the first step, which may return the data with a split of
+    its own cut off, `epoch_end(model)`, `parameters()` that join the optimizer, `predict(model, x)`
+    for the logits that the watch evaluates, `report()` for numbers in the row, `state_dict` and
+    `load_state_dict` for the checkpoint. `capturable = True` says that `prepare` asks for no rate,
+    draws nothing and waits for nothing, so that a CUDA graph records it with the step.
     """
 
     loss: nn.Module

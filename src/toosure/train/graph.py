@@ -30,7 +30,7 @@ class GraphStep:
             raise ValueError(f"{name} draws or solves anew each step: leave graph out")
         self.step, self.varies = step, varies
         self.fixed = fixed and isinstance(step.objective, Plain)
-        self.whole = getattr(step.objective, "capturable", False)  # `prepare` is recorded too
+        step.late = getattr(step.objective, "capturable", False)  # `prepare` is recorded too
         groups = step.optimizer.param_groups
         self.parameters = [p for group in groups for p in group["params"]]
         self.taken = 0
@@ -45,9 +45,9 @@ class GraphStep:
         self.taken += 1
         if self.taken <= WARM_UP:
             return self.eagerly(batch, lr)
-        prepared = [batch] if self.whole else self.step.prepared(batch, lr)
+        prepared = self.step.prepared(batch, lr)
         if self.graph is None:
-            self.capture(prepared, lr)
+            self.capture(prepared)
         elif not self.fixed:
             self.copy(prepared)
         assert self.graph is not None
@@ -64,7 +64,7 @@ class GraphStep:
         torch.cuda.current_stream().wait_stream(side)
         return loss
 
-    def capture(self, prepared: list[Any], lr: float) -> None:
+    def capture(self, prepared: list[Any]) -> None:
         """Record a step on copies of the prepared batch; nothing is carried out yet."""
         if not self.fixed:
             prepared = tree_map_only(Tensor, torch.clone, prepared)
@@ -72,8 +72,6 @@ class GraphStep:
         self.step.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            if self.whole:
-                prepared = self.step.prepared(prepared[0], lr)
             self.loss = self.step.descend(prepared)
 
     def copy(self, prepared: list[Any]) -> None:

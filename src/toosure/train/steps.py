@@ -1,5 +1,6 @@
 """One step of the optimizer on one batch: one or two passes, autocast, clipping, loss scaling."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ class Step:
         self.device = next(model.parameters()).device.type
         self.scaler = torch.amp.GradScaler(self.device) if precision == "fp16" else None
         self.cache = True  # of autocast's casts; a graph must not keep them
+        self.late = False  # prepare when descending, where a graph can record it
 
     def __call__(self, batch: Batch, lr: float) -> Tensor:
         return self.descend(self.prepared(batch, lr))
@@ -40,10 +42,12 @@ class Step:
         """Prepare the batch, in parts for an optimizer that asks for several closures."""
         cut = isinstance(self.optimizer, BSAM)
         parts: list[Any] = self.optimizer.split(*batch) if cut else [batch]  # type: ignore[attr-defined]
-        return [self.prepare(self.model, part, lr) for part in parts]
+        return parts if self.late else [self.prepare(self.model, part, lr) for part in parts]
 
     def descend(self, prepared: list[Any]) -> Tensor:
         """Let the optimizer call the closure as often as it likes, and step."""
+        if self.late:  # only objectives that do not ask for the rate
+            prepared = [self.prepare(self.model, batch, math.nan) for batch in prepared]
         closures = [partial(self.closure, each) for each in prepared]
         if isinstance(self.optimizer, SAM):  # it clips and scales between its passes itself
             loss = self.optimizer.step(closures, scaler=self.scaler)

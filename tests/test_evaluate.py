@@ -155,7 +155,7 @@ def test_zero_probabilities_make_no_nan():
     assert result.metrics["nll"].value == np.inf
     values = {name: each.value for name, each in result.metrics.items()}
     assert not [name for name, value in values.items() if np.isnan(value)]
-    assert result.as_json()["nll"] is None
+    assert result.as_json()["nll"] is None and "nll" not in result.as_json()["intervals"]
     json.dumps(result.as_json(), allow_nan=False)
 
 

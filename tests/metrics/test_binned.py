@@ -120,6 +120,36 @@ def test_classwise_is_the_mean_of_binary_errors(edge, norm, bins, scale):
     assert ours.tolist() == pytest.approx([float(e) for e in expected], abs=1e-12)
 
 
+@pytest.mark.parametrize("classes", [63, 64, 200])  # torch's softmax takes over at 64
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_many_classes_against_plain_softmax(classes, dtype):
+    generator = torch.Generator().manual_seed(2)
+    logits = 3 * torch.randn(400, classes, generator=generator, dtype=dtype)
+    logits[0, :2] = logits[0].max() + 1  # tied: the first is the prediction
+    labels = torch.where(torch.arange(400) % 2 == 0, logits.argmax(1), 1)
+    labels[0] = 1
+    probs = logits.double().softmax(1)
+    top = probs.max(1).values, logits.argmax(1) == labels
+    close = {"abs": 1e-6 if dtype == torch.float32 else 1e-12}
+    confidence, correct = metrics.top_label(logits, labels)
+    assert confidence.tolist() == pytest.approx(top[0].tolist(), **close)
+    assert correct.equal(top[1]) and not correct[0]
+    errors = [metrics.ece_from_confidence(probs[:, k], labels == k) for k in range(classes)]
+    ours = metrics.classwise_ece(logits, labels, reduction="none")
+    assert ours.tolist() == pytest.approx([float(e) for e in errors], **close)
+    square = (probs - torch.nn.functional.one_hot(labels, classes)).square().sum(1).mean()
+    assert float(metrics.brier(logits, labels)) == pytest.approx(float(square), **close)
+
+
+def test_norm_two_debiased_by_hand():
+    """Ten rows of confidence .75 with five hits, and one bin of a single row."""
+    confidence = tensor([0.75] * 10 + [0.3], dtype=torch.float64)
+    correct = tensor([True] * 5 + [False] * 6)
+    expected = 10 / 11 * (0.25**2 - 0.25 / 9) + 1 / 11 * 0.3**2
+    ours = metrics.debiased_ece_from_confidence(confidence, correct, norm=2)
+    assert float(ours) == pytest.approx(math.sqrt(expected), abs=1e-14)
+
+
 def test_debiasing_takes_bias_out():
     """Calibrated rows keep 2 - sqrt(2) of E|gap|: 2 E|g| - E|N(g, s)| with g ~ N(0, s)."""
     rng = np.random.default_rng(0)

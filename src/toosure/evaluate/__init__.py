@@ -79,7 +79,7 @@ class Evaluation:
         intervals = {
             name: [finite(each.low), finite(each.high)]
             for name, each in self.metrics.items()
-            if each.low is not None
+            if finite(each.low) is not None
         }
         counts = {"n": self.n, "classes": self.classes, "bins": self.bins, "edge": self.edge}
         both = dict.fromkeys(self.left_out) | values

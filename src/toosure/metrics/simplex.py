@@ -32,7 +32,7 @@ def skce(
     check_choice("estimator", estimator, ("unbiased", "biased", "linear"))
     logits, labels = as_pair(logits, labels)
     if len(logits) < 2 and estimator != "biased":
-        raise ValueError(f"skce needs two rows or more for estimator={estimator!r}; got 1")
+        raise ValueError(f"skce needs at least two rows for estimator={estimator!r}; got 1")
     probs = check_finite(at_least_float32(logits).softmax(1))
     return skce_from_probabilities(probs, labels, estimator, bandwidth)
 

@@ -67,7 +67,7 @@ def test_norm_of_mixed_types():
     three = torch.tensor([3.0], dtype=torch.bfloat16)
     four = torch.tensor([4.0], dtype=torch.float64)
     assert global_norm([three, four]).item() == 5.0
-    assert global_norm([torch.full((2,), 3e4, dtype=torch.float16)]).isfinite()
+    assert global_norm([torch.full((8,), 3e4, dtype=torch.float16)]).isfinite()  # past 65504
 
 
 @pytest.mark.parametrize("method", [SAM, ASAM, VASSO])

@@ -14,7 +14,7 @@ from toosure.models import mlp
 from toosure.objectives import GammaNet, MetaSmoothing
 from toosure.objectives.bilevel import virtual_step
 from toosure.objectives.gamma_net import SampleGamma
-from toosure.objectives.network import features_and_logits, head_of, output_of
+from toosure.objectives.network import features_and_logits, head_of, output_of, unwrapped
 from toosure.train import Means, train
 
 CE = nn.CrossEntropyLoss()
@@ -358,3 +358,21 @@ def test_log_of_nothing_is_never_taken():
     assert math.isfinite(objective.slope.item())
     value = objective(model, objective.prepare(model, batch, lr=0.1))
     assert value.isfinite() and F.softplus(value) > 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # torch's own, while compiling
+def test_wrapped_networks_are_looked_into():
+    class Holding(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.last(self.module(x))
+
+    model = Holding()
+    assert unwrapped(model) is model  # an attribute's name is not a wrapper
+    assert unwrapped(nn.DataParallel(model)) is model
+    assert unwrapped(torch.compile(model)) is model
+    features, _ = features_and_logits(torch.compile(model), torch.zeros(2, 4))
+    assert features.shape == (2, 6)

@@ -1,5 +1,6 @@
 """Correctness ranking: examples often right should be surer than examples seldom right."""
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -99,7 +100,7 @@ def scores(logits: Tensor, score: str) -> Tensor:
         top = probs.topk(2, 1).values
         return top[:, 0] - top[:, 1]
     entropy = -(probs * log_probs).sum(1)
-    return -entropy / torch.log(torch.tensor(float(logits.shape[1])))
+    return -entropy / math.log(logits.shape[1])
 
 
 def rank_penalty(score: Tensor, history: Tensor) -> Tensor:

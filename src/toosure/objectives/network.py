@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parallel import DistributedDataParallel
 
 from toosure.margins.robust import evaluating
 
 
 def unwrapped(model: nn.Module) -> Any:
     """Return the network itself, out of torch.compile and DistributedDataParallel."""
-    for name in ("_orig_mod", "module"):
-        inner = getattr(model, name, None)
-        if isinstance(inner, nn.Module):
-            return unwrapped(inner)
-    return model
+    if isinstance(model, DistributedDataParallel | nn.DataParallel):
+        return unwrapped(model.module)
+    compiled = getattr(model, "_orig_mod", None)
+    return unwrapped(compiled) if isinstance(compiled, nn.Module) else model
 
 
 def head_of(model: nn.Module) -> nn.Linear:

@@ -1,12 +1,15 @@
 """The pieces under a step: the climb without waiting, norms of mixed types, shared buckets."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from slow_optimizers import batches, largest_difference, make_cnn, make_mlp, train
 from torch import nn
 
-from toosure.optim import ASAM, CSAM, SAM, VASSO, Muon
+from toosure.losses import CSAMLoss
+from toosure.optim import ASAM, CSAM, SAM, VASSO, BulkSGD, Muon
 from toosure.optim.passes import climb_, climb_without_waiting_, copies, global_norm
 
 
@@ -192,3 +195,25 @@ def test_closures_that_return_nothing():
     optimizer = SAM(model.parameters(), lr=0.1)
     assert optimizer.step(closure) is None
     assert optimizer.step([closure, closure]) is None
+
+
+def test_csam_of_rho_zero_is_sgd_on_equation_four():
+    model, twin = make_mlp(), make_mlp()
+    optimizer = CSAM(model.parameters(), rho=0.0, gamma=2.0, lr=0.5)
+    train(model, optimizer, optimizer.criterion(), batches("mlp", 5))
+    train(twin, torch.optim.SGD(twin.parameters(), lr=0.5), CSAMLoss(gamma=2.0), batches("mlp", 5))
+    assert largest_difference(model, twin) == 0
+
+
+def test_a_tracker_may_leave_gradients_behind():
+    weight = nn.Parameter(torch.tensor([1.0, -2.0]))
+
+    class Careless:
+        def top(self, matrix, k):
+            weight.grad = torch.full((2,), 100.0)
+            return SimpleNamespace(values=torch.ones(1), vectors=torch.eye(2)[:k], converged=True)
+
+    optimizer = BulkSGD([weight], lr=0.1, k=1, tracker=Careless())
+    weight.grad = torch.tensor([3.0, -2.0])
+    optimizer.step()
+    assert weight.tolist() == pytest.approx([1.0, -1.8])

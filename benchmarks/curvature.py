@@ -24,6 +24,7 @@ from toosure.curvature.solver import Basis, GaussNewton, random_vectors, solve
 from toosure.data import load_cifar10
 from toosure.models import mlp, resnet20
 
+WARM_UP = 15
 SETTINGS = {"gd 2/30": (2 / 30, None), "gd 2/70": (2 / 70, None), "sgd 128": (2 / 70, 128)}
 
 
@@ -173,7 +174,7 @@ def summary(rows: list, step_seconds: float) -> str:
     overhead = statistics.median(r[1] for r in rows) / step_seconds
     mean = statistics.fmean(r[1] for r in rows) / step_seconds
     checked = [r for r in rows if r[2] == r[2]]
-    worst = max(r[2] for r in checked)
+    worst = max((r[2] for r in checked), default=float("nan"))
     missed = sum(r[2] > 1e-3 for r in checked)
     unflagged = sum(r[2] > 1e-3 and r[3] for r in checked)
     value = statistics.fmean(r[4] for r in rows)
@@ -212,8 +213,6 @@ def main() -> None:
         F.cross_entropy(model(data[0]), data[1]).backward()
         optimizer.step()
 
-    if arguments.model == "resnet20":
-        model.eval()
     base = timed(step, device)
     print(f"{arguments.model}, {arguments.images} images, {device}, torch {torch.__version__}")
     print(f"training step, eager: {1e3 * base:.2f} ms")
@@ -250,11 +249,13 @@ def windows(
 ) -> None:
     device = arguments.device
     model = build(arguments.model, device)
-    if arguments.model == "resnet20":
-        model.eval()  # running statistics fixed: the function measured is the one trained
     tracker = CurvatureTracker(model, data, input_rank=rank, replay=arguments.replay)
     reference, run = Reference(model, data), training(model, data, lr, batch)
     label = f"{name}{f', rank {rank}' if rank else ''}"
+    if arguments.model == "resnet20":
+        for at in run:  # running statistics that have seen the data
+            if at == 30:
+                break
     if arguments.steps:
         rows = measure_window(
             tracker, reference, run, arguments.steps, device, arguments.check_every, batch is None
@@ -268,6 +269,8 @@ def windows(
         for at in run:
             if at >= first - 1:
                 break
+            if at >= first - WARM_UP:  # the tracker has followed the run before a window
+                tracker.measure()
         rows = measure_window(
             tracker, reference, run, 30, device, arguments.check_every, batch is None
         )

@@ -189,4 +189,20 @@ def double_differentiable() -> Iterator[None]:
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(_full_precision())
         yield
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """No TF32: its rounding, about 1e-3, is as large as the tolerance."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    if not any(before):
+        yield
+        return
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before

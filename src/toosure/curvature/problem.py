@@ -68,6 +68,7 @@ class Problem(Reader):
         self._kept: Linearised | None = None
         self._kept_versions: list[int] = []
         self.replay = Replay(enabled=replay)
+        self.may_be_written = replay
         if replay and (self.device.type != "cuda" or mode == "train" or self.chunked):
             raise ValueError("replay needs a GPU, eval mode and all data in one chunk")
 

@@ -37,6 +37,7 @@ class Reader:
         self.device = self.originals[0].device
         self.dtype = _at_least_float32([p.dtype for p in self.originals])
         self._offset: list[Tensor] | None = None
+        self.may_be_written = False
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -55,7 +56,7 @@ class Reader:
 
     def state(self) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Our parameters as leaves that share the model's memory, and all its state by name."""
-        own = [p.detach().to(self.dtype) for p in self.originals]
+        own = [self._alias(p).to(self.dtype) for p in self.originals]
         if self._offset is not None:
             own = [p + d for p, d in zip(own, self._offset, strict=True)]
         own = [p.requires_grad_() for p in own]
@@ -64,6 +65,15 @@ class Reader:
         train = self.mode == "train"
         state |= {n: _cast(b.clone() if train else b, self.dtype) for n, b in buffers}
         return own, state | dict(zip(self.names, own, strict=True))
+
+    def _alias(self, parameter: Tensor) -> Tensor:
+        """The parameter's memory as a tensor of our own.
+
+        A captured graph reads that memory anew at every replay, so it may change under it: there
+        `.data`, which does not count writes. Elsewhere writes are counted, and autograd refuses
+        a pass that they made stale.
+        """
+        return parameter.data if self.may_be_written else parameter.detach()
 
     def versions(self) -> list[int]:
         """Numbers that move on whenever a parameter or a buffer is written to."""

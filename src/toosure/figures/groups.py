@@ -46,19 +46,26 @@ def setting_of(run: Measured, place: int) -> str:
     return json.dumps({k: v for k, v in run.config.items() if k != "seed"}, sort_keys=True)
 
 
+FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
+
+
 def labels_of(runs: Sequence[Measured]) -> list[str]:
-    """Return a label a run: the settings that differ, or its name where they do not tell it."""
-    keys = dict.fromkeys(key for run in runs for key in run.config if key != "seed")
-    spread = {key: {json.dumps(run.config.get(key)) for run in runs} for key in keys}
-    telling = [key for key in keys if len(spread[key]) > 1] or ["optimizer"]
-    labels = [
-        ", ".join(said(key, run.config) for key in telling if key in run.config) for run in runs
-    ]
+    """Return a label a run: as few settings as tell the runs apart, or its name where none do."""
+    keys = dict.fromkeys([*FIRST, *(key for run in runs for key in run.config if key != "seed")])
+    labels, chosen = [""] * len(runs), list[str]()
+    for key in keys:
+        longer = [label_of(run, [*chosen, key]) for run in runs]
+        if len(set(longer)) > len(set(labels)) or key == FIRST[0]:
+            labels, chosen = longer, [*chosen, key]
     twice = {label for label in labels if labels.count(label) > 1}
     return [
         run.name if not label or label in twice else label
         for run, label in zip(runs, labels, strict=True)
     ]
+
+
+def label_of(run: Measured, keys: Sequence[str]) -> str:
+    return ", ".join(said(key, run.config) for key in keys if run.config.get(key) is not None)
 
 
 def said(key: str, config: Mapping[str, Any]) -> str:
@@ -67,7 +74,7 @@ def said(key: str, config: Mapping[str, Any]) -> str:
     if isinstance(value, list):
         value = " ".join(map(str, value))
     words = ("data", "model", "optimizer", "loss", "objective", "schedule")
-    return str(value) if key in words and value is not None else f"{key} {value}"
+    return str(value) if key in words else f"{key} {value}"
 
 
 def name_of(run: Measured, group: Group) -> str:

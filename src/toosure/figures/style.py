@@ -58,7 +58,8 @@ def log_axis(values: Iterable[np.ndarray]) -> dict[str, Any]:
     found = np.concatenate([np.log10(part) for part in positive] or [np.zeros(1)])
     decades = float(np.ptp(found)) if len(found) else 0.0
     dtick = math.ceil(decades / 6) if decades >= 2 else "D2" if decades >= 0.6 else "D1"
-    return {"type": "log", "tickformat": "~g", "dtick": dtick}
+    long = decades >= 2 and (found.min() < -3.5 or found.max() > 4)
+    return {"type": "log", "tickformat": ".0e" if long else "~g", "dtick": dtick}
 
 
 def as_text(name: str) -> str:

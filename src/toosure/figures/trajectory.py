@@ -153,7 +153,7 @@ def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
     for place, group in enumerate(groups):
         run = group.runs[0]
         edge = stability(run)
-        if edge is None:
+        if edge is None or is_far(edge, run.columns.get("train/gn_sharpness")):
             continue
         x, y = thin(run.columns["step"], edge, points)
         each = line(group.label, group.label, place, "train", x, y, False)
@@ -165,6 +165,14 @@ def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
         )
         found.append(each)
     return found
+
+
+def is_far(edge: np.ndarray, sharpness: np.ndarray | None) -> bool:
+    """Whether a line lies so far from the data that drawing it would flatten them."""
+    if sharpness is None or not np.isfinite(sharpness).any():
+        return False
+    top = np.nanmax(sharpness)
+    return bool(np.nanmax(edge) < top / 300 or np.nanmin(edge) > 300 * top)
 
 
 def stability(run: Measured) -> np.ndarray | None:

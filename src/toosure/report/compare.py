@@ -35,7 +35,7 @@ def comparison(groups: Sequence[Group]) -> str:
     """Return the table of groups: mean over seeds, standard deviation below, the best in bold."""
     found = [[values_of(group, column) for column in COLUMNS] for group in groups]
     means = np.array([[mean(v) for v in row] for row in found]).reshape(len(groups), len(COLUMNS))
-    marks = best(means)
+    marks = best(np.where([[is_ill(group)] for group in groups], np.nan, means))
     rows: list[list[Cell]] = []
     for i, group in enumerate(groups):
         seeds = len(group.runs)
@@ -77,6 +77,11 @@ def last_of(run: FollowedRun, key: str) -> float | None:
         return None
     finite = values[np.isfinite(values)]
     return float(finite[-1]) if len(finite) else None
+
+
+def is_ill(group: Group) -> bool:
+    """Whether a run of a group diverged or failed: its numbers are then no merit."""
+    return any(run.status in ("diverged", "failed") for run in group.runs)
 
 
 def mean(values: Sequence[float]) -> float:

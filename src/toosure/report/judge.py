@@ -28,13 +28,15 @@ def judge(run: FollowedRun) -> RunVerdict:
     known = np.flatnonzero(np.isfinite(gap))
     if not len(known):
         return RunVerdict("none", ending(run) or "Nothing measured yet")
+    if run.status == "diverged":
+        return RunVerdict("none", ending(run))
     now, (half, n) = float(gap[known[-1]]), half_width(run)
     kind, sentence = worded(now, half, n)
     if kind in ("over", "under"):
         since = int(run.columns["step"][known[since_when(gap[known], half, now)]])
         sentence += f", since step {since:,}" if since else ", from the start"
     end = ending(run)
-    return RunVerdict(kind, f"{end}. Before: {lower(sentence)}" if end else sentence, now, half)
+    return RunVerdict(kind, f"{sentence}; {lower(end)}" if end else sentence, now, half)
 
 
 def gaps(run: FollowedRun) -> np.ndarray:

@@ -22,8 +22,8 @@ TITLES = {
 SIDES = '<span class="under">■</span> right <span class="over">■</span> wrong'
 KEYS = {  # what the marks mean; the scripts put numbers into <b>
     "reliability": '<span class="over">●</span> too sure <span class="under">◆</span> not sure '
-    "enough ╌ calibrated",
-    "confidence": f"{SIDES} ┊ accuracy <b></b> │ claimed <b></b>",
+    "enough <span>╌ calibrated</span>",
+    "confidence": f"{SIDES} <span>┊ accuracy <b></b></span> <span>│ claimed <b></b></span>",
     "margin": SIDES,
 }
 

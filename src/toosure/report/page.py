@@ -81,7 +81,12 @@ def prose(text: str) -> str:
     >>> prose("95 % of <b>")
     '95&nbsp;% of &lt;b&gt;'
     """
-    return escape(text).replace(" %", "&nbsp;%").replace(" ± ", "&nbsp;±&nbsp;")
+    return (
+        escape(text)
+        .replace(" %", "&nbsp;%")
+        .replace(" ± ", "&nbsp;±&nbsp;")
+        .replace("± ", "±&nbsp;")
+    )
 
 
 def figure(drawing: "Figure", title: str, note: str = "", heading: str = "h2") -> str:
@@ -161,7 +166,7 @@ def heading(name: str, mark: str, sortable: bool) -> str:
 def cell(value: Cell, form: str, mark: str) -> str:
     """Return one cell, with the value that it is sorted by."""
     if isinstance(value, Shown):
-        said, note = escape(value.text), f"<small>{escape(value.note)}</small>" * bool(value.note)
+        said, note = escape(value.text), f"<small>{prose(value.note)}</small>" * bool(value.note)
         said = f'<strong title="best">{said}</strong>' if value.best else said
         return f'<td{mark} data-value="{escape(str(value.value))}">{said}{note}</td>'
     if isinstance(value, tuple):

@@ -77,8 +77,13 @@ def summary(groups: Sequence[Group], source: str) -> str:
         listed = f"<details><summary>the verdict on each run</summary>{listed}</details>"
     return (
         f'<header id="summary"><p class="source">toosure · {escape(source)} · {escape(count)}</p>'
-        f'<h1><span class="{kind}">{prose(sentence)}</span></h1>{listed}</header>'
+        f'<h1><span class="{kind}">{joined(sentence)}</span></h1>{listed}</header>'
     )
+
+
+def joined(sentence: str) -> str:
+    """Return a headline whose hyphens do not end a line."""
+    return prose(sentence).replace("-confident", "-&NoBreak;confident")
 
 
 def trajectories(groups: Sequence[Group], runs: Sequence[FollowedRun]) -> str:

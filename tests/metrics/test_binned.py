@@ -120,6 +120,17 @@ def test_classwise_is_the_mean_of_binary_errors(edge, norm, bins, scale):
     assert ours.tolist() == pytest.approx([float(e) for e in expected], abs=1e-12)
 
 
+@pytest.mark.parametrize(("edge", "place"), [("right", 0), ("left", 1)])
+def test_classwise_probabilities_on_an_edge(edge, place):
+    from toosure.metrics.classwise import classwise_sums
+
+    sums = classwise_sums(torch.zeros(8, 4), torch.arange(8) % 4, bins=4, edge=edge)  # all p = 1/4
+    for part, total in zip(sums, (8, 2, 2), strict=True):
+        expected = torch.zeros(4, 4)
+        expected[:, place] = total
+        assert part.tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("classes", [63, 64, 200])  # torch's softmax takes over at 64
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_many_classes_against_plain_softmax(classes, dtype):

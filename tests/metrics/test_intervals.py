@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from torch import tensor
 
 from toosure import metrics
+from toosure.metrics.binned import BinSums, error_of
+from toosure.metrics.cells import error_along
 
 
 def rows(n=400, seed=0):
@@ -141,6 +143,19 @@ def test_a_clear_error_has_the_textbook_width():
         half = 1.96 * np.sqrt(0.7 * 0.3 / 4000)
         assert float(interval.low) == pytest.approx(0.2 - half, abs=0.1 * half)
         assert float(interval.high) == pytest.approx(0.2 + half, abs=0.1 * half)
+
+
+@pytest.mark.parametrize("norm", [1, 2, float("inf")])
+def test_the_error_along_its_gaps_is_exact_at_home_and_never_above(norm):
+    def sums(*correct):
+        counts = tensor([10, 20, 30, 40])
+        return BinSums(counts, tensor(correct), counts * tensor([0.2, 0.4, 0.6, 0.8]).double())
+
+    home = sums(5, 2, 25, 30)
+    error = float(error_of(home, norm))
+    assert float(error_along(home, home, norm)) == pytest.approx(error, abs=1e-14)
+    for other in (sums(1, 9, 10, 39), sums(6, 3, 20, 31)):
+        assert error_along(home, other, norm) <= error_of(other, norm)
 
 
 @given(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, dirichlet
+from scipy.stats import beta, dirichlet, norm
 from torch import tensor
 
 from toosure import metrics
@@ -269,10 +269,14 @@ def test_smece_of_tiny_errors_of_both_signs():
     correct = tensor([False, True, False, True])
     apart = metrics.smece_from_confidence(confidence, correct)
     assert float(apart) == pytest.approx((1e-5 + 3e-5) / 4, rel=1e-12)
-    near = tensor([1.0] * 99999 + [1 - 1e-5], dtype=torch.float64), torch.ones(100000).bool()
-    near[1][0] = False  # a miss at 1 and a hit just below: both residuals, 1e-5 and 1e-10, meet
-    ours = float(metrics.smece_from_confidence(*near))
-    assert ours == pytest.approx(1e-5 - 1e-10, abs=2e-9)
+    # 1e4 rows at 0.5 and just above it, with gaps of +1 and -1.5 rows
+    confidence = tensor([0.5, 0.5001], dtype=torch.float64).repeat_interleave(5000)
+    correct = torch.cat([torch.arange(5000) < 2501, torch.arange(5000) < 2499])
+    near = float(metrics.smece_from_confidence(confidence, correct))
+    t = np.linspace(-12 * near, 1e-4 + 12 * near, 20001)
+    bumps = 1e-4 * norm.pdf(t, 0, near) - 1.5e-4 * norm.pdf(t, 1e-4, near)
+    assert near == pytest.approx(np.trapezoid(np.abs(bumps), t), abs=1e-6)
+    assert near < 2e-4  # the sum without cancellation is 2.5e-4
 
 
 @given(

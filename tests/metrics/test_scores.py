@@ -141,3 +141,9 @@ def test_ood_against_scikit_learn(score):
     fpr, tpr, _ = roc_curve(truth, scores, drop_intermediate=False)
     expected = fpr[tpr >= 0.95].min()
     assert float(metrics.fpr95_ood(inside, outside, score)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_fpr95_accepts_what_lies_on_the_threshold():
+    same = torch.tensor([[1.0, 0.0]]).repeat(30, 1)
+    assert float(metrics.fpr95_ood(same, same)) == 1
+    assert float(metrics.auroc_ood(same, same)) == 0.5

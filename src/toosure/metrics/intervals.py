@@ -39,7 +39,7 @@ def confidence_interval(
 
     "basic": [2v - q_high, 2v - q_low] with q the quantiles over resampled rows;
     "percentile": [q_low, q_high]. Both fail a calibration error near 0, where noise alone pushes
-    the value up and resampling pushes again: fewer than 70 % of "95 %" intervals of the ECE hold a true 0.
+    the value up and resampling pushes again: at 95 %, less than 70 % of them hold an ECE of 0.
     "auto" therefore differs for `ece`, `mce`, `rmsce` and `adaptive_ece`, whose bias is known to
     lie between none (the sign of each gap is certain) and that of a gap of 0: the low end takes
     the latter in bins where chance explains the gap, the high end the former. It always holds the

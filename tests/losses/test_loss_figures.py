@@ -423,3 +423,21 @@ def test_a_run_is_watched_with_any_loss(name, tmp_path):
     settings = {"data": "digits:train=40,val=20", "model": "mlp:width=4", "steps": 2, "every": 1}
     run = train(RunConfig(**settings, loss=name), tmp_path, Means("cpu"))
     assert run.status == "complete" and run.rows[-1]["train/gn_sharpness"] > 0
+
+
+@pytest.mark.parametrize("gamma", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("kind", [FocalLoss, DualFocalLoss])
+def test_a_small_gamma_has_no_infinite_slope_at_certainty(kind, gamma):
+    """(1 - p)^gamma has one at p = 1, where the loss is 0."""
+    logits = torch.tensor([[1e4, 0.0], [50.0, 0.0], [2.0, 0.0]], requires_grad=True)
+    loss = kind(gamma)(logits, torch.zeros(3, dtype=torch.long))
+    (slope,) = torch.autograd.grad(loss, logits)
+    assert slope.isfinite().all() and (slope[:, 0] <= 0).all() and slope[2, 0] < 0
+
+
+def test_a_learned_gamma_has_a_finite_slope_at_certainty():
+    logits = torch.tensor([[1e4, 0.0], [0.0, 1e4]])
+    gamma = torch.tensor([0.0, 2.0], requires_grad=True)
+    loss = FocalLoss(gamma, "sum")(logits, torch.zeros(2, dtype=torch.long))
+    (slope,) = torch.autograd.grad(loss, gamma)
+    assert loss.isfinite() and slope.isfinite().all()

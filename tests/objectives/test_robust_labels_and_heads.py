@@ -123,6 +123,20 @@ def test_the_attack_makes_a_wrong_class_likelier_inside_the_ball():
     )
 
 
+def test_the_attack_on_an_affine_network_ends_in_the_corner():
+    """With two classes the other's confidence grows along one direction for ever."""
+    model = nn.Linear(3, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]]))
+    x, y = (
+        torch.randn(5, 3, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0, 0, 0, 1, 1]),
+    )
+    shift = CCAT(eps=0.1, step=0.05).attack(model, x, y, torch.zeros_like(x))
+    corner = 0.1 * torch.tensor([[-1.0, 1.0, -1.0]])
+    torch.testing.assert_close(shift, torch.cat([corner.expand(3, 3), -corner.expand(2, 3)]))
+
+
 def test_half_a_batch_is_attacked():
     model, batch = some()
     objective = CCAT(attack_steps=1, seed=2)

@@ -174,9 +174,15 @@ def answer_body(followed: Followed, _: bytes) -> "Response":
 def answer_sections(followed: Followed, _: bytes) -> "Response":
     """Answer with the sections of words and numbers, and the snapshots of the slider."""
     groups = group_runs(followed.read())
-    html = {"summary": summary(groups, str(followed.folder))} if groups else {}
-    html |= {"comparison": comparison(groups), "correlations": correlations(groups)}
-    html |= {"certificate": certificates(groups), "provenance": provenance(groups)}
+    if not groups:
+        return as_json({"html": {}, "frames": []})
+    html = {
+        "summary": summary(groups, str(followed.folder)),
+        "comparison": comparison(groups),
+        "correlations": correlations(groups),
+        "certificate": certificates(groups),
+        "provenance": provenance(groups),
+    }
     return as_json({"html": html, "frames": frames(groups)})
 
 

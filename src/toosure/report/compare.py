@@ -35,7 +35,8 @@ def comparison(groups: Sequence[Group]) -> str:
     """Return the table of groups: mean over seeds, standard deviation below, the best in bold."""
     found = [[values_of(group, column) for column in COLUMNS] for group in groups]
     means = np.array([[mean(v) for v in row] for row in found]).reshape(len(groups), len(COLUMNS))
-    marks = best(np.where([[is_ill(group)] for group in groups], np.nan, means))
+    means[np.array([is_ill(group) for group in groups], dtype=bool)] = np.nan
+    marks = best(means)
     rows: list[list[Cell]] = []
     for i, group in enumerate(groups):
         seeds = len(group.runs)
@@ -89,10 +90,11 @@ def mean(values: Sequence[float]) -> float:
 
 
 def best(means: np.ndarray) -> np.ndarray:
-    """Mark the best of each column, ties together; (groups, columns)."""
+    """Mark the best of each column, ties together, none where all are alike; (groups, columns)."""
     signs = np.array([1 if column.high_is_good else -1 for column in COLUMNS])
     scores = np.where(np.isnan(means), -np.inf, means * signs)
-    return np.isfinite(scores) & (scores == scores.max(0, initial=-np.inf))
+    top, differ = scores.max(0, initial=-np.inf), (scores != scores[:1]).any(0)
+    return np.isfinite(scores) & (scores == top) & differ
 
 
 def shown(values: Sequence[float], column: Column, is_best: bool) -> Shown:

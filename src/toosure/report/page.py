@@ -27,6 +27,7 @@ class Shown(NamedTuple):
 
 
 Cell = str | int | float | tuple[str, str] | Shown | None
+LONG = 24  # rows of a sortable table that scrolls by itself
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:"
@@ -141,8 +142,9 @@ def table(
         for row in rows
     )
     kind = ' class="sortable"' if sortable else ""
+    tall = " tall" if sortable and len(rows) > LONG else ""
     return (
-        f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll{tall}"><table{kind}><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 

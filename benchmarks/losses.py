@@ -4,7 +4,7 @@
     PYTHONPATH=src python3 benchmarks/losses.py --objectives --device cuda
 
 Losses: forward and backward at (128, 10), (128, 1000) and (1024, 1000). Objectives: a whole step of
-SGD on ResNet-20 (batch 128; on a CPU the MLP), eagerly and, on a GPU, replayed as a CUDA graph.
+SGD (`--net`, `--batch`), eagerly and, on a GPU, replayed as a CUDA graph.
 Everything takes turns in random order; the figure is the median over rounds of the ratio to
 cross-entropy in the same round. Memory is the peak beyond what was there before.
 """
@@ -107,10 +107,10 @@ def report_losses(device, rounds):
 class Case:
     """A network, an objective and a step of SGD on one batch."""
 
-    def __init__(self, name, device, graph):
+    def __init__(self, name, device, graph, net, batch):
         torch.manual_seed(0)
         self.device = device
-        model = (resnet20() if device == "cuda" else mlp()).to(device).train()
+        model = (resnet20() if net == "resnet20" else mlp()).to(device).train()
         x, y = torch.randn(1024, 3, 32, 32, device=device), torch.arange(1024, device=device) % 10
         split = Split(x, y, y, torch.arange(1024, device=device))
         one = torch.ones(3, 1, 1, device=device)
@@ -125,7 +125,8 @@ class Case:
         self.step = Step(model, objective, optimizer)
         if graph:
             self.step = GraphStep(self.step, varies=False, fixed=False)
-        self.batch = data.train.x[:128], data.train.y[:128], torch.arange(128, device=device)
+        places = torch.arange(batch, device=device)
+        self.batch = data.train.x[places], data.train.y[places], places
 
     def __call__(self, repeats):
         start = time.perf_counter()
@@ -136,15 +137,15 @@ class Case:
         return (time.perf_counter() - start) / repeats
 
 
-def report_objectives(device, rounds):
+def report_objectives(device, rounds, net, batch):
     repeats = 10 if device == "cuda" else 1
     print("| objective | how | median ms | times cross-entropy | n |\n|---|---|---|---|---|")
     for graph in (False, True) if device == "cuda" else (False,):
         cases = {}
         for name in ("ce", *OBJECTIVES, "calmo:smooth=0", "calmo:robust=0", "gamma_net:scope=full"):
             try:
-                cases[name] = Case(name, device, graph)
-                cases[name](6)
+                cases[name] = Case(name, device, graph, net, batch)
+                cases[name](6 if graph else 1)
             except Exception as error:
                 cases.pop(name, None)
                 print(f"| {name} | {'graph' if graph else 'eager'} | - | {error} | - |"[:200])
@@ -163,10 +164,15 @@ def main():
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--objectives", action="store_true")
+    parser.add_argument("--net", default="resnet20", choices=("resnet20", "mlp"))
+    parser.add_argument("--batch", type=int, default=128)
     given = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     random.seed(0)
-    (report_objectives if given.objectives else report_losses)(given.device, given.rounds)
+    if given.objectives:
+        report_objectives(given.device, given.rounds, given.net, given.batch)
+    else:
+        report_losses(given.device, given.rounds)
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ def main() -> None:
     print(
         "\nsetting, steps | lambda | products | overhead: median | mean | largest error | over 1e-3"
     )
-    ranks = (None, 200) if arguments.model == "mlp" else (None,)
+    ranks = (None, 200) if arguments.model == "mlp" and not arguments.replay else (None,)
     for name in arguments.settings:
         lr, batch = SETTINGS[name]
         for rank in ranks:

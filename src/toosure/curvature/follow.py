@@ -32,6 +32,7 @@ STEADY = 3  # well extrapolated steps in a row before cheaper kinds are tried
 WELL = 0.3  # share of the tolerance within which a step counts as well extrapolated
 FULL_EVERY = 8  # cheap steps between two full ones
 MOST_CALM = 3  # calm steps between two residuals
+AIM = 0.7  # of the tolerance: what is accepted has some room for an estimate too small
 NEAR = 0.95  # second over first eigenvalue above which only full steps are safe
 JUMP = 0.5  # relative change of the value that calls for a probe
 
@@ -80,7 +81,7 @@ class Follower:
         predicted = self._extrapolated()
         if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
             basis = Basis(self.operator, memory.spaces[0])
-            found = self._solve(basis, refresh=2, adapt=True)
+            found = self._solve(basis, refresh=2)
             return self._settle(found, predicted, full=True)
         basis = Basis(self.operator, predicted[None])
         result = self._calm(predicted, basis)
@@ -92,7 +93,10 @@ class Follower:
         return self._settle(found, predicted, full=False)
 
     def _solve(self, basis: Basis, **options: Any) -> Solution:
-        return solve(basis, rtol=self.rtol, budget=self.budget, keep=KEEP, **options)
+        aim = AIM * self.rtol
+        found = solve(basis, rtol=aim, budget=self.budget, keep=KEEP, **options)
+        found.converged = bool(basis.finite and (found.errors <= self.rtol).all())
+        return found
 
     def _opening(self) -> Result:
         """Measure from the last vectors and a random one; the first time, two pairs."""

@@ -187,22 +187,19 @@ def solve(
     reserve: Tensor | None = None,
     known_gap: float = 0.0,
     refresh: int = 1,
-    adapt: bool = False,
 ) -> Solution:
     """Find the `wanted` largest eigenpairs, starting from what a basis spans.
 
     Pairs are settled in order, each by expanding with its residual, and all are looked at once
     more at the end. `reserve` holds vectors to join before the first expansion; `known_gap` is a
     relative gap to the second eigenvalue known from before, used while the basis shows none;
-    `refresh` says how many vectors are improved by their residuals for a later start; `adapt`
-    lets the gain of each expansion correct the error estimate, for starts known to be good.
+    `refresh` says how many vectors are improved by their residuals for a later start.
     Never raises for lack of convergence: the solution says so.
     """
     operator = basis.operator
     residuals, errors = np.full(wanted, np.nan), np.full(wanted, np.inf)
     first_error, index, looked_again = np.inf, 0, wanted == 1
     leading: Tensor | None = None  # the residual of the first pair
-    gain = 1.0
     while basis.finite:
         if index >= len(basis):  # fewer vectors than pairs wanted: a random one opens the space
             direction = random_vectors(1, basis.vectors, seed=len(basis))[0]
@@ -210,7 +207,7 @@ def solve(
             direction, norm = basis.residual(index)
             leading = direction if index == 0 else leading
             residuals[index] = norm / max(abs(basis.values[index]), TINY)
-            errors[index] = gain * estimated_error(norm, basis.values, index, known_gap)
+            errors[index] = estimated_error(norm, basis.values, index, known_gap)
             first_error = errors[0] if np.isinf(first_error) else first_error
             if errors[index] <= rtol:
                 index += 1
@@ -228,10 +225,8 @@ def solve(
             break
         if len(basis) >= largest_basis:
             basis.restart(min(wanted + keep, largest_basis - 1))
-        before, value = errors[index] / gain / SAFETY, basis.values[min(index, len(basis) - 1)]
         if not basis.expand(direction):
             break
-        gain = measured_gain(basis.values, index, value, before) if adapt else 1.0
     count = min(len(basis), max(wanted, keep))
     return Solution(
         values=basis.values[:count].copy(),
@@ -274,18 +269,6 @@ def estimated_error(
     gap = others.min() if len(others) else known_gap * abs(values[index])
     bound = min(residual, residual**2 / gap) if gap > 0 else residual
     return float(SAFETY * bound / max(abs(values[index]), TINY))
-
-
-def measured_gain(values: np.ndarray, index: int, value: float, predicted: float) -> float:
-    """How much an expansion gained, as a share of the error that was estimated before it.
-
-    At the edge of stability the estimate is three to six times too large; what the last
-    expansion really brought says by how much. Kept between a fifth and one.
-    """
-    if not (index < len(values) and 0 < predicted < np.inf):
-        return 1.0
-    gained = (values[index] - value) / max(abs(values[index]), TINY)
-    return float(np.clip(gained / predicted, 0.2, 1.0))
 
 
 def random_vectors(count: int, like: Tensor, seed: int = 0) -> Tensor:

@@ -227,6 +227,10 @@ def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
     append(first, 50, ece=0.3)
     assert wait_for(lambda: ask(last) == 50, 10) < 2
     assert ask(f"Array.from({ece}[0].y).at(-1)") == pytest.approx(30)
+    path, ends = ask(
+        "document.querySelector('[data-role=phase]').data.map(t => [t.y, t.customdata])"
+    )
+    assert path[0][-1] == ends[0][-1] == pytest.approx(30) and path[1][-1] == ends[1][-1] == 50
     np.savez(first / "snapshots" / "50.npz", **snapshot(7))
     wait_for(lambda: ask("document.getElementById('moment-said').textContent") == "step 50", 10)
     cells = "document.querySelector('#comparison td:nth-child(4)').textContent"
@@ -243,6 +247,7 @@ def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
     assert "live" in ask("document.getElementById('said').textContent")
 
 
+@pytest.mark.slow
 def test_a_thousand_rows_a_second_do_not_stall_the_page(browser, visit, ask, server):
     visit(server.address)
     browser.execute_script(

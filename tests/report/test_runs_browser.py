@@ -148,3 +148,16 @@ def test_prints(browser, visit, address):
     visit(address)
     printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
     assert len(printed["data"]) > 10_000
+
+
+def test_play_goes_through_training_and_stops_at_the_end(browser, visit, ask, address):
+    visit(address)
+    said = "document.getElementById('moment-said').textContent"
+    button = "document.getElementById('moment-play')"
+    browser.execute_script(f"{button}.click()")
+    seen = set()
+    deadline = time.monotonic() + 15
+    while ask(f"{button}.textContent") != "▶" and time.monotonic() < deadline:
+        seen.add(ask(said))
+        time.sleep(0.05)
+    assert ask(said) == "step 90" and {"step 0", "step 30", "step 60"} <= seen

@@ -33,24 +33,36 @@
     return [...kept].sort((a, b) => a - b);
   }
 
-  function push(key, x, y) {
-    const line = added.get(key) || { x: [], y: [] };
-    x.forEach((value, i) => { if (y[i] !== null && value !== null) { line.x.push(value); line.y.push(y[i]); } });
+  function push(key, x, y, step) {
+    const line = added.get(key) || { x: [], y: [], step: [] };
+    x.forEach((value, i) => {
+      if (y[i] === null || value === null) return;
+      line.x.push(value);
+      line.y.push(y[i]);
+      line.step.push(step[i]);
+    });
     if (line.y.length > MOST) {
       const kept = extremes(line.y, MOST / 2);
-      line.x = kept.map((i) => line.x[i]);
-      line.y = kept.map((i) => line.y[i]);
+      for (const part of ["x", "y", "step"]) line[part] = kept.map((i) => line[part][i]);
     }
     added.set(key, line);
+  }
+
+  // Few, round ticks on a log axis that grew, as `toosure.figures` chooses them.
+  function retick(axis, values) {
+    if (axis.type !== "log") return;
+    const logs = values.flat().filter((value) => value > 0).map(Math.log10);
+    const decades = logs.reduce((a, b) => Math.max(a, b), -Infinity) - logs.reduce((a, b) => Math.min(a, b), Infinity);
+    axis.dtick = decades >= 2 ? Math.ceil(decades / 6) : decades >= 0.6 ? "D2" : "D1";
   }
 
   function take(run, { cursor, columns }) {
     cursors[run] = cursor;
     const { step, ...values } = columns;
-    for (const [key, y] of Object.entries(values)) push(`${run} ${key}`, step, y);
+    for (const [key, y] of Object.entries(values)) push(`${run} ${key}`, step, y, step);
     for (const split of ["train", "val"]) {
       const [x, y] = [values[`${split}/gn_sharpness`], values[`${split}/ece`]];
-      if (x && y) push(`${run} ${split}/phase`, x, y);
+      if (x && y) push(`${run} ${split}/phase`, x, y, step);
     }
   }
 
@@ -70,13 +82,17 @@
       if (key === "ends") {
         trace.x = [plain(trace.x)[0], more.x.at(-1)];
         trace.y = [plain(trace.y)[0], more.y.at(-1)];
+        trace.customdata = [plain(trace.customdata)[0], more.step.at(-1)];
         continue;
       }
       trace.x = plain(trace.x).concat(more.x);
       trace.y = plain(trace.y).concat(more.y);
-      if (key === "phase") trace.customdata = null;
+      if (key === "phase") trace.customdata = plain(trace.customdata).concat(more.step);
       if (trace.mode === "markers") trace.mode = "lines";
     }
+    if (!added.size) return;
+    retick(drawing.layout.yaxis, drawing.data.map((trace) => plain(trace.y)));
+    retick(drawing.layout.xaxis, drawing.data.map((trace) => plain(trace.x)));
   };
 
   async function writeAnew() {

@@ -10,7 +10,6 @@ INK, QUIET, LINE = "#1d2229", "#5c6672", "#dbe0e6"
 # After Okabe & Ito (2008), darkened where they are too pale for a line on white.
 BLUE, ORANGE, GREEN, PURPLE, OCHRE = "#0072b2", "#d55e00", "#00835f", "#b0568d", "#9a7200"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, OCHRE, QUIET)
-SYMBOLS = ("circle", "diamond", "square", "triangle-up", "triangle-down", "hexagon")
 DARK = {  # what a dark page draws in their place
     **{INK: "#e7eaee", QUIET: "#9da7b3", LINE: "#323942"},
     **{BLUE: "#56b4e9", ORANGE: "#f0a050", GREEN: "#4cc9a0", PURPLE: "#e79bcb", OCHRE: "#e3d35c"},

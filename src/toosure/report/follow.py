@@ -11,7 +11,7 @@ from toosure.runs import Run, find_runs
 from toosure.runs.read import Row, as_float, as_row
 
 QUANTITIES = (
-    *("loss", "accuracy", "confidence", "ece", "smece", "nll", "tce", "temperature"),
+    *("loss", "accuracy", "confidence", "ece", "smece", "nll"),
     *("gn_sharpness", "margin_q01"),
 )
 KEPT = (

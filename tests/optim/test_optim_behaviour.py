@@ -412,3 +412,21 @@ def peak(profile):
         now += event.nbytes()
         highest = max(highest, now)
     return highest
+
+
+def test_bsam_draws_differ_with_the_seed():
+    def moved(seed):
+        weight = torch.nn.Parameter(torch.ones(4))
+        optimizer = BSAM([weight], lr=0.1, data_size=10, sub_batches=1, seed=seed)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = weight.pow(4).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        return weight.detach().clone()
+
+    assert torch.equal(moved(1), moved(1))
+    assert not torch.equal(moved(1), moved(2))

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from toosure.data.augment import crop_and_flip
+from toosure.data.seeds import mixed
 
 Standardise = Literal["channel", "global", "none"]
 
@@ -143,7 +143,7 @@ def make_dataset(
 
 def hold_out(images: Images, test: int, seed: int) -> Images:
     """Move `test` images, drawn by seed, from the training to the test set."""
-    test_at, train_at = draw("labelled", len(images.train_y), [test, None], apart(seed, 2))
+    test_at, train_at = draw("labelled", len(images.train_y), [test, None], mixed(seed, 2))
     x, y = images.train_x, images.train_y
     return Images(x[train_at], y[train_at], x[test_at], y[test_at], images.names, images.white)
 
@@ -183,15 +183,6 @@ def raw_moments(pixels: Tensor) -> Tensor:
     return torch.stack([counts @ value, counts @ value.square()]) / pixels.numel()
 
 
-def apart(seed: int, stream: int) -> int:
-    """A seed for another stream of draws; torch's CPU generator heeds only the low 32 bits.
-
-    >>> apart(0, 1) != apart(0, 2)
-    True
-    """
-    return int(np.random.SeedSequence((seed, stream)).generate_state(1)[0])
-
-
 def flip_labels(labels: Tensor, classes: int, share: float, seed: int) -> Tensor:
     """Move exactly round(share * N) labels, drawn by seed, each to another class at random.
 
@@ -200,7 +191,7 @@ def flip_labels(labels: Tensor, classes: int, share: float, seed: int) -> Tensor
     """
     if not 0 <= share <= 1 or (share and classes < 2):
         raise ValueError(f"noise must be a share in [0, 1] of two or more classes; got {share}")
-    generator = torch.Generator().manual_seed(apart(seed, 1))
+    generator = torch.Generator().manual_seed(mixed(seed, 1))
     chosen = torch.randperm(len(labels), generator=generator)[: round(share * len(labels))]
     step = torch.randint(1, classes, chosen.shape, generator=generator) if len(chosen) else chosen
     noisy = labels.clone()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from toosure.data.seeds import mixed
 from toosure.optim.passes import weights_restored
 from toosure.optim.sam import SAM, Closure
 
@@ -84,7 +85,7 @@ class BSAM(SAM):
     def _first_pass(self, closure: Closure) -> Any:
         """The gradient at a sample, drawn by the seed and the number of draws before."""
         group = self.param_groups[0]
-        generator = torch.Generator().manual_seed((group["seed"] << 32) + group["draws"])
+        generator = torch.Generator().manual_seed(mixed(group["seed"], group["draws"]))
         group["draws"] += 1
         with self.sampled(generator):
             return self._pass(closure)

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from toosure.data import Dataset
+from toosure.data.seeds import mixed
 from toosure.objectives import Batch
 
 
@@ -61,12 +61,3 @@ class Batches:
     def ends_epoch(self, step: int) -> bool:
         """Whether the step is the last of its epoch."""
         return (step + 1) % self.an_epoch == 0
-
-
-def mixed(seed: int, stream: int, index: int) -> int:
-    """Mix numbers into one seed; torch's CPU generator heeds only its lowest 32 bits.
-
-    >>> mixed(0, 0, 1) == mixed(0, 1, 0)
-    False
-    """
-    return int(np.random.SeedSequence((seed, stream, index)).generate_state(1)[0])

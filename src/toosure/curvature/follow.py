@@ -32,7 +32,6 @@ STEADY = 3  # well extrapolated steps in a row before cheaper kinds are tried
 WELL = 0.3  # share of the tolerance within which a step counts as well extrapolated
 FULL_EVERY = 8  # cheap steps between two full ones
 MOST_CALM = 3  # calm steps between two residuals
-AIM = 0.7  # of the tolerance: what is accepted has some room for an estimate too small
 NEAR = 0.95  # second over first eigenvalue above which only full steps are safe
 JUMP = 0.5  # relative change of the value that calls for a probe
 
@@ -88,15 +87,12 @@ class Follower:
         if result is not None:
             return result
         second, first = memory.spectra[-1][1], memory.spectra[-1][0]
-        gap = 0.7 * (1 - second / first)  # part of what it was: the second may have risen since
+        gap = 0.5 * (1 - second / first)  # half of what it was: the second may have risen since
         found = self._solve(basis, reserve=memory.spaces[0], known_gap=gap)
         return self._settle(found, predicted, full=False)
 
     def _solve(self, basis: Basis, **options: Any) -> Solution:
-        aim = AIM * self.rtol
-        found = solve(basis, rtol=aim, budget=self.budget, keep=KEEP, **options)
-        found.converged = bool(basis.finite and (found.errors <= self.rtol).all())
-        return found
+        return solve(basis, rtol=self.rtol, budget=self.budget, keep=KEEP, **options)
 
     def _opening(self) -> Result:
         """Measure from the last vectors and a random one; the first time, two pairs."""

@@ -169,7 +169,6 @@ class Solution:
     improved: Tensor  # (k, P), the vectors after a free step along their residuals
     products: float
     converged: bool
-    first_error: float  # the estimate before any expansion: how good the start was
 
     def error_of(self, index: int) -> float:
         """A pair's estimated error, never below the rounding of the type it was computed in."""
@@ -198,7 +197,7 @@ def solve(
     """
     operator = basis.operator
     residuals, errors = np.full(wanted, np.nan), np.full(wanted, np.inf)
-    first_error, index, looked_again = np.inf, 0, wanted == 1
+    index, looked_again = 0, wanted == 1
     leading: Tensor | None = None  # the residual of the first pair
     while basis.finite:
         if index >= len(basis):  # fewer vectors than pairs wanted: a random one opens the space
@@ -208,7 +207,6 @@ def solve(
             leading = direction if index == 0 else leading
             residuals[index] = norm / max(abs(basis.values[index]), TINY)
             errors[index] = estimated_error(norm, basis.values, index, known_gap)
-            first_error = errors[0] if np.isinf(first_error) else first_error
             if errors[index] <= rtol:
                 index += 1
                 if index == wanted and looked_again:
@@ -236,7 +234,6 @@ def solve(
         improved=_improved(basis, count, refresh, leading),
         products=basis.products,
         converged=bool(basis.finite and (errors <= rtol).all()),
-        first_error=float(first_error),
     )
 
 

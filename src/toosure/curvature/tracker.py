@@ -35,7 +35,7 @@ class CurvatureTracker:
     """Measure curvature of a model on fixed data again and again while it trains.
 
     Sharpness is followed from step to step (see `follow.py`), so that a measurement costs one to
-    five products instead of a hundred, and each comes with an estimated error; what could not be
+    six products instead of a hundred, and each comes with an estimated error; what could not be
     brought below `rtol` says so in `converged` and `note`. `input_rank` restricts a dense first
     layer to that many directions of its inputs (see `restrict.py`). Batch sharpness, GNI and the
     trace are sampled to a standard error of `sampled_rtol`. Other options are those of

@@ -10,6 +10,12 @@ if os.environ.get("PYTEST_XDIST_WORKER"):
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test starts from the same random state, in whatever order and process it runs."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data: $TOOSURE_TEST_DATA, or shared/data beside the checkout."""

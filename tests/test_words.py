@@ -118,7 +118,8 @@ def test_methods_show_settings_and_paper():
     assert str(adamw.settings["betas"]) == "betas=0.9:0.999" and "1711.05101" in adamw.reference
     assert list(sgd.settings) == ["lr", "momentum", "dampening", "weight_decay", "nesterov"]
     mlp = find("model", "mlp")
-    assert "2604.20614" in mlp.reference and list(mlp.settings) == ["width", "depth", "activation"]
+    assert "2604.20614" in mlp.reference
+    assert list(mlp.settings) == ["width", "depth", "activation", "dropout"]
 
 
 # Words

@@ -6,6 +6,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from toosure.models.inputs import check_dropout
+
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
@@ -14,13 +16,21 @@ class MLP(nn.Module):
     """Flatten, pass `depth` hidden layers of `width` units, and read the classes off linearly."""
 
     def __init__(
-        self, inputs: int, classes: int, width: int, depth: int, activation: Activation
+        self,
+        inputs: int,
+        classes: int,
+        width: int,
+        depth: int,
+        activation: Activation,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         sizes = [inputs] + [width] * depth
         hidden: list[nn.Module] = []
         for fan_in, fan_out in pairwise(sizes):
             hidden += [nn.Linear(fan_in, fan_out), ACTIVATIONS[activation]()]
+            if dropout:
+                hidden.append(nn.Dropout(dropout))
         self.hidden = nn.Sequential(*hidden)
         self.head = nn.Linear(sizes[-1], classes)
 
@@ -38,11 +48,12 @@ def mlp(
     width: int = 200,
     depth: int = 2,
     activation: Activation = "tanh",
+    dropout: float = 0.0,
 ) -> MLP:
     """Build the fully connected network 3072-200-200-10 with tanh, or another of its kind.
 
-    Weights keep PyTorch's default uniform start. Reference: Too Sharp, Too Sure, Sec. 3
-    (2026), arXiv 2604.20614.
+    Weights keep PyTorch's default uniform start; `dropout` acts on each hidden layer. Reference:
+    Too Sharp, Too Sure, Sec. 3 (2026), arXiv 2604.20614.
 
     >>> sum(p.numel() for p in mlp().parameters())
     656810
@@ -53,5 +64,6 @@ def mlp(
         raise ValueError(
             f"an mlp needs depth >= 0, width >= 1 and classes >= 1; got {depth}, {width}, {classes}"
         )
+    check_dropout(dropout)
     flat = inputs if isinstance(inputs, int) else prod(inputs)
-    return MLP(flat, classes, width, depth, activation)
+    return MLP(flat, classes, width, depth, activation, dropout)

@@ -8,14 +8,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from toosure.models.inputs import check_dropout, image_shape
+
 
 class Block(nn.Module):
     """Add two 3x3 convolutions to a shortcut that subsamples and pads the channels with zeros."""
 
-    def __init__(self, inputs: int, planes: int, stride: int) -> None:
+    def __init__(self, inputs: int, planes: int, stride: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, planes, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(planes)
+        self.dropout = nn.Dropout(dropout)
         self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(planes)
         self.stride, self.missing = stride, planes - inputs
@@ -30,19 +33,19 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # Nothing in place: curvature differentiates twice through these activations.
         out = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+        return F.relu(self.bn2(self.conv2(self.dropout(out))) + self.shortcut(x))
 
 
 class ResNet(nn.Module):
     """Three stages of `blocks` residual blocks with 16, 32, 64 channels, pooled to 64 features."""
 
-    def __init__(self, blocks: int, channels: int, classes: int) -> None:
+    def __init__(self, blocks: int, channels: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = stage(16, 16, blocks, stride=1)
-        self.layer2 = stage(16, 32, blocks, stride=2)
-        self.layer3 = stage(32, 64, blocks, stride=2)
+        self.layer1 = stage(16, 16, blocks, 1, dropout)
+        self.layer2 = stage(16, 32, blocks, 2, dropout)
+        self.layer3 = stage(32, 64, blocks, 2, dropout)
         self.head = nn.Linear(64, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
@@ -58,42 +61,49 @@ class ResNet(nn.Module):
         return self.head(self.features(x))  # (N, classes)
 
 
-def stage(inputs: int, planes: int, blocks: int, stride: int) -> nn.Sequential:
-    rest = [Block(planes, planes, 1) for _ in range(blocks - 1)]
-    return nn.Sequential(Block(inputs, planes, stride), *rest)
+def stage(inputs: int, planes: int, blocks: int, stride: int, dropout: float) -> nn.Sequential:
+    rest = [Block(planes, planes, 1, dropout) for _ in range(blocks - 1)]
+    return nn.Sequential(Block(inputs, planes, stride, dropout), *rest)
 
 
-def resnet20(inputs: tuple[int, ...] = (3, 32, 32), classes: int = 10) -> ResNet:
+def resnet20(
+    inputs: tuple[int, ...] = (3, 32, 32), classes: int = 10, dropout: float = 0.0
+) -> ResNet:
     """Build the CIFAR ResNet of 20 layers (0.27 million parameters), Kaiming-normal start.
 
+    `dropout` (not in the paper) acts between the convolutions of each block.
     Reference: He et al. (2016), Deep Residual Learning, Sec. 4.2, arXiv 1512.03385.
 
     >>> sum(p.numel() for p in resnet20().parameters())
     269722
     """
-    return cifar_resnet(3, inputs, classes)
+    return cifar_resnet(3, inputs, classes, dropout)
 
 
-def resnet56(inputs: tuple[int, ...] = (3, 32, 32), classes: int = 10) -> ResNet:
+def resnet56(
+    inputs: tuple[int, ...] = (3, 32, 32), classes: int = 10, dropout: float = 0.0
+) -> ResNet:
     """Build the CIFAR ResNet of 56 layers (0.85 million parameters), Kaiming-normal start.
 
     Reference: He et al. (2016), Deep Residual Learning, Sec. 4.2, arXiv 1512.03385.
     """
-    return cifar_resnet(9, inputs, classes)
+    return cifar_resnet(9, inputs, classes, dropout)
 
 
-def resnet110(inputs: tuple[int, ...] = (3, 32, 32), classes: int = 10) -> ResNet:
+def resnet110(
+    inputs: tuple[int, ...] = (3, 32, 32), classes: int = 10, dropout: float = 0.0
+) -> ResNet:
     """Build the CIFAR ResNet of 110 layers (1.7 million parameters), Kaiming-normal start.
 
     Reference: He et al. (2016), Deep Residual Learning, Sec. 4.2, arXiv 1512.03385.
     """
-    return cifar_resnet(18, inputs, classes)
+    return cifar_resnet(18, inputs, classes, dropout)
 
 
-def cifar_resnet(blocks: int, inputs: tuple[int, ...], classes: int) -> ResNet:
-    if len(inputs) != 3:
-        raise ValueError(f"a ResNet needs images, (channels, height, width); got inputs {inputs}")
-    return ResNet(blocks, inputs[0], classes)
+def cifar_resnet(blocks: int, inputs: tuple[int, ...], classes: int, dropout: float) -> ResNet:
+    channels, _, _ = image_shape(inputs, "a ResNet")
+    check_dropout(dropout)
+    return ResNet(blocks, channels, classes, dropout)
 
 
 def load_published(model: ResNet, path: str | Path) -> ResNet:

@@ -1,6 +1,7 @@
 """CalMO and the robust-margin tail: figures on an affine network, limits, passes."""
 
 import math
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
@@ -51,6 +52,10 @@ def small():
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 4)).double()
     batch = torch.randn(6, 3, 2, 2).double(), torch.tensor([0, 1, 2, 3, 0, 1]), torch.arange(6)
     return model, batch
+
+
+def hard_tail():
+    return MarginTail(temperature=0.0, eps=8 / 255, norm="l2")
 
 
 # CalMO
@@ -170,16 +175,77 @@ def counting(model):
     return passes
 
 
-def test_calmo_takes_three_passes_for_the_attack_and_two_for_the_loss():
+def test_calmo_takes_three_passes_for_the_attack_and_three_for_the_loss():
+    """Those of the loss: for the slopes, in dual numbers along them, at the attacked inputs."""
     model, batch = small()
+    objective = CalMO()
+    value(objective, model, batch)  # the first call tries the model out
     passes = counting(model)
-    value(CalMO(), model, batch).backward()
-    assert passes == [False] * 3 + [True] * 2
+    value(objective, model, batch).backward()
+    assert passes == [False] * 3 + [True] * 3
+
+
+def networks():
+    torch.manual_seed(0)
+    convolutions = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()
+    yield nn.Sequential(*convolutions, nn.Linear(16, 4)).double()
+    yield small()[0]
+
+
+@pytest.mark.parametrize("model", list(networks()))
+@pytest.mark.parametrize("objective", [CalMO(smooth=0.5), MarginTail(smooth=0.5), hard_tail()])
+def test_dual_numbers_equal_second_derivatives(model, objective):
+    """Value, gradients and running statistics; the slow version is the plain formula."""
+    x, y, _ = small()[1]
+    found = []
+    for dual in (True, False):
+        twin, objective.sloped.dual = deepcopy(model), dual
+        loss = value(objective, twin, (x, y, None))
+        loss.backward()
+        found.append([loss.detach(), *(p.grad for p in twin.parameters()), *twin.buffers()])
+    torch.testing.assert_close(*found)
+    objective.sloped.dual = None
+    value(objective, model, (x, y, None))
+    assert objective.sloped.dual is True
+
+
+class Unknown(torch.autograd.Function):
+    """A layer without a rule for dual numbers."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, slope):
+        return slope
+
+
+class UnknownLayer(nn.Module):
+    def forward(self, x):
+        return Unknown.apply(x)
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), UnknownLayer()])
+def test_what_cannot_be_repeated_is_differentiated_twice(layer):
+    model, batch = small()
+    model.insert(2, layer)
+    objective = CalMO()
+    state = torch.get_rng_state()
+    value(objective, model, batch).backward()
+    assert objective.sloped.dual is False
+    torch.set_rng_state(state)
+    again = CalMO()
+    again.sloped.dual = False
+    model.zero_grad()
+    assert value(again, model, batch).isfinite()
 
 
 def test_sam_reuses_the_attack():
     model, batch = small()
-    passes, objective = counting(model), CalMO()
+    objective = CalMO()
+    value(objective, model, batch)
+    passes = counting(model)
     optimizer = SAM(model.parameters(), rho=0.05, lr=0.1)
     prepared = objective.prepare(model, batch)
 
@@ -189,7 +255,7 @@ def test_sam_reuses_the_attack():
         return loss
 
     optimizer.step(closure)
-    assert passes == [False] * 3 + [True] * 4
+    assert passes == [False] * 3 + [True] * 6
 
 
 @pytest.mark.parametrize("kind", [CalMO, MarginTail])

@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from toosure.metrics.inputs import check_choice
-from toosure.objectives.attack import ascend, input_gradient, margin_of
+from toosure.objectives.attack import ascend, margin_of
 from toosure.objectives.contract import Batch
+from toosure.objectives.slopes import Sloped
 
 Space = Literal["standardised", "pixels"]
 
@@ -49,6 +50,7 @@ class CalMO(nn.Module):
         self.loss = nn.CrossEntropyLoss() if loss is None else loss
         self.robust, self.smooth = robust, smooth
         self.eps, self.step, self.attack_steps, self.space = eps, step, attack_steps, space
+        self.sloped = Sloped()
         self.register_buffer("scale", torch.ones(()), persistent=False)  # of a pixel
 
     def setup(self, model: nn.Module, data: Any) -> None:
@@ -77,16 +79,16 @@ class CalMO(nn.Module):
         return total
 
     def clean(self, model: nn.Module, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits and mean ||grad_x m||^2, from one pass, in float32 for two slopes."""
+        """Return the logits and mean ||grad_x m||^2."""
         if self.smooth == 0:
             return model(x), x.new_zeros(())
-        with torch.autocast(x.device.type, enabled=False):
-            x = x.detach().contiguous().requires_grad_()
-            logits = model(x)
-            gradient = input_gradient(margin_of(logits, labels), x)
+
+        def roughness(_: Tensor, gradient: Tensor) -> Tensor:
             if self.space == "pixels":
                 gradient = gradient * self.scale
-            return logits, gradient.square().sum() / len(x)
+            return gradient.square().sum() / len(x)
+
+        return self.sloped(model, x, lambda logits: margin_of(logits, labels), roughness)
 
 
 def divergence(logits: Tensor, other: Tensor) -> Tensor:

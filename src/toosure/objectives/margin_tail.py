@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from toosure.margins.robust import Norm
 from toosure.metrics.inputs import check_choice
-from toosure.objectives.attack import ascend, input_gradient, margin_of
+from toosure.objectives.attack import ascend, margin_of
 from toosure.objectives.contract import Batch
+from toosure.objectives.slopes import Sloped
 
 FLOOR = 1e-12  # under roots of squares, whose slope at 0 has none
 
@@ -60,6 +61,7 @@ class MarginTail(nn.Module):
         self.temperature, self.cap, self.surrogate = temperature, cap, surrogate
         self.attack_steps = attack_steps
         self.rising = warm_up * (training_steps or 0)  # steps
+        self.sloped = Sloped()
         self.register_buffer("taken", torch.zeros(()))
         self.register_buffer("moment", torch.zeros(()))
 
@@ -77,21 +79,23 @@ class MarginTail(nn.Module):
         x, labels, share, *attacked = prepared
         if self.tail == 0 and self.smooth == 0:
             return self.loss(model(x), labels)
-        with torch.autocast(x.device.type, enabled=False):  # slopes of slopes, in float32
-            x = x.detach().contiguous().requires_grad_()
-            logits = model(x)
-            margins = margin_of(logits, labels, self.temperature)
-            gradient = margins.new_zeros((len(x), 1))
-            if self.smooth or (not attacked and self.eps):
-                gradient = input_gradient(margins, x).flatten(1)  # (N, D)
-            for other in attacked:
-                margins = margin_of(model(other), labels, self.temperature)
-            low = margins if attacked else margins - self.eps * self.dual_norm(gradient)
+        others = [self.margins(model(other), labels) for other in attacked]
+
+        def extra(margins: Tensor, gradient: Tensor) -> Tensor:
+            gradient = gradient.flatten(1)  # (N, D)
+            low = others[0] if others else margins - self.eps * self.dual_norm(gradient)
             log_moment = log_tail(low, self.cap)
             self.moment.copy_(log_moment.detach())
-            extra = self.tail * F.softplus(log_moment)
-            extra = extra + self.smooth * gradient.square().sum() / len(x)
-            return self.loss(logits, labels) + share * extra
+            rough = gradient.square().sum() / len(x)
+            return share * (self.tail * F.softplus(log_moment) + self.smooth * rough)
+
+        logits, total = self.sloped(model, x, lambda z: self.margins(z, labels), extra)
+        return self.loss(logits, labels) + total
+
+    def margins(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return soft margins, (N,), in float32 or better."""
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return margin_of(logits, labels, self.temperature)
 
     def dual_norm(self, gradient: Tensor) -> Tensor:
         """Return the norm of each row dual to that of the ball, smooth at 0."""

@@ -1,0 +1,129 @@
+"""Penalties on the input gradient of a margin, trained by first-order passes only."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from toosure.curvature.linearise import double_differentiable, dual_numbers, made_dual
+from toosure.objectives.attack import input_gradient
+from toosure.objectives.network import statistics_still
+
+Margin = Callable[[Tensor], Tensor]  # (N, C) -> (N,)
+Penalty = Callable[[Tensor, Tensor], Tensor]  # margins (N,), input gradient (N, ...) -> ()
+
+
+class Sloped:
+    """Give the logits and penalty(m, g), g the gradient of sum m by the inputs.
+
+    Differentiating g by the weights needs second derivatives, which are slow for convolutions:
+    their kernels become as large as the image. But dP/dtheta through g is d/dtheta (u . g) with
+    u = dP/dg held, and u . g is the slope of sum m along u: one pass of dual numbers, and an
+    ordinary pass back through it. A model for which that differs (it draws at random, or a layer
+    does not know dual numbers) is differentiated twice; which it is, the first call finds out.
+    """
+
+    def __init__(self) -> None:
+        self.dual: bool | None = None
+
+    def __call__(
+        self, model: nn.Module, x: Tensor, margin: Margin, penalty: Penalty
+    ) -> tuple[Tensor, Tensor]:
+        x = x.detach().contiguous()
+        with double_differentiable():  # no autocast: slopes of slopes want float32
+            if self.dual is None:
+                self.dual = agree(model, x, margin)
+            return (along if self.dual else twice)(model, x, margin, penalty)
+
+
+def twice(model: nn.Module, x: Tensor, margin: Margin, penalty: Penalty) -> tuple[Tensor, Tensor]:
+    """Differentiate the input gradient itself: the plain formula."""
+    x = x.detach().requires_grad_()
+    logits = model(x)
+    m = margin(logits)
+    return logits, penalty(m, input_gradient(m, x))
+
+
+def along(model: nn.Module, x: Tensor, margin: Margin, penalty: Penalty) -> tuple[Tensor, Tensor]:
+    """Differentiate the slope along u = dP/dg instead."""
+    point = x.detach().requires_grad_()
+    with statistics_still(model):
+        m = margin(model(point))
+    (g,) = torch.autograd.grad(m.sum(), point)
+    g.requires_grad_()
+    (u,) = torch.autograd.grad(penalty(m.detach(), g), g)
+    with dual_numbers(), elementary_batch_norm(model):
+        logits, moving = forward_ad.unpack_dual(model(*made_dual([x], [u])))
+    m = margin(logits)
+    (by_logits,) = torch.autograd.grad(m.sum(), logits, create_graph=True)  # (N, C)
+    slope = (by_logits * moving).sum()  # u . g
+    return logits, penalty(m, g.detach()) + (slope - slope.detach())
+
+
+def agree(model: nn.Module, x: Tensor, margin: Margin) -> bool:
+    """Whether both ways give the same gradient on this model."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    devices = [x.device] if x.device.type == "cuda" else []
+    found = []
+    with torch.random.fork_rng(devices), statistics_still(model):
+        for way in (along, twice):
+            try:
+                _, rough = way(model, x, margin, lambda _, g: g.square().sum() / len(x))
+                slopes = torch.autograd.grad(rough, parameters, allow_unused=True)
+            except (NotImplementedError, RuntimeError):  # a layer without the rule
+                return False
+            found.append(torch.cat([s.reshape(-1) for s in slopes if s is not None]))
+    fast, slow = found
+    return fast.shape == slow.shape and bool((fast - slow).norm() <= 1e-2 * slow.norm())
+
+
+@contextmanager
+def elementary_batch_norm(model: nn.Module) -> Iterator[None]:
+    """Inside, BatchNorm on batch statistics is written out in sums and products.
+
+    Torch's rule for its dual numbers takes mean and variance of the batch as constants of the
+    pass back.
+    """
+    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
+    for layer in layers:
+        layer.forward = partial(batch_norm, layer)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def batch_norm(layer: _BatchNorm, x: Tensor) -> Tensor:
+    """Normalise by the batch, and move the running statistics as the layer would."""
+    over = [d for d in range(x.ndim) if d != 1]
+    variance, mean = torch.var_mean(x, over, correction=0)  # (C,)
+    scale = torch.rsqrt(variance + layer.eps)
+    if layer.weight is not None:
+        scale = scale * layer.weight
+    shift = -mean * scale
+    if layer.bias is not None:
+        shift = shift + layer.bias
+    if layer.track_running_stats:
+        move_statistics(layer, mean, variance, x.numel() // x.shape[1])
+    shape = [1, -1, *[1] * (x.ndim - 2)]
+    return x * scale.view(shape) + shift.view(shape)
+
+
+@torch.no_grad()
+def move_statistics(layer: _BatchNorm, mean: Tensor, variance: Tensor, count: int) -> None:
+    """Move the running mean and (unbiased) variance towards those of the batch."""
+    assert layer.running_mean is not None and layer.running_var is not None
+    assert layer.num_batches_tracked is not None
+    layer.num_batches_tracked += 1
+    share: Any = layer.momentum
+    if share is None:
+        share = 1 / layer.num_batches_tracked
+    mean, variance = (forward_ad.unpack_dual(t).primal for t in (mean, variance))
+    layer.running_mean += share * (mean - layer.running_mean)
+    layer.running_var += share * (variance * (count / max(count - 1, 1)) - layer.running_var)

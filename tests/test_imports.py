@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "toosure"
 LAYERS = [
-    {"metrics"},
+    {"metrics", "processes"},
     {"curvature"},
     {"margins"},
     {"losses", "data", "models"},

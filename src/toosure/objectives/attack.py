@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from toosure.margins.robust import evaluating
+from toosure.metrics.inputs import at_least_float32
 
 
 def ascend(
@@ -25,7 +26,7 @@ def ascend(
     with evaluating(model), torch.enable_grad():
         for _ in range(steps):
             point = (x + shift).requires_grad_()
-            loss = F.cross_entropy(model(point).float(), labels, reduction="sum")
+            loss = F.cross_entropy(at_least_float32(model(point)), labels, reduction="sum")
             (gradient,) = torch.autograd.grad(loss, point)
             shift = (shift + step * gradient.sign()).clamp(-eps, eps)  # type: ignore[arg-type]
     return x + shift

@@ -1,6 +1,6 @@
 """Two loops: hyper-parameters learn from how a virtual step of the network does on a meta split."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from toosure.objectives.network import (
     statistics_still,
     unwrapped,
 )
+from toosure.processes import Sharded
 
 Scope = Literal["head", "full"]
 
@@ -170,7 +171,8 @@ class Bilevel(Drawing):
         if self.scope == "full":
             network = unwrapped(model)
             names, params = zip(*network.named_parameters(), strict=True)
-            fast = virtual_step(self.criterion(logits, labels), params, rate)
+            share = model.summed if isinstance(model, Sharded) else None
+            fast = virtual_step(self.criterion(logits, labels), params, rate, share)
             with evaluating(network):
                 outputs = functional_call(network, dict(zip(names, fast, strict=True)), (meta_x,))
             return self.outer(outputs, meta_y)
@@ -194,14 +196,23 @@ class Bilevel(Drawing):
             self.optimizer.load_state_dict(state["optimizer"])
 
 
-def virtual_step(inner: Tensor, params: Sequence[Tensor], rate: float) -> list[Tensor]:
+def virtual_step(
+    inner: Tensor,
+    params: Sequence[Tensor],
+    rate: float,
+    share: Callable[[Tensor], Tensor] | None = None,
+) -> list[Tensor]:
     """Return p - rate d inner/dp of each parameter, differentiable through the gradient alone.
+
+    `share` adds a gradient up over processes that saw a part of the batch each.
 
     >>> w = torch.tensor(0.5, requires_grad=True)
     >>> virtual_step(w**2, [w], 0.1)
     [tensor(0.4000, grad_fn=<SubBackward0>)]
     """
     slopes = torch.autograd.grad(inner, params, create_graph=True, allow_unused=True)
+    if share is not None:
+        slopes = tuple(None if slope is None else share(slope) for slope in slopes)
     pairs = zip(params, slopes, strict=True)
     return [p.detach() if slope is None else p.detach() - rate * slope for p, slope in pairs]
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from toosure.losses.smoothing import LabelSmoothingLoss
 from toosure.margins.robust import evaluating
+from toosure.metrics.inputs import at_least_float32
 from toosure.objectives.contract import Batch
 from toosure.objectives.drawing import Drawing
 
@@ -101,7 +102,7 @@ def wrong_confidence(model: nn.Module, x: Tensor, labels: Tensor) -> tuple[Tenso
     """Return the largest probability of a wrong class, (N,), and its gradient by the input."""
     x = x.detach().requires_grad_()
     with torch.enable_grad():
-        log_probs = model(x).float().log_softmax(1)
+        log_probs = at_least_float32(model(x)).log_softmax(1)
         wrong = log_probs.scatter(1, labels[:, None], -torch.inf).amax(1)
         (gradient,) = torch.autograd.grad(wrong.sum(), x)  # the log has the same direction
     return wrong.detach().to(x), gradient

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from toosure.metrics.inputs import check_choice
 from toosure.objectives.contract import Batch
+from toosure.processes import Sharded
 
 
 class CRL(nn.Module):
@@ -80,8 +81,9 @@ class CRL(nn.Module):
         return self.loss(logits, labels) + self.weight * penalty
 
     def epoch_end(self, model: nn.Module) -> None:
-        """Count the epoch, and join what several processes saw."""
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        """Count the epoch, and join what several processes saw, unless each saw everything."""
+        parted = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if parted and not isinstance(model, Sharded):
             torch.distributed.all_reduce(self.fresh)
         self.counts += self.fresh
         self.fresh.zero_()

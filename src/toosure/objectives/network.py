@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,11 +11,13 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
 from toosure.margins.robust import evaluating
+from toosure.metrics.inputs import at_least_float32
+from toosure.processes import Sharded
 
 
 def unwrapped(model: nn.Module) -> Any:
-    """Return the network itself, out of torch.compile and DistributedDataParallel."""
-    if isinstance(model, DistributedDataParallel | nn.DataParallel):
+    """Return the network itself, out of torch.compile and what spreads it over devices."""
+    if isinstance(model, DistributedDataParallel | nn.DataParallel | Sharded):
         return unwrapped(model.module)
     compiled = getattr(model, "_orig_mod", None)
     return unwrapped(compiled) if isinstance(compiled, nn.Module) else model
@@ -41,6 +44,8 @@ def features_and_logits(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     >>> features.shape, logits.shape
     (torch.Size([2, 8]), torch.Size([2, 3]))
     """
+    if isinstance(model, Sharded):
+        return model.spread(partial(features_and_logits, model.module), x)
     model = network = unwrapped(model)
     if hasattr(model, "features") and isinstance(getattr(model, "head", None), nn.Linear):
         features = network.features(x)
@@ -78,7 +83,7 @@ def output_of(model: nn.Module, layer: str, x: Tensor) -> Tensor:
 def outputs(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     """Return the logits of all inputs in evaluation mode; the model stays as it was."""
     with evaluating(model):
-        return torch.cat([model(part).float() for part in x.split(chunk)])
+        return torch.cat([at_least_float32(model(part)) for part in x.split(chunk)])
 
 
 @contextmanager

@@ -1,0 +1,131 @@
+"""The processes of one run: which of them this is, and how they agree."""
+
+import atexit
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+TIMEOUT = timedelta(minutes=10)  # the longest wait for a process that does not answer
+TOGETHER = timedelta(seconds=20)  # how long one that failed waits for the others to fail alike
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Know this process among the others; alone, everything here costs nothing.
+
+    >>> Processes().any(False, True), Processes().rows(10)
+    ((False, True), slice(0, 10, None))
+    >>> [Processes(rank, 3).rows(10) for rank in range(3)]
+    [slice(0, 3, None), slice(3, 6, None), slice(6, 10, None)]
+    """
+
+    rank: int = 0
+    count: int = 1
+    group: Any = None  # exchanges tensors where they lie
+    host: Any = None  # exchanges what the hosts decide: a GPU need not wait for it
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and decides."""
+        return self.rank == 0
+
+    def rows(self, n: int) -> slice:
+        """Return which of n rows are ours; shares differ by one row at most."""
+        return slice(self.rank * n // self.count, (self.rank + 1) * n // self.count)
+
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """Return each flag as it stands if any process has raised it."""
+        if self.count == 1:
+            return flags
+        return tuple(bool(flag) for flag in self.largest(*flags))
+
+    def largest(self, *numbers: int) -> list[int]:
+        """Return the largest of each number over all processes."""
+        found = torch.tensor(numbers, dtype=torch.int64)
+        if self.count > 1:
+            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.host)
+        return found.tolist()
+
+    def told(self, value: Any) -> Any:
+        """Return what the first process says."""
+        if self.count == 1:
+            return value
+        box = [value if self.first else None]
+        dist.broadcast_object_list(box, 0, group=self.host)
+        return box[0]
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Return the sum over all processes, in a new tensor; half precision is summed wide."""
+        wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
+        if self.count > 1:
+            dist.all_reduce(wide, group=self.group)
+        return wide.to(tensor.dtype)
+
+    def gathered(self, part: Tensor, n: int) -> Tensor:
+        """Return all n rows, of which every process has its part."""
+        if self.count == 1:
+            return part
+        mine = self.rows(n)
+        if len(part) != mine.stop - mine.start:
+            raise ValueError(
+                f"a network must give one row of outputs an example: got {len(part)} for "
+                f"{mine.stop - mine.start}"
+            )
+        whole = part.new_zeros(n, *part.shape[1:])
+        whole[mine] = part.detach()
+        return self.total(whole)
+
+    def all_failed(self) -> bool:
+        """Whether the others fail too, so that all can go on to the next run side by side."""
+        try:
+            dist.monitored_barrier(self.host, TOGETHER)
+        except RuntimeError:
+            return False
+        return True
+
+
+ALONE = Processes()
+
+
+def join(device: torch.device) -> Processes:
+    """Return the processes that torchrun started, joined; without torchrun, this one alone.
+
+    GPUs speak NCCL, one process each; on CPUs, and where processes share a GPU, it is gloo.
+    """
+    if not dist.is_available():
+        return ALONE
+    if not dist.is_initialized():
+        if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
+            return ALONE
+        own_gpu = device.type == "cuda" and device.index == local_rank()
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        dist.init_process_group("nccl" if own_gpu else "gloo", timeout=TIMEOUT)
+        atexit.register(leave)
+    if dist.get_world_size() == 1:
+        return ALONE
+    group = dist.group.WORLD
+    return Processes(dist.get_rank(), dist.get_world_size(), group, host_group(group))
+
+
+@cache
+def host_group(world: Any) -> Any:
+    """Make the group in which hosts agree, once for each group of tensors."""
+    return dist.new_group(backend="gloo", timeout=TIMEOUT)
+
+
+def leave() -> None:
+    """End the conversation in order."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def local_rank() -> int | None:
+    """Return the place of this process on its machine, as torchrun says it."""
+    return int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else None

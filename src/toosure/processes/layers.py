@@ -1,0 +1,102 @@
+"""Layers for which an example is not alone: BatchNorm and dropout, as if the batch were whole."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from toosure.processes.exchange import Total
+from toosure.processes.group import Processes
+
+
+def together(model: nn.Module) -> list[nn.Module]:
+    """Return the layers that must see the whole batch; raise on those that cannot be made to."""
+    for layer in model.modules():
+        moving = isinstance(layer, _InstanceNorm) and layer.track_running_stats
+        if moving or isinstance(layer, nn.AlphaDropout | nn.FeatureAlphaDropout):
+            raise ValueError(
+                f"{type(layer).__name__} cannot be spread over several processes: its draws or "
+                "running statistics would differ between them; train in one process"
+            )
+    return [m for m in model.modules() if isinstance(m, _BatchNorm | _DropoutNd)]
+
+
+@contextmanager
+def seeing_all(layers: Sequence[nn.Module], n: int, processes: Processes) -> Iterator[None]:
+    """Inside, the layers work as if all n rows were here; their types and states stay."""
+    for layer in layers:
+        if isinstance(layer, _BatchNorm):
+            forward: Any = partial(batch_norm, layer, processes)
+        else:
+            forward = partial(dropout, layer, n, processes)
+        layer.forward = forward  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def batch_norm(layer: _BatchNorm, processes: Processes, x: Tensor) -> Tensor:
+    """Normalise by mean and variance over all processes, differentiable twice.
+
+    One exchange: every process gives its count, means and sums of squares about them, and the
+    variance of the whole is n var = sum_r M_r + n_r (mean_r - mean)^2 (Chan et al. 1979).
+    """
+    if not layer.training and layer.running_mean is not None:
+        return type(layer).forward(layer, x)
+    layer._check_input_dim(x)
+    dims = [0, *range(2, x.ndim)]
+    shape = [1, -1, *[1] * (x.ndim - 2)]
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    count = wide.numel() // wide.shape[1]
+    mean = wide.sum(dims) / max(1, count)
+    squares = (wide - mean.view(shape)).square().sum(dims)
+    own = torch.stack([torch.full_like(mean, count), mean, squares])  # (3, C)
+    empty = torch.zeros_like(own)
+    table = torch.stack([own if r == processes.rank else empty for r in range(processes.count)])
+    counts, means, squares = Total.apply(table, processes).unbind(1)  # (processes, C)
+    n = counts.sum(0)
+    mean = (counts * means).sum(0) / n
+    variance = (squares + counts * (means - mean).square()).sum(0) / n
+    if layer.training and layer.track_running_stats:
+        move(layer, mean.detach(), variance.detach() * n / (n - 1).clamp(min=1))
+    out = (wide - mean.view(shape)) * (variance + layer.eps).rsqrt().view(shape)
+    if layer.weight is not None:
+        out = out * layer.weight.view(shape) + layer.bias.view(shape)
+    return out.to(x.dtype)
+
+
+@torch.no_grad()
+def move(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
+    """Move the running statistics as torch does."""
+    assert layer.num_batches_tracked is not None
+    layer.num_batches_tracked.add_(1)
+    share: Any = layer.momentum
+    if share is None:  # the average of all batches so far
+        share = 1 / layer.num_batches_tracked.to(mean.dtype)
+    for running, new in ((layer.running_mean, mean), (layer.running_var, variance)):
+        assert running is not None
+        running.copy_((1 - share) * running + share * new)
+
+
+def dropout(layer: _DropoutNd, n: int, processes: Processes, x: Tensor) -> Tensor:
+    """Drop what one process would: the draw is of all rows, and each takes its own."""
+    if not layer.training or layer.p == 0:
+        return type(layer).forward(layer, x)
+    mine = processes.rows(n)
+    own = mine.stop - mine.start
+    each = len(x) // own if own else 1  # rows that an example has here: tokens, say
+    if own * each != len(x):
+        raise ValueError(
+            f"{type(layer).__name__} sees {len(x)} rows for {own} examples: in several processes "
+            "an example must keep a fixed number of rows, in order"
+        )
+    mask = type(layer).forward(layer, x.new_ones(n * each, *x.shape[1:]))
+    return x * mask[mine.start * each : mine.stop * each]

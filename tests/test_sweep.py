@@ -42,7 +42,7 @@ def test_repeating_finishes_what_is_missing(tmp_path):
 
 def test_data_are_loaded_once(tmp_path, monkeypatch):
     calls = []
-    from toosure import sweep as module
+    from toosure.sweep import carry_out as module
 
     monkeypatch.setattr(
         module, "load_data", lambda c, m: calls.append(c.data) or training.load_data(c, m)
@@ -57,7 +57,7 @@ def test_one_failure_does_not_stop_the_others(tmp_path):
     data = ["cifar10", "digits:train=60,val=40"]
     done = sweep(configs(data=data), tmp_path, Means("cpu", data_root=tmp_path), show)
     assert len(done.runs) == len(done.failures) == 1
-    assert "neither cifar-10-batches-py" in show.said[0]
+    assert show.said[0].startswith("failed: cifar10-mlp") and str(tmp_path) in show.said[0]
 
 
 def test_a_stop_ends_the_sweep(tmp_path):

@@ -45,6 +45,8 @@ def train(
     compile: Annotated[bool, typer.Option(help="Use torch.compile.")] = False,
     graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
     checkpoint: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 30.0,
+    threads: Annotated[int | None, typer.Option(help="Threads of a run on the CPU.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes that run side by side.")] = 1,
 ) -> None:
     """Train and watch. Every option of what to do takes several values; their product is the sweep.
 
@@ -67,8 +69,8 @@ def train(
     }  # fmt: skip
     try:
         configs = configs_of({name: v for name, v in said.items() if v}, config or [])
-        means = Means(device, data_root, download, compile, graph, checkpoint)
-        done = sweep(configs, out, means, show_for(configs))
+        means = Means(device, data_root, download, compile, graph, checkpoint, threads)
+        done = sweep(configs, out, means, show_for(configs), workers)
     except ValueError as error:
         fail(str(error))
     if done.stopped:

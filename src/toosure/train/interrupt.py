@@ -23,7 +23,14 @@ class Stop:
 
 @contextmanager
 def interruptible() -> Iterator[Stop]:
-    """Inside, SIGINT and SIGTERM only set `stop.asked`; only the main thread can do so."""
+    """Inside, SIGINT and SIGTERM only set `stop.asked`; only the main thread can do so.
+
+    Inside another, it is the same wish: what a sweep was asked, its run heeds, and the reverse.
+    """
+    outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    if isinstance(outer, Stop):
+        yield outer
+        return
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -58,7 +58,7 @@ def train(
         if not writer.finished:
             device = means.torch_device
             devices = [device] if device.type == "cuda" else []
-            with torch.random.fork_rng(devices), interruptible() as stop:
+            with means.threading(), torch.random.fork_rng(devices), interruptible() as stop:
                 work = None
                 try:
                     work = Work(config, means, writer, show, data)

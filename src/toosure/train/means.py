@@ -1,5 +1,7 @@
 """By what means a run is carried out: what changes its time, and not its numbers."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +14,8 @@ class Means:
 
     `device=None` takes the GPU where there is one. `compile` uses torch.compile; `graph` replays
     forward, backward and step as one CUDA graph. `checkpoint` is the time between checkpoints, in
-    seconds.
+    seconds. `threads` is how many a run on the CPU uses, None for torch's choice; sums over another
+    number of threads may differ in their last bits.
     """
 
     device: str | None = None
@@ -21,9 +24,12 @@ class Means:
     compile: bool = False
     graph: bool = False
     checkpoint: float = 30.0
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data_root", Path(self.data_root))
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads must be at least 1; got {self.threads}")
         device = self.torch_device
         if self.graph and device.type != "cuda":
             raise ValueError(
@@ -43,3 +49,13 @@ class Means:
             first = str(error).splitlines()[0]
             raise ValueError(f"device {self.device!r} cannot be used: {first}") from error
         return device
+
+    @contextmanager
+    def threading(self) -> Iterator[None]:
+        """Inside, torch computes with `threads` threads."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads or before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

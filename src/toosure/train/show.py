@@ -23,3 +23,11 @@ class Show:
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         """The run ended, or was found ended: `status`, `step`, `message`."""
+
+    def fail(self, config: RunConfig, message: str) -> None:
+        """A run could not be carried out."""
+        self.say(f"failed: {config.name}: {message}")
+
+    def beside(self) -> "Show":
+        """Return who is told of one of several runs that go on at once; here, the same one."""
+        return self

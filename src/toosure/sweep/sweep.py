@@ -1,0 +1,59 @@
+"""Carry out a sweep: complete runs are skipped, what fails does not stop the rest."""
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from toosure.config import RunConfig
+from toosure.sweep.carry_out import Loaded, carry_out
+from toosure.sweep.jobs import Jobs, Sweep
+from toosure.sweep.workers import with_workers
+from toosure.train import Means
+from toosure.train.interrupt import interruptible
+from toosure.train.show import Show
+
+
+def sweep(
+    configs: Iterable[RunConfig],
+    out: str | Path = "runs",
+    means: Means | None = None,
+    show: Show | None = None,
+    workers: int = 1,
+) -> Sweep:
+    """Carry out every run; repeating a sweep finishes what is missing.
+
+    With `workers`, so many processes on this machine take the runs side by side. Each has its share
+    of the cores as threads, unless `means.threads` says how many: on a CPU, runs are equal bit for
+    bit where they had equally many threads.
+
+    >>> import tempfile
+    >>> from toosure.config import sweep_of
+    >>> configs = sweep_of(data=["digits:train=100"], steps=[2], seed=[0, 1])
+    >>> [run.status for run in sweep(configs, tempfile.mkdtemp()).runs]
+    ['complete', 'complete']
+    """
+    means, show, out = means or Means(), show or Show(), Path(out)
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1; got {workers}")
+    if workers == 1:
+        return one_by_one(Jobs(configs, out, show), out, means)
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise ValueError(
+            f"torchrun started {os.environ['WORLD_SIZE']} processes for one run, and {workers} "
+            "workers would run several: use one of the two"
+        )
+    return with_workers(Jobs(configs, out, show, patience=120.0), out, means, workers)
+
+
+def one_by_one(jobs: Jobs, out: Path, means: Means) -> Sweep:
+    """Carry out the runs in this process, one after another."""
+    loaded = Loaded(means)
+    with interruptible() as stop:
+        while jobs.left and not stop.asked:
+            job = jobs.next()
+            if job is None:
+                time.sleep(0.1)
+                continue
+            jobs.take_back(job, carry_out(job.config, out, means, job.show, loaded))
+    return jobs.sweep()

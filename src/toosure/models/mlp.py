@@ -52,8 +52,8 @@ def mlp(
 ) -> MLP:
     """Build the fully connected network 3072-200-200-10 with tanh, or another of its kind.
 
-    Weights keep PyTorch's default uniform start; `dropout` acts on each hidden layer. Reference:
-    Too Sharp, Too Sure, Sec. 3 (2026), arXiv 2604.20614.
+    Weights keep PyTorch's default uniform start; `dropout` acts on each hidden layer.
+    Reference: Too Sharp, Too Sure, Sec. 3 (2026), arXiv 2604.20614.
 
     >>> sum(p.numel() for p in mlp().parameters())
     656810

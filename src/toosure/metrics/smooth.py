@@ -63,6 +63,21 @@ def _fixed_point(gaps: "CosineSeries") -> float:
     return float(brentq(excess, high / 2, high, xtol=1e-9))
 
 
+def _total_variation(values: Tensor, slopes: Tensor) -> Tensor:
+    """Return integral |slope| of a function from its values and slopes (times the step) at nodes."""
+    left, right = values[:-1], values[1:]
+    down, up = slopes[:-1], slopes[1:]
+    crossing = down * up < 0
+    s = torch.where(crossing, down / torch.where(crossing, down - up, 1.0), 0.0)
+    turn = (
+        left * (1 + 2 * s) * (1 - s) ** 2
+        + down * s * (1 - s) ** 2
+        + right * s**2 * (3 - 2 * s)
+        + up * s**2 * (s - 1)
+    )  # Hermite's cubic at the zero of the slope; the left value where there is none
+    return ((turn - left).abs() + (right - turn).abs()).sum()
+
+
 class CosineSeries:
     r"""The residuals a_i - c_i as a cosine series on [0, 1], ready to be smoothed at any width.
 
@@ -83,19 +98,26 @@ class CosineSeries:
         self.coefficients = self.confidence  # replaced before use
 
     def smoothed_area(self, width: float) -> Tensor:
-        """Return integral_0^1 |smoothed gap| dt at one width."""
+        """Return integral_0^1 |smoothed gap| dt at one width.
+
+        Between two nodes of one sign it is the difference of the antiderivative, a sine series;
+        where the sign changes, the antiderivative at the zero comes from a cubic.
+        """
         modes = math.ceil(8 / (math.pi * width))
-        # |gap| has kinks: steps of d err by about (d / width)^2 / 2 of an area near the width
-        grid = max(4 * modes, math.ceil(2300 / math.sqrt(width)))
-        grid = min(_LARGEST_GRID, 2 ** math.ceil(math.log2(grid)))
-        if grid > self.grid:
-            self.grid = max(grid, 2**15 if len(self.residual) > 10**5 else 2**13)
+        grid = min(_LARGEST_GRID, 2 ** math.ceil(math.log2(8 * modes)))  # 20 nodes a width or more
+        if grid > 2 * self.grid:
+            self.grid = max(grid // 2, 2**15 if len(self.residual) > 10**5 else 2**13)
             self.coefficients = self._expand(self.grid)
         modes = min(modes, len(self.coefficients) - 1)
-        k = torch.arange(modes + 1, dtype=torch.float64, device=self.confidence.device)
-        damped = self.coefficients[: modes + 1] * torch.exp(-0.5 * (math.pi * width * k) ** 2)
-        gap = torch.fft.irfft(damped, 2 * grid, norm="forward")[: grid + 1].abs()
-        return (gap.sum() - (gap[0] + gap[-1]) / 2) / grid  # the trapezoidal rule
+        k = torch.arange(modes + 1, dtype=torch.float64, device=self.confidence.device) * math.pi
+        damped = self.coefficients[: modes + 1] * torch.exp(-0.5 * (width * k) ** 2)
+        sines = torch.cat([damped[:1] * 0, -damped[1:] / k[1:]])
+        waves = torch.stack([torch.complex(damped, k * 0), torch.complex(k * 0, sines)])
+        gap, area = torch.fft.irfft(waves, 2 * grid, norm="forward")[:, : grid + 1]
+        area = area + damped[0] * torch.linspace(
+            0, 1, grid + 1, dtype=torch.float64, device=k.device
+        )
+        return _total_variation(area, gap / grid)
 
     def unsmoothed(self) -> tuple[float, float]:
         """Return the limit of no smoothing, and the least distance of gaps of opposite sign.

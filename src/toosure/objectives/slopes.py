@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from toosure.curvature.linearise import double_differentiable, dual_numbers, made_dual
 from toosure.objectives.attack import input_gradient
 from toosure.objectives.network import statistics_still
+from toosure.processes import Sharded
 
 Margin = Callable[[Tensor], Tensor]  # (N, C) -> (N,)
 Penalty = Callable[[Tensor, Tensor], Tensor]  # margins (N,), input gradient (N, ...) -> ()
@@ -77,7 +78,8 @@ def agree(model: nn.Module, x: Tensor, margin: Margin) -> bool:
                 slopes = torch.autograd.grad(rough, parameters, allow_unused=True)
             except (NotImplementedError, RuntimeError):  # a layer without the rule
                 return False
-            found.append(torch.cat([s.reshape(-1) for s in slopes if s is not None]))
+            flat = torch.cat([s.reshape(-1) for s in slopes if s is not None])
+            found.append(model.summed(flat) if isinstance(model, Sharded) else flat)
     fast, slow = found
     return fast.shape == slow.shape and bool((fast - slow).norm() <= 1e-2 * slow.norm())
 

@@ -2,15 +2,16 @@
 
 A tensor is either whole, the same in all processes, and its gradient is whole too; or it is a part,
 this process's rows, with a gradient of those rows. `Rows` and `Gathered` lead from one to the other
-and are each other's gradient. `Total` adds up what all processes hold for use on parts, so that its
+and are each other's gradient (all here are linear: dual numbers pass by their parts). `Total` adds up what all processes hold for use on parts, so that its
 gradient has to be added up again; `Summed` adds up for use on what is whole, where it has not.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from toosure.processes.group import Processes
 
@@ -64,6 +65,24 @@ class Summed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         return gradient, None
+
+
+def dual(exchange: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+    """Exchange a tensor, and its tangent where it is a dual number."""
+    primal, tangent = forward_ad.unpack_dual(tensor)
+    if tangent is None:
+        return exchange(tensor)
+    return forward_ad.make_dual(exchange(primal), exchange(tangent))
+
+
+def gathered(part: Tensor, n: int, processes: Processes) -> Tensor:
+    """Join the rows of all processes."""
+    return dual(lambda t: Gathered.apply(t, n, processes), part)
+
+
+def total(tensor: Tensor, processes: Processes) -> Tensor:
+    """Add up over all processes, for use on parts."""
+    return dual(lambda t: Total.apply(t, processes), tensor)
 
 
 @torch.no_grad()

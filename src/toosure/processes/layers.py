@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from toosure.processes.exchange import Total
+from toosure.processes.exchange import total
 from toosure.processes.group import Processes
 
 
@@ -30,6 +31,7 @@ def together(model: nn.Module) -> list[nn.Module]:
 @contextmanager
 def seeing_all(layers: Sequence[nn.Module], n: int, processes: Processes) -> Iterator[None]:
     """Inside, the layers work as if all n rows were here; their types and states stay."""
+    before = [vars(layer).get("forward") for layer in layers]  # somebody else's, in their place
     for layer in layers:
         if isinstance(layer, _BatchNorm):
             forward: Any = partial(batch_norm, layer, processes)
@@ -39,8 +41,10 @@ def seeing_all(layers: Sequence[nn.Module], n: int, processes: Processes) -> Ite
     try:
         yield
     finally:
-        for layer in layers:
+        for layer, forward in zip(layers, before, strict=True):
             del layer.forward
+            if forward is not None:
+                layer.forward = forward  # type: ignore[method-assign]
 
 
 def batch_norm(layer: _BatchNorm, processes: Processes, x: Tensor) -> Tensor:
@@ -61,12 +65,12 @@ def batch_norm(layer: _BatchNorm, processes: Processes, x: Tensor) -> Tensor:
     own = torch.stack([torch.full_like(mean, count), mean, squares])  # (3, C)
     empty = torch.zeros_like(own)
     table = torch.stack([own if r == processes.rank else empty for r in range(processes.count)])
-    counts, means, squares = Total.apply(table, processes).unbind(1)  # (processes, C)
+    counts, means, squares = total(table, processes).unbind(1)  # (processes, C)
     n = counts.sum(0)
     mean = (counts * means).sum(0) / n
     variance = (squares + counts * (means - mean).square()).sum(0) / n
     if layer.training and layer.track_running_stats:
-        move(layer, mean.detach(), variance.detach() * n / (n - 1).clamp(min=1))
+        move(layer, mean, variance * n / (n - 1).clamp(min=1))
     out = (wide - mean.view(shape)) * (variance + layer.eps).rsqrt().view(shape)
     if layer.weight is not None:
         out = out * layer.weight.view(shape) + layer.bias.view(shape)
@@ -83,7 +87,7 @@ def move(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
         share = 1 / layer.num_batches_tracked.to(mean.dtype)
     for running, new in ((layer.running_mean, mean), (layer.running_var, variance)):
         assert running is not None
-        running.copy_((1 - share) * running + share * new)
+        running.copy_((1 - share) * running + share * forward_ad.unpack_dual(new).primal)
 
 
 def dropout(layer: _DropoutNd, n: int, processes: Processes, x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from toosure.processes.exchange import Gathered, Rows, Summed
+from toosure.processes.exchange import Rows, Summed, gathered
 from toosure.processes.group import Processes
 from toosure.processes.layers import seeing_all, together
 
@@ -44,8 +44,8 @@ class Sharded(nn.Module):
         with seeing_all(self.layers, n, self.processes):
             found = function(mine)
         if isinstance(found, Tensor):
-            return Gathered.apply(found, n, self.processes)
-        return tuple(Gathered.apply(part, n, self.processes) for part in found)
+            return gathered(found, n, self.processes)
+        return tuple(gathered(part, n, self.processes) for part in found)
 
     def summed(self, gradient: Tensor) -> Tensor:
         """Add up a gradient of parameters over all processes, with its own gradient."""

@@ -1,0 +1,138 @@
+"""`toosure reproduce`: a paper's tables and figures, claim by claim, on the ordinary machinery."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toosure.cli.app import app, fail
+from toosure.cli.several import Several
+from toosure.cli.train import integers
+
+if TYPE_CHECKING:
+    from toosure.recipes import Part, Setting
+    from toosure.recipes.reproduce import Outcome
+    from toosure.train.show import Show
+
+Texts = list[str] | None
+
+
+@app.command(cls=Several)
+def reproduce(
+    name: Annotated[str, typer.Argument(help="The recipe: too-sharp or gamma-net.")],
+    only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,
+    quick: Annotated[bool, typer.Option(help="Small, on digits, in a minute.")] = False,
+    data: Annotated[str, typer.Option(help="cifar10 or cifar100.")] = "cifar10",
+    seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where run folders go. [runs/RECIPE]")] = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="Read the runs here; train nothing.")
+    ] = None,
+    data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
+    download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
+    graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
+    write: Annotated[Path | None, typer.Option(help="Write the results as markdown.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the page with figures. [OUT/RECIPE.html]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Name the parts and their runs.")] = False,
+) -> None:
+    """Train what a paper's tables and figures need, then show each claim with the paper's figure.
+
+    Repeating the command finishes what is missing and trains nothing twice. Ends with code 1 where
+    a judged claim fails or a run is missing.
+    """
+    from toosure.recipes import Setting, recipe
+    from toosure.recipes.reproduce import judge_parts, train_parts
+    from toosure.train import Means
+
+    try:
+        seeds = tuple(sorted(set(integers(seed)))) if seed else (0,)
+        setting, chosen = Setting(quick, data, seeds), recipe(name)
+        parts = chosen.chosen([part for text in only or [] for part in text.split(",") if part])
+        if list_:
+            list_parts(parts, setting)
+            return
+        folder = from_ or out or Path("runs") / name
+        stopped = False
+        if not from_:
+            means = Means(device, data_root, download, graph=graph)
+            stopped = train_parts(
+                parts, setting, folder, means, lambda n: shown(n, as_json), workers
+            )
+        outcome = judge_parts(chosen, parts, setting, folder)
+        show(outcome, as_json)
+        save(outcome, write, html or folder / f"{name}.html")
+    except ValueError as error:
+        fail(str(error))
+    if stopped:
+        typer.echo("Stopped; repeat the command to go on from the checkpoints.", err=True)
+        raise typer.Exit(130)
+    if outcome.failed or outcome.ill:
+        raise typer.Exit(1)
+
+
+def list_parts(parts: "list[Part]", setting: "Setting") -> None:
+    """Print what there is, with how many runs each takes."""
+    for part in parts:
+        typer.echo(f"{part.name:14} {part.says} ({len(set(part.configs(setting)))} runs)")
+
+
+def shown(count: int, err: bool) -> "Show":
+    """Return what prints a line a run as it ends, to standard error beside JSON."""
+    from toosure.train.show import Show
+
+    class Ends(Show):
+        """Count runs as they end."""
+
+        ended = 0
+
+        def say(self, message: str) -> None:
+            typer.echo(message, err=err)
+
+        def end(self, path: Path, outcome: dict[str, Any]) -> None:
+            self.ended += 1
+            reason = f": {outcome['message']}" if outcome.get("message") else ""
+            said = f"{outcome['status']} at step {outcome['step']:,}{reason}"
+            typer.echo(f"{self.ended} of {count}: {said}  {path.name}", err=err)
+
+    return Ends()
+
+
+def show(outcome: "Outcome", as_json: bool) -> None:
+    """Print claims and tables, or one JSON object."""
+    from rich.console import Console
+
+    from toosure.recipes import results
+
+    if as_json:
+        print(json.dumps(results.as_json(outcome), allow_nan=False))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 180)
+    for found in outcome.findings.values():
+        for table in found.tables:
+            console.print(results.rich_table(table), "")
+    console.print(results.claims_table(outcome.claims))
+    for name, why in outcome.ill.items():
+        typer.echo(f"not in these numbers: {name}: {why}")
+
+
+def save(outcome: "Outcome", write: Path | None, html: Path) -> None:
+    """Write the JSON and the page beside the runs, and the markdown where it is wanted."""
+    from toosure.recipes import results
+
+    files = {html.with_suffix(".json"): json.dumps(results.as_json(outcome), indent=1)}
+    if write:
+        files[write] = results.markdown(outcome)
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            fail(f"{path}: cannot be written ({error.strerror})")
+        typer.echo(f"written: {path}", err=True)

@@ -1,0 +1,116 @@
+"""Carry a recipe out: its runs through the ordinary sweep, long ones first, then the findings."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from toosure.config import RunConfig
+from toosure.recipes.recipe import Claim, Findings, Part, Recipe, Setting, Shelf
+from toosure.runs import Run
+from toosure.runs.environment import environment
+from toosure.train import Means
+from toosure.train.show import Show
+from toosure.watch.watch import device_name
+
+LOG = "sweeps.jsonl"
+
+
+@dataclass
+class Outcome:
+    """What came of a recipe: findings a part, the runs behind each, and what went wrong."""
+
+    recipe: Recipe
+    setting: Setting
+    out: Path
+    findings: dict[str, Findings] = field(default_factory=dict)
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    ill: dict[str, str] = field(default_factory=dict)  # run name -> missing, diverged at step ...
+    stopped: bool = False
+
+    @property
+    def claims(self) -> list[Claim]:
+        return [claim for found in self.findings.values() for claim in found.claims]
+
+    @property
+    def failed(self) -> list[Claim]:
+        return [claim for claim in self.claims if claim.passed is False]
+
+
+def train_parts(
+    parts: Sequence[Part],
+    setting: Setting,
+    out: Path,
+    means: Means,
+    show_for: Callable[[int], Show] = lambda count: Show(),
+    workers: int = 1,
+) -> bool:
+    """Carry out what is missing of the parts' runs; return whether somebody stopped it.
+
+    `show_for` is given how many runs there are. `means.graph` is used where a graph can be had:
+    runs that decide on the host (BulkSGD) go without, before the others.
+    """
+    from toosure.sweep import sweep
+
+    configs = ordered(config for part in parts for config in part.configs(setting))
+    missing = [config for config in configs if not is_done(out / config.name)]
+    show, began = show_for(len(missing)), time.perf_counter()
+    for graph in (False, True):
+        chosen = [c for c in missing if (means.graph and can_graph(c)) == graph]
+        if chosen and sweep(chosen, out, replace(means, graph=graph), show, workers).stopped:
+            return True
+    if missing:
+        note(out, parts, means, workers, len(missing), time.perf_counter() - began)
+    return False
+
+
+def can_graph(config: RunConfig) -> bool:
+    """Whether a step of this run can be replayed as a CUDA graph."""
+    host = config.word("optimizer").name in ("bulksgd", "bsam")
+    return not host and config.precision != "fp16"
+
+
+def ordered(configs: Iterable[RunConfig]) -> list[RunConfig]:
+    """Return each run once, runs on the same data together, the dearest first."""
+    each = list(dict.fromkeys(configs))
+    dearest = {c.data: max(cost(o) for o in each if o.data == c.data) for c in each}
+    return sorted(each, key=lambda c: (-dearest[c.data], c.data, -cost(c)))
+
+
+def cost(config: RunConfig) -> float:
+    """Guess what a run costs, in steps of SGD on the same network."""
+    word = config.word("optimizer").name
+    passes = {"sam": 2.0, "csam": 2.0, "muon": 1.5, "bulksgd": 30.0}.get(word, 1.0)
+    objective = config.objective.partition(":")[0] if config.objective else ""
+    passes *= {"calmo": 10.0, "gamma_net": 4.0}.get(objective, 1.0)
+    network = 10.0 if config.model.startswith("resnet") else 1.0
+    looks = len(config.at) or config.steps / config.every
+    dear = {"gn_sharpness": 60.0, "certificate": 2000.0, "batch_sharpness": 5000.0}
+    return network * config.steps * passes + looks * sum(dear.get(m, 0.0) for m in config.measure)
+
+
+def is_done(folder: Path) -> bool:
+    return folder.is_dir() and Run(folder).status in ("complete", "diverged")
+
+
+def note(
+    out: Path, parts: Sequence[Part], means: Means, workers: int, missing: int, seconds: float
+) -> None:
+    """Remember what a sweep took, beside its runs."""
+    record = environment(device_name(means.torch_device), workers=workers, graph=means.graph)
+    record |= {"parts": [part.name for part in parts], "trained": missing, "seconds": seconds}
+    with (out / LOG).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def judge_parts(recipe: Recipe, parts: Sequence[Part], setting: Setting, out: Path) -> Outcome:
+    """Read the runs of the parts and return what they say; runs that are missing are told."""
+    outcome = Outcome(recipe, setting, out)
+    for part in parts:
+        shelf = Shelf(out)
+        outcome.runs[part.name] = shelf.runs(dict.fromkeys(part.configs(setting)))
+        if outcome.runs[part.name]:
+            outcome.findings[part.name] = part.findings(setting, shelf)
+        outcome.ill |= shelf.ill
+    return outcome

@@ -24,6 +24,7 @@ MEASURES = (
     "trace",
     "temperature",
     "certificate",
+    "best",
 )
 
 

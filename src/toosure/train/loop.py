@@ -227,7 +227,7 @@ class Work:
             self.model, self.criterion, self.data.train, self.data.val, self.writer,
             config.budget, config.measure, every=config.every, at=config.at, eps=config.eps,
             resume=state and state["watch"], start={"lr": self.set_rate(0), "epoch": 0.0},
-            objective=self.objective, notify=self.show.row,
+            test=self.data.test, objective=self.objective, notify=self.show.row,
             defer=self.means.graph, replay=self.means.graph,
         )  # fmt: skip
         if state is not None:

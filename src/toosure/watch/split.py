@@ -20,7 +20,8 @@ METRICS = (
     "nll", "brier", "entropy", "margin_mean", *QUANTILES, "log_q",
 )  # fmt: skip
 TRAIN_ONLY = ("batch_sharpness", "gni", "certificate")
-VAL_ONLY = ("temperature",)
+VAL_ONLY = ("temperature", "best")
+NOT_CURVATURE = ("certificate", "temperature", "best")
 SMALL = 1 << 22  # logits of fewer elements are measured on the CPU: one copy, no waiting
 
 
@@ -56,7 +57,7 @@ class WatchedSplit:
         wanted = [m for m in measure if m not in others]
         self.certify, self.temper = "certificate" in wanted, "temperature" in wanted
         self.x, self.y = data
-        quantities = tuple(m for m in wanted if m not in ("certificate", "temperature"))
+        quantities = tuple(m for m in wanted if m not in NOT_CURVATURE)
         self.tracker: CurvatureTracker | None = None
         if quantities:
             plain = MSE(loss.scale) if isinstance(loss, MSELoss) else per_example_part(loss)

@@ -13,6 +13,7 @@ from toosure.config import check_measures
 from toosure.runs import RunError, RunWriter
 from toosure.runs.environment import environment
 from toosure.runs.read import Row
+from toosure.watch.best import Best
 from toosure.watch.spacing import Spacing, next_snapshot
 from toosure.watch.split import Diverged, Look, WatchedSplit
 
@@ -30,7 +31,8 @@ class Watch:
     modes, buffers, gradients and random state stay as they are.
 
     `loss` is the criterion of (logits, labels); `objective`, where one is trained, may offer
-    `predict(model, x)` for the logits and `report()` for numbers of its own. `notify` is called
+    `predict(model, x)` for the logits and `report()` for numbers of its own. `test` is only looked
+    at where `measure` has "best": logits at the least validation NLL, kept. `notify` is called
     with each row as it is written; `defer` leaves its metrics for later (see `measure`).
     `eps` is the radius of certificates; `curvature` goes to `CurvatureTracker` (`rtol`, `replay`).
     `resume` is the `state_dict` of an earlier watch: rows after its step are dropped and measured
@@ -58,6 +60,7 @@ class Watch:
         at: Iterable[int] = (),
         resume: Mapping[str, Any] | None = None,
         start: Mapping[str, Any] | None = None,
+        test: Data | None = None,
         objective: Any = None,
         notify: Callable[[Row], None] | None = None,
         defer: bool = False,
@@ -78,6 +81,7 @@ class Watch:
             for name, data in (("train", train), ("val", val))
             if data is not None
         }  # fmt: skip
+        self.best = Best(watched(model, objective), val, test) if "best" in measure else None
         self.steps, self.measured, self.snapshot_from, self.diverged = 0, -1, 0, False
         self.measuring, self.cost = 0.0, 0.0  # seconds, in all and of the last measurement
         self.rows: list[Row] = []  # the last one only, where a folder holds them
@@ -127,6 +131,8 @@ class Watch:
         looks: dict[str, Look] = {}
         try:
             looks = {name: split.look() for name, split in self.splits.items()}
+            if self.best is not None:
+                self.best.look(self.steps, looks["val"])
         except Diverged:
             self.diverged = True
             row["diverged"] = True
@@ -183,6 +189,8 @@ class Watch:
             self.measure(**numbers)
         self.flush()
         self._keep_snapshot()
+        if self.best is not None and self.writer is not None:
+            self.writer.write_file("best.npz", self.best.write)
         return self.last
 
     def close(self) -> None:
@@ -202,6 +210,7 @@ class Watch:
             "measuring": self.measuring,
             "cost": self.cost,
             "trackers": {name: t.state_dict() for name, t in trackers.items() if t is not None},
+            "best": {} if self.best is None else self.best.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -214,6 +223,8 @@ class Watch:
             tracker = self.splits[name].tracker
             assert tracker is not None
             tracker.load_state_dict(tracker_state)
+        if self.best is not None and state.get("best"):
+            self.best.load_state_dict(state["best"])
         self.rows[:] = [row for row in self.rows if row["step"] <= self.measured]
         if self.writer is not None:
             self.writer.cut_back(self.measured)

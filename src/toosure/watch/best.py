@@ -1,0 +1,53 @@
+"""The predictions of the best moment: those at the step of least validation NLL."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+from torch import Tensor, nn
+
+from toosure.metrics import nll
+from toosure.watch.split import Look, logits_of
+
+
+class Best:
+    """Keep the logits of the held-out splits at the measured step where validation NLL was least.
+
+    The first of equal ones is kept. `test`, an (inputs, labels), is only looked at when a step is
+    the best so far. NLL, not the criterion, decides, so that losses can be compared.
+    """
+
+    def __init__(
+        self, model: nn.Module, val: Iterable[Tensor] | None, test: Iterable[Tensor] | None = None
+    ) -> None:
+        if val is None:
+            raise ValueError("best is by validation data: give val, or leave best out of measure")
+        device = next(model.parameters()).device
+        held_out = () if test is None else tuple(part.to(device) for part in test)
+        self.model, self.test = model, held_out if held_out and len(held_out[0]) else None
+        self.step, self.nll = -1, math.inf
+        self.kept: dict[str, Tensor] = {}
+
+    def look(self, step: int, val: Look) -> None:
+        """Compare a step with the best so far."""
+        found = float(nll(val.logits, val.labels))
+        if not found < self.nll:
+            return
+        self.step, self.nll = step, found
+        self.kept = {"val_logits": val.logits.cpu(), "val_labels": val.labels.cpu()}
+        if self.test is not None:
+            x, labels = self.test
+            self.kept["test_logits"] = logits_of(self.model, x).cpu()
+            self.kept["test_labels"] = labels.cpu()
+
+    def write(self, file: BinaryIO) -> None:
+        """Write `best.npz`: logits and labels by split, the step and its NLL."""
+        kept: Any = {name: value.numpy() for name, value in self.kept.items()}
+        np.savez(file, **kept, step=np.array(self.step), val_nll=np.array(self.nll))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step, "nll": self.nll, "kept": dict(self.kept)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.step, self.nll, self.kept = state["step"], state["nll"], dict(state["kept"])

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from toosure.words import Word, parse
 
-Precision = Literal["float32", "bf16", "fp16"]
+Precision = Literal["float32", "float64", "bf16", "fp16"]
 WORDS = ("data", "model", "optimizer", "loss", "objective", "schedule")
 MEASURES = (
     "gn_sharpness",
@@ -86,8 +86,10 @@ class RunConfig:
             raise ValueError(f"budget is a share of the time in (0, 1); got {self.budget}")
         if self.at and not 0 <= self.at[0] <= self.at[-1] <= self.steps:
             raise ValueError(f"at must name steps from 0 to {self.steps}; got {self.at}")
-        if self.precision not in ("float32", "bf16", "fp16"):
-            raise ValueError(f"precision must be float32, bf16 or fp16; got {self.precision!r}")
+        if self.precision not in get_args(Precision):
+            raise ValueError(
+                f"precision must be float32, float64, bf16 or fp16; got {self.precision!r}"
+            )
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be a positive norm; got {self.clip}")
 

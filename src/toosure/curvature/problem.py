@@ -229,6 +229,29 @@ class Problem(Reader):
             dist.all_reduce(tensor, group=self.group)
         return tensor
 
+    def largest(self, value: Tensor) -> float:
+        """The largest value over all processes; NaN if any has none."""
+        if self.group is None:
+            return float(value)
+        finite = torch.isfinite(value)
+        both = torch.stack([value.nan_to_num(0.0), (~finite).to(value)])
+        dist.all_reduce(both, dist.ReduceOp.MAX, group=self.group)
+        most, bad = both.tolist()
+        return float("nan") if bad else most
+
+    def drawn(self, rows: Tensor) -> "Problem":
+        """The same problem on some of all processes' samples, numbered process by process."""
+        if self.group is None:
+            return self.subset(rows)
+        sizes = torch.zeros(dist.get_world_size(self.group), device=self.device)
+        rank = dist.get_rank(self.group)
+        sizes[rank] = len(self.inputs)
+        first = int(self.reduced(sizes)[:rank].sum())
+        here = rows[(rows >= first) & (rows < first + len(self.inputs))] - first
+        small = self.subset(here)
+        small.count = len(rows)
+        return small
+
     # -- checks -----------------------------------------------------------------------------
 
     def _check_data(self) -> None:

@@ -59,22 +59,20 @@ def _mean_over_batches(
     options: dict[str, Any],
     whole: bool,
 ) -> Result:
-    if options.get("group") is not None:
-        raise ValueError("batch statistics are measured on one process: leave out group")
     full = Problem(model, data, loss, **options)
-    size = min(batch, len(full.inputs))
+    size = min(batch, full.count)
     generator = torch.Generator().manual_seed(seed)
     scale = float(full.gradient()[1].double().square().sum()) if whole else 1.0
     terms: list[float] = []
     products = 0.0
     while len(terms) < most:
-        rows = torch.randperm(len(full.inputs), generator=generator)[:size].to(full.device)
-        small = full.subset(rows)
+        rows = torch.randperm(full.count, generator=generator)[:size].to(full.device)
+        small = full.drawn(rows)
         g = small.gradient()[1]
         curved = (full if whole else small).apply(g[None], "hessian")[0]
         below = scale if whole else float(g.double().square().sum())
         terms.append(float(g.double() @ curved.double()) / below)
-        products += 1.0 if whole else size / len(full.inputs)
+        products += 1.0 if whole else size / full.count
         mean, error = _mean_and_error(terms)
         if len(terms) >= LEAST_BATCHES and error <= rtol:
             return Result(mean, error, products=products)

@@ -1,5 +1,6 @@
 """Curvature along training: measured at every step you ask, warm from the step before."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -105,11 +106,12 @@ class CurvatureTracker:
             return result
         if quantity == "jacobian_norm":
             norms = jacobian_norms(problem.model, problem.inputs, parameters=problem.names)
-            value = float(norms.value.max())
-            return Result(value, 0.0, products=norms.products, converged=norms.converged)
+            value = problem.largest(norms.value.max())
+            return Result(value, 0.0, products=norms.products, converged=math.isfinite(value))
         own: dict[str, Any] = {} if quantity == "trace" else {"batch": self._batch}
         own |= {"seed": self._seed + self._steps, "parameters": problem.names}
         own |= {"mode": problem.mode, "chunk": problem.chunk, "rtol": self._sampled_rtol}
+        own |= {"group": problem.group}
         data = (problem.inputs, problem.labels)
         return SAMPLED[quantity](problem.model, data, problem.loss, **own)
 

@@ -1,8 +1,8 @@
-"""Exchanges that gradients pass through, twice where asked.
+"""Exchanges that gradients pass through, twice where asked, and dual numbers by their parts.
 
 A tensor is either whole, the same in all processes, and its gradient is whole too; or it is a part,
 this process's rows, with a gradient of those rows. `Rows` and `Gathered` lead from one to the other
-and are each other's gradient (all here are linear: dual numbers pass by their parts). `Total` adds up what all processes hold for use on parts, so that its
+and are each other's gradient. `Total` adds up what all processes hold for use on parts, so that its
 gradient has to be added up again; `Summed` adds up for use on what is whole, where it has not.
 """
 

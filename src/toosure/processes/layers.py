@@ -34,17 +34,16 @@ def seeing_all(layers: Sequence[nn.Module], n: int, processes: Processes) -> Ite
     before = [vars(layer).get("forward") for layer in layers]  # somebody else's, in their place
     for layer in layers:
         if isinstance(layer, _BatchNorm):
-            forward: Any = partial(batch_norm, layer, processes)
-        else:
-            forward = partial(dropout, layer, n, processes)
-        layer.forward = forward  # type: ignore[method-assign]
+            layer.forward = partial(batch_norm, layer, processes)  # type: ignore[method-assign]
+        elif isinstance(layer, _DropoutNd):
+            layer.forward = partial(dropout, layer, n, processes)
     try:
         yield
     finally:
         for layer, forward in zip(layers, before, strict=True):
             del layer.forward
             if forward is not None:
-                layer.forward = forward  # type: ignore[method-assign]
+                layer.forward = forward
 
 
 def batch_norm(layer: _BatchNorm, processes: Processes, x: Tensor) -> Tensor:

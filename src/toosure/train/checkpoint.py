@@ -56,14 +56,14 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any] | None, str]:
     return None, ""
 
 
-def random_state() -> dict[str, Any]:
-    """Return the state of torch's own generators."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+def random_state(device: torch.device) -> dict[str, Any]:
+    """Return the state of torch's own generators: the CPU's, and that of the run's GPU."""
+    cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return {"cpu": torch.get_rng_state(), "cuda": cuda}
 
 
-def set_random_state(state: dict[str, Any]) -> None:
-    """Put torch's own generators back."""
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Put torch's own generators back, wherever the run goes on."""
     torch.set_rng_state(state["cpu"].cpu())
-    for index, each in enumerate(state["cuda"][: torch.cuda.device_count()]):
-        torch.cuda.set_rng_state(each.cpu(), index)
+    if device.type == "cuda" and state["cuda"]:
+        torch.cuda.set_rng_state(state["cuda"][0].cpu(), device)

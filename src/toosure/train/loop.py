@@ -1,22 +1,23 @@
 """The training loop: build what a config names, go on where the folder stopped, step, watch."""
 
-import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from toosure.config import RunConfig
 from toosure.curvature import CurvatureTracker
 from toosure.data import Dataset
 from toosure.objectives import as_objective
-from toosure.runs import Run, RunWriter
+from toosure.processes import ALONE, Processes, Sharded, join
+from toosure.runs import Run, RunError, RunWriter
 from toosure.runs.environment import environment
 from toosure.train.batches import Batches
+from toosure.train.bystander import closed_run, give_up, open_run
 from toosure.train.checkpoint import (
     load_checkpoint,
     random_state,
@@ -26,6 +27,7 @@ from toosure.train.checkpoint import (
 from toosure.train.graph import GraphStep
 from toosure.train.interrupt import Stop, interruptible
 from toosure.train.means import Means
+from toosure.train.pace import Pace
 from toosure.train.show import Show
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
@@ -46,30 +48,34 @@ def train(
 
     A run that is complete or has diverged is returned as it is. Killed at any moment, it goes on
     from its last checkpoint to the same numbers, bit for bit on a CPU. Ctrl-C writes a checkpoint
-    and ends as "stopped". `data`, if given, is what `config.data` names, loaded already.
+    and ends as "stopped". `data`, if given, is what `config.data` names, loaded already. Started
+    by torchrun, the processes share each batch and the run is that of one: docs/scale.md.
 
     >>> import tempfile
     >>> run = train(RunConfig(data="digits:train=100", steps=2, every=1), tempfile.mkdtemp())
     >>> run.status, [row["step"] for row in run.rows]
     ('complete', [0, 1, 2])
     """
-    means, show = means or Means(), show or Show()
-    with RunWriter(Path(out) / config.name, asdict(config)) as writer:
+    means = means or Means()
+    device = means.torch_device
+    processes = join(device)
+    show = (show if processes.first else None) or Show()
+    with open_run(config, Path(out), processes) as writer:
         if not writer.finished:
-            device = means.torch_device
             devices = [device] if device.type == "cuda" else []
             with means.threading(), torch.random.fork_rng(devices), interruptible() as stop:
                 work = None
                 try:
-                    work = Work(config, means, writer, show, data)
+                    work = Work(config, means, writer, show, data, processes)
                     work.go(stop)
                 except Exception as error:
                     with suppress(ValueError):  # a full disk cannot take this either
                         done = work.done if work else 0
                         writer.set_status("failed", done, str(error).splitlines()[0])
-                    raise
-        show.end(writer.path, writer.outcome)
-    return Run(writer.path)
+                    give_up(error, processes)
+        run = closed_run(writer, processes)
+        show.end(writer.path, run.outcome)
+    return run
 
 
 def load_data(config: RunConfig, means: Means) -> Dataset:
@@ -78,20 +84,37 @@ def load_data(config: RunConfig, means: Means) -> Dataset:
     return data.to(means.torch_device)
 
 
+def in_float64(data: Dataset) -> Dataset:
+    """Return the data in double precision."""
+    splits = {name: getattr(data, name) for name in ("train", "val", "test")}
+    wide = {name: s and replace(s, x=s.x.double()) for name, s in splits.items()}
+    return replace(data, **wide, mean=data.mean.double(), std=data.std.double())
+
+
 class Work:
     """Everything a run moves: model, objective, optimizer, batches, watch."""
 
     def __init__(
-        self, config: RunConfig, means: Means, writer: RunWriter, show: Show, data: Dataset | None
+        self,
+        config: RunConfig,
+        means: Means,
+        writer: RunWriter,
+        show: Show,
+        data: Dataset | None,
+        processes: Processes = ALONE,
     ) -> None:
         self.config, self.means, self.writer, self.show = config, means, writer, show
+        self.processes = processes
         device = means.torch_device
+        wide = config.precision == "float64"
         self.data = load_data(config, means) if data is None else data
+        self.data = in_float64(self.data) if wide else self.data
         torch.manual_seed(config.seed)
         self.model = config.word("model").build(
             inputs=self.data.inputs, classes=self.data.classes
         )  # on the CPU, so that every device starts alike
-        self.model.to(device).train()
+        self.model = (self.model.double() if wide else self.model).to(device).train()
+        self.network = self.make_network()
         self.criterion = config.word("loss").build().to(device)
         self.objective = as_objective(
             config.word("objective").build(
@@ -104,6 +127,8 @@ class Work:
             self.objective.to(device)
         if hasattr(self.objective, "setup"):
             self.data = self.objective.setup(self.model, self.data) or self.data
+        if wide and hasattr(self.objective, "double"):
+            self.objective.double()
         self.optimizer = self.make_optimizer()
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.schedule = config.word("schedule").build()
@@ -118,9 +143,11 @@ class Work:
         """Build the optimizer with what its signature asks of a run."""
         word, given = self.config.word("optimizer"), {"model": self.model, "seed": self.config.seed}
         if "tracker" in word.method.parameters:
+            mine = self.processes.rows(len(self.data.train))
             given["tracker"] = CurvatureTracker(
-                self.model, (self.data.train.x, self.data.train.y), self.criterion, quantities=()
-            )
+                self.model, (self.data.train.x[mine], self.data.train.y[mine]), self.criterion,
+                quantities=(), group=self.processes.group,
+            )  # fmt: skip
         own: list[Any] = list(getattr(self.objective, "parameters", list)())
         parameters = [*self.model.parameters(), *own]
         optimizer = word.build(
@@ -130,9 +157,21 @@ class Work:
             self.objective.loss = optimizer.criterion(self.objective.loss)
         return optimizer
 
+    def make_network(self) -> nn.Module:
+        """Return the model as it is called: compiled, or spread over the processes."""
+        if self.processes.count == 1:
+            return torch.compile(self.model) if self.means.compile else self.model  # type: ignore[return-value]
+        for name in ("compile", "graph"):
+            if getattr(self.means, name):
+                raise ValueError(f"{name} works in one process: leave it out with torchrun")
+        return Sharded(self.model, self.processes)
+
     def make_step(self) -> Step | GraphStep:
-        model: Any = torch.compile(self.model) if self.means.compile else self.model
-        step = Step(model, self.objective, self.optimizer, self.config.precision, self.config.clip)
+        config = self.config
+        step = Step(
+            self.network, self.objective, self.optimizer, config.precision, config.clip,
+            self.processes,
+        )  # fmt: skip
         if not self.means.graph:
             return step
         varies = self.config.schedule != "constant"
@@ -142,21 +181,28 @@ class Work:
 
     def go(self, stop: Stop) -> None:
         """Step and watch until the end, divergence, or a wish to stop."""
-        config, watch = self.config, self.watch
-        last_saved = time.monotonic()
-        while self.done < config.steps and not self.diverged() and not stop.asked:
+        watch = self.watch
+        self.pace = Pace(self.processes, self.means.checkpoint, self.done)
+        while self.done < self.config.steps and not self.halted(stop):
             lr = self.set_rate(self.done)
             loss = self.step(self.batches.draw(self.done), lr)
             self.note(loss)
             if self.batches.ends_epoch(self.done) and hasattr(self.objective, "epoch_end"):
-                self.objective.epoch_end(self.model)
+                self.objective.epoch_end(self.network)
             self.done += 1
             watch.step(lr=lr, epoch=self.done / self.batches.an_epoch)
-            overdue = time.monotonic() - last_saved >= self.means.checkpoint
-            if overdue and self.done < config.steps and not self.diverged(True):
+        self.end()
+
+    def halted(self, stop: Stop) -> bool:
+        """Agree with the other processes whether to go on; write a checkpoint where it is due."""
+        pace = self.pace
+        if pace.agree(self.done, self.diverged(), stop.asked):
+            self.watch.diverged = pace.diverged
+            stop.asked = stop.asked or pace.stopping
+            if pace.overdue and not pace.stopping and not self.diverged(True):
                 self.save()
-                last_saved = time.monotonic()
-        self.end(stop)
+                pace.saved()
+        return self.watch.diverged or pace.stopping
 
     def set_rate(self, step: int) -> float:
         """Set the learning rate of a step, and return that of the first group."""
@@ -180,7 +226,7 @@ class Work:
             self.show.tick(self.done)
         return self.watch.diverged
 
-    def end(self, stop: Stop) -> None:
+    def end(self) -> None:
         """Write the last measurement, checkpoint and status."""
         if self.diverged(True):
             self.watch.flush()
@@ -193,7 +239,7 @@ class Work:
             self.save()
             self.write_predictions()
             self.writer.set_status("complete", self.done)
-        elif stop.asked:
+        elif self.pace.stopping:
             self.save()
             message = "repeat the command to go on from here"
             self.writer.set_status("stopped", self.done, message)
@@ -203,7 +249,7 @@ class Work:
         arrays: dict[str, Any] = {}
         for name, split in (("val", self.data.val), ("test", self.data.test)):
             if split is not None and len(split):
-                logits = logits_of(watched(self.model, self.objective), split.x)
+                logits = logits_of(watched(self.network, self.objective), split.x)
                 arrays[f"{name}_logits"] = logits.cpu().numpy()
                 arrays[f"{name}_labels"] = split.y.cpu().numpy()
         if arrays:
@@ -211,9 +257,22 @@ class Work:
 
     # -- there and back ---------------------------------------------------------------------
 
+    def last_checkpoint(self) -> tuple[dict[str, Any] | None, str]:
+        """Read the last checkpoint in the first process; the others are told."""
+        found: Any = ValueError("no checkpoint was read")
+        if self.processes.first:
+            try:
+                found = load_checkpoint(self.writer.path)
+            except RunError as error:
+                found = error
+        found = self.processes.told(found)
+        if isinstance(found, RunError):
+            raise found
+        return found
+
     def resume(self) -> Watch:
         """Make the watch, with everything as the last readable checkpoint has it."""
-        state, said = load_checkpoint(self.writer.path)
+        state, said = self.last_checkpoint()
         if state is None:
             self.writer.cut_back(-1)
         else:
@@ -228,20 +287,23 @@ class Work:
             config.budget, config.measure, every=config.every, at=config.at, eps=config.eps,
             resume=state and state["watch"], start={"lr": self.set_rate(0), "epoch": 0.0},
             test=self.data.test, objective=self.objective, notify=self.show.row,
-            defer=self.means.graph, replay=self.means.graph,
+            defer=self.means.graph, replay=self.means.graph, processes=self.processes,
         )  # fmt: skip
         if state is not None:
-            set_random_state(state["random"])  # after all that might have drawn
+            set_random_state(state["random"], self.means.torch_device)  # after all that drew
         return watch
 
     def describe(self) -> dict[str, Any]:
-        means = {name: getattr(self.means, name) for name in ("compile", "graph")}
+        means: dict[str, Any] = {n: getattr(self.means, n) for n in ("compile", "graph")}
         name = device_name(self.means.torch_device)
+        if self.processes.count > 1:
+            means["processes"] = self.processes.count
         return environment(name, threads=torch.get_num_threads(), **means)
 
     def save(self) -> None:
-        """Write a checkpoint of this step."""
-        save_checkpoint(self.writer, self.done, self.state_dict())
+        """Write a checkpoint of this step, in the first process."""
+        if self.processes.first:
+            save_checkpoint(self.writer, self.done, self.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that changes while a run goes on, as tensors and plain values."""
@@ -253,7 +315,7 @@ class Work:
             "objective": states_of(self.objective),
             "scaling": self.step.state_dict(),
             "tracker": states_of(tracker),
-            "random": random_state(),
+            "random": random_state(self.means.torch_device),
             "watch": self.watch.state_dict(),
         }
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from toosure.processes.group import local_rank
+
 
 @dataclass(frozen=True)
 class Means:
@@ -40,10 +42,12 @@ class Means:
     @property
     def torch_device(self) -> torch.device:
         """The device as torch names it; one that cannot be used is an error."""
-        if self.device is None:
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if self.device is None and not torch.cuda.is_available():
+            return torch.device("cpu")
         try:
-            device = torch.device(self.device)
+            device = torch.device(self.device or "cuda")
+            if device == torch.device("cuda") and (place := local_rank()) is not None:
+                device = own_gpu(place)
             torch.empty(1, device=device)
         except (RuntimeError, AssertionError) as error:
             first = str(error).splitlines()[0]
@@ -59,3 +63,14 @@ class Means:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+def own_gpu(place: int) -> torch.device:
+    """Return the GPU of the process that torchrun numbered so on this machine."""
+    count = torch.cuda.device_count()
+    if place >= count:
+        raise ValueError(
+            f"process {place} of this machine has no GPU of its own: there are {count}. Start "
+            "fewer, or give --device cuda:0 (they share it) or cpu"
+        )
+    return torch.device("cuda", place)

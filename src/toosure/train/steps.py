@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from toosure.objectives import Batch, preparing
 from toosure.optim import BSAM, SAM
+from toosure.processes import ALONE, Processes, share_gradients
 
 GRAPH_SETTINGS = ("capturable", "fused", "foreach")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -26,9 +27,10 @@ class Step:
         optimizer: Optimizer,
         precision: str = "float32",
         clip: float | None = None,
+        processes: Processes = ALONE,
     ) -> None:
         self.model, self.objective, self.optimizer = model, objective, optimizer
-        self.prepare = preparing(objective)
+        self.prepare, self.processes = preparing(objective), processes
         self.clip, self.dtype = clip, DTYPES.get(precision)
         self.device = next(model.parameters()).device.type
         self.scaler = torch.amp.GradScaler(self.device) if precision == "fp16" else None
@@ -71,7 +73,16 @@ class Step:
         ):
             loss = self.objective(self.model, prepared)
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        if self.processes.count > 1:
+            self.share_gradients()
         return loss
+
+    def share_gradients(self) -> None:
+        """Add up the network's gradients; an objective's own parameters saw the whole batch."""
+        network = {id(p) for p in self.model.parameters()}
+        every = [p for g in self.optimizer.param_groups for p in g["params"]]
+        parts = [p for p in every if id(p) in network]
+        share_gradients(parts, [p for p in every if id(p) not in network], self.processes)
 
     def clipping_closure(self, prepared: Any) -> Tensor:
         loss = self.closure(prepared)

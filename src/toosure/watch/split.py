@@ -11,7 +11,9 @@ from toosure import margins, metrics
 from toosure.curvature import MSE, CurvatureTracker
 from toosure.losses import MSELoss
 from toosure.losses.loss import per_example_part
+from toosure.metrics.inputs import at_least_float32
 from toosure.posthoc import split_temperature
+from toosure.processes import ALONE, Processes
 
 QUANTILES = {"margin_min": 0.0, "margin_q01": 0.01, "margin_q05": 0.05, "margin_q25": 0.25}
 QUANTILES |= {"margin_q50": 0.5, "margin_q75": 0.75}
@@ -50,18 +52,25 @@ class WatchedSplit:
         *,
         eps: float = 0.01,
         bins: int = 15,
+        processes: Processes = ALONE,
         **curvature: Any,
     ) -> None:
+        self.processes = processes
         self.name, self.model, self.loss, self.eps, self.bins = name, model, loss, eps, bins
         others = VAL_ONLY if name == "train" else TRAIN_ONLY
         wanted = [m for m in measure if m not in others]
         self.certify, self.temper = "certificate" in wanted, "temperature" in wanted
         self.x, self.y = data
+        mine = processes.rows(len(self.y))  # whose outputs and curvature this process finds
+        if len(self.y) < processes.count:
+            raise ValueError(f"{name} has {len(self.y)} examples for {processes.count} processes")
+        self.own = self.x[mine], self.y[mine]
         quantities = tuple(m for m in wanted if m not in NOT_CURVATURE)
         self.tracker: CurvatureTracker | None = None
         if quantities:
             plain = MSE(loss.scale) if isinstance(loss, MSELoss) else per_example_part(loss)
-            self.tracker = make_tracker(model, data, plain, quantities, **curvature)
+            curvature |= {"group": processes.group}
+            self.tracker = make_tracker(model, self.own, plain, quantities, **curvature)
         self.host_y = self.y.cpu()
 
     def look(self) -> Look:
@@ -92,8 +101,10 @@ class WatchedSplit:
     def logits(self) -> Tensor:
         """The outputs on the whole split, (N, C), in evaluation mode."""
         if self.tracker is not None:
-            return self.tracker.problem.logits()
-        return logits_of(self.model, self.x)
+            logits = self.tracker.problem.logits()
+        else:
+            logits = logits_of(self.model, self.own[0])
+        return self.processes.gathered(logits, len(self.y))
 
     def snapshot(self, look: Look) -> dict[str, np.ndarray]:
         """Return what the report moves through: reliability bins, two histograms."""
@@ -117,7 +128,7 @@ def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     model.eval()
     try:
         with torch.no_grad():
-            return torch.cat([model(part).float() for part in x.split(chunk)])
+            return torch.cat([at_least_float32(model(part)) for part in x.split(chunk)])
     finally:
         for module, training in modes:
             module.training = training

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.config import check_measures
+from toosure.processes import ALONE, Processes
 from toosure.runs import RunError, RunWriter
 from toosure.runs.environment import environment
 from toosure.runs.read import Row
@@ -35,6 +36,8 @@ class Watch:
     at where `measure` has "best": logits at the least validation NLL, kept. `notify` is called
     with each row as it is written; `defer` leaves its metrics for later (see `measure`).
     `eps` is the radius of certificates; `curvature` goes to `CurvatureTracker` (`rtol`, `replay`).
+    With `processes` (`toosure.processes.join`) each process holds all data and measures its own
+    part, the numbers are those of one, and the first one writes; all must call `step` alike.
     `resume` is the `state_dict` of an earlier watch: rows after its step are dropped and measured
     again. Where outputs stop being finite, `diverged` is set and the run says so.
 
@@ -65,18 +68,20 @@ class Watch:
         notify: Callable[[Row], None] | None = None,
         defer: bool = False,
         config: Mapping[str, Any] | None = None,
+        processes: Processes = ALONE,
         eps: float = 0.01,
         bins: int = 15,
         **curvature: Any,
     ) -> None:
         check_measures(measure)
-        self.spacing = Spacing(every, at, budget)
+        self.spacing, self.processes = Spacing(every, at, budget), processes
         self.report = getattr(objective, "report", None)
         self.device = next(model.parameters()).device
         self.splits = {
             name: WatchedSplit(
                 name, watched(model, objective), loss,
-                as_data(name, data, self.device), measure, eps=eps, bins=bins, **curvature,
+                as_data(name, data, self.device), measure, eps=eps, bins=bins,
+                processes=processes, **curvature,
             )
             for name, data in (("train", train), ("val", val))
             if data is not None
@@ -91,7 +96,7 @@ class Watch:
         self.began = time.perf_counter()
         self._end: Any = None
         self.writer = run if isinstance(run, RunWriter) else None
-        if isinstance(run, str | Path):
+        if isinstance(run, str | Path) and processes.first:
             self.writer = own_writer(run, config, resume is not None, self.device)
             self._end = weakref.finalize(self, end_run, self.writer, self.rows)
         if resume is not None:
@@ -115,6 +120,8 @@ class Watch:
         if self.diverged:
             return None
         due = self.spacing.due(self.steps, self.seconds, self.measuring, self.cost)
+        if self.spacing.budget is not None:  # by the clock of the first process
+            (due,) = self.processes.any(due and self.processes.first)
         return self.measure(**numbers) if due else None
 
     def measure(self, **numbers: Any) -> Row:

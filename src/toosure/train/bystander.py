@@ -1,0 +1,91 @@
+"""The processes of a run that do not write: they hear what the first one says of the folder."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from toosure.config import RunConfig
+from toosure.processes import Processes
+from toosure.runs import Run, RunError, RunWriter
+from toosure.runs.files import write_json
+
+
+class Bystander(RunWriter):
+    """Stand where a writer stands, and write nothing: only the first process does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lock, self.rows = path, None, None
+        self.said: dict[str, Any] = {}
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        return self.said
+
+    def set_status(self, status: str, step: int, message: str = "") -> None:
+        pass
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        pass
+
+    def cut_back(self, step: int) -> None:
+        pass
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        pass
+
+    def write_snapshot(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        pass
+
+    def write_file(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
+        pass
+
+
+def open_run(config: RunConfig, out: Path, processes: Processes) -> RunWriter:
+    """Open the folder in the first process; the others learn how the run stands there."""
+    check_alike(config, processes)
+    path, writer, problem = out / config.name, None, ""
+    if processes.first:
+        try:
+            writer = RunWriter(path, asdict(config))
+        except RunError as error:
+            problem = str(error)
+            if processes.count == 1:
+                raise
+    problem, outcome = processes.told((problem, writer.outcome if writer else {}))
+    if problem:
+        raise RunError(problem)
+    if writer is None:
+        writer = Bystander(path)
+        writer.said = outcome
+    return writer
+
+
+def check_alike(config: RunConfig, processes: Processes) -> None:
+    """Raise unless all processes were asked for the same run."""
+    if processes.told(config.name) != config.name:
+        raise SystemExit(f"process {processes.rank} was asked for another run: {config.name}")
+
+
+def closed_run(writer: RunWriter, processes: Processes) -> Run:
+    """Return the run, once the first process has written how it ended.
+
+    A machine that cannot see the folder keeps the status alone, so that a sweep can go on there.
+    """
+    outcome = processes.told(writer.outcome)
+    if isinstance(writer, Bystander) and not (writer.path / "status.json").is_file():
+        writer.path.mkdir(parents=True, exist_ok=True)
+        write_json(writer.path / "status.json", outcome)
+    return Run(writer.path)
+
+
+def give_up(error: Exception, processes: Processes) -> NoReturn:
+    """End this process, since the others wait for it; where all failed alike, raise the error."""
+    if processes.count == 1 or (not isinstance(error, RunError) and processes.all_failed()):
+        raise error
+    raise SystemExit(
+        f"process {processes.rank} of {processes.count} ends: {str(error).splitlines()[0]}. "
+        "Repeat the command to go on from the last checkpoint"
+    ) from error

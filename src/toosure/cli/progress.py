@@ -15,12 +15,14 @@ from toosure.config import RunConfig
 from toosure.runs import Run
 from toosure.train.show import Show
 
+SHOWN = 60  # a table of more runs is not read
+
 
 class Rows(Show):
     """Print a line a measurement, and how each run ended."""
 
     def __init__(self, count: int) -> None:
-        self.count, self.number = count, 0
+        self.count, self.number, self.failures = count, 0, 0
         self.ended: list[Run] = []
 
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
@@ -39,17 +41,28 @@ class Rows(Show):
         self.ended.append(run)
         reason = f": {outcome['message']}" if outcome.get("message") else ""
         self.line(f"{outcome['status']} at step {outcome['step']}{reason}  {path}")
-        if self.number == self.count:
+        self.close_if_over()
+
+    def fail(self, config: RunConfig, message: str) -> None:
+        self.failures += 1
+        super().fail(config, message)
+        self.close_if_over()
+
+    def close_if_over(self) -> None:
+        if self.number + self.failures == self.count:
             self.close()
 
     def line(self, text: str) -> None:
         typer.echo(text)
 
     def close(self) -> None:
-        """Show all runs side by side."""
-        if len(self.ended) > 1:
+        """Show all runs side by side, once."""
+        if len(self.ended) > SHOWN:
+            self.line(f"`toosure runs --out {self.ended[0].path.parent}` lists the runs")
+        elif len(self.ended) > 1:
             console = Console(width=None if sys.stdout.isatty() else 200)
             console.print(table_of(self.ended))
+        self.ended = []
 
 
 class Bar(Rows):
@@ -99,6 +112,10 @@ def figures(row: dict[str, Any]) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in found.items() if value is not None)
 
 
-def show_for(configs: Sequence[RunConfig]) -> Rows:
-    """Choose by where the output goes."""
+def show_for(configs: Sequence[RunConfig], at_once: bool = False) -> Rows:
+    """Choose by where the output goes, and by whether several runs go on at once."""
+    if at_once:
+        from toosure.cli.side_by_side import Bars, Lines
+
+        return Bars(configs) if sys.stdout.isatty() else Lines(configs)
     return Bar(len(configs)) if sys.stdout.isatty() else Rows(len(configs))

@@ -70,7 +70,9 @@ def train(
     try:
         configs = configs_of({name: v for name, v in said.items() if v}, config or [])
         means = Means(device, data_root, download, compile, graph, checkpoint, threads)
-        done = sweep(configs, out, means, show_for(configs), workers)
+        show = show_for(configs, at_once=workers > 1)
+        done = sweep(configs, out, means, show, workers)
+        show.close()
     except ValueError as error:
         fail(str(error))
     if done.stopped:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,11 @@ def with_workers(jobs: Jobs, out: Path, means: Means, count: int) -> Sweep:
         pool = Pool(jobs, out, means, count)
         try:
             pool.go(stop)
-        except BaseException:
+        except KeyboardInterrupt:
             pool.kill()
             raise
         finally:
-            pool.close()
+            pool.end()
     return jobs.sweep()
 
 
@@ -54,7 +54,7 @@ class Pool:
 
     def __init__(self, jobs: Jobs, out: Path, means: Means, count: int) -> None:
         self.jobs, self.out, self.count = jobs, out, count
-        self.means = [means_of(number, means, count) for number in range(count)]
+        self.settings = [settings_of(number, means, count) for number in range(count)]
         self.workers: dict[int, Worker] = {}
         self.said: queue.Queue[tuple[Worker, dict[str, Any] | None]] = queue.Queue()
 
@@ -82,7 +82,7 @@ class Pool:
             if job is None:
                 return
             if worker is None:
-                worker = Worker(number, self.out, self.means[number], self.said)
+                worker = Worker(number, self.out, self.settings[number], self.said)
                 self.workers[number] = worker
             worker.take(job)
 
@@ -114,23 +114,29 @@ class Pool:
         for worker in self.workers.values():
             worker.process.kill()
 
+    def end(self) -> None:
+        self.close()
+        for worker in self.workers.values():
+            worker.wait()
+
 
 class Worker:
     """A process, its pipes, and the run it has."""
 
-    def __init__(self, number: int, out: Path, means: Means, said: "queue.Queue[Any]") -> None:
+    def __init__(
+        self, number: int, out: Path, settings: dict[str, Any], said: "queue.Queue[Any]"
+    ) -> None:
         self.number, self.said = number, said
         self.job: Job | None = None
         self.process = subprocess.Popen(
             [sys.executable, "-c", START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | surroundings(means),
+            env=os.environ | surroundings(settings["threads"]),
             start_new_session=True,  # Ctrl-C is ours to pass on
         )
         self.listener = threading.Thread(target=self.listen, daemon=True)
         self.listener.start()
-        settings = {**asdict(means), "data_root": str(means.data_root)}
         self.send({"argv": sys.argv, "out": str(out), "means": settings})
 
     def take(self, job: Job) -> None:
@@ -167,13 +173,14 @@ class Worker:
             self.process.stdin.close()
 
 
-def means_of(number: int, means: Means, count: int) -> Means:
+def settings_of(number: int, means: Means, count: int) -> dict[str, Any]:
     """Return the means of one worker: its share of the cores, and its GPU where there are many."""
+    settings = {**asdict(means), "data_root": str(means.data_root)}
     if means.threads is None:
-        means = replace(means, threads=min(torch.get_num_threads(), max(1, cores() // count)))
+        settings["threads"] = min(torch.get_num_threads(), max(1, cores() // count))
     if means.device in (None, "cuda") and torch.cuda.device_count() > 1:
-        means = replace(means, device=f"cuda:{number % torch.cuda.device_count()}")
-    return means
+        settings["device"] = f"cuda:{number % torch.cuda.device_count()}"
+    return settings
 
 
 def cores() -> int:
@@ -183,8 +190,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def surroundings(means: Means) -> dict[str, str]:
+def surroundings(threads: int) -> dict[str, str]:
     """Return a worker's environment: modules are found where we find them, threads are few."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    threads = str(means.threads)
-    return {"PYTHONPATH": path, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    return {"PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}

@@ -1,0 +1,193 @@
+"""Runs side by side: the same numbers, and whoever is killed, nothing is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from test_resume import same_run, timeless
+from test_sweep import CPU, Count, configs
+from toosure.runs import Run, RunWriter, find_runs
+from toosure.runs.files import is_locked
+from toosure.sweep import sweep
+from toosure.sweep.jobs import TRIES, Jobs, Result
+from toosure.sweep.workers import settings_of
+from toosure.train import Means
+
+ONE = Means("cpu", threads=1)
+EVERY_STEP = Means("cpu", threads=1, checkpoint=0.0)
+
+
+class Watching(Count):
+    """Notes which runs begin, row by row, in this process."""
+
+    def __init__(self):
+        super().__init__()
+        self.paths = []
+
+    def begin(self, config, path, step):
+        super().begin(config, path, step)
+        self.paths.append(path)
+
+
+def test_rows_equal_those_of_one_process_bit_for_bit(tmp_path):
+    asked = configs(data=["digits:train=60,val=40", "cifar10"], seed=[0, 1, 2])
+    show = Watching()
+    alone = sweep(asked[1:3], tmp_path / "alone", ONE)
+    sweep(asked[:1], tmp_path / "beside", ONE)  # one run is there already
+    done = sweep(asked, tmp_path / "beside", ONE, show, workers=2)
+    assert [run.name for run in done.runs] == [config.name for config in asked[:3]]
+    assert sorted(show.begun) == [(1, 0), (2, 0)] and show.ended == ["complete"] * 3
+    assert sorted(done.failures) == sorted(config.name for config in asked[3:])
+    for one, other in zip(alone.runs, done.runs[1:], strict=True):
+        same_run(one, other)
+        assert other.environment["threads"] == 1
+        assert other.environment["command"] == one.environment["command"]
+
+
+class KillOnce(Watching):
+    """Kills the worker of the first run to reach a step."""
+
+    killed = 0
+
+    def row(self, row):
+        if row["step"] == 6 and not self.killed:
+            self.killed = int((self.paths[0] / "lock").read_text())
+            os.kill(self.killed, signal.SIGKILL)
+
+
+def test_a_killed_worker_loses_nothing_and_a_deadly_run_is_given_up(tmp_path):
+    fair = configs(seed=[0, 1], steps=[12], every=[2])
+    deadly = configs(model=["own_model:deadly"])
+    alone = sweep(fair, tmp_path / "alone", ONE)
+    show = KillOnce()
+    done = sweep([fair[0], *deadly, fair[1]], tmp_path / "cut", EVERY_STEP, show, workers=2)
+    assert show.killed and show.killed != os.getpid()
+    for one, other in zip(alone.runs, done.runs, strict=True):
+        same_run(one, other)
+    assert show.ended == ["complete"] * 2
+    again = [step for seed, step in show.begun if step]
+    assert len(again) == 1 and again[0] >= 5  # it went on from the checkpoint, not from the start
+    (reason,) = done.failures.values()
+    assert f"killed (SIGKILL), {TRIES} times" in reason
+    assert Run(tmp_path / "cut" / deadly[0].name).status == "failed"
+
+
+def command(out):
+    words = [sys.executable, "-m", "toosure", "train", "--data", "digits:train=60,val=40"]
+    words += ["--model", "mlp:width=8", "--steps", "700", "--every", "10", "--seed", "0..1"]
+    words += ["--device", "cpu", "--threads", "1", "--workers", "2", "--out", str(out)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_until(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+def under_way(out, rows):
+    """Whether both runs of the command have more than so many rows."""
+    found = list(Path(out).glob("*/metrics.jsonl"))
+    return len(found) == 2 and all(file.read_bytes().count(b"\n") > rows for file in found)
+
+
+def test_ctrl_c_and_a_killed_parent_leave_what_a_repeat_finishes(tmp_path):
+    cut = tmp_path / "cut"
+    first = command(cut)
+    wait_until(lambda: under_way(cut, 3))
+    first.send_signal(signal.SIGINT)
+    said, _ = first.communicate(timeout=60)
+    assert first.returncode == 130, said
+    assert "stopping: the runs write checkpoints" in said and "repeat the command" in said
+    assert [run.status for run in find_runs(cut)] == ["stopped"] * 2
+
+    second = command(cut)
+    rows = max(len(run.rows) for run in find_runs(cut))
+    wait_until(lambda: under_way(cut, rows + 3))
+    second.kill()
+    second.communicate(timeout=60)
+    wait_until(lambda: not any(is_locked(run.path) for run in find_runs(cut)))
+    assert [run.status for run in find_runs(cut)] == ["stopped"] * 2  # each with a checkpoint
+    assert all(run.outcome["step"] > 30 for run in find_runs(cut))
+
+    asked = configs(seed=[0, 1], steps=[700], every=[10])
+    done = sweep(asked, cut, ONE)
+    for one, other in zip(sweep(asked, tmp_path / "alone", ONE).runs, done.runs, strict=True):
+        same_run(one, other)
+        steps = [row["step"] for row in other.rows]
+        assert steps == sorted(set(steps))
+
+
+def test_a_run_of_another_process_is_left_to_it(tmp_path):
+    asked, show = configs(seed=[0, 1]), Count()
+    with RunWriter(tmp_path / asked[0].name):
+        done = sweep(asked, tmp_path, CPU, show)
+    assert [run.name for run in done.runs] == [asked[1].name]
+    assert "is being written by process" in done.failures[asked[0].name]
+    assert sweep(asked, tmp_path, CPU).failures == {}
+
+
+def test_busy_runs_are_tried_again_while_patience_lasts(tmp_path):
+    jobs = Jobs(configs(seed=[0]), tmp_path, Count(), patience=0.6)
+    tries = 0
+    while jobs.left:
+        if job := jobs.next():
+            tries += 1
+            jobs.take_back(job, Result("busy", "it is busy"))
+        time.sleep(0.01)
+    assert tries in (2, 3) and list(jobs.sweep().failures.values()) == ["it is busy"]
+
+
+def test_a_mistake_in_somebodys_code_is_told_with_its_place(tmp_path):
+    show = Count()
+    done = sweep(configs(model=["own_model:mistaken", "mlp:width=8"]), tmp_path, CPU, show)
+    assert len(done.runs) == 1
+    assert list(done.failures.values()) == ["ZeroDivisionError: division by zero"]
+    assert "own_model.py" in show.said[0]
+
+
+def test_workers_share_the_cores_and_the_gpus(monkeypatch):
+    from toosure.sweep import workers
+
+    monkeypatch.setattr(workers, "cores", lambda: 8)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    assert [settings_of(0, CPU, n)["threads"] for n in (2, 3, 16)] == [4, 2, 1]
+    assert settings_of(0, Means("cpu", threads=5), 4)["threads"] == 5
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [settings_of(n, Means(), 3)["device"] for n in range(3)] == [
+        "cuda:0",
+        "cuda:1",
+        "cuda:0",
+    ]
+    assert settings_of(1, CPU, 3)["device"] == "cpu"
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # the user said OMP_NUM_THREADS=1
+    assert settings_of(0, CPU, 2)["threads"] == 1
+
+
+def test_torchrun_and_workers_exclude_each_other(monkeypatch, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="use one of the two"):
+        sweep(configs(), tmp_path, CPU, workers=2)
+    with pytest.raises(ValueError, match="workers must be at least 1; got 0"):
+        sweep(configs(), tmp_path, CPU, workers=0)
+
+
+def test_threads_are_set_for_a_run_and_put_back(tmp_path):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        (run,) = sweep(configs(), tmp_path, ONE).runs
+        assert run.environment["threads"] == 1 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert timeless(run.rows)
+    with pytest.raises(ValueError, match="threads must be at least 1"):
+        Means("cpu", threads=0)

@@ -52,7 +52,7 @@ def reproduce(
     from toosure.train import Means
 
     try:
-        seeds = tuple(sorted(set(integers(seed)))) if seed else (0,)
+        seeds = tuple(sorted(set(integers(seed)))) if seed else ()
         setting, chosen = Setting(quick, data, seeds), recipe(name)
         parts = chosen.chosen([part for text in only or [] for part in text.split(",") if part])
         if list_:

@@ -6,7 +6,7 @@ from toosure.recipes.recipe import Claim, Findings, Part, Recipe, Setting, Shelf
 
 __all__ = ["RECIPES", "Claim", "Findings", "Part", "Recipe", "Setting", "Shelf", "Table", "recipe"]
 
-RECIPES = {"too-sharp": "toosure.recipes.too_sharp"}
+RECIPES = {"too-sharp": "toosure.recipes.too_sharp", "gamma-net": "toosure.recipes.gamma_net"}
 
 
 def recipe(name: str) -> Recipe:

@@ -14,11 +14,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is asked of a recipe: the quick version or the paper's, the data set, the seeds."""
+    """What is asked of a recipe: the quick version or the paper's, the data set, the seeds.
+
+    Without `seeds`, each part takes its own.
+
+    >>> Setting(seeds=(3,)).among(0, 1), Setting().among(0, 1)
+    ((3,), (0, 1))
+    """
 
     quick: bool = False
     data: str = "cifar10"
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[int, ...] = ()
+
+    def among(self, *usual: int) -> tuple[int, ...]:
+        """Return the seeds asked for, or the usual ones of a part."""
+        return self.seeds or usual
+
+    @property
+    def first(self) -> int:
+        """The seed of what is run with one seed."""
+        return min(self.among(0))
 
 
 @dataclass(frozen=True)

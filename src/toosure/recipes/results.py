@@ -127,8 +127,8 @@ def markdown(outcome: Outcome, pictures: Sequence[tuple[str, str, str]] = ()) ->
 def part_blocks(outcome: Outcome, name: str) -> list[str]:
     """Return a part: what it is, the command, its tables, and where its runs come from."""
     found, setting = outcome.findings[name], outcome.setting
-    seeds = ",".join(map(str, setting.seeds))
-    words = ["toosure reproduce", outcome.recipe.name, "--only", name, "--seed", seeds]
+    words = ["toosure reproduce", outcome.recipe.name, "--only", name]
+    words += ["--seed", ",".join(map(str, setting.seeds))] if setting.seeds else []
     words += ["--data", setting.data] * (setting.data != "cifar10") + ["--quick"] * setting.quick
     blocks = [f"## {name}: {outcome.recipe.part(name).says}", f"`{' '.join(words)}`"]
     blocks.append(summary(outcome.runs[name]))

@@ -1,12 +1,12 @@
 """The recipe of "Too Sharp, Too Sure: When Calibration Follows Curvature" (arXiv 2604.20614)."""
 
 from toosure.recipes.recipe import Part, Recipe, Setting
-from toosure.recipes.too_sharp import batch, certificates, hypotheses, mse, sweeps, table1
+from toosure.recipes.too_sharp import batch, calmo, certificates, hypotheses, mse, sweeps, table1
 
 
 def first_figure(setting: Setting) -> list:
     """Return the GD and SGD runs of Table 1."""
-    seed = min(setting.seeds)
+    seed = setting.first
     return [c for name in ("GD", "SGD") for c in sweeps.column(setting, name, seed)]
 
 
@@ -36,5 +36,13 @@ RECIPE = Recipe(
             certificates.findings,
         ),
         Part("batch", "batch sharpness beside Gauss-Newton", sweeps.batches, batch.findings),
+        Part("calmo", "the margin-aware objective", calmo.configs, calmo.findings),
+        Part(
+            "calmo-more",
+            "its halves, its rivals and other optimizers",
+            lambda s: calmo.configs(s, calmo.MORE),
+            lambda s, shelf: calmo.findings(s, shelf, calmo.MORE),
+            usual=False,
+        ),
     ),
 )

@@ -55,7 +55,7 @@ def at_step(run: Run, key: str, step: float) -> float:
 
 def groups(setting: Setting, shelf: Shelf, bulk: bool) -> dict[str, list[Run]]:
     """Return the runs by optimizer, BulkSGD by how many directions it leaves out."""
-    seed = min(setting.seeds)
+    seed = setting.first
     found = {n: shelf.runs(sweeps.column(setting, n, seed)) for n in sweeps.columns(setting)}
     configs = sweeps.bulk(setting) if bulk else {}
     for k in dict.fromkeys(k for _, k in configs):
@@ -190,7 +190,7 @@ def bulk_table(setting: Setting, shelf: Shelf) -> Table:
         run = shelf.run(config)
         if run is not None:
             rows.append((f"BulkSGD {rate}", str(k), *bulk_cells(run)))
-    for run in shelf.runs(sweeps.column(setting, "SGD", min(setting.seeds))):
+    for run in shelf.runs(sweeps.column(setting, "SGD", setting.first)):
         rows.append((f"SGD {run.config['optimizer'].partition('=')[2]:.6}", "0", *bulk_cells(run)))
     header = (
         "rate", "k", "largest sharpness", "first loss", "least loss", "last loss",
@@ -210,7 +210,7 @@ def bulk_cells(run: Run) -> tuple[str, ...]:
 def bulk_claims(setting: Setting, shelf: Shelf) -> list[Claim]:
     """Judge: it oscillates, its sharpness reaches thousands, its loss still falls."""
     runs = shelf.runs(sweeps.bulk(setting).values())
-    plain = shelf.runs(sweeps.column(setting, "SGD", min(setting.seeds)))
+    plain = shelf.runs(sweeps.column(setting, "SGD", setting.first))
     if not runs:
         return []
     why = "judged on CIFAR-10 only" if setting.quick else ""

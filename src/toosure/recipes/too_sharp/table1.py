@@ -27,7 +27,7 @@ def findings(setting: Setting, shelf: Shelf) -> Findings:
     found = couplings(setting, shelf)
     tables = [main_table(setting, found), strict_table(found), rate_table(setting, found)]
     tables += [length_table(setting, shelf), length_settings(setting)]
-    if len(setting.seeds) > 1:
+    if len(setting.among(0)) > 1:
         tables.insert(1, seed_table(found))
     return Findings(claims(setting, found), tables, values(found))
 
@@ -35,7 +35,7 @@ def findings(setting: Setting, shelf: Shelf) -> Findings:
 def couplings(setting: Setting, shelf: Shelf) -> Couplings:
     """Return the couplings of every row, column, seed and learning rate."""
     runs = {
-        name: {seed: shelf.runs(sweeps.column(setting, name, seed)) for seed in setting.seeds}
+        name: {seed: shelf.runs(sweeps.column(setting, name, seed)) for seed in setting.among(0)}
         for name in sweeps.columns(setting)
     }
     return {
@@ -101,7 +101,7 @@ def main_table(setting: Setting, found: Couplings) -> Table:
             rows.append(("  the paper", *(f"{mean:.2f} ± {sd:.2f}" for mean, sd in told)))
     note = (
         f"Pearson r with Gauss-Newton sharpness over all rows of a run, mean ± standard deviation "
-        f"over learning rates, seed {min(setting.seeds)}. KCE is MMCE (bandwidth 0.4). Test rows "
+        f"over learning rates, seed {setting.first}. KCE is MMCE (bandwidth 0.4). Test rows "
         "pair the error of the held-out split with the sharpness of that split; the last row shows "
         "what comes of pairing it with the training sharpness."
     )
@@ -162,7 +162,7 @@ def length_table(setting: Setting, shelf: Shelf) -> Table:
     rows = []
     for row in ("train ECE", "test ECE"):
         for name in sweeps.columns(setting):
-            runs = shelf.runs(sweeps.column(setting, name, min(setting.seeds)))
+            runs = shelf.runs(sweeps.column(setting, name, setting.first))
             cells = (
                 spread_text([r_until(run, ROWS[row], share) for run in runs]) for share in SHARES
             )

@@ -38,19 +38,31 @@ class Reader:
         self.dtype = _at_least_float32([p.dtype for p in self.originals])
         self._offset: list[Tensor] | None = None
         self.may_be_written = False
+        self._reading = False
+        self._watched = [*self.model.parameters(), *self.model.buffers()]
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Put the model into our mode with a fixed random state, and everything back after."""
+        """Put the model into our mode with a fixed random state, and everything back after.
+
+        Inside another `reading` only the random state is set anew.
+        """
+        if self._reading:
+            if self.mode == "train":
+                torch.manual_seed(0)
+            yield
+            return
         modes = [(m, m.training) for m in self.model.modules()]
         devices = [self.device] if self.device.type == "cuda" and self.mode == "train" else []
         with torch.random.fork_rng(devices, enabled=self.mode == "train"), double_differentiable():
             if self.mode == "train":
                 torch.manual_seed(0)  # dropout must draw the same masks at every product
             self.model.train(self.mode == "train")
+            self._reading = True
             try:
                 yield
             finally:
+                self._reading = False
                 for module, training in modes:
                     module.training = training
 
@@ -77,8 +89,7 @@ class Reader:
 
     def versions(self) -> list[int]:
         """Numbers that move on whenever a parameter or a buffer is written to."""
-        tensors = (*self.model.parameters(), *self.model.buffers())
-        return [t._version for t in tensors]
+        return [t._version for t in self._watched]
 
     @contextmanager
     def displaced(self, vector: Tensor) -> Iterator[None]:

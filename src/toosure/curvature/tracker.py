@@ -94,7 +94,8 @@ class CurvatureTracker:
     def measure(self) -> dict[str, Result]:
         """Measure every quantity at the model's present parameters."""
         self._steps += 1
-        return {quantity: self._measure(quantity) for quantity in self.quantities}
+        with self.problem.reading():
+            return {quantity: self._measure(quantity) for quantity in self.quantities}
 
     def _measure(self, quantity: str) -> Result:
         problem = self.problem

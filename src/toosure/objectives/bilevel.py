@@ -1,6 +1,7 @@
 """Two loops: hyper-parameters learn from how a virtual step of the network does on a meta split."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -8,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import check_choice
@@ -107,7 +109,8 @@ class Bilevel(Drawing):
         if self.optimizer is None:
             raise ValueError("the hyper-parameters need a meta split: call setup(model, data)")
         full = self.scope == "full"
-        with statistics_still(model), torch.set_grad_enabled(full):
+        attention = sdpa_kernel(SDPBackend.MATH) if full else nullcontext()  # two derivatives
+        with statistics_still(model), torch.set_grad_enabled(full), attention:
             features, logits = features_and_logits(model, x)
         if self.taken % self.every == 0:
             rate = lr if self.virtual_lr is None else self.virtual_lr

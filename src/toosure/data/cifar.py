@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100 from their official Python layouts: the folder, or its .tar.gz."""
 
-import tarfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,20 +8,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.data.archives import blocks, members, named
+from toosure.data.catalogue import locate
+from toosure.data.corruptions import Shift
 from toosure.data.dataset import Dataset, Images, Standardise, make_dataset
-from toosure.data.download import fetch
 from toosure.data.pickles import read_pickle
 
-LARGEST = 1 << 28  # no official member is larger; a bigger one is not what it says
+LARGEST = 1 << 28  # bytes; the official archives hold less
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Say where a version of CIFAR lies and what its files are called."""
+    """Say what a version of CIFAR is called, and its files."""
 
+    word: str
     folder: str
-    archive: str
-    sha256: str
     train: tuple[str, ...]
     test: str
     meta: str
@@ -32,18 +31,13 @@ class Layout:
     classes: int
 
     @property
-    def url(self) -> str:
-        return f"https://www.cs.toronto.edu/~kriz/{self.archive}"
-
-    @property
     def files(self) -> tuple[str, ...]:
         return (*self.train, self.test, self.meta)
 
 
 CIFAR10 = Layout(
+    "cifar10",
     "cifar-10-batches-py",
-    "cifar-10-python.tar.gz",
-    "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
     tuple(f"data_batch_{i}" for i in range(1, 6)),
     "test_batch",
     "batches.meta",
@@ -52,9 +46,8 @@ CIFAR10 = Layout(
     10,
 )
 CIFAR100 = Layout(
+    "cifar100",
     "cifar-100-python",
-    "cifar-100-python.tar.gz",
-    "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
     ("train",),
     "test",
     "meta",
@@ -98,44 +91,28 @@ def load(layout: Layout, root: Path, download: bool) -> Images:
 
 def find(layout: Layout, root: Path, download: bool) -> Mapping[str, tuple[str, bytes]]:
     """Return each file's full name and bytes from the folder, the archive, or a fresh download."""
-    if (root / layout.folder).is_dir():
-        return read_folder(layout, root / layout.folder)
-    archive = root / layout.archive
-    if not archive.is_file() and download:
-        fetch(layout.url, archive, layout.sha256)
-    if archive.is_file():
-        return read_archive(layout, archive)
-    raise ValueError(
-        f"neither {layout.folder}/ nor {layout.archive} is in {root}: name another data root, "
-        f"or ask for the download (download=True) from {layout.url}"
-    )
+    (place,) = locate(layout.word, root, download)
+    return read_folder(layout, place) if place.is_dir() else read_archive(layout, place)
 
 
 def read_folder(layout: Layout, folder: Path) -> dict[str, tuple[str, bytes]]:
     if missing := [name for name in layout.files if not (folder / name).is_file()]:
-        raise ValueError(f"{folder} lacks {', '.join(missing)}: unpack {layout.archive} again")
+        raise ValueError(f"{folder} lacks {', '.join(missing)}: unpack the archive again")
     return {name: (str(folder / name), (folder / name).read_bytes()) for name in layout.files}
 
 
 def read_archive(layout: Layout, archive: Path) -> dict[str, tuple[str, bytes]]:
-    """Read the expected members in memory; other members, links among them, are never opened."""
+    """Read the expected members in memory; others are passed over, and a link is an error."""
     wanted = {f"{layout.folder}/{name}": name for name in layout.files}
     found = {}
-    try:
-        with tarfile.open(archive, "r:gz") as tar:
-            for member in tar:
-                if member.size > LARGEST:
-                    raise ValueError(f"{archive}: {member.name} claims {member.size:,} bytes")
-                if member.isreg() and member.name in wanted:
-                    stream = tar.extractfile(member)
-                    assert stream is not None  # a regular member always has one
-                    found[wanted[member.name]] = (f"{archive}:{member.name}", stream.read())
-                if len(found) == len(wanted):
-                    break
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{archive} is damaged or cut short: {error}; fetch it again") from error
+    with named(archive):
+        for member in members(archive, LARGEST):
+            if name := wanted.get(member.name):
+                found[name] = (f"{archive}:{member.name}", b"".join(blocks(member)))
+            if len(found) == len(wanted):
+                break
     if missing := [name for name in layout.files if name not in found]:
-        raise ValueError(f"{archive} lacks {', '.join(missing)}: fetch it again from {layout.url}")
+        raise ValueError(f"{archive} lacks {', '.join(missing)}: fetch it again")
     return found
 
 
@@ -172,6 +149,7 @@ def cifar10(
     standardise: Standardise = "channel",
     augment: bool = False,
     seed: int = 0,
+    shift: Shift | None = None,
     download: bool = False,
 ) -> Dataset:
     """Load CIFAR-10: 45,000 training, 5,000 validation and 10,000 test images unless told.
@@ -180,7 +158,7 @@ def cifar10(
     Reference: Krizhevsky (2009), Learning multiple layers of features from tiny images.
     """
     images = load_cifar10(root, download)
-    return make_dataset(images, train, val, test, noise, standardise, augment, seed)
+    return make_dataset(images, train, val, test, noise, standardise, augment, seed, shift)
 
 
 def cifar100(
@@ -192,6 +170,7 @@ def cifar100(
     standardise: Standardise = "channel",
     augment: bool = False,
     seed: int = 0,
+    shift: Shift | None = None,
     download: bool = False,
 ) -> Dataset:
     """Load CIFAR-100: 45,000 training, 5,000 validation and 10,000 test images unless told.
@@ -200,4 +179,4 @@ def cifar100(
     Reference: Krizhevsky (2009), Learning multiple layers of features from tiny images.
     """
     images = load_cifar100(root, download)
-    return make_dataset(images, train, val, test, noise, standardise, augment, seed)
+    return make_dataset(images, train, val, test, noise, standardise, augment, seed, shift)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from toosure.data.augment import crop_and_flip
+from toosure.data.corruptions import Shift, corrupt
 from toosure.data.seeds import mixed
 
 Standardise = Literal["channel", "global", "none"]
@@ -23,6 +24,7 @@ class Images:
     names: tuple[str, ...]
     white: int = 255  # the largest value a pixel can have
     val: tuple[Tensor, Tensor] | None = None  # a published validation set, where there is one
+    mirror: bool = True  # whether a mirrored image keeps its label, as a digit does not
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Hold the splits of a data set in memory, standardised: x = (pixel / white - mean) / std."""
+    """Hold the splits of a data set in memory, standardised: x = (pixel / white - mean) / std.
+
+    `shift` is a corruption of the test set to be made, or a corrupted test set as published.
+    """
 
     train: Split
     val: Split | None
@@ -61,6 +66,8 @@ class Dataset:
     mean: Tensor  # (C, 1, 1), or (C, H, W) for the mean image
     std: Tensor  # (C, 1, 1), or (1, 1, 1)
     augment: bool = False
+    mirror: bool = True  # flips are part of the augmentation
+    shift: Shift | Split | None = None
 
     @property
     def classes(self) -> int:
@@ -80,7 +87,22 @@ class Dataset:
         if not self.augment:
             return x
         black = self.mean / self.std
-        return crop_and_flip(x + black, generator) - black
+        return crop_and_flip(x + black, generator, flip=self.mirror) - black
+
+    def shifted(self, shift: Shift | Split | None = None, seed: int = 0) -> Split | None:
+        """Return the corrupted test set, made where the test set lies: `shift`, or the data's own.
+
+        >>> from toosure.data import digits
+        >>> data = digits(shift=("gaussian_noise", 3))
+        >>> bool((data.shifted().x != data.test.x).any()), data.shifted(("fog", 1)).x.shape
+        (True, torch.Size([500, 1, 8, 8]))
+        """
+        shift = shift or self.shift
+        if shift is None or isinstance(shift, Split):
+            return shift
+        pixels = (self.test.x * self.std + self.mean).clamp(0, 1)
+        x = (corrupt(pixels, *shift, seed=seed) - self.mean) / self.std
+        return replace(self.test, x=x)
 
     def to(self, device: torch.device | str) -> "Dataset":
         """Copy everything to a device."""
@@ -91,6 +113,7 @@ class Dataset:
             test=self.test.to(device),
             mean=self.mean.to(device),
             std=self.std.to(device),
+            shift=self.shift.to(device) if isinstance(self.shift, Split) else self.shift,
         )
 
 
@@ -103,6 +126,7 @@ def make_dataset(
     standardise: Standardise = "channel",
     augment: bool = False,
     seed: int = 0,
+    shift: Shift | None = None,
 ) -> Dataset:
     """Draw disjoint splits by seed, flip labels, and standardise by the training split.
 
@@ -110,6 +134,7 @@ def make_dataset(
     (None: all); `test` images of the published test set (None: all). `noise` is the share of
     training labels moved to another class. `standardise` is by "channel" (mean and standard
     deviation of each), "global" (the mean image, then one standard deviation) or "none" ([0, 1]).
+    `shift`, as ("fog", 3), is the corruption that `data.shifted()` makes of the test set.
 
     >>> x, y = torch.arange(40, dtype=torch.uint8).view(10, 1, 2, 2), torch.arange(10) % 2
     >>> data = make_dataset(Images(x, y, x, y, ("even", "odd")), train=6, val=3, noise=0.5)
@@ -138,6 +163,8 @@ def make_dataset(
         mean=mean,
         std=std,
         augment=augment,
+        mirror=images.mirror,
+        shift=shift,
     )
 
 
@@ -145,7 +172,8 @@ def hold_out(images: Images, test: int, seed: int) -> Images:
     """Move `test` images, drawn by seed, from the training to the test set."""
     test_at, train_at = draw("labelled", len(images.train_y), [test, None], mixed(seed, 2))
     x, y = images.train_x, images.train_y
-    return Images(x[train_at], y[train_at], x[test_at], y[test_at], images.names, images.white)
+    train, test_x, test_y = (x[train_at], y[train_at]), x[test_at], y[test_at]
+    return replace(images, train_x=train[0], train_y=train[1], test_x=test_x, test_y=test_y)
 
 
 def draw(what: str, available: int, sizes: list[int | None], seed: int) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 import torch
 
+from toosure.data.corruptions import Shift
 from toosure.data.dataset import Dataset, Images, Standardise, hold_out, make_dataset
 
 
@@ -23,6 +24,7 @@ def digits(
     noise: float = 0.0,
     standardise: Standardise = "global",
     seed: int = 0,
+    shift: Shift | None = None,
 ) -> Dataset:
     """Load scikit-learn's 8 x 8 digits, split by seed: 997 train, 300 val, 500 test unless told.
 
@@ -33,4 +35,4 @@ def digits(
     ((1, 8, 8), 10, 200, 300, 500)
     """
     images = hold_out(load_digits(), test, seed)
-    return make_dataset(images, train, val, None, noise, standardise, False, seed)
+    return make_dataset(images, train, val, None, noise, standardise, False, seed, shift)

@@ -1,53 +1,132 @@
-"""Fetch a file only when asked, check what came, and put it in place whole or not at all."""
+"""Fetch a file only when asked, go on where it broke off, and install it whole or not at all."""
 
 import hashlib
 import http.client
 import os
-import tempfile
+import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, BinaryIO
+
+BLOCK = 1 << 20
+Tell = Callable[[int, int | None], None]  # bytes here, bytes in all where that is known
 
 
-def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
+def checksum(path: Path, kind: str = "sha256") -> str:
+    """Return a file's checksum with its kind, as in sha256:9f86d0..."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
 
 
-def fetch(url: str, target: Path, sha256: str) -> Path:
-    """Download `url` beside `target`, compare its SHA-256, and rename it into place.
+def check(path: Path, digest: str, size: int | None = None) -> None:
+    """Raise if a file is not the published one; `digest` is md5:... or sha256:..."""
+    here = path.stat().st_size
+    if size is not None and here != size:
+        raise ValueError(f"{path} has {here:,} bytes, not {size:,}: cut short, or another file")
+    kind = digest.partition(":")[0]
+    if (came := checksum(path, kind)) != digest:
+        raise ValueError(f"{path} is damaged or another file: {came}, published {digest}")
 
+
+def fetch(
+    url: str, target: Path, digest: str, size: int | None = None, tell: Tell | None = None
+) -> Path:
+    """Download `url` beside `target`, compare size and checksum, and rename it into place.
+
+    What has come lies in `.NAME.part` until then; a broken download goes on from there when asked
+    again, where the server can. A file that is not the published one is deleted.
+
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     source = Path(folder, "source")
     ...     _ = source.write_bytes(b"data")
     ...     fetch(source.as_uri(), Path(folder, "copy"), checksum(source)).read_bytes()
     b'data'
     """
+    part = target.with_name(f".{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        with open(part, "ab") as out:
+            lock(out, target)
+            copy(url, out, size, tell or (lambda here, total: None))
     except OSError as error:
         raise ValueError(f"cannot write to {target.parent}: {error}; nothing came") from error
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            copy(url, out)
-        if (came := checksum(part)) != sha256:
-            raise ValueError(
-                f"{url} sent a file with SHA-256 {came}, not {sha256}; nothing was installed: "
-                f"try again, or put {target.name} into {target.parent} yourself"
-            )
-        part.chmod(0o644)
-        os.replace(part, target)
     finally:
-        part.unlink(missing_ok=True)
+        if part.is_file() and not part.stat().st_size:
+            part.unlink()
+    try:
+        check(part, digest, size)
+    except ValueError as error:
+        part.unlink()
+        raise ValueError(
+            f"{url} sent something else, and nothing was installed: {error}. Try again, or put "
+            f"{target.name} into {target.parent} yourself"
+        ) from error
+    os.replace(part, target)
     return target
 
 
-def copy(url: str, out) -> None:
+def lock(file: BinaryIO, target: Path) -> None:
+    """Keep two processes from writing one file, where the system can."""
     try:
-        with urllib.request.urlopen(url, timeout=60) as response:
-            while block := response.read(1 << 20):
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ValueError(f"another process is downloading {target}: wait for it") from error
+
+
+def copy(url: str, out: BinaryIO, size: int | None, tell: Tell) -> None:
+    """Append what is missing of `url` to `out`; whatever breaks it off is said with where."""
+    here = out.tell()
+    if here and here == size:
+        return  # all was here, only the end of the last attempt was missing
+    try:
+        with open_from(url, here) as response:
+            here, total = expected(response, here)
+            total = size if total is None else total
+            if size is not None and total != size:
+                raise ValueError(f"{url} offers {total:,} bytes, not {size:,}: nothing was taken")
+            out.truncate(here)
+            while block := response.read(BLOCK):
+                here += len(block)
+                if total is not None and here > total:
+                    out.truncate(0)
+                    raise ValueError(f"{url} sent more than the {total:,} bytes it should have")
                 out.write(block)
-    except (OSError, http.client.HTTPException) as error:  # no network, time-outs, a full disk
-        raise ValueError(f"could not download {url}: {error}; nothing was installed") from error
+                tell(here, total)
+    except (
+        urllib.error.URLError,
+        TimeoutError,
+        ConnectionError,
+        http.client.HTTPException,
+    ) as error:
+        raise ValueError(f"could not download {url}: {error}; {broken(out, url)}") from error
+    if total is not None and here < total:
+        raise ValueError(f"{url} broke off at {here:,} of {total:,} bytes; {broken(out, url)}")
+
+
+def broken(out: BinaryIO, url: str) -> str:
+    kept = f": ask again to go on from byte {out.tell():,}" if out.tell() else ""
+    return f"nothing was installed{kept}"
+
+
+def open_from(url: str, here: int) -> Any:
+    """Open a URL at a byte; where the server finds nothing left there, from the start."""
+    wanted = {"Range": f"bytes={here}-"} if here else {}
+    try:
+        return urllib.request.urlopen(urllib.request.Request(url, headers=wanted), timeout=60)
+    except urllib.error.HTTPError as error:
+        if error.code != 416 or not here:
+            raise
+        return urllib.request.urlopen(url, timeout=60)
+
+
+def expected(response: Any, here: int) -> tuple[int, int | None]:
+    """Return where the answer starts (0 where the server ignored the range) and the whole size."""
+    length = response.headers.get("Content-Length")
+    start = here if getattr(response, "status", None) == 206 else 0
+    return start, start + int(length) if length and length.isdigit() else None

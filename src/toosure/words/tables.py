@@ -52,6 +52,11 @@ TABLES: dict[str, dict[str, str]] = {
         "digits": "toosure.data:digits",
         "cifar10": "toosure.data:cifar10",
         "cifar100": "toosure.data:cifar100",
+        "cifar10_c": "toosure.data:cifar10_c",
+        "cifar100_c": "toosure.data:cifar100_c",
+        "svhn": "toosure.data:svhn",
+        "mnist": "toosure.data:mnist",
+        "fashion_mnist": "toosure.data:fashion_mnist",
         "imagefolder": "toosure.data:imagefolder",
     },
     "model": {

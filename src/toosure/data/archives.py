@@ -1,0 +1,159 @@
+"""Open .tar, .tar.gz and .zip files that strangers packed: plain files only, no more than said."""
+
+import gzip
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple
+
+DAMAGE = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError,
+    LookupError, ArithmeticError,
+)  # fmt: skip
+BLOCK = 1 << 20
+
+
+class Member(NamedTuple):
+    """One file of an archive, to be read before the next is asked for."""
+
+    name: str
+    size: int
+    stream: IO[bytes]
+
+
+class Refused(ValueError):
+    """An archive holds what no data set needs."""
+
+
+class Limited:
+    """Read a stream up to a limit: neither padding nor giant headers can fill the memory."""
+
+    def __init__(self, stream: Any, limit: int) -> None:
+        self.stream, self.left, self.end = stream, limit, b""
+
+    def read(self, count: int) -> bytes:
+        block = self.stream.read(min(count, self.left + 1))
+        self.left -= len(block)
+        if self.left < 0:
+            raise Refused("it holds far more than the data set")
+        self.end = (self.end + block)[-1024:]
+        return block
+
+
+@contextmanager
+def named(archive: Path) -> Iterator[None]:
+    """Name the archive in whatever goes wrong while it is read."""
+    try:
+        yield
+    except Refused as error:
+        raise Refused(f"{archive} is refused: {error}") from error
+    except DAMAGE as error:
+        if getattr(error, "errno", None):  # the system's word: a full disk, no permission
+            raise ValueError(f"{archive} cannot be unpacked: {error}") from error
+        raise ValueError(f"{archive} is damaged or cut short: {error}; fetch it again") from error
+
+
+def members(archive: Path, limit: int) -> Iterator[Member]:
+    """Go through the plain files of an archive, in order; raise at anything else.
+
+    Names that lead elsewhere, links, devices, encrypted or repeated members, and more than
+    `limit` bytes in all, said or found, are refused. Use it inside `with named(archive)`.
+    """
+    inside = zip_members if zipfile.is_zipfile(archive) else tar_members
+    seen: set[str] = set()
+    total = 0
+    for member in inside(archive, limit):
+        total += member.size
+        if total > limit:
+            raise Refused(f"it claims {total:,} bytes or more, and {limit:,} are plenty")
+        if member.name in seen:
+            raise Refused(f"it holds {member.name} twice")
+        seen.add(member.name)
+        yield member
+
+
+def tar_members(archive: Path, limit: int) -> Iterator[Member]:
+    with open(archive, "rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        plain: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
+        # Headers and padding come on top of the content: half as much again, and a little.
+        limited: Any = Limited(plain, limit + limit // 2 + (1 << 20))
+        with tarfile.open(fileobj=limited, mode="r|") as tar:
+            for member in tar:
+                check_name(member.name)
+                if member.isdir():
+                    continue
+                if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+                    raise Refused(f"{member.name} is no plain file but a link or a device")
+                yield Member(member.name, member.size, tar.extractfile(member))  # type: ignore[arg-type]
+            if limited.end != bytes(1024):  # a whole archive ends with two empty blocks
+                raise EOFError("its end is missing")
+
+
+def zip_members(archive: Path, limit: int) -> Iterator[Member]:
+    with zipfile.ZipFile(archive) as packed:
+        for member in packed.infolist():
+            check_name(member.filename)
+            if member.is_dir():
+                continue
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG) or member.flag_bits & 1:
+                raise Refused(f"{member.filename} is a link, a device or encrypted")
+            if member.file_size > limit:
+                raise Refused(f"{member.filename} claims {member.file_size:,} bytes")
+            with packed.open(member) as stream:
+                yield Member(member.filename, member.file_size, stream)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that leads out of the folder, here or on another system."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in name or "\0" in name or not path.parts:
+        raise Refused(f"{name!r} leads out of its folder")
+
+
+def unpack(archive: Path, folder: Path, limit: int) -> Path:
+    """Unpack the archive of one folder beside it, then rename: all of it appears, or nothing.
+
+    `folder` is where it goes, its name that of the archive's one top folder; `limit` bounds the
+    bytes in all.
+    """
+    if folder.exists():
+        raise ValueError(f"{folder} is there already: move it away to unpack {archive.name} again")
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        with named(archive):
+            for member in members(archive, limit):
+                if PurePosixPath(member.name).parts[0] != folder.name:
+                    raise Refused(f"{member.name} is not in {folder.name}/")
+                write(member, beside / member.name)
+            if not (beside / folder.name).is_dir():
+                raise ValueError(f"it holds no {folder.name}/")
+            (beside / folder.name).rename(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def write(member: Member, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "xb") as out:
+        for block in blocks(member):
+            out.write(block)
+
+
+def blocks(member: Member) -> Iterator[bytes]:
+    """Read a member, and raise where it holds more or less than it claims."""
+    read = 0
+    while block := member.stream.read(BLOCK):
+        read += len(block)
+        yield block
+    if read != member.size:
+        raise EOFError(f"{member.name} ends after {read:,} of {member.size:,} bytes")

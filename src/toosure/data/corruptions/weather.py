@@ -1,0 +1,87 @@
+"""Weather: snow, frost, fog."""
+
+import torch
+from torch import Tensor
+
+from toosure.data.corruptions.blur import enlarge, smear
+from toosure.data.corruptions.noise import uniform
+
+
+def snow(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
+    """Whiten the image and add flakes that fall both ways."""
+    mean, sd, zoom, least, radius, length, keep = (
+        (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+        (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+        (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+        (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+        (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+    )[severity - 1]
+    count, _, height, width = x.shape
+    drawn = torch.randn((count, 1, height, width), generator=generator, device=x.device)
+    flakes = enlarge(mean + sd * drawn, zoom)
+    flakes = torch.where(flakes < least, 0, flakes).clamp(0, 1)
+    flakes = smear(flakes, radius, length, uniform((count,), -135, -45, generator))
+    whitened = torch.maximum(x, grey(x) * 1.5 + 0.5)
+    return keep * x + (1 - keep) * whitened + flakes + flakes.flip(2, 3)
+
+
+def grey(x: Tensor) -> Tensor:
+    """Return the luminance (N, 1, H, W)."""
+    if x.shape[1] == 1:
+        return x
+    weight = torch.tensor([0.299, 0.587, 0.114], device=x.device, dtype=x.dtype)
+    return (x * weight.view(3, 1, 1)).sum(1, keepdim=True)
+
+
+def fog(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
+    """Add a cloud and keep the brightest value where it was."""
+    strength, decay = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))[severity - 1]
+    count, _, height, width = x.shape
+    brightest = x.amax((1, 2, 3), keepdim=True)
+    cloud = plasma(count, max(height, width), decay, generator)[:, None, :height, :width]
+    return (x + strength * cloud) * brightest / (brightest + strength)
+
+
+def plasma(count: int, size: int, decay: float, generator: torch.Generator) -> Tensor:
+    """Draw clouds (count, S, S) in [0, 1] by diamonds and squares, S a power of two >= size."""
+    side = 1 << max(1, (size - 1).bit_length())
+    device = generator.device
+    field = torch.zeros(count, side, side, device=device)
+    step, roughness = side, 100.0
+
+    def moved(total: Tensor) -> Tensor:
+        return total / 4 + roughness * uniform(tuple(total.shape), -roughness, roughness, generator)
+
+    while step >= 2:
+        half = step // 2
+        corners = field[:, ::step, ::step]
+        pairs = corners + corners.roll(-1, 1)
+        field[:, half::step, half::step] = moved(pairs + pairs.roll(-1, 2))
+        centres = field[:, half::step, half::step]
+        field[:, ::step, half::step] = moved(
+            centres + centres.roll(1, 1) + corners + corners.roll(-1, 2)
+        )
+        field[:, half::step, ::step] = moved(
+            centres + centres.roll(1, 2) + corners + corners.roll(-1, 1)
+        )
+        step, roughness = half, roughness / decay
+    field = field - field.amin((1, 2), keepdim=True)
+    return field / field.amax((1, 2), keepdim=True)
+
+
+def frost(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
+    """Lay ice over the image; the published set uses photographs of frost, we draw crystals."""
+    keep, ice = ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))[severity - 1]
+    return keep * x + ice * crystals(x, generator)
+
+
+def crystals(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw bright ridges on a bluish ground: one cloud's level lines over another's shade."""
+    count, channels, height, width = x.shape
+    size = max(height, width)
+    lines = plasma(count, size, 2.0, generator)[:, None, :height, :width]
+    shade = plasma(count, size, 2.5, generator)[:, None, :height, :width]
+    ridges = (1 - (6 * lines % 2 - 1).abs()).clamp(0, 1) ** 2  # three lines where the cloud rises
+    ice = 0.35 + 0.35 * shade + 0.45 * ridges
+    tint = torch.tensor([0.9, 1.0, 1.1] if channels == 3 else [1.0], device=x.device)
+    return (ice * tint.view(-1, 1, 1)).clamp(0, 1)

@@ -1,0 +1,169 @@
+"""Archives unpack whole or not at all; what leads elsewhere, links or swells is refused."""
+
+import io
+import stat
+import struct
+import tarfile
+import zipfile
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toosure.data.archives import unpack
+
+FILES = {"set/train/a.txt": b"first", "set/b.txt": b"second" * 100}
+
+
+def pack_tar(path, files, mode="w:gz", extra=()):
+    with tarfile.open(path, mode) as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        for member in extra:
+            tar.addfile(member)
+    return path
+
+
+def pack_zip(path, files):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in files.items():
+            packed.writestr(name, content)
+    return path
+
+
+def refused(archive, tmp_path, message, limit=10_000):
+    folder = tmp_path / "there" / "set"
+    folder.parent.mkdir(exist_ok=True)
+    with pytest.raises(ValueError, match=message) as caught:
+        unpack(archive, folder, limit)
+    assert str(archive) in str(caught.value)
+    assert list(folder.parent.iterdir()) == []  # neither the folder nor a rest beside it
+    assert not (tmp_path / "outside").exists() and not (tmp_path / "there" / "outside").exists()
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "tar", "zip"])
+def test_files_come_out_as_they_were(tmp_path, kind):
+    archive = tmp_path / f"set.{kind}"
+    pack_zip(archive, FILES) if kind == "zip" else pack_tar(
+        archive, FILES, "w:gz" if kind == "tar.gz" else "w"
+    )
+    folder = unpack(archive, tmp_path / "set", 10_000)
+    assert {name: (tmp_path / name).read_bytes() for name in FILES} == FILES
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["set", archive.name]
+    with pytest.raises(ValueError, match="there already"):
+        unpack(archive, folder, 10_000)
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "set/../../outside", "/outside", "set\\..\\..\\outside", "C:outside"]
+)
+@pytest.mark.parametrize("pack", [pack_tar, pack_zip])
+def test_names_that_lead_out_are_refused(tmp_path, name, pack):
+    archive = pack(tmp_path / "evil", {"set/ok": b"ok", name: b"evil"})
+    refused(archive, tmp_path, "is refused.*leads out of its folder")
+
+
+@pytest.mark.parametrize("pack", [pack_tar, pack_zip])
+def test_another_top_folder_and_repeated_names_are_refused(tmp_path, pack):
+    refused(pack(tmp_path / "a", FILES | {"other/x": b"x"}), tmp_path, "other/x is not in set/")
+    refused(pack(tmp_path / "b", {}), tmp_path, "holds no set/")
+
+
+def test_a_name_given_twice_is_refused(tmp_path):
+    with tarfile.open(tmp_path / "twice", "w") as tar:
+        for _ in range(2):
+            tar.addfile(tarfile.TarInfo("set/a"))
+    refused(tmp_path / "twice", tmp_path, "twice")
+
+
+KINDS = {
+    "symbolic link": tarfile.SYMTYPE,
+    "hard link": tarfile.LNKTYPE,
+    "character device": tarfile.CHRTYPE,
+    "block device": tarfile.BLKTYPE,
+    "pipe": tarfile.FIFOTYPE,
+    "sparse": tarfile.GNUTYPE_SPARSE,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_links_and_devices_are_refused(tmp_path, kind):
+    member = tarfile.TarInfo("set/strange")
+    member.type, member.linkname = KINDS[kind], "/etc/passwd"
+    archive = pack_tar(tmp_path / "evil", FILES, "w", [member])
+    refused(archive, tmp_path, "no plain file|damaged")
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "evil", "w") as packed:
+        link = zipfile.ZipInfo("set/link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        packed.writestr(link, "/etc/passwd")
+    refused(tmp_path / "evil", tmp_path, "a link, a device or encrypted")
+
+
+def test_what_claims_too_much_is_refused_before_it_is_written(tmp_path):
+    large = {"set/zeros": bytes(1_000_000)}  # a thousandth of it packed
+    for pack in (pack_tar, pack_zip):
+        archive = pack(tmp_path / pack.__name__, large)
+        assert archive.stat().st_size < 5_000
+        refused(archive, tmp_path, "claims 1,000,000 bytes")
+
+
+def test_many_small_files_are_counted_together(tmp_path):
+    many = {f"set/{i}": bytes(900) for i in range(20)}
+    for pack in (pack_tar, pack_zip):
+        refused(pack(tmp_path / pack.__name__, many), tmp_path, "or more, and 10,000 are plenty")
+
+
+def test_a_giant_header_does_not_fill_the_memory(tmp_path):
+    header = tarfile.TarInfo("set/x")
+    header.type, header.size = tarfile.XHDTYPE, 50_000_000  # the name of the next member, it says
+    with tarfile.open(tmp_path / "evil", "w:gz") as tar:
+        tar.addfile(header, io.BytesIO(bytes(50_000_000)))
+    refused(tmp_path / "evil", tmp_path, "far more than the data set")
+
+
+def test_a_zip_that_understates_a_size_is_refused(tmp_path):
+    archive = pack_zip(tmp_path / "evil", {"set/zeros": bytes(100_000)})
+    content = bytearray(archive.read_bytes())
+    for signature, at in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
+        place = content.index(signature) + at
+        content[place : place + 4] = struct.pack("<I", 10)
+    archive.write_bytes(content)
+    refused(archive, tmp_path, "damaged or cut short")
+
+
+WHOLE = {
+    "tar.gz": lambda path: pack_tar(path, FILES),
+    "zip": lambda path: pack_zip(path, FILES),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(share=st.floats(0, 0.6))
+def test_a_truncated_archive_is_named(tmp_path, kind, share):
+    archive = WHOLE[kind](tmp_path / "whole")
+    content = archive.read_bytes()
+    archive.write_bytes(content[: int(share * len(content))])
+    refused(archive, tmp_path, "damaged or cut short")
+
+
+@pytest.mark.parametrize("length", [0, 1, 300, 512, 514, 1024, 1100, 1600, 2560, 3072])
+def test_a_tar_is_named_wherever_it_is_cut(tmp_path, length):
+    archive = pack_tar(tmp_path / "whole", FILES, "w")  # 2,560 bytes, then empty blocks
+    archive.write_bytes(archive.read_bytes()[:length])
+    refused(archive, tmp_path, "damaged or cut short")
+
+
+def test_a_flipped_bit_is_found(tmp_path):
+    archive = pack_tar(tmp_path / "set.tar.gz", FILES)
+    damaged = bytearray(archive.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    archive.write_bytes(damaged)
+    refused(archive, tmp_path, "damaged or cut short|refused")

@@ -119,14 +119,23 @@ def show(outcome: "Outcome", as_json: bool) -> None:
             console.print(results.rich_table(table), "")
     console.print(results.claims_table(outcome.claims))
     for name, why in outcome.ill.items():
-        typer.echo(f"not in these numbers: {name}: {why}")
+        typer.echo(f"missing or ended early: {name}: {why}")
 
 
 def save(outcome: "Outcome", write: Path | None, html: Path) -> None:
     """Write the JSON and the page beside the runs, and the markdown where it is wanted."""
     from toosure.recipes import results
+    from toosure.recipes.page import recipe_page
 
     files = {html.with_suffix(".json"): json.dumps(results.as_json(outcome), indent=1)}
+    try:
+        files[html] = recipe_page(outcome)
+    except ImportError:
+        typer.echo(
+            f"plotly is not here, so no page: take {outcome.out} where it is, and there "
+            f"`toosure reproduce {outcome.recipe.name} --from {outcome.out}`",
+            err=True,
+        )
     if write:
         files[write] = results.markdown(outcome)
     for path, text in files.items():

@@ -84,7 +84,6 @@ class Findings:
     claims: list[Claim] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)  # for the JSON, unrounded
-    drawings: list[Drawing] = field(default_factory=list)
 
 
 class Shelf:
@@ -95,11 +94,11 @@ class Shelf:
         self.read: dict[str, Run] = {}
         self.ill: dict[str, str] = {}  # run name -> what is wrong with it
 
-    def runs(self, configs: Iterable[RunConfig]) -> list[Run]:
-        """Return the complete runs among `configs`, in order."""
-        return [run for config in configs if (run := self.run(config)) is not None]
+    def runs(self, configs: Iterable[RunConfig], diverged: bool = False) -> list[Run]:
+        """Return the complete runs among `configs`, in order; those that `diverged` if asked."""
+        return [run for config in configs if (run := self.run(config, diverged)) is not None]
 
-    def run(self, config: RunConfig) -> Run | None:
+    def run(self, config: RunConfig, diverged: bool = False) -> Run | None:
         """Return the run of a config, or nothing where it is missing or did not end well."""
         if config.name not in self.read:
             folder = self.out / config.name
@@ -108,10 +107,10 @@ class Shelf:
                 return None
             self.read[config.name] = Run(folder)
         run = self.read[config.name]
-        if run.status != "complete":
-            self.ill[run.name] = run.ending
-            return None
-        return run
+        if run.status == "complete":
+            return run
+        self.ill[run.name] = run.ending
+        return run if diverged and run.status == "diverged" and len(run.rows) > 2 else None
 
 
 @dataclass(frozen=True)
@@ -122,6 +121,7 @@ class Part:
     says: str
     configs: Callable[[Setting], Sequence[RunConfig]]
     findings: Callable[[Setting, Shelf], Findings]
+    drawings: "Callable[[Setting, Shelf], list[Drawing]]" = lambda setting, shelf: []
     usual: bool = True  # made when nothing is asked for in particular
 
 

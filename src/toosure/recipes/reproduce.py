@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toosure.config import RunConfig
-from toosure.recipes.recipe import Claim, Findings, Part, Recipe, Setting, Shelf
+from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Setting, Shelf
 from toosure.runs import Run
 from toosure.runs.environment import environment
 from toosure.train import Means
@@ -25,6 +25,7 @@ class Outcome:
     setting: Setting
     out: Path
     findings: dict[str, Findings] = field(default_factory=dict)
+    drawings: dict[str, list[Drawing]] = field(default_factory=dict)
     runs: dict[str, list[Run]] = field(default_factory=dict)
     ill: dict[str, str] = field(default_factory=dict)  # run name -> missing, diverged at step ...
     stopped: bool = False
@@ -109,8 +110,9 @@ def judge_parts(recipe: Recipe, parts: Sequence[Part], setting: Setting, out: Pa
     outcome = Outcome(recipe, setting, out)
     for part in parts:
         shelf = Shelf(out)
-        outcome.runs[part.name] = shelf.runs(dict.fromkeys(part.configs(setting)))
+        outcome.runs[part.name] = shelf.runs(dict.fromkeys(part.configs(setting)), diverged=True)
         if outcome.runs[part.name]:
             outcome.findings[part.name] = part.findings(setting, shelf)
+            outcome.drawings[part.name] = part.drawings(setting, shelf)
         outcome.ill |= shelf.ill
     return outcome

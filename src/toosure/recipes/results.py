@@ -119,7 +119,7 @@ def markdown(outcome: Outcome, pictures: Sequence[tuple[str, str, str]] = ()) ->
         blocks += [f"![{title}]({file})" for part, title, file in pictures if part == name]
     if outcome.ill:
         rows = sorted(outcome.ill.items())
-        blocks += ["## Runs that are not in these numbers", pipes(("run", "why"), rows)]
+        blocks += ["## Runs that are missing or ended early", pipes(("run", "why"), rows)]
     blocks += ["## Time and place", times(outcome)]
     return "\n\n".join(blocks) + "\n"
 

@@ -1,39 +1,50 @@
 """The recipe of "Too Sharp, Too Sure: When Calibration Follows Curvature" (arXiv 2604.20614)."""
 
-from toosure.recipes.recipe import Part, Recipe, Setting
-from toosure.recipes.too_sharp import batch, calmo, certificates, hypotheses, mse, sweeps, table1
-
-
-def first_figure(setting: Setting) -> list:
-    """Return the GD and SGD runs of Table 1."""
-    seed = setting.first
-    return [c for name in ("GD", "SGD") for c in sweeps.column(setting, name, seed)]
-
+from toosure.recipes.recipe import Part, Recipe
+from toosure.recipes.too_sharp import (
+    batch,
+    calmo,
+    certificates,
+    figures,
+    hypotheses,
+    mse,
+    sweeps,
+    table1,
+)
 
 RECIPE = Recipe(
     "too-sharp",
     "Too Sharp, Too Sure",
     "arXiv 2604.20614",
     (
-        Part("table1", "calibration error follows sharpness", sweeps.table_1, table1.findings),
+        Part(
+            "table1",
+            "calibration error follows sharpness",
+            sweeps.table_1,
+            table1.findings,
+            figures.of_table_1,
+        ),
         Part("muon", "Muon's large margins", sweeps.table_1, hypotheses.muon),
         Part(
             "fig2",
             "BulkSGD, and flat minima against flat directions",
             lambda s: [*sweeps.table_1(s), *sweeps.bulk(s).values()],
             hypotheses.flatness,
+            figures.of_bulk,
         ),
         Part(
             "mse",
             "squared error is under-confident and stays sharp",
             lambda s: [config for each in sweeps.mse(s).values() for config in each],
             mse.findings,
+            figures.of_mse,
         ),
         Part(
             "certificates",
             "the theorems along a run",
             lambda s: [sweeps.certified(s)],
             certificates.findings,
+            figures.of_certificates,
         ),
         Part("batch", "batch sharpness beside Gauss-Newton", sweeps.batches, batch.findings),
         Part("calmo", "the margin-aware objective", calmo.configs, calmo.findings),

@@ -47,6 +47,12 @@ def settled(run: Run, below: float = SMALL) -> float:
     return float(step[above[-1] + 1]) if above[-1] + 1 < len(step) else math.inf
 
 
+def last(run: Run, key: str) -> float:
+    """Return the last finite value of a quantity: a diverged run ends with a row without any."""
+    values = run.columns[key]
+    return float(values[np.isfinite(values)][-1])
+
+
 def at_step(run: Run, key: str, step: float) -> float:
     """Return a quantity at the last row up to a step."""
     kept = np.flatnonzero(run.columns["step"] <= step)
@@ -59,7 +65,9 @@ def groups(setting: Setting, shelf: Shelf, bulk: bool) -> dict[str, list[Run]]:
     found = {n: shelf.runs(sweeps.column(setting, n, seed)) for n in sweeps.columns(setting)}
     configs = sweeps.bulk(setting) if bulk else {}
     for k in dict.fromkeys(k for _, k in configs):
-        found[f"BulkSGD, k = {k}"] = shelf.runs(c for (_, of), c in configs.items() if of == k)
+        found[f"BulkSGD, k = {k}"] = shelf.runs(
+            (c for (_, of), c in configs.items() if of == k), diverged=True
+        )
     return {name: runs for name, runs in found.items() if runs}
 
 
@@ -81,7 +89,7 @@ def table(setting: Setting, found: dict[str, list[Run]]) -> Table:
     until = horizon(setting)
     rows = []
     for name, runs in found.items():
-        ends = [run.last["train/gn_sharpness"] for run in runs]
+        ends = [last(run, "train/gn_sharpness") for run in runs]
         rows.append((
             name, str(len(runs)), spread_text([peak(run) for run in runs], ".3f"),
             spread_text([area(run, until) for run in runs], ".1f"), ever(runs),
@@ -180,14 +188,14 @@ def muon_claims(setting: Setting, means: dict[str, dict[str, float]]) -> list[Cl
 def rises(run: Run) -> float:
     """Return the share of the measured intervals over which the training loss rose."""
     loss = run.columns["train/loss"]
-    return float((np.diff(loss) > 0).mean())
+    return float((np.diff(loss[np.isfinite(loss)]) > 0).mean())
 
 
 def bulk_table(setting: Setting, shelf: Shelf) -> Table:
     """Lay BulkSGD out, a row a run, with SGD at the same rate where Table 1 has it."""
     rows = []
     for (rate, k), config in sweeps.bulk(setting).items():
-        run = shelf.run(config)
+        run = shelf.run(config, diverged=True)
         if run is not None:
             rows.append((f"BulkSGD {rate}", str(k), *bulk_cells(run)))
     for run in shelf.runs(sweeps.column(setting, "SGD", setting.first)):
@@ -202,14 +210,19 @@ def bulk_table(setting: Setting, shelf: Shelf) -> Table:
 
 def bulk_cells(run: Run) -> tuple[str, ...]:
     loss, sharpness = run.columns["train/loss"], run.columns["train/gn_sharpness"]
-    numbers = (float(np.nanmax(sharpness)), float(loss[0]), float(np.nanmin(loss)), float(loss[-1]))
+    numbers = (
+        float(np.nanmax(sharpness)),
+        float(loss[0]),
+        float(np.nanmin(loss)),
+        last(run, "train/loss"),
+    )
     shown = (f"{number:.3g}" for number in numbers)
     return (*shown, f"{rises(run):.0%}", f"{peak(run):.3f}", f"{run.last['step']:,}")
 
 
 def bulk_claims(setting: Setting, shelf: Shelf) -> list[Claim]:
     """Judge: it oscillates, its sharpness reaches thousands, its loss still falls."""
-    runs = shelf.runs(sweeps.bulk(setting).values())
+    runs = shelf.runs(sweeps.bulk(setting).values(), diverged=True)
     plain = shelf.runs(sweeps.column(setting, "SGD", setting.first))
     if not runs:
         return []
@@ -240,7 +253,7 @@ def values(found: dict[str, list[Run]]) -> dict[str, Any]:
     return {
         name: [
             {"run": r.name, "peak": peak(r), "area": area(r), "settled": settled(r),
-             "end_sharpness": r.last["train/gn_sharpness"], "rises": rises(r)}
+             "end_sharpness": last(r, "train/gn_sharpness"), "rises": rises(r)}
             for r in runs
         ]
         for name, runs in found.items()

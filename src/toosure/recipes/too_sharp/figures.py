@@ -1,0 +1,154 @@
+"""Figures 1, 2 and A1-A17 of the paper from run folders, and what each one shows."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from toosure.config import RunConfig
+from toosure.recipes import drawings
+from toosure.recipes.drawings import Column, Spread
+from toosure.recipes.recipe import Drawing, Setting, Shelf
+from toosure.recipes.series import mean_and_spread
+from toosure.recipes.too_sharp import certificates, paper, sweeps, table1
+from toosure.runs import Run
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+PANELS = ("loss", "accuracy", "ece", "margin_q50", "gn_sharpness")
+MAIN = ("loss", "accuracy", "ece", "gn_sharpness")
+SHORT = ("loss", "ece", "gn_sharpness")
+
+
+def labelled(shelf: Shelf, configs: Sequence[RunConfig], labels: Sequence[str]) -> dict[str, Run]:
+    """Return the runs there are, by label."""
+    pairs = zip(labels, configs, strict=True)
+    return {label: run for label, config in pairs if (run := shelf.run(config)) is not None}
+
+
+def column(setting: Setting, shelf: Shelf, name: str) -> dict[str, Run]:
+    """Return the runs of a column of Table 1, labelled by their learning rate."""
+    rates = [f"lr {rate}" for rate in sweeps.columns(setting)[name].rates]
+    return labelled(shelf, sweeps.column(setting, name, setting.first), rates)
+
+
+def both_splits(runs: dict[str, Run]) -> list[Column]:
+    return [Column("training", runs), Column("validation", runs, "val")]
+
+
+def of_table_1(setting: Setting, shelf: Shelf) -> list[Drawing]:
+    """Return Figure 1, the portraits A1 (A8) and an optimizer each, A2 to A6 (A9 to A13)."""
+    runs = {name: column(setting, shelf, name) for name in sweeps.columns(setting)}
+    runs = {name: of for name, of in runs.items() if of}
+    drawn = [
+        Drawing("fig1", "GD and SGD: ECE follows sharpness (Figure 1)",
+                "Training split. Both rise, peak about together, and fall. Dashed: 2 / lr.",
+                lambda: drawings.trajectories(
+                    [Column(n, runs[n]) for n in ("GD", "SGD") if n in runs],
+                    MAIN)),
+        *(
+            Drawing(f"portraits-{split}", f"ECE against sharpness, {split} split (Figure A1)",
+                    "A dot at the start, a cross at the end, a colour a learning rate.",
+                    lambda split=split: drawings.portraits(  # type: ignore[misc]
+                        [Column(n, of, split) for n, of in runs.items()]))
+            for split in ("train", "val")
+        ),
+        Drawing("table1", "Table 1 as a picture", "r with sharpness, ours beside the paper's.",
+                lambda: correlations(setting, shelf)),
+    ]  # fmt: skip
+    return drawn + [every_panel(name, of) for name, of in runs.items()]
+
+
+def every_panel(name: str, runs: dict[str, Run]) -> Drawing:
+    """Return an optimizer's own figure, training beside validation."""
+    return Drawing(
+        f"trajectory-{name.lower()}", f"{name} along training (Figures A2-A7, A9-A14)",
+        "Left training, right validation, a colour a learning rate.",
+        lambda: drawings.trajectories(both_splits(runs), PANELS),
+    )  # fmt: skip
+
+
+def correlations(setting: Setting, shelf: Shelf) -> "Figure":
+    """Draw Table 1: our mean r of train and test ECE beside the paper's."""
+    found = table1.couplings(setting, shelf)
+    names = list(sweeps.columns(setting))
+    series = []
+    for row in ("train ECE", "test ECE"):
+        ours = [mean_and_spread(table1.rs(table1.of_first_seed(found[row][n]))) for n in names]
+        told = [paper.TABLE_1[row][n] for n in names]
+        for who, pairs in (("ours", ours), ("the paper", told)):
+            series.append(Spread(f"{row}, {who}", *zip(*pairs, strict=True)))
+    return drawings.compared(names, series, "r with sharpness")
+
+
+def of_bulk(setting: Setting, shelf: Shelf) -> list[Drawing]:
+    """Return Figure 2, BulkSGD, and the optimizers beside each other."""
+    configs = sweeps.bulk(setting)
+    rates = list(dict.fromkeys(rate for rate, _ in configs))
+    columns = [
+        Column(f"lr {rate}", {f"k = {k}": run for (r, k), c in configs.items()
+                              if r == rate and (run := shelf.run(c, diverged=True)) is not None})
+        for rate in rates
+    ]  # fmt: skip
+    columns = [each for each in columns if each.runs]
+    if not columns:
+        return []
+    together = compared_optimizers(setting, shelf)
+    return [
+        Drawing("fig2", "BulkSGD without its 1, 3, 5 sharpest directions (Figure 2)",
+                "Training split. Oscillations, and a sharpness other optimizers never reach.",
+                lambda: drawings.trajectories(columns, MAIN)),
+        Drawing("hypotheses", "Flat minima or flat directions? (Figure A15)",
+                "One learning rate each, the first of its column; BulkSGD with k = 1.",
+                lambda: drawings.trajectories([Column("training", together)], SHORT)),
+    ]  # fmt: skip
+
+
+def compared_optimizers(setting: Setting, shelf: Shelf) -> dict[str, Run]:
+    """Return one run of each optimizer."""
+    found = {
+        n: next(iter(column(setting, shelf, n).values()), None) for n in sweeps.columns(setting)
+    }
+    bulk = next((c for (_, k), c in reversed(sweeps.bulk(setting).items()) if k == 1), None)
+    found["BulkSGD"] = shelf.run(bulk, diverged=True) if bulk else None
+    return {name: run for name, run in found.items() if run is not None}
+
+
+def of_mse(setting: Setting, shelf: Shelf) -> list[Drawing]:
+    """Return Figures A16 and A17: trajectories and reliability diagrams under squared error."""
+    runs = {}
+    for name, configs in sweeps.mse(setting).items():
+        rates = [f"lr {rate}" for rate in sweeps.columns(setting)[name].rates]
+        runs[name] = labelled(shelf, configs, rates)
+    runs = {name: of for name, of in runs.items() if of}
+    made = [
+        Drawing(f"mse-{name.lower()}", f"Squared error, {name} (Figures A16, A17)",
+                "Neither ECE nor sharpness decays.",
+                lambda of=of: drawings.trajectories(both_splits(of), PANELS))  # type: ignore[misc]
+        for name, of in runs.items()
+    ]  # fmt: skip
+    columns = [Column(f"{n}, {t}", of, s) for n, of in runs.items()
+               for t, s in (("training", "train"), ("validation", "val"))]  # fmt: skip
+    if columns:
+        made.append(Drawing("mse-reliability", "Reliability under squared error (Figures A16, A17)",
+                            "At the end, at the first learning rate: far above the line.",
+                            lambda: drawings.reliabilities(columns)))  # fmt: skip
+    return made
+
+
+def of_certificates(setting: Setting, shelf: Shelf) -> list[Drawing]:
+    """Return the slack of the theorems along the run."""
+    run = shelf.run(sweeps.certified(setting))
+    if run is None:
+        return []
+    keys = {"train/ece": "ECE", "train/gn_sharpness": "sharpness"}
+    wanted = ("4.1 (i)", "4.1 (ii)", "4.2 (i) lower", "4.2 (i) upper")
+    keys |= {
+        certificates.PREFIX + n: f"slack of {n}" for n in certificates.told(run) if n in wanted
+    }
+    apart = run.columns["step"][certificates.separated(run)]
+    start = float(apart[0]) if len(apart) else None
+    return [
+        Drawing("certificates", "Slack of Theorems 4.1 and 4.2 along a run",
+                "Right side minus left side. From the dotted line on every training point is "
+                "right, and Theorem 4.2 applies.", lambda: drawings.slacks(run, keys, start)),
+    ]  # fmt: skip

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from toosure.data.catalogue import locate
 from toosure.data.cifar import cifar10, cifar100
-from toosure.data.corruptions.corrupt import Severity
+from toosure.data.corruptions.table import Severity
 from toosure.data.dataset import Dataset, Split, Standardise
 
 

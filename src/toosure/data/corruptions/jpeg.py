@@ -41,7 +41,7 @@ def jpeg(x: Tensor, quality: int) -> Tensor:
     matrix = torch.tensor(FROM_RGB, device=x.device, dtype=x.dtype)
     planes = torch.einsum("kc,nchw->nkhw", matrix, levels)
     planes[:, 1:] += 128
-    planes = whole(planes.round().clamp(0, 255), 16)
+    planes = whole(planes.round().clamp(0, 255), 2, 16)  # rows follow when the colours are halved
     luminance = coded(planes[:, :1], LUMINANCE, quality)[..., :height, :width]
     colour = coded(halved(planes[:, 1:]), CHROMINANCE, quality)
     blue, red = doubled(cropped(colour, height, width))[..., :height, :width].sub(128).split(1, 1)
@@ -53,9 +53,9 @@ def jpeg(x: Tensor, quality: int) -> Tensor:
     return torch.cat(rgb, 1).round().clamp(0, 255) / 255
 
 
-def whole(planes: Tensor, multiple: int) -> Tensor:
-    """Repeat the last row and column up to a multiple."""
-    down, right = (-side % multiple for side in planes.shape[2:])
+def whole(planes: Tensor, rows: int = 8, columns: int = 8) -> Tensor:
+    """Repeat the last row and column up to multiples."""
+    down, right = -planes.shape[2] % rows, -planes.shape[3] % columns
     return F.pad(planes, (0, right, 0, down), mode="replicate")
 
 
@@ -88,7 +88,7 @@ def coded(planes: Tensor, table: tuple[int, ...], quality: int) -> Tensor:
     The sums between the two directions are rounded to quarters, as libjpeg's integers are: a
     coefficient near half a step would else be rounded the other way.
     """
-    planes = whole(planes, 8)
+    planes = whole(planes)
     count, channels, height, width = planes.shape
     blocks = planes.view(count, channels, height // 8, 8, width // 8, 8).transpose(3, 4) - 128
     basis = cosines(planes)  # both directions together make 8 times the orthonormal transform

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from toosure.config import RunConfig
 from toosure.data import Dataset
+from toosure.processes import join
 from toosure.runs.files import is_locked
 from toosure.runs.write import RunError
 from toosure.sweep.jobs import Result, is_finished
@@ -38,7 +39,8 @@ def carry_out(config: RunConfig, out: Path, means: Means, show: Show, loaded: Lo
         run = train(config, out, means, show, loaded.of(config, out))
         return Result("ended", run.status)
     except RunError as error:
-        kind = "busy" if is_locked(out / config.name) else "failed"
+        alone = join(means.torch_device).count == 1  # several would not wait equally long
+        kind = "busy" if alone and is_locked(out / config.name) else "failed"
         return Result(kind, str(error))
     except (ValueError, RuntimeError) as error:  # torch's, too: a shape, the GPU's memory
         return Result("failed", str(error))

@@ -86,6 +86,11 @@ def give_up(error: Exception, processes: Processes) -> NoReturn:
     if processes.count == 1 or (not isinstance(error, RunError) and processes.all_failed()):
         raise error
     raise SystemExit(
-        f"process {processes.rank} of {processes.count} ends: {str(error).splitlines()[0]}. "
+        f"process {processes.rank} of {processes.count} ends: {in_a_line(error)}. "
         "Repeat the command to go on from the last checkpoint"
     ) from error
+
+
+def in_a_line(error: Exception) -> str:
+    """Return what an error says first, or its name if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -17,7 +17,7 @@ from toosure.processes import ALONE, Processes, Sharded, join
 from toosure.runs import Run, RunError, RunWriter
 from toosure.runs.environment import environment
 from toosure.train.batches import Batches
-from toosure.train.bystander import closed_run, give_up, open_run
+from toosure.train.bystander import closed_run, give_up, in_a_line, open_run
 from toosure.train.checkpoint import (
     load_checkpoint,
     random_state,
@@ -71,7 +71,7 @@ def train(
                 except Exception as error:
                     with suppress(ValueError):  # a full disk cannot take this either
                         done = work.done if work else 0
-                        writer.set_status("failed", done, str(error).splitlines()[0])
+                        writer.set_status("failed", done, in_a_line(error))
                     give_up(error, processes)
         run = closed_run(writer, processes)
         show.end(writer.path, run.outcome)
@@ -114,6 +114,8 @@ class Work:
             inputs=self.data.inputs, classes=self.data.classes
         )  # on the CPU, so that every device starts alike
         self.model = (self.model.double() if wide else self.model).to(device).train()
+        if device.type == "cuda":
+            self.model.to(memory_format=torch.channels_last)  # convolutions are faster so
         self.network = self.make_network()
         self.criterion = config.word("loss").build().to(device)
         self.objective = as_objective(

@@ -1,0 +1,152 @@
+"""What two processes train together, and one alone; started twice, this file is the two.
+
+Arguments: the folder of runs. Environment: what torchrun would say. Every word of the tables of
+optimizers, losses and objectives is a case, so that a new method is tested once it is listed.
+"""
+
+import json
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from toosure.config import RunConfig
+from toosure.data import digits
+from toosure.models import mlp
+from toosure.optim import SAM
+from toosure.processes import Sharded, join, share_gradients
+from toosure.train import Means, train
+from toosure.watch import Watch
+from toosure.words import parse
+from toosure.words.tables import TABLES
+
+SMALL = {"data": "digits:train=51,val=23,noise=0.1", "batch": 17, "steps": 4, "every": 4}
+SMALL |= {"model": "own_model:noisy", "precision": "float64", "measure": ()}
+OPTIMIZERS = {
+    "gd": "gd:lr=0.5",
+    "muon": "muon:fp32=true",  # in bfloat16 a last bit decides how a number is rounded
+    "bulksgd": "bulksgd:lr=0.1,k=2",
+    "sgd": "sgd:lr=0.1,momentum=0.9",
+    "vasso": "vasso:lr=0.1",
+    "asam": "asam:lr=0.1",
+    "sam": "sam:lr=0.1,base=adamw",
+    "csam": "csam:lr=0.1",
+    "bsam": "bsam:lr=0.2,sub_batches=3",
+}
+OBJECTIVES = {"ccat": "ccat:attack_steps=3", "gamma_net": "gamma_net:width=8,meta_batch=9"}
+OBJECTIVES |= {"meta_smoothing": "meta_smoothing:meta_batch=9", "ar_adals": "ar_adals:rate=0.5"}
+MEASURES = ("gn_sharpness", "hessian_sharpness", "kappa_min", "batch_sharpness", "gni")
+MEASURES += ("jacobian_norm", "trace", "temperature", "certificate")
+FURTHER = {
+    "every measure": {"model": "mlp:width=8", "measure": MEASURES, "steps": 2, "every": 2},
+    "best": {"measure": ("best",)},
+    "mlp": {"model": "mlp:width=8", "measure": ("gn_sharpness",), "steps": 8, "every": 1},
+    "resnet20": {"model": "resnet20", "batch": 9, "steps": 2, "every": 1},
+    "calmo, resnet20": {"model": "resnet20", "objective": "calmo", "batch": 5, "steps": 2},
+    "one row a part": {"model": "mlp:width=8", "optimizer": "bsam:lr=0.2", "batch": 5},
+    "clip, schedule": {"optimizer": "sam:lr=1", "clip": 0.1, "schedule": "cosine:warmup=2"},
+    "gamma-net, full": {"objective": "gamma_net:scope=full,width=8,meta_batch=9,every=2"},
+    "gamma-net, noise": {"objective": "gamma_net:feed=noise,width=8,meta_batch=9"},
+    "smoothing, full": {"objective": "meta_smoothing:scope=full,per_class=true,meta_batch=9"},
+    "tail, pgd": {"objective": "margin_tail:surrogate=pgd"},
+    "calmo, smooth net": {"objective": "calmo", "model": "mlp:width=8"},
+    "tail, sam": {"objective": "margin_tail", "optimizer": "sam:lr=0.1"},
+    "crl, sam": {"objective": "crl", "optimizer": "sam:lr=0.1", "loss": "mmce"},
+    "balcal, csam": {"objective": "balcal", "optimizer": "csam:lr=0.1"},
+    "mixup, mdca": {"objective": "mixup", "loss": "mdca", "optimizer": "vasso:lr=0.1"},
+}
+
+
+def cases():
+    """Return the settings of every case by its name."""
+    found = {}
+    for name in TABLES["optimizer"]:
+        model = {"model": "mlp:width=8"} if name == "bulksgd" else {}
+        found[f"optimizer {name}"] = {"optimizer": OPTIMIZERS.get(name, name), **model}
+    found |= {f"loss {name}": {"loss": name} for name in TABLES["loss"]}
+    for name in TABLES["objective"]:
+        found[f"objective {name}"] = {"objective": OBJECTIVES.get(name, name)}
+    found |= FURTHER
+    return {name: RunConfig(**{**SMALL, **settings}) for name, settings in found.items()}
+
+
+@cache
+def loaded(word: str):
+    return parse("data", word).build()
+
+
+def data_of(config: RunConfig):
+    """Load the data of a run, once for all that have the same."""
+    return loaded(config.data)
+
+
+DIVERGES = RunConfig(**{**SMALL, "loss": "mse", "optimizer": "sgd:lr=1e30", "steps": 90})
+BUDGET = RunConfig(**{**SMALL, "budget": 0.5, "steps": 20})
+LONG = {**SMALL, "steps": 20, "every": 2}
+HALF = RunConfig(**{**LONG, "optimizer": "sam:lr=0.1,momentum=0.9"})
+LOST = RunConfig(**{**LONG, "optimizer": "csam:lr=0.1,momentum=0.9"})
+WRONG = RunConfig(**{**SMALL, "data": "digits:train=51,val=0", "objective": "adafocal"})
+BF16 = RunConfig(**{**SMALL, "precision": "bf16"})
+
+
+def own_loop(folder: Path) -> None:
+    """Train in a loop of one's own, watched by all processes."""
+    processes = join(torch.device("cpu"))
+    torch.manual_seed(0)
+    model, data = mlp((1, 8, 8), width=8).double(), digits(train=40, val=21)
+    network = Sharded(model, processes)
+    x, y = data.train.x.double(), data.train.y
+    loss, optimizer = nn.CrossEntropyLoss(), SAM(model.parameters(), rho=0.1, lr=0.1)
+    watch = Watch(model, loss, (x, y), data.val, folder, every=2, processes=processes)
+
+    def closure():
+        value = loss(network(x), y)
+        value.backward()
+        share_gradients(model.parameters(), (), processes)
+        return value
+
+    for _ in range(4):
+        optimizer.step(closure)
+        watch.step()
+    watch.close()
+
+
+class Dying(nn.CrossEntropyLoss):
+    """A loss whose process ends after a while, as if it was killed."""
+
+    left = 20
+
+    def forward(self, logits, labels):
+        Dying.left -= 1
+        return super().forward(logits, labels) if Dying.left else os._exit(9)
+
+
+def refused(config, out, means):
+    try:
+        train(config, out, means)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    cpu, often = Means("cpu"), Means("cpu", checkpoint=0.0)
+    for config in (*cases().values(), DIVERGES, BUDGET, BF16):
+        train(config, out, cpu, data=data_of(config))
+    train(HALF, out, often)  # somebody else has begun it
+    said = {"wrong": refused(WRONG, out, cpu)}
+    said["compile"] = refused(LOST, out, Means("cpu", compile=True))
+    own_loop(out / "own")
+    processes = join(torch.device("cpu"))
+    (out / f"said{processes.rank}.json").write_text(json.dumps(said))
+    if not processes.first:
+        nn.CrossEntropyLoss = Dying
+    train(LOST, out, often)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,316 @@
+"""A run over two processes is that of one: rows, weights, ends; killed and resumed, too."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, cases, data_of, own_loop
+from toosure.config import RunConfig
+from toosure.processes import ALONE, Processes
+from toosure.processes.layers import seeing_all
+from toosure.runs import Run
+from toosure.sweep import sweep
+from toosure.train import Means, train
+from toosure.train.checkpoint import load_checkpoint
+from toosure.train.show import Show
+from toosure.words.tables import TABLES
+
+pytestmark = pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="torch was built without gloo"
+)
+HERE = Path(__file__).parent
+CPU = Means("cpu")
+ENDED = ("complete", "diverged")
+CLOSE = 1e-8  # relative, in float64; the promise is 1e-5
+
+
+class Cut(Exception):
+    """Stands for the power cut."""
+
+
+class CutAt(Show):
+    def __init__(self, step):
+        self.at = step
+
+    def row(self, row):
+        if row["step"] >= self.at:
+            raise Cut
+
+
+def environment(**more):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("TORCHELASTIC")}
+    path = os.pathsep.join([str(HERE), str(HERE.parent / "src")])
+    return kept | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path, **more}
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
+class Pair:
+    """Two processes at work on every case, and the folder of their runs."""
+
+    def __init__(self, out):
+        self.out, self.codes = out, None
+        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        words = [sys.executable, str(HERE / "ddp_pair.py"), str(out)]
+        self.processes = [
+            subprocess.Popen(
+                words,
+                env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **meeting),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+
+    def done(self):
+        if self.codes is None:
+            said = [process.communicate(timeout=300)[0] for process in self.processes]
+            self.codes, self.said = [process.returncode for process in self.processes], said
+        return self
+
+    def run(self, config):
+        """The run as soon as it has ended."""
+        folder = self.out / config.name
+        while self.processes[0].poll() is None:
+            if (folder / "status.json").is_file() and Run(folder).status in ENDED:
+                return Run(folder)
+            time.sleep(0.02)
+        assert folder.is_dir(), self.done().said
+        return Run(folder)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    torch.set_num_threads(1)
+    out = tmp_path_factory.mktemp("pair")
+    with pytest.raises(Cut):  # begun by one process, for two to finish
+        train(HALF, out, Means("cpu", checkpoint=0.0), CutAt(8))
+    pair = Pair(out)
+    yield pair
+    for process in pair.processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    torch.set_num_threads(1)
+    return tmp_path_factory.mktemp("alone")
+
+
+def numbers(rows):
+    return [{k: v for k, v in row.items() if "seconds" not in k} for row in rows]
+
+
+def tensors(state):
+    """Every tensor of a nested state, by its path."""
+    if isinstance(state, torch.Tensor):
+        return {"": state.double()}
+    pairs = state.items() if isinstance(state, dict) else enumerate(state)
+    nested = {k: v for k, v in pairs if isinstance(v, dict | list | tuple | torch.Tensor)}
+    return {f"{k}/{n}": t for k, v in nested.items() for n, t in tensors(v).items()}
+
+
+def close(found, wanted, tolerance=CLOSE):
+    """Rows, final weights and state of the optimizer agree."""
+    assert found.status == wanted.status
+    ours, theirs = numbers(found.rows), numbers(wanted.rows)
+    assert [row["step"] for row in ours] == [row["step"] for row in theirs]
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine == pytest.approx(other, rel=tolerance, abs=tolerance, nan_ok=True)
+    states = [tensors(state) for state in (last(found), last(wanted))]
+    assert states[0].keys() == states[1].keys() and states[0]
+    for name, tensor in states[1].items():
+        if "bulk" in name:  # eigenvectors, which have no sign
+            states[0][name], tensor = states[0][name].abs(), tensor.abs()
+        assert torch.allclose(states[0][name], tensor, rtol=tolerance, atol=tolerance), name
+
+
+def last(run):
+    state, _ = load_checkpoint(run.path)
+    return {name: state[name] for name in ("model", "optimizer", "objective")}
+
+
+# -- the table ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", cases())
+def test_two_processes_equal_one(name, pair, alone):
+    config = cases()[name]
+    wanted = train(config, alone, CPU, data=data_of(config))
+    assert wanted.status == "complete"
+    found = pair.run(config)
+    close(found, wanted)
+    assert found.environment["processes"] == 2 and "processes" not in wanted.environment
+    before, after = (wanted.rows[i]["train/loss"] for i in (0, -1))
+    assert abs(before - after) > 1e-4  # it trains, so that equal rows say something
+    for file in ("predictions.npz", *(["best.npz"] if "best" in config.measure else [])):
+        arrays = [np.load(run.path / file) for run in (found, wanted)]
+        assert arrays[0].files == arrays[1].files
+        assert all(np.allclose(arrays[0][k], arrays[1][k], atol=CLOSE) for k in arrays[0].files)
+    assert found.snapshots == wanted.snapshots
+
+
+def test_docs_list_every_method():
+    text = (HERE.parent / "docs" / "scale.md").read_text()
+    listed = [name for kind in ("optimizer", "loss", "objective") for name in TABLES[kind]]
+    assert not [name for name in listed if f"`{name}`" not in text]
+
+
+# -- ends -----------------------------------------------------------------------------------
+
+
+def test_a_run_that_diverges_ends_at_the_same_step(pair, alone):
+    found, wanted = pair.run(DIVERGES), train(DIVERGES, alone, CPU)
+    assert found.status == wanted.status == "diverged"
+    assert found.outcome == wanted.outcome
+    assert [row["step"] for row in found.rows] == [row["step"] for row in wanted.rows]
+
+
+def test_a_budget_is_kept_by_one_clock(pair):
+    found = pair.run(BUDGET)
+    assert found.status == "complete" and found.rows[-1]["step"] == BUDGET.steps
+
+
+def test_half_precision_is_close(pair, alone):
+    found, wanted = pair.run(BF16), train(BF16, alone, CPU)
+    assert found.last["train/loss"] == pytest.approx(wanted.last["train/loss"], rel=0.05)
+
+
+def test_one_begins_and_two_finish(pair, alone):
+    close(pair.run(HALF), train(HALF, alone, CPU))
+    assert pair.run(HALF).environment["resumed"][0]["processes"] == 2
+
+
+def test_two_begin_one_is_lost_and_one_finishes(pair, alone):
+    """The second process ends without a word; the first says so, and does not wait for it."""
+    interrupted = pair.done().run(LOST)
+    assert pair.codes == [1, 9]
+    assert "process 0 of 2 ends" in pair.said[0] and "Repeat the command" in pair.said[0]
+    assert interrupted.status == "failed"
+    reached = interrupted.outcome["step"]
+    assert 0 < reached < LOST.steps
+    finished = train(LOST, pair.out, CPU)
+    assert finished.rows[0]["step"] == 0
+    close(finished, train(LOST, alone, CPU))
+
+
+def test_what_is_wrong_is_said_by_all_and_the_next_run_goes_on(pair):
+    pair.done()
+    for rank in range(2):
+        said = json.loads((pair.out / f"said{rank}.json").read_text())
+        assert "validation data" in said["wrong"]
+        assert said["compile"].startswith("compile works in one process")
+
+
+def test_own_loop(pair, tmp_path):
+    own_loop(tmp_path / "own")
+    found, wanted = Run(pair.done().out / "own"), Run(tmp_path / "own")
+    assert len(wanted.rows) == 3
+    for mine, other in zip(numbers(found.rows), numbers(wanted.rows), strict=True):
+        assert mine == pytest.approx(other, rel=CLOSE, abs=CLOSE)
+
+
+def test_workers_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="torchrun started 2 processes"):
+        sweep([HALF], tmp_path, CPU, workers=2)
+
+
+# -- the command ----------------------------------------------------------------------------
+
+WORDS = {"data": "digits:train=100,val=60", "model": "own_model:noisy", "precision": "float64"}
+WORDS |= {"optimizer": "sam:lr=0.05,momentum=0.9", "steps": 120, "every": 10, "batch": 32}
+
+
+def torchrun(out):
+    words = [w for k, v in WORDS.items() for w in (f"--{k}", str(v))]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "-m", "toosure", "train", *words, "--device", "cpu"]
+    command += ["--out", str(out), "--checkpoint", "0.1"]
+    return subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def children(pid):
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the processes in /proc")
+def test_torchrun_killed_and_repeated_equals_one(tmp_path, alone):
+    config = RunConfig(**WORDS)
+    file = tmp_path / config.name / "metrics.jsonl"
+    first = torchrun(tmp_path)
+    while not file.is_file() or file.read_bytes().count(b"\n") < 3:
+        assert first.poll() is None, first.communicate()[0]
+        time.sleep(0.01)
+    for pid in (first.pid, *children(first.pid)):
+        os.kill(pid, signal.SIGKILL)
+    first.communicate()
+    killed = Run(tmp_path / config.name)
+    assert killed.status == "interrupted" and len(killed.rows) < 13
+    again = torchrun(tmp_path)
+    said = again.communicate(timeout=120)[0]
+    assert again.returncode == 0, said
+    assert "resumed at step" in said and said.count("complete at step 120") == 1
+    close(Run(tmp_path / config.name), train(config, alone, CPU), 1e-6)
+
+
+# -- the parts ------------------------------------------------------------------------------
+
+
+def test_shares_cover_all_rows():
+    for n in range(12):
+        for count in (1, 2, 3, 5):
+            shares = [Processes(rank, count).rows(n) for rank in range(count)]
+            rows = [row for share in shares for row in range(n)[share]]
+            sizes = [share.stop - share.start for share in shares]
+            assert rows == list(range(n)) and max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("shape", [(6, 3), (4, 3, 2, 2)])
+def test_batch_norm_is_torchs(momentum, shape):
+    kind = nn.BatchNorm1d if len(shape) == 2 else nn.BatchNorm2d
+    found, wanted = (kind(3, momentum=momentum).double() for _ in range(2))
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    for _ in range(2):
+        with seeing_all([found], len(x), ALONE):
+            ours = found(x)
+        theirs = wanted(x)
+        assert torch.allclose(ours, theirs, atol=1e-12)
+    gradients = [torch.autograd.grad(out.pow(3).sum(), x)[0] for out in (ours, theirs)]
+    assert torch.allclose(*gradients, atol=1e-12)
+    for ours, theirs in zip(found.buffers(), wanted.buffers(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12)
+    found.eval(), wanted.eval()
+    with seeing_all([found], len(x), ALONE):
+        assert torch.allclose(found(x), wanted(x), atol=1e-12)
+    assert "forward" not in vars(found)
+
+
+def test_batch_norm_has_second_derivatives():
+    layer = nn.BatchNorm1d(2, track_running_stats=False).double()
+    x = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    with seeing_all([layer], 4, ALONE):
+        assert torch.autograd.gradgradcheck(layer, x)

@@ -49,7 +49,7 @@ def network(setting: Setting) -> str:
 
 def trajectory(setting: Setting, optimizer: str, seed: int = 0, **more: Any) -> RunConfig:
     """Return a run of the paper's network on the paper's images, sharpness on both splits."""
-    every = 4 if setting.quick else 20
+    every = 8 if setting.quick else 20
     given = {"data": images(setting), "model": network(setting), "batch": None, "every": every}
     return RunConfig.of({**given, "optimizer": optimizer, "seed": seed, **more})
 

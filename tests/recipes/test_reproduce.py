@@ -1,0 +1,146 @@
+"""`toosure reproduce --quick`, from the command to the pages: every part, nothing trained twice."""
+
+import builtins
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from toosure.cli import app
+from toosure.runs import find_runs
+
+RUN = CliRunner()
+
+
+def reproduce(*words):
+    return RUN.invoke(app, ["reproduce", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def sharp(tmp_path_factory):
+    """The quick version of the whole paper, carried out once."""
+    out = tmp_path_factory.mktemp("sharp")
+    words = ("too-sharp", "--quick", "--out", out, "--device", "cpu", "--write", out / "RESULTS.md")
+    result = reproduce(*words)
+    assert result.exit_code == 0, result.output
+    return out, words, result
+
+
+def test_every_run_is_complete_and_counted(sharp):
+    out, _, result = sharp
+    runs = find_runs(out)
+    assert len(runs) == 22 and {run.status for run in runs} == {"complete"}
+    assert "22 of 22: complete" in result.stdout
+
+
+def test_repeating_trains_nothing(sharp):
+    out, words, _ = sharp
+    times = {file: file.stat().st_mtime_ns for file in out.rglob("metrics.jsonl")}
+    again = reproduce(*words, "--json")
+    assert again.exit_code == 0, again.output
+    assert {file: file.stat().st_mtime_ns for file in out.rglob("metrics.jsonl")} == times
+    found = json.loads(again.stdout)
+    assert len(found["sweeps"]) == 1 and found["sweeps"][0]["trained"] == 22
+
+
+def test_json_has_claims_values_and_provenance(sharp):
+    out, _, _ = sharp
+    found = json.loads((out / "too-sharp.json").read_text())
+    assert {c["verdict"] for c in found["claims"]} == {"pass", "not judged"}
+    cell = found["parts"]["table1"]["values"]["couplings"]["train ECE"]["GD"]["0"]
+    assert len(cell) == 2 and all(-1 <= each["low"] <= each["high"] <= 1 for each in cell)
+    run = found["parts"]["mse"]["runs"][0]
+    assert run["rows"] > 3 and run["seconds"] > 0 and run["device"] == "cpu"
+
+
+def test_the_markdown_says_where_every_number_comes_from(sharp):
+    out, _, _ = sharp
+    text = (out / "RESULTS.md").read_text()
+    for part in ("table1", "muon", "fig2", "mse", "certificates", "batch", "calmo"):
+        section = text.split(f"\n## {part}: ")[1].split("\n## ")[0]
+        assert f"`toosure reproduce too-sharp --only {part} --quick`" in section
+        assert re.search(r"\d+ runs, [\d,]+ rows, \d+ s of running", section), section[:300]
+        assert "cpu, torch 2." in section
+    widths = [line.count(" | ") for line in text.split("## Claims")[1].splitlines() if "|" in line]
+    assert len(widths) > 30 and set(widths[:20]) == {4, 0}
+    assert "wall seconds" in text.split("## Time and place")[1]
+
+
+def test_the_page_has_every_figure(sharp):
+    out, _, _ = sharp
+    html = (out / "too-sharp.html").read_text()
+    names = set(re.findall(r'data-name="([^"]+)"', html))
+    assert names >= {"fig1", "fig2", "hypotheses", "portraits-train", "portraits-val", "table1"}
+    assert names >= {"mse-gd", "mse-sgd", "mse-reliability", "certificates"}
+    assert names >= {f"trajectory-{name}" for name in ("gd", "sgd", "adamw", "muon", "sam")}
+
+
+def test_without_plotly_the_claims_are_there_and_the_way_to_figures_is_said(sharp, monkeypatch):
+    out, _, _ = sharp
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.split(".")[0] == "plotly":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    (out / "too-sharp.html").unlink()
+    result = reproduce("too-sharp", "--quick", "--from", out)
+    assert result.exit_code == 0 and "Table 1" in result.stdout
+    assert f"toosure reproduce too-sharp --from {out}" in result.stderr
+    assert not (out / "too-sharp.html").exists() and (out / "too-sharp.json").exists()
+
+
+def test_from_trains_nothing_and_says_what_is_missing(tmp_path):
+    result = reproduce("too-sharp", "--quick", "--from", tmp_path, "--only", "certificates")
+    assert result.exit_code == 1 and "missing" in result.stdout
+    assert not list(tmp_path.glob("*/metrics.jsonl"))
+
+
+def test_a_run_that_cannot_be_is_told_and_the_rest_go_on(tmp_path):
+    """CIFAR-10 is not there: every run fails, and the command says so in the end."""
+    words = (
+        "--only",
+        "certificates",
+        "--out",
+        tmp_path,
+        "--data-root",
+        tmp_path,
+        "--device",
+        "cpu",
+    )
+    result = reproduce("too-sharp", *words)
+    assert result.exit_code == 1
+    assert "failed" in result.stdout and "cifar-10-batches-py" in result.stdout
+
+
+def test_list_and_mistakes():
+    result = reproduce("too-sharp", "--list", "--only", "table1,fig2")
+    assert result.stdout.splitlines() == [
+        "table1         calibration error follows sharpness (20 runs)",
+        "fig2           BulkSGD, and flat minima against flat directions (26 runs)",
+    ]
+    for words, said in (
+        (("too-blunt",), "no recipe 'too-blunt'"),
+        (("too-sharp", "--only", "fig9"), "no part 'fig9'"),
+    ):
+        result = reproduce(*words)
+        assert result.exit_code == 2 and said in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_gamma_net_end_to_end(tmp_path):
+    result = reproduce("gamma-net", "--quick", "--out", tmp_path, "--device", "cpu", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    table = found["parts"]["table"]["tables"][0]
+    column = {row[0]: dict(zip(table["header"], row, strict=True)) for row in table["rows"]}
+    assert column.keys() == {"CE", "focal", "FLSD-53", "SECE alone", "gamma-net, not learning",
+                             "gamma-net + SECE"}  # fmt: skip
+    extra = 64 * 2 + 64 * 128 + 128 + 128 + 1  # LayerNorm, hidden, last
+    sizes = {name: int(each["parameters"].replace(",", "")) for name, each in column.items()}
+    assert sizes["gamma-net + SECE"] - sizes["CE"] == extra
+    features = found["parts"]["features"]["tables"][0]["rows"]
+    assert [row[0] for row in features] == ["penultimate", "layer2", "random", "noise"]
+    assert len(found["parts"]["bandwidth"]["tables"][0]["rows"]) == 3

@@ -1,6 +1,5 @@
 """Smooth ECE: the gap smoothed by a reflected Gaussian whose width equals its own answer."""
 
-import functools
 import math
 from typing import Any
 
@@ -35,38 +34,43 @@ def smece_from_confidence(confidence: Any, correct: Any, bandwidth: float | None
     confidence, correct = as_confidence(confidence, correct)
     gaps = CosineSeries(confidence.detach(), correct)
     if bandwidth is not None:
-        return gaps.smoothed_area(bandwidth)
+        return gaps.smoothed_areas([bandwidth])[0]
     return torch.full_like(gaps.residual[0], _fixed_point(gaps))
 
 
 def _fixed_point(gaps: "CosineSeries") -> float:
     """Return the h in (0, 1] with area(h) = h. The area falls with h, so there is one."""
-
-    @functools.cache
-    def excess(width: float) -> float:
-        return float(gaps.smoothed_area(width)) - width
-
-    high = 1.0
-    while excess(high / 2) <= 0:  # from above: a narrow width costs a finer grid
+    high, halvings = 1.0, 5
+    while high > _NARROW:  # from above: a narrow width costs a finer grid
+        widths = [high / 2**power for power in range(1, halvings + 1)]
+        for width, excess in zip(widths, gaps.excess(widths), strict=True):
+            if excess > 0:
+                return _between(gaps, width, 2 * width)
+        high, halvings = widths[-1], 2
+    largest, apart = gaps.unsmoothed()  # so far down, begin from the most the area can be
+    if apart > 20 * largest:  # no gaps that could cancel are near each other
+        return largest
+    high = min(high, largest)
+    while high > _NARROWEST and gaps.excess([high / 2])[0] <= 0:
         high /= 2
-        if high < _NARROW:
-            break
-    if high < _NARROW:  # so far down, begin again from the most the area can be
-        largest, apart = gaps.unsmoothed()
-        if apart > 20 * largest:  # no gaps that could cancel are near each other
-            return largest
-        high = min(high, largest)
-        while high > _NARROWEST and excess(high / 2) <= 0:
-            high /= 2
-    if high <= _NARROWEST or excess(high) >= 0:  # the latter by rounding, at the largest area
-        return high if high > _NARROWEST else 0.0
-    return float(brentq(excess, high / 2, high, xtol=1e-9))
+    return _between(gaps, high / 2, high) if high > _NARROWEST else 0.0
+
+
+def _between(gaps: "CosineSeries", low: float, high: float) -> float:
+    """Return where the excess, above 0 at `low`, crosses it."""
+
+    def excess(width: float) -> float:
+        return gaps.excess([width])[0]
+
+    if excess(high) >= 0:  # by rounding, at the largest area
+        return high
+    return float(brentq(excess, low, high, xtol=1e-9))
 
 
 def _total_variation(values: Tensor, slopes: Tensor) -> Tensor:
-    """Return integral |slope| of a function from its values and slopes (times the step) at nodes."""
-    left, right = values[:-1], values[1:]
-    down, up = slopes[:-1], slopes[1:]
+    """Return integral |slope| of a function from values and slopes, times the step, at nodes."""
+    left, right = values[..., :-1], values[..., 1:]
+    down, up = slopes[..., :-1], slopes[..., 1:]
     crossing = down * up < 0
     s = torch.where(crossing, down / torch.where(crossing, down - up, 1.0), 0.0)
     turn = (
@@ -75,7 +79,7 @@ def _total_variation(values: Tensor, slopes: Tensor) -> Tensor:
         + right * s**2 * (3 - 2 * s)
         + up * s**2 * (s - 1)
     )  # Hermite's cubic at the zero of the slope; the left value where there is none
-    return ((turn - left).abs() + (right - turn).abs()).sum()
+    return ((turn - left).abs() + (right - turn).abs()).sum(-1)
 
 
 class CosineSeries:
@@ -97,27 +101,32 @@ class CosineSeries:
         self.grid = 0
         self.coefficients = self.confidence  # replaced before use
 
-    def smoothed_area(self, width: float) -> Tensor:
-        """Return integral_0^1 |smoothed gap| dt at one width.
+    def excess(self, widths: list[float]) -> list[float]:
+        """Return area(h) - h at every width."""
+        found = self.smoothed_areas(widths).tolist()
+        return [area - width for area, width in zip(found, widths, strict=True)]
+
+    def smoothed_areas(self, widths: list[float]) -> Tensor:
+        """Return integral_0^1 |smoothed gap| dt at every width.
 
         Between two nodes of one sign it is the difference of the antiderivative, a sine series;
         where the sign changes, the antiderivative at the zero comes from a cubic.
         """
-        modes = math.ceil(8 / (math.pi * width))
+        modes = math.ceil(8 / (math.pi * min(widths)))
         grid = min(_LARGEST_GRID, 2 ** math.ceil(math.log2(8 * modes)))  # 20 nodes a width or more
         if grid > 2 * self.grid:
-            self.grid = max(grid // 2, 2**15 if len(self.residual) > 10**5 else 2**13)
+            self.grid = max(grid // 2, 2**15 if len(self.residual) > 10**5 else 2**11)
             self.coefficients = self._expand(self.grid)
         modes = min(modes, len(self.coefficients) - 1)
-        k = torch.arange(modes + 1, dtype=torch.float64, device=self.confidence.device) * math.pi
-        damped = self.coefficients[: modes + 1] * torch.exp(-0.5 * (width * k) ** 2)
-        sines = torch.cat([damped[:1] * 0, -damped[1:] / k[1:]])
-        waves = torch.stack([torch.complex(damped, k * 0), torch.complex(k * 0, sines)])
-        gap, area = torch.fft.irfft(waves, 2 * grid, norm="forward")[:, : grid + 1]
-        area = area + damped[0] * torch.linspace(
-            0, 1, grid + 1, dtype=torch.float64, device=k.device
-        )
-        return _total_variation(area, gap / grid)
+        device = self.confidence.device
+        k = torch.arange(modes + 1, dtype=torch.float64, device=device) * math.pi
+        width = torch.tensor(widths, dtype=torch.float64, device=device)[:, None]
+        damped = self.coefficients[: modes + 1] * torch.exp(-0.5 * (width * k) ** 2)  # (W, modes)
+        waves = torch.stack([damped + 0j, damped * (-1j / k.clamp(min=1))])
+        waves[1, :, 0] = 0
+        gap, area = torch.fft.irfft(waves, 2 * grid, norm="forward")[..., : grid + 1]
+        nodes = torch.linspace(0, 1, grid + 1, dtype=torch.float64, device=device)
+        return _total_variation(area + damped[:, :1] * nodes, gap / grid)
 
     def unsmoothed(self) -> tuple[float, float]:
         """Return the limit of no smoothing, and the least distance of gaps of opposite sign.
@@ -137,12 +146,10 @@ class CosineSeries:
         node = (self.confidence * grid).round_()
         offset = (self.confidence - node / grid) * math.pi
         node = node.long()
+        moments = [self.residual * offset**order for order in range(4)]
+        sums = torch.stack([torch.bincount(node, m, minlength=grid + 1) for m in moments])
         k = torch.arange(grid // 4 + 1, dtype=torch.float64, device=offset.device)
-        total, moment = torch.zeros_like(k), self.residual
-        for order in range(4):
-            sums = torch.bincount(node, moment, minlength=grid + 1)
-            wave = torch.fft.rfft(sums, 2 * grid)[: len(k)]  # sum_node s e^(-i pi k node / grid)
-            turned = [wave.real, wave.imag, -wave.real, -wave.imag][order]  # d^order cos / d order
-            total += turned * k**order / math.factorial(order)
-            moment = moment * offset
+        waves = torch.fft.rfft(sums, 2 * grid)[:, : len(k)]  # sum_node s e^(-i pi k node / grid)
+        turns = waves[0].real, waves[1].imag, -waves[2].real, -waves[3].imag  # derivatives of cos
+        total = sum(turn * k**n / math.factorial(n) for n, turn in enumerate(turns))
         return total / len(self.residual)

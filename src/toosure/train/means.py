@@ -16,8 +16,9 @@ class Means:
 
     `device=None` takes the GPU where there is one. `compile` uses torch.compile; `graph` replays
     forward, backward and step as one CUDA graph. `checkpoint` is the time between checkpoints, in
-    seconds. `threads` is how many a run on the CPU uses, None for torch's choice; sums over another
-    number of threads may differ in their last bits.
+    seconds. `threads` is how many a run uses on the CPU, None for torch's choice, or for one where
+    a GPU trains: what is left to the CPU then is too small to share. Sums over another number of
+    threads may differ in their last bits.
     """
 
     device: str | None = None
@@ -58,7 +59,7 @@ class Means:
     def threading(self) -> Iterator[None]:
         """Inside, torch computes with `threads` threads."""
         before = torch.get_num_threads()
-        torch.set_num_threads(self.threads or before)
+        torch.set_num_threads(self.threads or (1 if self.torch_device.type == "cuda" else before))
         try:
             yield
         finally:

@@ -181,15 +181,19 @@ def tangent_of(value: Tensor) -> Tensor:
 
 
 @contextmanager
-def double_differentiable() -> Iterator[None]:
-    """Plain float arithmetic, grad on, and attention kernels that have second derivatives."""
+def double_differentiable(exact: bool = True) -> Iterator[None]:
+    """Plain float arithmetic, grad on, and attention kernels that have second derivatives.
+
+    `exact` forbids TF32, too.
+    """
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(_full_precision())
+        if exact:
+            stack.enter_context(_full_precision())
         yield
 
 

@@ -35,10 +35,11 @@ class Sloped:
     def __call__(
         self, model: nn.Module, x: Tensor, margin: Margin, penalty: Penalty
     ) -> tuple[Tensor, Tensor]:
-        x = x.detach().contiguous()
-        with double_differentiable():  # no autocast: slopes of slopes want float32
-            if self.dual is None:
+        x = x.detach()
+        if self.dual is None:
+            with double_differentiable():
                 self.dual = agree(model, x, margin)
+        with double_differentiable(exact=False):  # no autocast: slopes of slopes want float32
             return (along if self.dual else twice)(model, x, margin, penalty)
 
 

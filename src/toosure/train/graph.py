@@ -1,5 +1,6 @@
 """Replay a whole step, both passes of SAM included, as one CUDA graph."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -59,7 +60,8 @@ class GraphStep:
         """Step on a side stream, as capturing asks of what came before it."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        with torch.cuda.stream(side), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")
             loss = self.step(batch, lr)
         torch.cuda.current_stream().wait_stream(side)
         return loss
@@ -67,7 +69,7 @@ class GraphStep:
     def capture(self, prepared: list[Any]) -> None:
         """Record a step on copies of the prepared batch; nothing is carried out yet."""
         if not self.fixed:
-            prepared = tree_map_only(Tensor, torch.clone, prepared)
+            prepared = tree_map_only(Tensor, lambda t: t.detach().clone(), prepared)
         self.leaves = tree_flatten(prepared)[0]
         self.step.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()

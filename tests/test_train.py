@@ -438,7 +438,7 @@ def test_command_says_what_is_wrong_in_one_line(command, words, message):
 def test_command_goes_on_past_a_run_that_fails(command, tmp_path):
     result = command("train", *FEW[2:], "--data", "cifar10", FEW[1], "--steps", "2")
     assert result.exit_code == 1
-    assert "neither cifar-10-batches-py" in result.stdout and "complete at step 2" in result.stdout
+    assert "holds no cifar-10-batches-py" in result.stdout and "complete at step 2" in result.stdout
 
 
 def test_command_lists_methods(command):

@@ -8,6 +8,7 @@ from toosure.data.dataset import Dataset, Images, Split, make_dataset
 from toosure.data.digits import digits, load_digits
 from toosure.data.idx import fashion_mnist, load_fashion_mnist, load_mnist, mnist
 from toosure.data.imagefolder import imagefolder
+from toosure.data.imagenet import imagenet, imagenet_c, tiny_imagenet
 from toosure.data.svhn import load_svhn, svhn
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "digits",
     "fashion_mnist",
     "imagefolder",
+    "imagenet",
+    "imagenet_c",
     "load_cifar10",
     "load_cifar10_c",
     "load_cifar100",
@@ -35,4 +38,5 @@ __all__ = [
     "make_dataset",
     "mnist",
     "svhn",
+    "tiny_imagenet",
 ]

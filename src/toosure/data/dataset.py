@@ -31,7 +31,7 @@ class Images:
 class Split:
     """Hold the examples of one split; iterating gives (x, y)."""
 
-    x: Tensor  # (N, C, H, W) float32
+    x: Tensor  # (N, C, H, W) float32; a `Files` where the images stay on disk
     y: Tensor  # (N,) int64, after label noise
     clean: Tensor  # (N,) int64, before label noise
     indices: Tensor  # (N,) place in the training or test images they were drawn from
@@ -56,7 +56,9 @@ class Split:
 class Dataset:
     """Hold the splits of a data set in memory, standardised: x = (pixel / white - mean) / std.
 
-    `shift` is a corruption of the test set to be made, or a corrupted test set as published.
+    Where the images stay on disk, `stream` holds those to train on, `train` a part of them to be
+    measured, and `test` stays on disk too (its x is a `Files`). `shift` is a corruption of the
+    test set to be made, or a corrupted test set as published.
     """
 
     train: Split
@@ -68,6 +70,12 @@ class Dataset:
     augment: bool = False
     mirror: bool = True  # flips are part of the augmentation
     shift: Shift | Split | None = None
+    stream: Split | None = None
+
+    @property
+    def examples(self) -> int:
+        """Return how many examples there are to train on."""
+        return len(self.train if self.stream is None else self.stream)
 
     @property
     def classes(self) -> int:
@@ -97,9 +105,13 @@ class Dataset:
         >>> bool((data.shifted().x != data.test.x).any()), data.shifted(("fog", 1)).x.shape
         (True, torch.Size([500, 1, 8, 8]))
         """
-        shift = shift or self.shift
-        if shift is None or isinstance(shift, Split):
-            return shift
+        shift = self.shift if shift is None else shift
+        if shift is None:
+            return None
+        if isinstance(shift, Split):
+            return replace(shift, x=shift.x.double()) if self.mean.dtype.itemsize == 8 else shift
+        if not isinstance(self.test.x, Tensor):  # on disk: made as it is read
+            return replace(self.test, x=replace(self.test.x, shift=shift))
         pixels = (self.test.x * self.std + self.mean).clamp(0, 1)
         x = (corrupt(pixels, *shift, seed=seed) - self.mean) / self.std
         return replace(self.test, x=x)
@@ -114,6 +126,7 @@ class Dataset:
             mean=self.mean.to(device),
             std=self.std.to(device),
             shift=self.shift.to(device) if isinstance(self.shift, Split) else self.shift,
+            stream=self.stream and self.stream.to(device),
         )
 
 

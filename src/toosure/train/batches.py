@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from toosure.data import Dataset
+from toosure.data.files import Reader
 from toosure.data.seeds import mixed
 from toosure.objectives import Batch
 
@@ -15,7 +16,8 @@ class Batches:
     """Draw the batch of a step: a new order each epoch, whole batches only, on the data's device.
 
     `size=None` (or more than there is) is the full batch, in order. A rest smaller than a batch
-    sits an epoch out. Crops and flips are drawn by the seed and the step.
+    sits an epoch out. Crops and flips are drawn by the seed and the step. Images that stay on disk
+    come in the same order, decoded ahead by worker processes.
 
     >>> from toosure.data import digits
     >>> batches = Batches(digits(train=100), size=32, seed=0)
@@ -30,23 +32,35 @@ class Batches:
     order: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
     def __post_init__(self) -> None:
-        n = len(self.data.train)
+        n, stream = self.data.examples, self.data.stream
         self.full = self.size is None or self.size >= n
         self.count = n if self.full else self.size  # examples a step
         assert self.count is not None
         self.an_epoch = n // self.count  # steps an epoch
         self.device = self.data.train.x.device
         self.generator = torch.Generator(self.device)
-        self.everything = torch.arange(n, device=self.device)
+        self.everything = torch.arange(n, device=self.device if stream is None else "cpu")
+        if stream is not None and self.full:
+            raise ValueError(
+                f"a full batch of {n:,} streamed images: give a batch, or stream=false"
+            )
+        self.reader = None if stream is None else Reader(stream.x, self.places)  # type: ignore[arg-type]
 
     def draw(self, step: int) -> Batch:
         """Return (inputs, labels, places in the training split) of a step, counted from 0."""
-        train, at = self.data.train, self.places(step)
-        x, y = (train.x, train.y) if self.full else (train.x[at], train.y[at])
+        x, y, at = self.read(step)
         if self.data.augment:
             self.generator.manual_seed(mixed(self.seed, 1, step))
             x = self.data.augmented(x, self.generator)
         return x, y, at
+
+    def read(self, step: int) -> Batch:
+        if self.reader is not None and self.data.stream is not None:
+            x, at = self.reader.take(step)
+            at = at.to(self.device)
+            return x, self.data.stream.y[at], at
+        train, at = self.data.train, self.places(step)
+        return (train.x, train.y, at) if self.full else (train.x[at], train.y[at], at)
 
     def places(self, step: int) -> Tensor:
         if self.full:
@@ -55,7 +69,7 @@ class Batches:
         if epoch != self.epoch:
             generator = torch.Generator().manual_seed(mixed(self.seed, 0, epoch))
             order = torch.randperm(len(self.everything), generator=generator)
-            self.epoch, self.order = epoch, order.to(self.device)
+            self.epoch, self.order = epoch, order.to(self.everything.device)
         return self.order[place * self.count : (place + 1) * self.count]  # type: ignore[operator]
 
     def ends_epoch(self, step: int) -> bool:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +81,14 @@ def train(
 
 def load_data(config: RunConfig, means: Means) -> Dataset:
     """Load what the word names, onto the device."""
-    data = config.word("data").build(root=means.data_root, download=means.download)
-    return data.to(means.torch_device)
+    device = means.torch_device
+    build = partial(config.word("data").build, root=means.data_root, download=means.download)
+    return (join(device).in_turn(build) if means.download else build()).to(device)
 
 
 def in_float64(data: Dataset) -> Dataset:
     """Return the data in double precision."""
-    splits = {name: getattr(data, name) for name in ("train", "val", "test")}
+    splits = {name: getattr(data, name) for name in ("train", "val", "test", "stream")}
     wide = {name: s and replace(s, x=s.x.double()) for name, s in splits.items()}
     return replace(data, **wide, mean=data.mean.double(), std=data.std.double())
 
@@ -128,6 +130,10 @@ class Work:
         if hasattr(self.objective, "to"):
             self.objective.to(device)
         if hasattr(self.objective, "setup"):
+            if self.data.stream is not None:
+                raise ValueError(
+                    f"{config.objective} needs the training set in memory, not streamed"
+                )
             self.data = self.objective.setup(self.model, self.data) or self.data
         if wide and hasattr(self.objective, "double"):
             self.objective.double()
@@ -153,7 +159,7 @@ class Work:
         own: list[Any] = list(getattr(self.objective, "parameters", list)())
         parameters = [*self.model.parameters(), *own]
         optimizer = word.build(
-            parameters, clip_norm=self.config.clip, data_size=len(self.data.train), **given
+            parameters, clip_norm=self.config.clip, data_size=self.data.examples, **given
         )
         if hasattr(optimizer, "criterion"):  # CSAM's, which knows at which point it is called
             self.objective.loss = optimizer.criterion(self.objective.loss)
@@ -249,7 +255,8 @@ class Work:
     def write_predictions(self) -> None:
         """Keep the final logits of the held-out splits, for `toosure evaluate --split val`."""
         arrays: dict[str, Any] = {}
-        for name, split in (("val", self.data.val), ("test", self.data.test)):
+        splits = {"val": self.data.val, "test": self.data.test, "shift": self.data.shifted()}
+        for name, split in splits.items():
             if split is not None and len(split):
                 logits = logits_of(watched(self.network, self.objective), split.x)
                 arrays[f"{name}_logits"] = logits.cpu().numpy()

@@ -57,6 +57,9 @@ TABLES: dict[str, dict[str, str]] = {
         "svhn": "toosure.data:svhn",
         "mnist": "toosure.data:mnist",
         "fashion_mnist": "toosure.data:fashion_mnist",
+        "tiny_imagenet": "toosure.data:tiny_imagenet",
+        "imagenet": "toosure.data:imagenet",
+        "imagenet_c": "toosure.data:imagenet_c",
         "imagefolder": "toosure.data:imagefolder",
     },
     "model": {
@@ -100,7 +103,7 @@ TABLES: dict[str, dict[str, str]] = {
 # What the caller hands over, and a word therefore cannot say.
 GIVEN: dict[str, set[str]] = {
     "optimizer": {"data_size", "seed"},
-    "data": {"root", "download"},
+    "data": {"root", "download", "workers"},
     "model": {"inputs", "classes"},
     "objective": {"loss", "seed", "training_steps"},
 }

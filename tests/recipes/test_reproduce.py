@@ -113,7 +113,8 @@ def test_a_run_that_cannot_be_is_told_and_the_rest_go_on(tmp_path):
     )
     result = reproduce("too-sharp", *words)
     assert result.exit_code == 1
-    assert "failed" in result.stdout and "cifar-10-batches-py" in result.stdout
+    told = result.stdout.split("missing or ended early: ")[1]
+    assert "cifar-10-batches-py" in told and "failed: " in result.stdout
 
 
 def test_list_and_mistakes():

@@ -49,6 +49,7 @@ def reproduce(
     """
     from toosure.recipes import Setting, recipe
     from toosure.recipes.reproduce import judge_parts, train_parts
+    from toosure.sweep import Sweep
     from toosure.train import Means
 
     try:
@@ -59,18 +60,17 @@ def reproduce(
             list_parts(parts, setting)
             return
         folder = from_ or out or Path("runs") / name
-        stopped = False
+        done = Sweep()
         if not from_:
             means = Means(device, data_root, download, graph=graph)
-            stopped = train_parts(
-                parts, setting, folder, means, lambda n: shown(n, as_json), workers
-            )
+            done = train_parts(parts, setting, folder, means, lambda n: shown(n, as_json), workers)
         outcome = judge_parts(chosen, parts, setting, folder)
+        outcome.ill |= done.failures
         show(outcome, as_json)
         save(outcome, write, html or folder / f"{name}.html")
     except ValueError as error:
         fail(str(error))
-    if stopped:
+    if done.stopped:
         typer.echo("Stopped; repeat the command to go on from the checkpoints.", err=True)
         raise typer.Exit(130)
     if outcome.failed or outcome.ill:

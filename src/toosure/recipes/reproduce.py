@@ -10,6 +10,7 @@ from toosure.config import RunConfig
 from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Setting, Shelf
 from toosure.runs import Run
 from toosure.runs.environment import environment
+from toosure.sweep import Sweep, sweep
 from toosure.train import Means
 from toosure.train.show import Show
 from toosure.watch.watch import device_name
@@ -28,7 +29,6 @@ class Outcome:
     drawings: dict[str, list[Drawing]] = field(default_factory=dict)
     runs: dict[str, list[Run]] = field(default_factory=dict)
     ill: dict[str, str] = field(default_factory=dict)  # run name -> missing, diverged at step ...
-    stopped: bool = False
 
     @property
     def claims(self) -> list[Claim]:
@@ -46,24 +46,25 @@ def train_parts(
     means: Means,
     show_for: Callable[[int], Show] = lambda count: Show(),
     workers: int = 1,
-) -> bool:
-    """Carry out what is missing of the parts' runs; return whether somebody stopped it.
+) -> Sweep:
+    """Carry out what is missing of the parts' runs; return them, what failed, and if it stopped.
 
     `show_for` is given how many runs there are. `means.graph` is used where a graph can be had:
     runs that decide on the host (BulkSGD) go without, before the others.
     """
-    from toosure.sweep import sweep
-
     configs = ordered(config for part in parts for config in part.configs(setting))
     missing = [config for config in configs if not is_done(out / config.name)]
-    show, began = show_for(len(missing)), time.perf_counter()
+    show, began, done = show_for(len(missing)), time.perf_counter(), Sweep()
     for graph in (False, True):
         chosen = [c for c in missing if (means.graph and can_graph(c)) == graph]
-        if chosen and sweep(chosen, out, replace(means, graph=graph), show, workers).stopped:
-            return True
-    if missing:
-        note(out, parts, means, workers, len(missing), time.perf_counter() - began)
-    return False
+        if chosen and not done.stopped:
+            some = sweep(chosen, out, replace(means, graph=graph), show, workers)
+            done.runs += some.runs
+            done.failures |= some.failures
+            done.stopped = some.stopped
+    if done.runs:
+        note(out, parts, means, workers, len(done.runs), time.perf_counter() - began)
+    return done
 
 
 def can_graph(config: RunConfig) -> bool:

@@ -44,8 +44,9 @@ def config(setting: Setting, cell: Cell, seed: int) -> RunConfig:
 
 def runs_of(setting: Setting, cell: Cell) -> list[RunConfig]:
     """Return a cell's runs: three seeds of SGD with and without CalMO, one of the rest."""
-    three = cell in MAIN and cell[0] == "SGD" and not setting.quick
-    return [config(setting, cell, seed) for seed in setting.among(*((0, 1, 2) if three else (0,)))]
+    if cell in MAIN and cell[0] == "SGD" and not setting.quick:
+        return [config(setting, cell, seed) for seed in setting.among(0, 1, 2)]
+    return [config(setting, cell, setting.first)]
 
 
 def configs(setting: Setting, cells: tuple[Cell, ...] = MAIN) -> list[RunConfig]:

@@ -47,9 +47,10 @@ def network(setting: Setting) -> str:
     return "mlp:width=16" if setting.quick else "mlp"
 
 
-def trajectory(setting: Setting, optimizer: str, seed: int = 0, **more: Any) -> RunConfig:
+def trajectory(setting: Setting, optimizer: str, seed: int | None = None, **more: Any) -> RunConfig:
     """Return a run of the paper's network on the paper's images, sharpness on both splits."""
     every = 8 if setting.quick else 20
+    seed = setting.first if seed is None else seed
     given = {"data": images(setting), "model": network(setting), "batch": None, "every": every}
     return RunConfig.of({**given, "optimizer": optimizer, "seed": seed, **more})
 

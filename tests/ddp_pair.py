@@ -1,13 +1,14 @@
 """What two processes train together, and one alone; started twice, this file is the two.
 
-Arguments: the folder of runs. Environment: what torchrun would say. Every word of the tables of
-optimizers, losses and objectives is a case, so that a new method is tested once it is listed.
+Arguments: the folder of runs, the device. Environment: what torchrun would say. Every word in the
+tables of optimizers, losses and objectives is a case: a new method is tested once it is listed.
 """
 
 import json
 import os
+import signal
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -88,6 +89,7 @@ BUDGET = RunConfig(**{**SMALL, "budget": 0.5, "steps": 20})
 LONG = {**SMALL, "steps": 20, "every": 2}
 HALF = RunConfig(**{**LONG, "optimizer": "sam:lr=0.1,momentum=0.9"})
 LOST = RunConfig(**{**LONG, "optimizer": "csam:lr=0.1,momentum=0.9"})
+STOPPED = RunConfig(**{**LONG, "optimizer": "vasso:lr=0.1"})
 WRONG = RunConfig(**{**SMALL, "data": "digits:train=51,val=0", "objective": "adafocal"})
 BF16 = RunConfig(**{**SMALL, "precision": "bf16"})
 
@@ -114,14 +116,16 @@ def own_loop(folder: Path) -> None:
     watch.close()
 
 
-class Dying(nn.CrossEntropyLoss):
-    """A loss whose process ends after a while, as if it was killed."""
+class Ending(nn.CrossEntropyLoss):
+    """A loss that calls `end` after a while."""
 
-    left = 20
+    left, end = 20, None
 
     def forward(self, logits, labels):
-        Dying.left -= 1
-        return super().forward(logits, labels) if Dying.left else os._exit(9)
+        Ending.left -= 1
+        if Ending.left == 0:
+            Ending.end()
+        return super().forward(logits, labels)
 
 
 def refused(config, out, means):
@@ -132,21 +136,24 @@ def refused(config, out, means):
     return ""
 
 
-def main(out: Path) -> None:
+def main(out: Path, device: str) -> None:
     torch.set_num_threads(1)
-    cpu, often = Means("cpu"), Means("cpu", checkpoint=0.0)
+    means, often = Means(device), Means(device, checkpoint=0.0)
     for config in (*cases().values(), DIVERGES, BUDGET, BF16):
-        train(config, out, cpu, data=data_of(config))
+        train(config, out, means, data=data_of(config).to(device))
     train(HALF, out, often)  # somebody else has begun it
-    said = {"wrong": refused(WRONG, out, cpu)}
-    said["compile"] = refused(LOST, out, Means("cpu", compile=True))
+    said = {"wrong": refused(WRONG, out, means)}
+    said["compile"] = refused(LOST, out, Means(device, compile=True))
     own_loop(out / "own")
-    processes = join(torch.device("cpu"))
+    processes = join(torch.device(device))
+    if not processes.first:  # one of them is asked to stop, and all do
+        nn.CrossEntropyLoss, Ending.end = Ending, partial(signal.raise_signal, signal.SIGINT)
+    said["stopped"] = train(STOPPED, out, means).status
+    said["stopped again"] = train(STOPPED, out, means).status
     (out / f"said{processes.rank}.json").write_text(json.dumps(said))
-    if not processes.first:
-        nn.CrossEntropyLoss = Dying
+    Ending.left, Ending.end = 20, partial(os._exit, 9)  # one is lost
     train(LOST, out, often)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, cases, data_of, own_loop
+from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, STOPPED, cases, data_of, own_loop
 from toosure.config import RunConfig
 from toosure.processes import ALONE, Processes
 from toosure.processes.layers import seeing_all
@@ -63,10 +63,10 @@ def free_port():
 class Pair:
     """Two processes at work on every case, and the folder of their runs."""
 
-    def __init__(self, out):
+    def __init__(self, out, device="cpu"):
         self.out, self.codes = out, None
         meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-        words = [sys.executable, str(HERE / "ddp_pair.py"), str(out)]
+        words = [sys.executable, str(HERE / "ddp_pair.py"), str(out), device]
         self.processes = [
             subprocess.Popen(
                 words,
@@ -173,6 +173,16 @@ def test_docs_list_every_method():
     assert not [name for name in listed if f"`{name}`" not in text]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_two_processes_on_one_gpu_equal_one(tmp_path):
+    """They share it by gloo; NCCL wants a GPU for each."""
+    torch.set_num_threads(1)
+    pair = Pair(tmp_path / "pair", "cuda:0")
+    for config in cases().values():
+        wanted = train(config, tmp_path / "alone", Means("cuda:0"))
+        close(pair.run(config), wanted, 1e-6)
+
+
 # -- ends -----------------------------------------------------------------------------------
 
 
@@ -217,6 +227,14 @@ def test_what_is_wrong_is_said_by_all_and_the_next_run_goes_on(pair):
         said = json.loads((pair.out / f"said{rank}.json").read_text())
         assert "validation data" in said["wrong"]
         assert said["compile"].startswith("compile works in one process")
+
+
+def test_all_stop_when_one_is_asked_to(pair, alone):
+    pair.done()
+    for rank in range(2):
+        said = json.loads((pair.out / f"said{rank}.json").read_text())
+        assert [said["stopped"], said["stopped again"]] == ["stopped", "complete"]
+    close(pair.run(STOPPED), train(STOPPED, alone, CPU))
 
 
 def test_own_loop(pair, tmp_path):

@@ -2,15 +2,17 @@
 
 import atexit
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+T = TypeVar("T")
 TIMEOUT = timedelta(minutes=10)  # the longest wait for a process that does not answer
 TOGETHER = timedelta(seconds=20)  # how long one that failed waits for the others to fail alike
 
@@ -60,6 +62,16 @@ class Processes:
         box = [value if self.first else None]
         dist.broadcast_object_list(box, 0, group=self.host)
         return box[0]
+
+    def in_turn(self, act: Callable[[], T]) -> T:
+        """Let the first process act before the others: what it fetches is there for them."""
+        try:
+            if not self.first:
+                self.largest(0)
+            return act()
+        finally:
+            if self.first:
+                self.largest(0)
 
     def total(self, tensor: Tensor) -> Tensor:
         """Return the sum over all processes, in a new tensor; half precision is summed wide."""

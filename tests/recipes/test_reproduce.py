@@ -67,6 +67,16 @@ def test_the_markdown_says_where_every_number_comes_from(sharp):
     assert "wall seconds" in text.split("## Time and place")[1]
 
 
+def test_pictures_beside_the_markdown_are_shown(sharp, tmp_path):
+    out, _, _ = sharp
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "fig2.png").write_bytes(b"")
+    reproduce("too-sharp", "--quick", "--from", out, "--write", tmp_path / "RESULTS.md")
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert text.count("](figures/") == 1
+    assert "](figures/fig2.png)" in text.split("## fig2: ")[1].split("\n## ")[0]
+
+
 def test_the_page_has_every_figure(sharp):
     out, _, _ = sharp
     html = (out / "too-sharp.html").read_text()

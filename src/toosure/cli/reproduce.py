@@ -137,7 +137,7 @@ def save(outcome: "Outcome", write: Path | None, html: Path) -> None:
             err=True,
         )
     if write:
-        files[write] = results.markdown(outcome)
+        files[write] = results.markdown(outcome, write.parent / "figures")
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

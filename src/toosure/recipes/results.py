@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toosure.recipes.recipe import Claim, Table
+from toosure.recipes.recipe import Claim, Drawing, Table
 from toosure.recipes.reproduce import LOG, Outcome
 from toosure.runs import Run
 
@@ -97,10 +97,11 @@ def provenance(run: Run) -> dict[str, Any]:
 # -- markdown -------------------------------------------------------------------------------
 
 
-def markdown(outcome: Outcome, pictures: Sequence[tuple[str, str, str]] = ()) -> str:
-    """Return RESULTS.md: claims, then each part with its command, tables, runs and pictures.
+def markdown(outcome: Outcome, figures: Path | None = None) -> str:
+    """Return RESULTS.md: claims, then each part with its command, runs, tables and pictures.
 
-    `pictures` are (part, title, file) of figures that lie beside the page.
+    `figures` is a folder beside the page: pictures in it are shown, those that are not there left
+    out (`recipes/pictures.py` makes them from the page).
     """
     recipe = outcome.recipe
     judged = [claim for claim in outcome.claims if claim.passed is not None]
@@ -116,12 +117,21 @@ def markdown(outcome: Outcome, pictures: Sequence[tuple[str, str, str]] = ()) ->
     ]
     for name in outcome.findings:
         blocks += part_blocks(outcome, name)
-        blocks += [f"![{title}]({file})" for part, title, file in pictures if part == name]
+        blocks += pictures(outcome.drawings[name], figures) if figures else []
     if outcome.ill:
         rows = sorted(outcome.ill.items())
         blocks += ["## Runs that are missing or ended early", pipes(("run", "why"), rows)]
     blocks += ["## Time and place", times(outcome)]
     return "\n\n".join(blocks) + "\n"
+
+
+def pictures(drawings: Sequence[Drawing], folder: Path) -> list[str]:
+    """Return the figures that lie in the folder, each with what to see in it."""
+    return [
+        f"![{each.title}]({folder.name}/{each.name}.png)\n\n*{each.title}.* {each.note}"
+        for each in drawings
+        if (folder / f"{each.name}.png").is_file()
+    ]
 
 
 def part_blocks(outcome: Outcome, name: str) -> list[str]:

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
+from weakref import WeakSet
 
 try:
     import fcntl
 except ImportError:  # Windows has no such lock: there, two writers are not told apart
     fcntl = None  # type: ignore[assignment]
+
+HELD: WeakSet[BinaryIO] = WeakSet()  # locks of this process; a child would keep them past its end
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
@@ -82,7 +85,18 @@ def take_lock(folder: Path) -> BinaryIO | None:
     file.truncate(0)
     file.write(f"{os.getpid()}\n".encode())
     file.flush()
+    HELD.add(file)
     return file
+
+
+def leave_locks() -> None:
+    """Close in a forked child, such as one that decodes images, what only its parent holds."""
+    for file in list(HELD):
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=leave_locks)
 
 
 def is_locked(folder: Path) -> bool:

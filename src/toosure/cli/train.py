@@ -25,7 +25,7 @@ def train(
     batch: Annotated[Texts, typer.Option(help="Examples a step, or full. [128]")] = None,
     seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
     clip: Annotated[Texts, typer.Option(help="Largest norm of a gradient, or none.")] = None,
-    precision: Annotated[Texts, typer.Option(help="float32, bf16 or fp16 (autocast).")] = None,
+    precision: Annotated[Texts, typer.Option(help="float32, float64, bf16, fp16.")] = None,
     measure: Annotated[
         Texts, typer.Option(help="Beside metrics and margins: gn_sharpness, ... or none.")
     ] = None,
@@ -47,13 +47,18 @@ def train(
     checkpoint: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 30.0,
     threads: Annotated[int | None, typer.Option(help="Threads of a run on the CPU.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that run side by side.")] = 1,
+    on: Annotated[
+        str | None, typer.Option(help="A Ray cluster: ray, host:port, ray://host:port")
+    ] = None,
+    cpus_per_run: Annotated[float, typer.Option(help="CPUs a run takes, with --on.")] = 1.0,
+    gpus_per_run: Annotated[float, typer.Option(help="GPUs a run takes, with --on.")] = 0.0,
 ) -> None:
     """Train and watch. Every option of what to do takes several values; their product is the sweep.
 
     Repeating a command finishes what is missing. Ctrl-C writes a checkpoint first.
     """
     from toosure.cli.progress import show_for
-    from toosure.sweep import sweep
+    from toosure.sweep import Cluster, sweep
     from toosure.train import Means
 
     sys.path.insert(0, "")  # so that package.module:factory is found where one stands
@@ -70,8 +75,9 @@ def train(
     try:
         configs = configs_of({name: v for name, v in said.items() if v}, config or [])
         means = Means(device, data_root, download, compile, graph, checkpoint, threads)
-        show = show_for(configs, at_once=workers > 1)
-        done = sweep(configs, out, means, show, workers)
+        cluster = Cluster(on, cpus_per_run, gpus_per_run) if on else None
+        show = show_for(configs, at_once=workers > 1 or cluster is not None)
+        done = sweep(configs, out, means, show, workers, cluster)
         show.close()
     except ValueError as error:
         fail(str(error))

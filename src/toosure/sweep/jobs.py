@@ -46,14 +46,20 @@ class Job:
     show: Show
     deaths: int = 0
     busy_since: float | None = None
+    begun_at: float = 0.0
     again_at: float = 0.0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether another process has the run, as far as one knows."""
+        return self.busy_since is not None and time.monotonic() - self.begun_at < 5.0
 
 
 class Jobs:
     """Hand out the runs of a sweep, and take back how each came out.
 
-    A run that another process is writing waits until the others are under way, and is given up
-    after `patience` seconds more; one whose worker died is tried again, at most `TRIES` times.
+    A run that another process is writing waits for it while there are others to do, and is given up
+    `patience` seconds later; one whose worker died is tried again, at most `TRIES` times in all.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class Jobs:
             if job.again_at <= now:
                 self.waiting.remove(job)
                 self.under_way.add(job)
+                job.begun_at = now
                 job.show = self.show.beside() if job.show is self.show else job.show
                 return job
         return None
@@ -102,7 +109,7 @@ class Jobs:
     def is_patient(self, job: Job) -> bool:
         """Whether a busy run is worth another look: always once, then while patience lasts."""
         first = job.busy_since is None
-        if first or any(other.busy_since is None for other in self.waiting):
+        if first or not all(other.is_held for other in [*self.waiting, *self.under_way]):
             job.busy_since = time.monotonic()
         return first or time.monotonic() - (job.busy_since or 0) < self.patience
 

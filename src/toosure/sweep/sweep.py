@@ -6,12 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from toosure.config import RunConfig
+from toosure.processes import join
 from toosure.sweep.carry_out import Loaded, carry_out
+from toosure.sweep.cluster import Cluster, on_cluster
 from toosure.sweep.jobs import Jobs, Sweep
 from toosure.sweep.workers import with_workers
 from toosure.train import Means
 from toosure.train.interrupt import interruptible
 from toosure.train.show import Show
+
+PATIENCE = 120.0  # seconds: a shared file system may hold a dead node's lock so long
 
 
 def sweep(
@@ -20,12 +24,14 @@ def sweep(
     means: Means | None = None,
     show: Show | None = None,
     workers: int = 1,
+    on: Cluster | str | None = None,
 ) -> Sweep:
     """Carry out every run; repeating a sweep finishes what is missing.
 
     With `workers`, so many processes on this machine take the runs side by side. Each has its share
     of the cores as threads, unless `means.threads` says how many: on a CPU, runs are equal bit for
-    bit where they had equally many threads.
+    bit where they had equally many threads. With `on`, a `Cluster` or the address of one, they are
+    tasks on Ray.
 
     >>> import tempfile
     >>> from toosure.config import sweep_of
@@ -34,16 +40,29 @@ def sweep(
     ['complete', 'complete']
     """
     means, show, out = means or Means(), show or Show(), Path(out)
+    check(workers, on)
+    if workers == 1 and on is None:
+        show = show if join(means.torch_device).first else Show()
+        return one_by_one(Jobs(configs, out, show), out, means)
+    jobs = Jobs(configs, out, show, PATIENCE)
+    if on is None:
+        return with_workers(jobs, out, means, workers)
+    return on_cluster(jobs, out, means, Cluster(on) if isinstance(on, str) else on)
+
+
+def check(workers: int, on: Cluster | str | None) -> None:
+    """Raise where the ways to run many exclude each other."""
     if workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers}")
-    if workers == 1:
-        return one_by_one(Jobs(configs, out, show), out, means)
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+    if workers > 1 and on is not None:
         raise ValueError(
-            f"torchrun started {os.environ['WORLD_SIZE']} processes for one run, and {workers} "
-            "workers would run several: use one of the two"
+            "workers run on this machine, and `on` names a cluster: use one of the two"
         )
-    return with_workers(Jobs(configs, out, show, patience=120.0), out, means, workers)
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and (workers > 1 or on is not None):
+        raise ValueError(
+            f"torchrun started {os.environ['WORLD_SIZE']} processes for one run at a time; workers "
+            "and clusters run several: use one of the two"
+        )
 
 
 def one_by_one(jobs: Jobs, out: Path, means: Means) -> Sweep:

@@ -1,0 +1,103 @@
+"""The view of several runs at once, fed by hand."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from test_sweep import CPU, configs
+from toosure.cli import side_by_side
+from toosure.cli.progress import show_for
+from toosure.cli.side_by_side import Bars, Lines
+from toosure.train import train
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(side_by_side, "time", found)
+    return found
+
+
+def ended(step, status="complete"):
+    return {"status": status, "step": step, "message": ""}
+
+
+def test_time_left_is_that_of_the_whole_sweep(clock, tmp_path, capsys):
+    asked = configs(seed=[0, 1, 2, 3], steps=[100])
+    show = Lines(asked)
+    paths = [train(config, tmp_path, CPU).path for config in asked]
+    show.end(paths[3], ended(100))  # found complete: costs nothing, is not to do
+    lanes = [show.beside() for _ in asked]
+    lanes[0].begin(asked[0], paths[0], 0)
+    lanes[1].begin(asked[1], paths[1], 50)  # resumed: 50 steps to do
+    assert show.standing == "1 of 4 done, 2 running"
+    clock.now += 10
+    lanes[0].tick(30)
+    lanes[1].row({"step": 70, "val/ece": 0.1})
+    # 50 steps in 10 s; to do: 70 + 30 + 100
+    assert show.remaining() == pytest.approx(40.0)
+    clock.now += 10
+    lanes[1].end(paths[1], ended(100))
+    lanes[0].tick(50)  # 100 steps in 20 s; to do: 50 + 100
+    assert show.remaining() == pytest.approx(30.0)
+    assert show.standing == "2 of 4 done, 1 running, about 30 s left"
+    lanes[0].begin(asked[0], paths[0], 40)  # its worker died; it goes on from a checkpoint
+    assert show.standing.startswith("2 of 4 done, 1 running")
+    lanes[2].fail(asked[2], "too hot")
+    lanes[0].end(paths[0], ended(100))
+    assert show.standing == "3 of 4 done, 0 running, 1 failed"
+    said = capsys.readouterr().out
+    assert "too hot" in said and said.count("digits-") >= 7  # the table at the end
+
+
+def test_a_log_hears_now_and_then(clock, capsys):
+    asked = configs(seed=[0, 1], steps=[1000])
+    show = Lines(asked)
+    lane = show.beside()
+    lane.begin(asked[0], Path("a"), 0)
+    for step in range(0, 1000, 10):
+        clock.now += 1
+        lane.tick(step)
+    lines = capsys.readouterr().out.splitlines()
+    assert 3 <= len(lines) <= 5  # the beginning, and one in thirty seconds
+    assert lines[-1].startswith("0 of 2 done, 1 running, about ")
+
+
+def test_a_stopped_run_is_not_done(tmp_path, capsys):
+    asked = configs(seed=[0, 1])
+    show = Lines(asked)
+    lane = show.beside()
+    lane.begin(asked[0], tmp_path, 0)
+    lane.end(tmp_path, ended(2, "stopped"))
+    assert show.standing.startswith("0 of 2 done, 0 running")
+
+
+def test_bars_show_the_sweep_and_each_run(tmp_path):
+    asked = configs(seed=[0, 1], steps=[100])
+    paths = [train(config, tmp_path, CPU).path for config in asked]
+    text = io.StringIO()
+    show = Bars(asked, Console(file=text, force_terminal=True, width=150, color_system=None))
+    lanes = [show.beside(), show.beside()]
+    for lane, config, path in zip(lanes, asked, paths, strict=True):
+        lane.begin(config, path, 0)
+    lanes[0].row({"step": 50, "val/ece": 0.125})
+    show.bars.refresh()
+    assert [task.percentage for task in show.bars.tasks] == [25, 50, 0]
+    assert "ECE 0.125" in text.getvalue() and "0 of 2 done, 2 running" in text.getvalue()
+    for lane, path in zip(lanes, paths, strict=True):
+        lane.end(path, ended(100))
+    assert len(show.bars.tasks) == 1 and not show.bars.live.is_started
+
+
+def test_the_view_is_chosen_by_the_output():
+    assert isinstance(show_for(configs(), at_once=True), Lines)
+    assert not isinstance(show_for(configs()), Lines)

@@ -1,0 +1,206 @@
+"""Runs on a real Ray cluster of two nodes: the same numbers, whoever dies on the way."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from test_resume import same_run
+from test_sweep import CPU, configs
+from test_workers import ONE, Watching, wait_until
+from toosure.sweep import Cluster, sweep
+from toosure.sweep.folders import Packer, place
+from toosure.train import Means, train
+
+EVERY_STEP = Means("cpu", checkpoint=0.0)
+PORT = 20_000 + 2 * (os.getpid() % 5_000)  # others may test beside us
+ADDRESS = f"127.0.0.1:{PORT}"
+
+
+def start_node(folder, *words):
+    """Start a node with a CPU as `ray start` does, in a process group of its own."""
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
+    start += ["--disable-usage-stats", "--node-ip-address", "127.0.0.1"]
+    start += ["--num-cpus", "1", "--object-store-memory", str(80 * 2**20), *words]
+    with open(folder / "log", "ab") as log:
+        return subprocess.Popen(start, stdout=log, stderr=log, start_new_session=True)
+
+
+def lose(node):
+    """Take a node away at once, with all its processes."""
+    os.killpg(node.pid, signal.SIGKILL)
+    node.wait()
+
+
+def wait_for(count):
+    """Wait until the cluster has so many nodes."""
+    import ray
+
+    def alive():
+        try:
+            ray.init(ADDRESS, logging_level="ERROR")
+            return sum(node["Alive"] for node in ray.nodes()) == count
+        except (ConnectionError, RuntimeError):
+            return False
+        finally:
+            ray.shutdown()
+
+    wait_until(alive)
+
+
+@pytest.fixture(scope="module")
+def head():
+    """The head of a cluster: no telemetry, no dashboard, quick to notice a dead node."""
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: there are sockets in it
+    quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    words = ["--head", "--port", str(PORT), "--ray-client-server-port", str(PORT + 1)]
+    words += ["--include-dashboard", "false", "--temp-dir", str(folder)]
+    node = start_node(folder, *words, "--system-config", json.dumps(quick))
+    wait_for(1)
+    yield folder
+    lose(node)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def second(head):
+    """A second node."""
+    node = start_node(head, "--address", ADDRESS)
+    wait_for(2)
+    yield node
+    if node.poll() is None:
+        lose(node)
+    wait_for(1)  # the cluster has noticed
+
+
+class Acting(Watching):
+    """Does something once, when so many runs have reached a step."""
+
+    def __init__(self, action, runs=2, step=8):
+        super().__init__()
+        self.action, self.runs, self.step = action, runs, step
+        self.reached = set()
+
+    def beside(self):
+        lane = Lane()
+        lane.whole = self
+        return lane
+
+    def reach(self, path):
+        self.reached.add(path)
+        if len(self.reached) == self.runs and self.action:
+            action, self.action = self.action, None
+            action()
+
+
+class Lane(Watching):
+    def begin(self, config, path, step):
+        self.path = path
+        self.whole.begin(config, path, step)
+
+    def row(self, row):
+        if row["step"] >= self.whole.step:
+            self.whole.reach(self.path)
+
+    def say(self, message):
+        self.whole.say(message)
+
+    def end(self, path, outcome):
+        self.whole.end(path, outcome)
+
+
+def ends_well(show, done, alone):
+    """Every run complete exactly once, its rows those of the undisturbed one."""
+    assert show.action is None and not done.stopped
+    assert show.ended == ["complete"] * len(alone.runs)
+    for one, other in zip(alone.runs, done.runs, strict=True):
+        same_run(one, other)
+        steps = [row["step"] for row in other.rows]
+        assert steps == sorted(set(steps))
+
+
+def test_a_lost_worker_and_a_lost_node(second, tmp_path):
+    asked = configs(seed=[0, 1, 2], steps=[60], every=[4])
+    wrong = configs(data=["cifar10"])
+    alone = sweep(asked, tmp_path / "alone", ONE)
+
+    def strike():
+        first = min(show.reached)
+        os.kill(int((first / "lock").read_text()), signal.SIGKILL)
+        lose(second)
+
+    show = Acting(strike)
+    done = sweep([*asked, *wrong], tmp_path / "ray", EVERY_STEP, show, on=ADDRESS)
+    ends_well(show, done, alone)
+    assert sum("its worker died" in message for message in show.said) == 2
+    assert sum(step > 0 for _, step in show.begun) == 2  # both from their checkpoints
+    assert list(done.failures) == [wrong[0].name]
+    assert not list((tmp_path / "ray").glob(".sweep*"))
+
+
+@pytest.mark.slow
+def test_a_lost_node_whose_folders_are_brought_back(second, tmp_path):
+    asked = configs(seed=[0, 1, 2], steps=[300], every=[4])
+    alone = sweep(asked, tmp_path / "alone", ONE)
+    show = Acting(lambda: lose(second), step=100)
+    often = Means("cpu", checkpoint=0.2)
+    done = sweep(asked, tmp_path / "ray", often, show, on=Cluster(ADDRESS, shared=False))
+    ends_well(show, done, alone)
+    assert any("its worker died" in message for message in show.said)
+    assert any(step > 0 for _, step in show.begun)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "brought back"])
+def test_ctrl_c_from_afar_leaves_what_a_repeat_finishes(second, tmp_path, shared):
+    asked = configs(seed=[0, 1], steps=[3000], every=[100])
+    alone = sweep(asked, tmp_path / "alone", ONE)
+    on = Cluster(f"ray://127.0.0.1:{PORT + 1}", shared=shared)
+    show = Acting(lambda: os.kill(os.getpid(), signal.SIGINT), runs=1)
+    done = sweep(asked, tmp_path / "ray", CPU, show, on=on)
+    assert done.stopped and done.failures == {}
+    assert {run.status for run in done.runs} == {"stopped"}
+    assert 100 <= max(run.outcome["step"] for run in done.runs) < 3000
+    again = sweep(asked, tmp_path / "ray", ONE)
+    for one, other in zip(alone.runs, again.runs, strict=True):
+        same_run(one, other)
+
+
+def test_without_ray_it_is_said_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match=r"pip install 'toosure\[ray\]'"):
+        sweep(configs(), tmp_path, CPU, on="ray")
+
+
+def test_on_and_workers_exclude_each_other(tmp_path):
+    with pytest.raises(ValueError, match="use one of the two"):
+        sweep(configs(), tmp_path, CPU, workers=2, on="ray")
+    with pytest.raises(ValueError, match="must not be negative; got 1 and -1"):
+        Cluster(gpus_per_run=-1)
+
+
+def test_a_folder_travels_in_pieces(tmp_path):
+    (config,) = configs(steps=[8], every=[2])
+    run = train(config, tmp_path / "here", CPU)
+    packer, there = Packer(run.path), tmp_path / "there"
+    load = packer.pack()
+    place(load, there)
+    (there / "notes.txt").write_text("mine")
+    (run.path / "snapshots" / "0.npz").unlink()
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 9}\n')
+    again = packer.pack()
+    assert [name for name, _ in again.files] == ["metrics.jsonl"]
+    place(again, there)
+    for name in again.names:
+        assert (there / name).read_bytes() == (run.path / name).read_bytes()
+    assert not (there / "snapshots" / "0.npz").exists() and (there / "notes.txt").exists()
+    order = [name.split("/")[0] for name, _ in load.files]
+    assert order.index("metrics.jsonl") < order.index("checkpoints") < order.index("status.json")

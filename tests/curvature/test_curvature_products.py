@@ -177,3 +177,18 @@ def test_error_estimates_cover_the_truth_in_99_of_100_cases():
         rough = gn_sharpness(model, (x, y), rtol=1e-2, seed=seed)
         short.append(rough.error < abs(rough.value / exact - 1))
     assert sum(short) <= 1
+
+
+@pytest.mark.parametrize("frozen", [None, "0.weight", "2.bias"])
+def test_a_block_of_directions_at_once_is_each_of_them(frozen):
+    """On a GPU a block goes through dense layers as one product of matrices."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 4, bias=True)).double()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name != frozen)
+    problem = Problem(model, (torch.randn(6, 5).double(), torch.arange(6) % 4))
+    vectors = torch.randn(3, problem.size, dtype=torch.float64)
+    (piece,) = problem.chunks()
+    assert piece.dense
+    found = piece.jvps(problem.split(vectors))
+    torch.testing.assert_close(found, torch.stack([piece.jvp(problem.split(v)) for v in vectors]))

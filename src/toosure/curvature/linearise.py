@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call
@@ -47,6 +48,19 @@ class Call:
             )
         return functional_call(self.layer, swapped, tuple(arguments))
 
+    def directions(self, vectors: Sequence[Tensor]) -> Tensor:
+        """The same of a Linear layer for a block of directions: (k, n, out)."""
+        x = self.arguments[0].detach()
+        weight, bias = (self.slots.get(name) for name in ("weight", "bias"))
+        k = len(vectors[0])
+        if weight is None:
+            change = x.new_zeros(k, *self.output.shape)
+        else:
+            change = (
+                F.linear(x, vectors[weight].flatten(0, 1)).unflatten(1, (k, -1)).transpose(0, 1)
+            )
+        return change if bias is None else change + vectors[bias][:, None]
+
 
 @dataclass
 class Linearised:
@@ -73,8 +87,23 @@ class Linearised:
         """J v for one direction, shape (n, C)."""
         return self.push(self.entering(vector))
 
-    def push(self, changes: Sequence[Tensor]) -> Tensor:
-        """How given changes at the points move the logits, shape (n, C)."""
+    def jvps(self, vectors: Sequence[Tensor]) -> Tensor:
+        """J v for a block of directions, each part (k, ...), where every layer is dense: (k, n, C).
+
+        One product of matrices a layer, k times as wide, keeps a GPU busier than k of them.
+        """
+        return self.push([call.directions(vectors) for call in self.calls], block=True)
+
+    @property
+    def dense(self) -> bool:
+        """Whether all parameters belong to Linear layers on rows of features."""
+        calls = self.calls
+        return not self.direct and all(
+            type(c.layer) is nn.Linear and c.output.ndim == 2 for c in calls
+        )
+
+    def push(self, changes: Sequence[Tensor], block: bool = False) -> Tensor:
+        """How given changes at the points move the logits, shape (n, C) or (k, n, C)."""
         if self._tangent is None:
             u = torch.zeros_like(self.logits, requires_grad=True)
             pulled = gradients(self.logits, self.points, u, create_graph=True)
@@ -84,7 +113,7 @@ class Linearised:
         if not pairs:
             return torch.zeros_like(self.logits)
         outputs, tangents = zip(*pairs, strict=True)
-        return gradients(list(outputs), [u], list(tangents))[0]
+        return gradients(list(outputs), [u], list(tangents), is_grads_batched=block)[0]
 
     def vjp(self, cotangent: Tensor) -> list[Tensor]:
         """J^T u as one tensor a parameter, summed over the chunk's samples."""
@@ -107,6 +136,7 @@ def gradients(
     inputs: list[Tensor],
     cotangents: Any,
     create_graph: bool = False,
+    is_grads_batched: bool = False,
 ) -> list[Tensor]:
     """`torch.autograd.grad` with zeros for what does not matter, keeping the graph."""
     return list(
@@ -115,6 +145,7 @@ def gradients(
             inputs,
             cotangents,
             create_graph=create_graph,
+            is_grads_batched=is_grads_batched,
             retain_graph=True,
             allow_unused=True,
             materialize_grads=True,

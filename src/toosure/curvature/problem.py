@@ -138,6 +138,8 @@ class Problem(Reader):
         for piece in self.chunks():
 
             def push(block: Tensor, piece: Linearised = piece) -> Tensor:
+                if len(block) > 1 and self.device.type == "cuda" and piece.dense:
+                    return piece.jvps(self.split(block))
                 return torch.stack([piece.jvp(self.split(v)) for v in block])
 
             with self.reading():

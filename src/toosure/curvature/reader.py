@@ -106,9 +106,9 @@ class Reader:
         """Forget what was kept of earlier passes."""
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """One flat vector as tensors shaped like the parameters."""
-        blocks = vector.split(self.sizes)
-        return [b.view(shape) for b, shape in zip(blocks, self.shapes, strict=True)]
+        """A flat vector, or a block of them, as tensors shaped like the parameters."""
+        parts = vector.split(self.sizes, dim=-1)
+        return [p.view(*p.shape[:-1], *shape) for p, shape in zip(parts, self.shapes, strict=True)]
 
     def forward_jvp(self, inputs: Tensor, vector: Tensor) -> Tensor:
         """J v in forward mode: second derivatives of convolutions are slow, this is not."""

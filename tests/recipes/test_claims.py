@@ -6,7 +6,15 @@ from fake_runs import write_run
 
 from toosure.recipes import Setting, Shelf, recipe
 from toosure.recipes.reproduce import cost, judge_parts, ordered
-from toosure.recipes.too_sharp import certificates, hypotheses, mse, paper, sweeps, table1
+from toosure.recipes.too_sharp import (
+    certificates,
+    hypotheses,
+    mse,
+    paper,
+    rise_and_fall,
+    sweeps,
+    table1,
+)
 
 PAPER = Setting()
 
@@ -73,6 +81,19 @@ def test_quick_and_other_data_are_not_judged_by_the_papers_figures(tmp_path):
             write_run(tmp_path, config, train_ece=a, train_gn_sharpness=b)
         claims = table1.findings(setting, Shelf(tmp_path)).claims
         assert {claim.passed for claim in claims} == {None}
+
+
+def test_figure_1_asks_for_a_rise_a_fall_and_peaks_close_by(tmp_path):
+    rise = np.concatenate([np.linspace(1, 10, 21), np.linspace(9, 1, 20)])
+    for out, sharpness, expected in (
+        ("a", np.roll(rise, 1), [True, True]),  # one row of 40 later
+        ("b", np.linspace(1, 10, 41), [False, False]),  # never falls
+    ):
+        for config in rise_and_fall.configs(PAPER):
+            write_run(tmp_path / out, config, train_ece=rise, train_gn_sharpness=sharpness)
+        found = rise_and_fall.findings(PAPER, Shelf(tmp_path / out))
+        assert [claim.passed for claim in found.claims] == expected
+    assert found.tables[0].rows[0][1:3] == ("4,000", "8,000")
 
 
 # -- hypotheses, Muon, BulkSGD --------------------------------------------------------------

@@ -57,7 +57,7 @@ def test_json_has_claims_values_and_provenance(sharp):
 def test_the_markdown_says_where_every_number_comes_from(sharp):
     out, _, _ = sharp
     text = (out / "RESULTS.md").read_text()
-    for part in ("table1", "muon", "fig2", "mse", "certificates", "batch", "calmo"):
+    for part in ("table1", "fig1", "muon", "fig2", "mse", "certificates", "batch", "calmo"):
         section = text.split(f"\n## {part}: ")[1].split("\n## ")[0]
         assert f"`toosure reproduce too-sharp --only {part} --quick`" in section
         assert re.search(r"\d+ runs, [\d,]+ rows, \d+ s of running", section), section[:300]
@@ -128,9 +128,9 @@ def test_a_run_that_cannot_be_is_told_and_the_rest_go_on(tmp_path):
 
 
 def test_list_and_mistakes():
-    result = reproduce("too-sharp", "--list", "--only", "table1,fig2")
+    result = reproduce("too-sharp", "--list", "--only", "fig1,fig2")
     assert result.stdout.splitlines() == [
-        "table1         calibration error follows sharpness (20 runs)",
+        "fig1           both rise, peak and fall (8 runs)",
         "fig2           BulkSGD, and flat minima against flat directions (26 runs)",
     ]
     for words, said in (

@@ -168,11 +168,20 @@ def times(outcome: Outcome) -> str:
         (
             " ".join(each["parts"]), str(each["trained"]), f"{each['seconds']:,.0f}",
             str(each["workers"]), "yes" if each["graph"] else "no", str(each["device"]),
-            str(each["commit"] or "–")[:12], f"`{each['command']}`",
+            str(each["commit"] or "–")[:12], f"`{told(each['command'])}`",
         )
         for each in sweeps(outcome.out)
     ]  # fmt: skip
     return pipes(header, rows)
+
+
+def told(command: str) -> str:
+    """Return a command as it would be typed.
+
+    >>> told("__main__.py reproduce too-sharp")
+    'python -m toosure reproduce too-sharp'
+    """
+    return command.replace("__main__.py", "python -m toosure", 1)
 
 
 def pipes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -8,6 +8,7 @@ from toosure.recipes.too_sharp import (
     figures,
     hypotheses,
     mse,
+    rise_and_fall,
     sweeps,
     table1,
 )
@@ -23,6 +24,13 @@ RECIPE = Recipe(
             sweeps.table_1,
             table1.findings,
             figures.of_table_1,
+        ),
+        Part(
+            "fig1",
+            "both rise, peak and fall",
+            rise_and_fall.configs,
+            rise_and_fall.findings,
+            figures.of_figure_1,
         ),
         Part("muon", "Muon's large margins", sweeps.table_1, hypotheses.muon),
         Part(

@@ -8,7 +8,7 @@ from toosure.recipes import drawings
 from toosure.recipes.drawings import Column, Spread
 from toosure.recipes.recipe import Drawing, Setting, Shelf
 from toosure.recipes.series import mean_and_spread
-from toosure.recipes.too_sharp import certificates, paper, sweeps, table1
+from toosure.recipes.too_sharp import certificates, paper, rise_and_fall, sweeps, table1
 from toosure.runs import Run
 
 if TYPE_CHECKING:
@@ -35,16 +35,22 @@ def both_splits(runs: dict[str, Run]) -> list[Column]:
     return [Column("training", runs), Column("validation", runs, "val")]
 
 
+def of_figure_1(setting: Setting, shelf: Shelf) -> list[Drawing]:
+    """Return Figure 1: GD beside SGD."""
+    columns = [Column(name, column(setting, shelf, name)) for name in rise_and_fall.NAMES]
+    columns = [each for each in columns if each.runs]
+    return [
+        Drawing("fig1", "GD and SGD: ECE follows sharpness (Figure 1)",
+                "Training split. Both rise, peak about together, and fall. Dashed: 2 / lr.",
+                lambda: drawings.trajectories(columns, MAIN)),
+    ]  # fmt: skip
+
+
 def of_table_1(setting: Setting, shelf: Shelf) -> list[Drawing]:
-    """Return Figure 1, the portraits A1 (A8) and an optimizer each, A2 to A6 (A9 to A13)."""
+    """Return the portraits A1 (A8) and an optimizer each, A2 to A6 (A9 to A13)."""
     runs = {name: column(setting, shelf, name) for name in sweeps.columns(setting)}
     runs = {name: of for name, of in runs.items() if of}
     drawn = [
-        Drawing("fig1", "GD and SGD: ECE follows sharpness (Figure 1)",
-                "Training split. Both rise, peak about together, and fall. Dashed: 2 / lr.",
-                lambda: drawings.trajectories(
-                    [Column(n, runs[n]) for n in ("GD", "SGD") if n in runs],
-                    MAIN)),
         *(
             Drawing(f"portraits-{split}", f"ECE against sharpness, {split} split (Figure A1)",
                     "A dot at the start, a cross at the end, a colour a learning rate.",

@@ -41,12 +41,13 @@ def test_no_waiting_inside_a_product():
             torch.cuda.set_sync_debug_mode("default")
 
 
-def test_replayed_passes_follow_training():
+@pytest.mark.parametrize("rank", [None, 8])
+def test_replayed_passes_follow_training(rank):
     torch.manual_seed(0)
     layers = [nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 4)]
     model = nn.Sequential(*layers).double().cuda()
     x, y = torch.randn(50, 12).double().cuda(), torch.randint(0, 4, (50,)).cuda()
-    tracker = CurvatureTracker(model, (x, y), replay=True)
+    tracker = CurvatureTracker(model, (x, y), replay=True, input_rank=rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(60):
         result = tracker.measure()["gn_sharpness"]

@@ -7,6 +7,7 @@ measured by a residual in the whole space, and the rank is raised when that says
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -51,8 +52,8 @@ class Restricted:
         return call
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        blocks = vector.split(self.sizes)
-        return [b.view(shape) for b, shape in zip(blocks, self.shapes, strict=True)]
+        parts = vector.split(self.sizes, dim=-1)
+        return [p.view(*p.shape[:-1], *shape) for p, shape in zip(parts, self.shapes, strict=True)]
 
     def _piece(self) -> Linearised:
         (piece,) = self.problem.chunks()
@@ -67,6 +68,12 @@ class Restricted:
             )
 
     def _push_all(self, vectors: Tensor) -> Tensor:
+        piece = self._piece()
+        if len(vectors) > 1 and vectors.is_cuda and piece.dense:
+            blocks = self.split(vectors)
+            first = replace(piece.calls[0], arguments=(self.inputs,))
+            calls = [first, *piece.calls[1:]]
+            return piece.push([call.directions(blocks) for call in calls], block=True)
         return torch.stack([self._push(v) for v in vectors])
 
     def _push(self, vector: Tensor) -> Tensor:
@@ -79,8 +86,9 @@ class Restricted:
     def pull(self, cotangents: Tensor) -> Tensor:
         """(1/N) J^T U for every cotangent: (k, P) in these coordinates."""
         self._piece()
+        name = f"vjp in {self.rank}"
         with self.problem.reading():
-            rows = [self._pull(u) for u in cotangents]
+            rows = [self.problem.replay(name, self._pull, u) for u in cotangents]
         return torch.stack(rows) / self.count
 
     def _pull(self, cotangent: Tensor) -> Tensor:

@@ -67,8 +67,6 @@ class CurvatureTracker:
         unknown = [q for q in quantities if q not in QUANTITIES]
         if unknown:
             raise ValueError(f"quantities must be among {QUANTITIES}; got {unknown}")
-        if input_rank and options.get("replay"):
-            raise ValueError("input_rank and replay do not go together yet: leave one out")
         self.problem = Problem(model, data, loss, **options)
         self.quantities, self.rtol = tuple(quantities), rtol
         self._batch, self._seed, self._steps = batch, seed, 0

@@ -7,13 +7,16 @@ from fake_runs import write_run
 from toosure.recipes import Setting, Shelf, recipe
 from toosure.recipes.reproduce import cost, judge_parts, ordered
 from toosure.recipes.too_sharp import (
+    bulk,
     certificates,
     hypotheses,
     mse,
+    muon,
     paper,
     rise_and_fall,
     sweeps,
     table1,
+    trace,
 )
 
 PAPER = Setting()
@@ -107,11 +110,11 @@ def test_peak_area_and_settling(tmp_path):
     config = sweeps.column(PAPER, "GD", 0)[0]
     write_run(tmp_path, config, train_ece=np.array([0.9, 0.1, 0.3, 0.009, 0.02, 0.005]))
     run = Shelf(tmp_path).run(config)
-    assert hypotheses.peak(run) == 0.3
-    assert hypotheses.settled(run) == 8000
-    assert hypotheses.area(run, until=1600) == pytest.approx(1600 * 0.5)
+    assert trace.peak(run) == 0.3
+    assert trace.settled(run) == 8000
+    assert trace.area(run, until=1600) == pytest.approx(1600 * 0.5)
     write_run(tmp_path / "never", config, train_ece=np.full(6, 0.02))
-    assert hypotheses.settled(Shelf(tmp_path / "never").run(config)) == np.inf
+    assert trace.settled(Shelf(tmp_path / "never").run(config)) == np.inf
 
 
 def test_muon_is_judged_at_its_own_length(tmp_path):
@@ -124,7 +127,7 @@ def test_muon_is_judged_at_its_own_length(tmp_path):
                 tmp_path, config, train_margin_q50=np.where(step <= 2000, margin, late),
                 train_ece=np.full(n, 0.001), val_ece=np.full(n, 0.4),
             )  # fmt: skip
-    claims = hypotheses.muon(PAPER, Shelf(tmp_path)).claims
+    claims = muon.findings(PAPER, Shelf(tmp_path)).claims
     assert [claim.passed for claim in claims] == [True, True, True]
 
 
@@ -140,7 +143,7 @@ def test_bulk_claims_hold_for_a_run_that_oscillates_and_fail_for_a_calm_one(tmp_
             write_run(tmp_path / out, config, train_loss=calm)
         for config in sweeps.bulk(PAPER).values():
             write_run(tmp_path / out, config, train_loss=loss, train_gn_sharpness=sharpness)
-        claims = hypotheses.bulk_claims(PAPER, Shelf(tmp_path / out))
+        claims = bulk.claims(PAPER, Shelf(tmp_path / out))
         assert [claim.passed for claim in claims] == [expected, True, expected]
 
 
@@ -149,7 +152,7 @@ def test_a_diverged_bulk_run_still_counts_up_to_its_end(tmp_path):
     values = np.array([2.0, 1.0, 0.8, 5.0, np.nan])
     series = {"train_loss": values, "train_gn_sharpness": 1000 * values, "train_ece": values / 10}
     write_run(tmp_path, config, status="diverged", **series)
-    found = hypotheses.flatness(PAPER, Shelf(tmp_path))
+    found = hypotheses.findings(PAPER, Shelf(tmp_path))
     assert found.claims[0].passed is True and "5,000" in found.claims[0].found
     assert found.tables[1].rows[0][-2:] == ("0.500", "4,000")
 

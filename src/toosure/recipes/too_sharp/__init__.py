@@ -8,6 +8,7 @@ from toosure.recipes.too_sharp import (
     figures,
     hypotheses,
     mse,
+    muon,
     rise_and_fall,
     sweeps,
     table1,
@@ -32,12 +33,12 @@ RECIPE = Recipe(
             rise_and_fall.findings,
             figures.of_figure_1,
         ),
-        Part("muon", "Muon's large margins", sweeps.table_1, hypotheses.muon),
+        Part("muon", "Muon's large margins", sweeps.table_1, muon.findings),
         Part(
             "fig2",
             "BulkSGD, and flat minima against flat directions",
             lambda s: [*sweeps.table_1(s), *sweeps.bulk(s).values()],
-            hypotheses.flatness,
+            hypotheses.findings,
             figures.of_bulk,
         ),
         Part(

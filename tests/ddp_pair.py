@@ -76,7 +76,7 @@ def cases():
 
 @cache
 def loaded(word: str):
-    return parse("data", word).build()
+    return parse("data", word).build(workers=0)  # decode here
 
 
 def data_of(config: RunConfig):
@@ -92,6 +92,12 @@ LOST = RunConfig(**{**LONG, "optimizer": "csam:lr=0.1,momentum=0.9"})
 STOPPED = RunConfig(**{**LONG, "optimizer": "vasso:lr=0.1"})
 WRONG = RunConfig(**{**SMALL, "data": "digits:train=51,val=0", "objective": "adafocal"})
 BF16 = RunConfig(**{**SMALL, "precision": "bf16"})
+
+
+def images(folder: Path) -> RunConfig:
+    """Return the run on images of a folder, which are streamed from disk."""
+    data = f"imagefolder:path={folder},size=8,val=6,watched=20,stream=true"
+    return RunConfig(**{**SMALL, "data": data, "batch": 7, "model": "mlp:width=8"})
 
 
 def own_loop(folder: Path) -> None:
@@ -139,7 +145,7 @@ def refused(config, out, means):
 def main(out: Path, device: str) -> None:
     torch.set_num_threads(1)
     means, often = Means(device), Means(device, checkpoint=0.0)
-    for config in (*cases().values(), DIVERGES, BUDGET, BF16):
+    for config in (*cases().values(), DIVERGES, BUDGET, BF16, images(out / "images")):
         train(config, out, means, data=data_of(config).to(device))
     train(HALF, out, often)  # somebody else has begun it
     said = {"wrong": refused(WRONG, out, means)}

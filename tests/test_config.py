@@ -86,7 +86,7 @@ def test_names_are_readable_and_safe():
         ({"at": (1,), "budget": 0.1}, "not both"),
         ({"at": (3000,)}, "steps from 0 to 2000"),
         ({"clip": 0.0}, "positive norm"),
-        ({"precision": "fp8"}, "float32, bf16 or fp16"),
+        ({"precision": "fp8"}, "float32, float64, bf16 or fp16"),
     ],
 )
 def test_mistakes_are_found_before_anything_runs(settings, message):

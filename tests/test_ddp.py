@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, STOPPED, cases, data_of, own_loop
+from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, STOPPED, cases, data_of, images, own_loop
 from toosure.config import RunConfig
 from toosure.processes import ALONE, Processes
 from toosure.processes.layers import seeing_all
@@ -101,11 +101,24 @@ def pair(tmp_path_factory):
     out = tmp_path_factory.mktemp("pair")
     with pytest.raises(Cut):  # begun by one process, for two to finish
         train(HALF, out, Means("cpu", checkpoint=0.0), CutAt(8))
+    draw_images(out / "images")
     pair = Pair(out)
     yield pair
     for process in pair.processes:
         process.kill()
         process.wait()
+
+
+def draw_images(folder):
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    for part, count in (("train", 14), ("test", 3)):
+        for name in ("cat", "dog"):
+            (folder / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = random.integers(0, 256, (9, 8, 3), np.uint8)
+                Image.fromarray(pixels).save(folder / part / name / f"{i}.png")
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +248,13 @@ def test_all_stop_when_one_is_asked_to(pair, alone):
         said = json.loads((pair.out / f"said{rank}.json").read_text())
         assert [said["stopped"], said["stopped again"]] == ["stopped", "complete"]
     close(pair.run(STOPPED), train(STOPPED, alone, CPU))
+
+
+def test_streamed_images_are_decoded_by_both(pair, alone):
+    config = images(pair.out / "images")
+    wanted = train(config, alone, CPU, data=data_of(config))
+    close(pair.run(config), wanted)
+    assert wanted.rows[0]["train/loss"] - wanted.last["train/loss"] > 1e-4
 
 
 def test_own_loop(pair, tmp_path):

@@ -159,16 +159,19 @@ class Reader:
 
     `places(step)` says which images a step sees, on the CPU. Steps are taken one after another;
     any other step starts the workers anew there, so that a resumed run sees the same batches.
+    `share` is the part of each batch to decode here.
     """
 
-    def __init__(self, files: Files, places: Callable[[int], Tensor]) -> None:
-        self.files, self.places = files, places
+    def __init__(
+        self, files: Files, places: Callable[[int], Tensor], share: slice = slice(None)
+    ) -> None:
+        self.files, self.places, self.share = files, places, share
         self.next = -1
         self.asked: deque[Tensor] = deque()
         self.parts: Iterator[Tensor] = iter(())
 
     def take(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return the inputs of a step, standardised on the device, and their places."""
+        """Return our share of a step's inputs, standardised on the device, and all its places."""
         if step != self.next:
             self.asked.clear()
             self.parts = self.files.batches(self.noted(step))
@@ -179,4 +182,4 @@ class Reader:
         for each in count(step):
             at = self.places(each)
             self.asked.append(at)
-            yield at
+            yield at[self.share]

@@ -9,6 +9,7 @@ from toosure.data import Dataset
 from toosure.data.files import Reader
 from toosure.data.seeds import mixed
 from toosure.objectives import Batch
+from toosure.processes import ALONE, Processes
 
 
 @dataclass
@@ -17,7 +18,8 @@ class Batches:
 
     `size=None` (or more than there is) is the full batch, in order. A rest smaller than a batch
     sits an epoch out. Crops and flips are drawn by the seed and the step. Images that stay on disk
-    come in the same order, decoded ahead by worker processes.
+    come in the same order, decoded ahead by worker processes; the `processes` of a run decode a
+    share each, and all have the whole batch.
 
     >>> from toosure.data import digits
     >>> batches = Batches(digits(train=100), size=32, seed=0)
@@ -28,6 +30,7 @@ class Batches:
     data: Dataset
     size: int | None
     seed: int
+    processes: Processes = ALONE
     epoch: int = -1
     order: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
@@ -44,7 +47,8 @@ class Batches:
             raise ValueError(
                 f"a full batch of {n:,} streamed images: give a batch, or stream=false"
             )
-        self.reader = None if stream is None else Reader(stream.x, self.places)  # type: ignore[arg-type]
+        share = self.processes.rows(self.count)
+        self.reader = None if stream is None else Reader(stream.x, self.places, share)  # type: ignore[arg-type]
 
     def draw(self, step: int) -> Batch:
         """Return (inputs, labels, places in the training split) of a step, counted from 0."""
@@ -56,8 +60,8 @@ class Batches:
 
     def read(self, step: int) -> Batch:
         if self.reader is not None and self.data.stream is not None:
-            x, at = self.reader.take(step)
-            at = at.to(self.device)
+            part, at = self.reader.take(step)
+            x, at = self.processes.gathered(part, len(at)), at.to(self.device)
             return x, self.data.stream.y[at], at
         train, at = self.data.train, self.places(step)
         return (train.x, train.y, at) if self.full else (train.x[at], train.y[at], at)

@@ -140,7 +140,7 @@ class Work:
         self.optimizer = self.make_optimizer()
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.schedule = config.word("schedule").build()
-        self.batches = Batches(self.data, config.batch, config.seed)
+        self.batches = Batches(self.data, config.batch, config.seed, self.processes)
         self.step = self.make_step()
         self.losses, self.unread = torch.zeros(CHECKED, device=device), 0
         self.done = 0  # steps taken

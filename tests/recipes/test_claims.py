@@ -154,7 +154,7 @@ def test_a_diverged_bulk_run_still_counts_up_to_its_end(tmp_path):
     write_run(tmp_path, config, status="diverged", **series)
     found = hypotheses.findings(PAPER, Shelf(tmp_path))
     assert found.claims[0].passed is True and "5,000" in found.claims[0].found
-    assert found.tables[1].rows[0][-2:] == ("0.500", "4,000")
+    assert found.tables[1].rows[0][-2:] == ("0.500", "3,000")
 
 
 # -- squared error and certificates ---------------------------------------------------------

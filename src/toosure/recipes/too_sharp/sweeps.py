@@ -79,7 +79,7 @@ def table_1(setting: Setting) -> list[RunConfig]:
 def bulk(setting: Setting) -> dict[tuple[str, int], RunConfig]:
     """Return BulkSGD with 1, 3, 5 eigenvectors of the Hessian removed, by (rate, k) (Figure 2)."""
     rates, ks = (("1",), (1, 3)) if setting.quick else (("2/70", "2/30"), (1, 3, 5))
-    steps, batch = (60, 32) if setting.quick else (4000, 128)
+    steps, batch = (60, 32) if setting.quick else (3000, 128)
     return {
         (rate, k): trajectory(setting, f"bulksgd:lr={rate},k={k}", steps=steps, batch=batch)
         for rate in rates

@@ -193,7 +193,7 @@ train(RunConfig.read(sys.argv[1]), sys.argv[2], Means("cpu", checkpoint=0.0))
 
 
 def test_a_killed_run_resumes_within_an_epoch_to_the_same_numbers(folder, tmp_path):
-    asked = replace(config(folder), steps=200, every=50)
+    asked = replace(config(folder), steps=120, every=40)
     (tmp_path / "config.json").write_text(asked.to_json())
     command = [
         sys.executable,
@@ -211,7 +211,7 @@ def test_a_killed_run_resumes_within_an_epoch_to_the_same_numbers(folder, tmp_pa
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert steps and max(steps) < 200
+    assert steps and max(steps) < 120
     resumed, straight = train(asked, tmp_path / "killed"), train(asked, tmp_path / "straight")
     first, second = (np.load(run.path / "predictions.npz") for run in (resumed, straight))
     for name in first:

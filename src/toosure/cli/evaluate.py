@@ -11,6 +11,7 @@ from toosure.cli.app import app, fail
 
 if TYPE_CHECKING:
     from toosure.evaluate import Evaluation
+    from toosure.predictions import Predictions
 
 
 class Kind(StrEnum):
@@ -30,7 +31,9 @@ class Edge(StrEnum):
 
 @app.command()
 def evaluate(
-    file: Annotated[Path, typer.Argument(help="Predictions: .npz, .pt, .csv or .parquet.")],
+    file: Annotated[
+        Path, typer.Argument(help="Predictions (.npz, .pt, .csv, .parquet), or a run folder.")
+    ],
     kind: Annotated[
         Kind | None, typer.Option(help="What the file holds, where its names do not say it.")
     ] = None,
@@ -45,13 +48,26 @@ def evaluate(
         str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
+    shift: Annotated[
+        str | None, typer.Option(help="Of a run: predict its test set corrupted, as fog:3.")
+    ] = None,
+    data_root: Annotated[Path, typer.Option(help="With --shift: where data lie.")] = Path("data"),
+    device: Annotated[str | None, typer.Option(help="With --shift: cpu, cuda.")] = None,
 ) -> None:
-    """Say how far the probabilities in FILE can be trusted, with intervals."""
+    """Say how far the probabilities in FILE can be trusted, with intervals.
+
+    A run folder is judged on the test set, or the split named.
+    """
     from toosure.evaluate import evaluate as measure
     from toosure.predictions import read_predictions
 
     try:
-        predictions = read_predictions(file, kind.value if kind else None, split)
+        if shift:
+            predictions = of_run(file, shift, data_root, device)
+        else:
+            if file.is_dir():
+                file, split = file / "predictions.npz", split or "test"
+            predictions = read_predictions(file, kind.value if kind else None, split)
         result = measure(predictions, bins=bins, edge=edge.value, level=ci, seed=seed)
         if html:
             write_page(result, html)
@@ -63,6 +79,24 @@ def evaluate(
         print_table(result)
     if html:
         typer.echo(f"page: {html}", err=True)
+
+
+def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predictions":
+    """Predict the test set of a run under a corruption, with the weights of its checkpoint."""
+    from dataclasses import replace
+
+    from toosure.data.corruptions import Shift
+    from toosure.predictions import from_logits
+    from toosure.train import Means
+    from toosure.train.predict import predict_shifted
+    from toosure.words.values import read
+
+    try:
+        wanted = read(shift, Shift)
+    except ValueError as error:
+        raise ValueError(f"--shift {error}") from error
+    found = predict_shifted(run, wanted, Means(device, data_root))
+    return replace(from_logits(*found), source=f"{run.name} under {shift}")
 
 
 def write_page(result: "Evaluation", path: Path) -> None:

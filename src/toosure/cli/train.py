@@ -16,6 +16,9 @@ Texts = list[str] | None
 @app.command(cls=Several)
 def train(
     data: Annotated[Texts, typer.Option(help="digits, cifar10:train=5000, ...")] = None,
+    shift: Annotated[
+        Texts, typer.Option(help="Predict the test set corrupted, too: fog:3, or none.")
+    ] = None,
     model: Annotated[Texts, typer.Option(help="mlp, resnet20, package.module:factory")] = None,
     optimizer: Annotated[Texts, typer.Option(help="sgd:lr=0.1, sam:base=adamw,rho=0.1")] = None,
     loss: Annotated[Texts, typer.Option(help="The criterion: ce, mse, ...")] = None,
@@ -63,7 +66,8 @@ def train(
 
     sys.path.insert(0, "")  # so that package.module:factory is found where one stands
     said: dict[str, Any] = {
-        "data": data, "model": model, "optimizer": optimizer, "loss": loss, "schedule": schedule,
+        "data": with_shift(data, shift), "model": model, "optimizer": optimizer,
+        "loss": loss, "schedule": schedule,
         "objective": objective and [None if o == "none" else o for o in objective],
         "steps": steps and integers(steps), "seed": seed and integers(seed),
         "batch": batch and [None if b == "full" else whole("batch", b) for b in batch],
@@ -86,6 +90,15 @@ def train(
         raise typer.Exit(130)
     if done.failures:
         raise typer.Exit(1)
+
+
+def with_shift(data: Texts, shift: Texts) -> Texts:
+    """Add each corruption to each data word: cifar10 and fog:3 make cifar10:shift=fog:3."""
+    if not shift:
+        return data
+    if not data:
+        fail("--shift corrupts the test set of --data: name one")
+    return [f"{d}{',' if ':' in d else ':'}shift={s}" for d in data for s in shift]
 
 
 def one(value: Any) -> list[Any] | None:

@@ -85,7 +85,7 @@ def cifar_source(classes: int, folder: str, digest: str, size: int) -> Source:
 
 SWELL = 4  # times its size is the most an archive may unpack to
 HOUSES = "http://ufldl.stanford.edu/housenumbers/"
-IMAGENET_TERMS = "non-commercial research and education (ImageNet's terms of access)"
+IMAGENET_TERMS = "ImageNet's terms: non-commercial research, education"
 SOURCES: dict[str, Source] = {
     "digits": Source(
         "1,797 grey images of 8 x 8, 10 classes; comes with scikit-learn",

@@ -1,0 +1,113 @@
+"""`toosure data` says what is here; `--shift` reaches training and evaluation."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from toosure.cli import app
+from toosure.data.catalogue import SOURCES, Download
+from toosure.data.download import checksum
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_what_is_here_and_what_is_not(command, root):
+    out = command("data", "--data-root", root)
+    assert out.exit_code == 0
+    rows = {line.split()[0]: line for line in out.stdout.splitlines() if line}
+    assert " here " in rows["cifar10"] and "170 MB" in rows["cifar10"]
+    assert " missing " in rows["mnist"] and "CC BY-SA 3.0" in rows["mnist"]
+    found = json.loads(command("data", "--json", "--data-root", root).stdout)
+    status = {each["name"]: each["status"] for each in found}
+    assert list(status) == list(SOURCES)
+    here = {name for name, each in status.items() if each == "here"}
+    assert here == {"digits", "cifar10", "cifar100"}
+
+
+def test_one_data_set(command):
+    out = command("data", "imagenet_c").stdout
+    assert "no imagenet-c" in out and "CORRUPTION/SEVERITY" in out and "also needs imagenet" in out
+    found = json.loads(command("data", "svhn", "--json").stdout)
+    assert found["licence"] == "non-commercial use only" and len(found["downloads"]) == 2
+    wrong = command("data", "cifar")
+    assert wrong.exit_code == 2 and "did you mean 'cifar10'" in wrong.stderr
+    assert command("data", "--download").exit_code == 2
+
+
+def test_download(command, root, archive, monkeypatch, tmp_path):
+    new = Download(archive.as_uri(), "c.tar.gz", checksum(archive), archive.stat().st_size)
+    source = replace(SOURCES["cifar10"], downloads=(new,), needs=(("c.tar.gz",),))
+    monkeypatch.setitem(SOURCES, "cifar10", source)
+    where = tmp_path / "new"
+    (tmp_path / "new").mkdir()
+    (where / ".c.tar.gz.part").write_bytes(b"beg")
+    assert "broken off" in command("data", "cifar10", "--data-root", where).stdout
+    (where / ".c.tar.gz.part").unlink()
+    out = command("data", "cifar10", "--data-root", where, "--download")
+    assert out.exit_code == 0 and "here" in out.stdout and (where / "c.tar.gz").is_file()
+    by_hand = command("data", "imagenet", "--download")
+    assert by_hand.exit_code == 2 and "image-net.org" in by_hand.stderr
+
+
+FEW = ("--model", "mlp:width=8", "--steps", 5, "--measure", "none", "--device", "cpu")
+
+
+def test_shift_in_training_and_of_a_finished_run_agree(command, tmp_path):
+    words = ("--data", "digits:train=60,val=40", "--shift", "gaussian_noise:5", "fog:2")
+    out = command("train", *words, *FEW)
+    assert out.exit_code == 0, out.output
+    first, second = sorted((tmp_path / "runs").glob("digits*"), key=lambda p: "fog" in p.name)
+    assert json.loads((first / "config.json").read_text())["data"] == (
+        "digits:train=60,val=40,shift=gaussian_noise:5"
+    )
+    asked = ("evaluate", first, "--json", "--split", "shift")
+    trained = json.loads(command(*asked).stdout)
+    again = json.loads(
+        command(
+            "evaluate", second, "--json", "--shift", "gaussian_noise:5", "--device", "cpu"
+        ).stdout
+    )
+    assert again["n"] == 500 and [again[m] for m in ("nll", "ece")] == [
+        trained[m] for m in ("nll", "ece")
+    ]
+    clean = json.loads(command("evaluate", first, "--json").stdout)
+    assert clean["nll"] != trained["nll"] and clean["n"] == 500
+
+
+@pytest.mark.parametrize(
+    ("shift", "message"), [("fog", "shift must be gaussian_noise|"), ("fog:6", ":1|2|3|4|5")]
+)
+def test_wrong_shifts_are_named(command, shift, message):
+    out = command("train", "--data", "digits", "--shift", shift, *FEW)
+    assert out.exit_code == 2 and message in out.stderr
+    out = command("evaluate", "nowhere", "--shift", shift)
+    assert out.exit_code == 2 and "--shift must be" in out.stderr
+
+
+def test_a_shift_needs_data_and_a_run(command, tmp_path):
+    assert "--data: name one" in command("train", "--shift", "fog:3").stderr
+    assert command("evaluate", "nowhere", "--shift", "fog:3").exit_code == 2
+    command("train", "--data", "digits:train=60,val=40", *FEW)
+    (run,) = (tmp_path / "runs").glob("digits*")
+    for file in (run / "checkpoints").iterdir():
+        file.unlink()
+    out = command("evaluate", run, "--shift", "fog:3")
+    assert out.exit_code == 2 and "holds no checkpoint" in out.stderr
+
+
+def test_objectives_that_predict_otherwise_do_so_under_a_shift(command, tmp_path):
+    words = ("--data", "digits:train=60,val=40", "--shift", "fog:2", "--objective", "balcal")
+    out = command("train", *words, *FEW)
+    assert out.exit_code == 0, out.output
+    (run,) = (tmp_path / "runs").glob("digits*")
+    trained = json.loads(command("evaluate", run, "--json", "--split", "shift").stdout)
+    again = json.loads(command("evaluate", run, "--json", "--shift", "fog:2").stdout)
+    assert again["nll"] == pytest.approx(trained["nll"])
+    assert np.load(run / "predictions.npz")["shift_logits"].shape == (500, 10)

@@ -1,0 +1,100 @@
+"""Tiny ImageNet, ImageNet and ImageNet-C, written as they are published and read back."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from toosure.data import imagenet, imagenet_c, tiny_imagenet
+
+Image = pytest.importorskip("PIL.Image")
+WNIDS = ("n01443537", "n01629819", "n01641577")
+
+
+def save(path, colour, size=(64, 64)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).save(path, quality=95)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """Three classes of four training images and two of validation; class k has red 80 k."""
+    folder, lines = tmp_path / "tiny-imagenet-200", []
+    for k, wnid in enumerate(WNIDS):
+        for i in range(4):
+            save(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG", (80 * k, 0, 0))
+        (folder / "train" / wnid / f"{wnid}_boxes.txt").write_text(f"{wnid}_0.JPEG\t0\t0\t9\t9\n")
+        for i in range(2):
+            name = f"val_{2 - k + 3 * i}.JPEG"  # not in the order of the classes
+            save(folder / "val" / "images" / name, (80 * k, 0, 0))
+            lines.append(f"{name}\t{wnid}\t0\t32\t44\t62\n")
+    save(folder / "test" / "images" / "test_0.JPEG", (1, 2, 3))
+    (folder / "wnids.txt").write_text("\n".join(reversed(WNIDS)))
+    (folder / "val" / "val_annotations.txt").write_text("".join(lines))
+    return folder
+
+
+@pytest.mark.parametrize("stream", [None, True])
+def test_tiny_imagenet(tiny, stream):
+    data = tiny_imagenet(tiny.parent, val=3, standardise="none", stream=stream, workers=0)
+    assert data.names == WNIDS and data.inputs == (3, 64, 64) and data.examples == 9
+    assert (len(data.val), len(data.test)) == (3, 6)
+    whole = torch.cat(list(data.test.x.split(4)))
+    red = whole[:, 0, 5, 5] * 255
+    torch.testing.assert_close(red, 80.0 * data.test.y, rtol=0, atol=3)
+    assert data.test.y.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_tiny_imagenet_whose_validation_set_somebody_sorted(tiny):
+    (tiny / "val" / "val_annotations.txt").unlink()
+    shutil.rmtree(tiny / "val" / "images")
+    for k, wnid in enumerate(WNIDS):
+        save(tiny / "val" / wnid / "val_0.JPEG", (80 * k, 0, 0))
+    assert tiny_imagenet(tiny.parent, val=3, size=8).test.y.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "line", ["val_0.JPEG\tn999\t0", "absent.JPEG\tn01443537", "../../train/x.JPEG\tn01443537", ""]
+)
+def test_wrong_annotations_are_named(tiny, line):
+    save(tiny.parent / "tiny-imagenet-200" / "train" / "x.JPEG", (0, 0, 0))
+    (tiny / "val" / "val_annotations.txt").write_text(f"{line}\n")
+    with pytest.raises(ValueError, match=r"val_annotations\.txt, line 1: expected an image"):
+        tiny_imagenet(tiny.parent, val=3)
+
+
+def test_nothing_there_says_how_to_get_it(tmp_path):
+    with pytest.raises(ValueError, match=r"no tiny-imagenet-200.*248 MB from http://cs231n"):
+        tiny_imagenet(tmp_path)
+    with pytest.raises(ValueError, match=r"no imagenet/train, imagenet/val.*image-net\.org"):
+        imagenet(tmp_path)
+    with pytest.raises(ValueError, match=r"no imagenet-c.*zenodo"):
+        imagenet_c("fog", 3, tmp_path)
+
+
+@pytest.fixture
+def large(tmp_path):
+    for k, wnid in enumerate(WNIDS):
+        for i in range(4):
+            name = f"{wnid}_{i}.JPEG"
+            save(tmp_path / "imagenet" / "train" / wnid / name, (80 * k, 0, 0), (50, 40))
+        name = f"ILSVRC2012_val_0000000{k}.JPEG"
+        save(tmp_path / "imagenet" / "val" / wnid / name, (80 * k, 0, 0), (30, 60))
+        for severity in (1, 5):
+            grey = (30 * severity, 30 * severity, 30 * severity)
+            save(tmp_path / "imagenet-c" / "fog" / str(severity) / wnid / name, grey, (30, 30))
+    return tmp_path
+
+
+@pytest.mark.parametrize("stream", [None, True])
+def test_imagenet_and_its_corrupted_twin(large, stream):
+    settings = {"size": 16, "val": 2, "standardise": "none", "stream": stream, "workers": 0}
+    data = imagenet(large, **settings)
+    assert data.examples == 10 and data.inputs == (3, 16, 16) and data.test.y.tolist() == [0, 1, 2]
+    shifted = imagenet_c("fog", 5, large, **settings).shifted()
+    assert shifted.y.tolist() == [0, 1, 2]
+    levels = np.concatenate([part.numpy() for part in shifted.x.split(2)]) * 255
+    assert np.abs(levels - 150).max() <= 2
+    with pytest.raises(ValueError, match=r"no folder.*snow/3; .* holds fog"):
+        imagenet_c("snow", 3, large, **settings)

@@ -83,7 +83,9 @@ def test_the_page_has_every_figure(sharp):
     names = set(re.findall(r'data-name="([^"]+)"', html))
     assert names >= {"fig1", "fig2", "hypotheses", "portraits-train", "portraits-val", "table1"}
     assert names >= {"mse-gd", "mse-sgd", "mse-reliability", "certificates"}
-    assert names >= {f"trajectory-{name}" for name in ("gd", "sgd", "adamw", "muon", "sam")}
+    assert names >= {
+        f"trajectory-{name}" for name in ("gd", "sgd", "adamw", "muon", "sam", "bulksgd")
+    }
 
 
 def test_without_plotly_the_claims_are_there_and_the_way_to_figures_is_said(sharp, monkeypatch):

@@ -2,6 +2,8 @@
 
 import json
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +14,13 @@ from toosure.cli.several import Several
 from toosure.cli.train import integers
 
 if TYPE_CHECKING:
+    from toosure.config import RunConfig
     from toosure.recipes import Part, Setting
     from toosure.recipes.reproduce import Outcome
     from toosure.train.show import Show
 
 Texts = list[str] | None
+QUIET = 30.0  # seconds without a line after which a log hears how it stands
 
 
 @app.command(cls=Several)
@@ -63,11 +67,13 @@ def reproduce(
         done = Sweep()
         if not from_:
             means = Means(device, data_root, download, graph=graph)
-            done = train_parts(parts, setting, folder, means, lambda n: shown(n, as_json), workers)
+            done = train_parts(
+                parts, setting, folder, means, lambda c: watcher(c, workers, as_json), workers
+            )
         outcome = judge_parts(chosen, parts, setting, folder)
         outcome.ill |= done.failures
-        show(outcome, as_json)
         save(outcome, write, html or folder / f"{name}.html")
+        show(outcome, as_json)
     except ValueError as error:
         fail(str(error))
     if done.stopped:
@@ -83,23 +89,32 @@ def list_parts(parts: "list[Part]", setting: "Setting") -> None:
         typer.echo(f"{part.name:14} {part.says} ({len(set(part.configs(setting)))} runs)")
 
 
-def shown(count: int, err: bool) -> "Show":
-    """Return what prints a line a run as it ends, to standard error beside JSON."""
+def watcher(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "Show":
+    """Return who tells how the runs go: bars on a terminal, else a line a run and now and then."""
+    if sys.stdout.isatty() and not as_json:
+        from toosure.cli.progress import show_for
+
+        return show_for(configs, at_once=workers > 1)
     from toosure.train.show import Show
 
     class Ends(Show):
-        """Count runs as they end."""
+        """Count runs as they end, on standard error beside JSON."""
 
-        ended = 0
+        ended, spoke = 0, time.monotonic()
 
         def say(self, message: str) -> None:
-            typer.echo(message, err=err)
+            self.spoke = time.monotonic()
+            typer.echo(message, err=as_json)
+
+        def row(self, row: dict[str, Any]) -> None:
+            if time.monotonic() - self.spoke > QUIET:
+                self.say(f"{self.ended} of {len(configs)} ended; one is at step {row['step']:,}")
 
         def end(self, path: Path, outcome: dict[str, Any]) -> None:
             self.ended += 1
             reason = f": {outcome['message']}" if outcome.get("message") else ""
             said = f"{outcome['status']} at step {outcome['step']:,}{reason}"
-            typer.echo(f"{self.ended} of {count}: {said}  {path.name}", err=err)
+            self.say(f"{self.ended} of {len(configs)}: {said}  {path.name}")
 
     return Ends()
 

@@ -44,17 +44,17 @@ def train_parts(
     setting: Setting,
     out: Path,
     means: Means,
-    show_for: Callable[[int], Show] = lambda count: Show(),
+    show_for: Callable[[Sequence[RunConfig]], Show] = lambda configs: Show(),
     workers: int = 1,
 ) -> Sweep:
     """Carry out what is missing of the parts' runs; return them, what failed, and if it stopped.
 
-    `show_for` is given how many runs there are. `means.graph` is used where a graph can be had:
+    `show_for` is given the runs to carry out. `means.graph` is used where a graph can be had:
     runs that decide on the host (BulkSGD) go without, before the others.
     """
     configs = ordered(config for part in parts for config in part.configs(setting))
     missing = [config for config in configs if not is_done(out / config.name)]
-    show, began, done = show_for(len(missing)), time.perf_counter(), Sweep()
+    show, began, done = show_for(missing), time.perf_counter(), Sweep()
     for graph in (False, True):
         chosen = [c for c in missing if (means.graph and can_graph(c)) == graph]
         if chosen and not done.stopped:

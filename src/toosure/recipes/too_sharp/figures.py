@@ -99,6 +99,7 @@ def of_bulk(setting: Setting, shelf: Shelf) -> list[Drawing]:
     if not columns:
         return []
     together = compared_optimizers(setting, shelf)
+    every = {f"{each.title}, {k}": run for each in columns for k, run in each.runs.items()}
     return [
         Drawing("fig2", "BulkSGD without its 1, 3, 5 sharpest directions (Figure 2)",
                 "Training split. Oscillations, and a sharpness other optimizers never reach.",
@@ -106,6 +107,7 @@ def of_bulk(setting: Setting, shelf: Shelf) -> list[Drawing]:
         Drawing("hypotheses", "Flat minima or flat directions? (Figure A15)",
                 "One learning rate each, the first of its column; BulkSGD with k = 1.",
                 lambda: drawings.trajectories([Column("training", together)], SHORT)),
+        every_panel("BulkSGD", every),
     ]  # fmt: skip
 
 

@@ -105,19 +105,19 @@ def of_bulk(setting: Setting, shelf: Shelf) -> list[Drawing]:
                 "Training split. Oscillations, and a sharpness other optimizers never reach.",
                 lambda: drawings.trajectories(columns, MAIN)),
         Drawing("hypotheses", "Flat minima or flat directions? (Figure A15)",
-                "One learning rate each, the first of its column; BulkSGD with k = 1.",
+                "One learning rate each, the third of its column; BulkSGD at 2/70 with k = 1.",
                 lambda: drawings.trajectories([Column("training", together)], SHORT)),
         every_panel("BulkSGD", every),
     ]  # fmt: skip
 
 
 def compared_optimizers(setting: Setting, shelf: Shelf) -> dict[str, Run]:
-    """Return one run of each optimizer."""
-    found = {
-        n: next(iter(column(setting, shelf, n).values()), None) for n in sweeps.columns(setting)
-    }
-    bulk = next((c for (_, k), c in reversed(sweeps.bulk(setting).items()) if k == 1), None)
-    found["BulkSGD"] = shelf.run(bulk, diverged=True) if bulk else None
+    """Return one run of each optimizer: its third learning rate of four, and BulkSGD's first."""
+    found: dict[str, Run | None] = {}
+    for name in sweeps.columns(setting):
+        found[name] = shelf.run(sweeps.column(setting, name, setting.first)[-2])
+    bulk = next(config for (_, k), config in sweeps.bulk(setting).items() if k == 1)
+    found["BulkSGD"] = shelf.run(bulk, diverged=True)
     return {name: run for name, run in found.items() if run is not None}
 
 

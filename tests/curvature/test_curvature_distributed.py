@@ -9,7 +9,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from dense import make
 
-from toosure.curvature import CurvatureTracker, gn_sharpness, kappa_min
+from toosure.curvature import CurvatureTracker, batch_sharpness, gn_sharpness, gni, kappa_min, trace
+
+FEW = {"rtol": 0.0, "most": 12}
+SAMPLED = [(of, FEW | {"batch": 6}) for of in (batch_sharpness, gni)] + [(trace, FEW)]
 
 
 def worker(rank: int, store: str, results: str) -> None:
@@ -22,6 +25,7 @@ def worker(rank: int, store: str, results: str) -> None:
     values = [tracker.measure()["gn_sharpness"].value for _ in range(6)]
     values.append(gn_sharpness(model, data, rtol=1e-8, group=group).value)
     values.append(kappa_min(model, data, rtol=1e-8, group=group).value)
+    values += [of(model, data, group=group, **few).value for of, few in SAMPLED]
     torch.save(values, f"{results}/{rank}")
     dist.barrier()
     os._exit(0)  # gloo threads may abort an orderly exit
@@ -37,4 +41,5 @@ def test_two_processes_equal_one():
     tracker = CurvatureTracker(model, data)
     alone = [tracker.measure()["gn_sharpness"].value for _ in range(6)]
     alone += [m(model, data, rtol=1e-8).value for m in (gn_sharpness, kappa_min)]
+    alone += [of(model, data, **few).value for of, few in SAMPLED]
     assert first == pytest.approx(alone, rel=1e-6)

@@ -18,8 +18,8 @@ class CRL(nn.Module):
     Formula: L + weight mean_i max(0, -sign(c_i - c_j) (kappa_i - kappa_j) + |c_i - c_j|) over
     neighbours j = i + 1 with c_i != c_j, c the normalised count of correct predictions, kappa the
     `score`: confidence, margin of the two largest probabilities, or negative entropy / log K.
-    Counts live by the example's place in the training split and are checkpointed; with several
-    processes they are joined at the end of each epoch. The rank of a batch is that of one device.
+    Counts live by the example's place in the training split and are checkpointed; processes that
+    see parts of a batch (DDP) join them at the end of each epoch, and rank their parts alone.
     Reference: Moon et al. (2020), Confidence-Aware Learning, arXiv 2007.01458.
 
     >>> objective, model = CRL(), nn.Linear(2, 3)

@@ -90,6 +90,7 @@ def test_bars_show_the_sweep_and_each_run(tmp_path):
     for lane, config, path in zip(lanes, asked, paths, strict=True):
         lane.begin(config, path, 0)
     lanes[0].row({"step": 50, "val/ece": 0.125})
+    show.update()
     show.bars.refresh()
     assert [task.percentage for task in show.bars.tasks] == [25, 50, 0]
     assert "ECE 0.125" in text.getvalue() and "0 of 2 done, 2 running" in text.getvalue()

@@ -80,7 +80,18 @@ def test_a_killed_worker_loses_nothing_and_a_deadly_run_is_given_up(tmp_path):
 
 def command(out):
     words = [sys.executable, "-m", "toosure", "train", "--data", "digits:train=60,val=40"]
-    words += ["--model", "mlp:width=8", "--steps", "700", "--every", "10", "--seed", "0..1"]
+    words += [
+        "--model",
+        "mlp:width=8",
+        "--steps",
+        "1500",
+        "--every",
+        "50",
+        "--measure",
+        "none",
+        "--seed",
+        "0..1",
+    ]
     words += ["--device", "cpu", "--threads", "1", "--workers", "2", "--out", str(out)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -117,7 +128,7 @@ def test_ctrl_c_and_a_killed_parent_leave_what_a_repeat_finishes(tmp_path):
     assert [run.status for run in find_runs(cut)] == ["stopped"] * 2  # each with a checkpoint
     assert all(run.outcome["step"] > 30 for run in find_runs(cut))
 
-    asked = configs(seed=[0, 1], steps=[700], every=[10])
+    asked = configs(seed=[0, 1], steps=[1500], every=[50], measure=[()])
     done = sweep(asked, cut, ONE)
     for one, other in zip(sweep(asked, tmp_path / "alone", ONE).runs, done.runs, strict=True):
         same_run(one, other)
@@ -160,9 +171,9 @@ def test_workers_share_the_cores_and_the_gpus(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     assert [settings_of(0, CPU, n)["threads"] for n in (2, 3, 16)] == [4, 2, 1]
     assert settings_of(0, Means("cpu", threads=5), 4)["threads"] == 5
+    automatic = Means()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [settings_of(n, Means(), 3)["device"] for n in range(3)] == [
+    assert [settings_of(n, automatic, 3)["device"] for n in range(3)] == [
         "cuda:0",
         "cuda:1",
         "cuda:0",

@@ -12,6 +12,7 @@ from toosure.cli.progress import Rows, figures
 from toosure.config import RunConfig
 from toosure.train.show import Show
 
+REFRESH = 0.2  # seconds between two looks at all runs
 QUIET = 30.0  # seconds without a line after which a log hears how the sweep stands
 
 
@@ -129,19 +130,23 @@ class Bars(Lines):
         )
         self.whole = self.bars.add_task("the sweep", figures="")
         self.tasks: dict[str, TaskID] = {}
+        self.updated = 0.0
 
     def came(self, lane: Lane) -> None:
         self.bars.start()
         super().came(lane)
-        self.tasks[lane.name] = self.bars.add_task(lane.name, figures="")
-        self.moved(lane)
+        self.tasks[lane.name] = self.bars.add_task(lane.name, total=lane.total, figures="")
+        self.update()
 
     def moved(self, lane: Lane) -> None:
         task = self.tasks[lane.name]
         self.bars.update(task, total=lane.total, completed=lane.step, figures=lane.figures)
-        self.update()
+        if time.monotonic() - self.updated > REFRESH:
+            self.update()
 
     def update(self) -> None:
+        """Bring the bar of the sweep to where the sweep is."""
+        self.updated = time.monotonic()
         taken, to_do = self.steps()
         self.bars.update(self.whole, total=taken + to_do, completed=taken, figures=self.standing)
 

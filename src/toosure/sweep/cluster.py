@@ -16,7 +16,7 @@ from toosure.runs import RunError, RunWriter
 from toosure.sweep.folders import Load, Packer, place
 from toosure.sweep.jobs import Job, Jobs, Result, Sweep
 from toosure.sweep.node import Mailbox, Task, carry_out_task, sees
-from toosure.sweep.worker import tell
+from toosure.sweep.telling import tell
 from toosure.sweep.workers import skip_finished
 from toosure.train import Means
 from toosure.train.interrupt import Stop, interruptible

@@ -14,7 +14,7 @@ from toosure.config import RunConfig
 from toosure.sweep.carry_out import Loaded, carry_out
 from toosure.sweep.folders import Load, Packer, place
 from toosure.sweep.jobs import Result
-from toosure.sweep.worker import Telling
+from toosure.sweep.telling import Telling
 from toosure.train import Means
 from toosure.train.checkpoint import checkpoints
 from toosure.train.interrupt import Stop, interruptible

@@ -9,58 +9,15 @@ import os
 import queue
 import sys
 import threading
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from toosure.config import RunConfig
-from toosure.runs.write import plain
 from toosure.sweep.carry_out import Loaded, carry_out
+from toosure.sweep.telling import Event, Telling
 from toosure.train import Means
 from toosure.train.interrupt import Stop, interruptible
-from toosure.train.show import Show
-
-TICK = 0.2  # seconds between two words about the same run's steps
-
-
-class Telling(Show):
-    """Pass on what happens as plain records; `tell` puts them into words on the other side."""
-
-    def __init__(self, send: Any) -> None:
-        self.send, self.ticked = send, 0.0
-
-    def begin(self, config: RunConfig, path: Path, step: int) -> None:
-        self.send({"event": "begin", "path": str(path), "step": step})
-
-    def row(self, row: dict[str, Any]) -> None:
-        self.send({"event": "row", "row": {key: plain(value) for key, value in row.items()}})
-
-    def tick(self, step: int) -> None:
-        if time.monotonic() - self.ticked > TICK:
-            self.ticked = time.monotonic()
-            self.send({"event": "tick", "step": step})
-
-    def say(self, message: str) -> None:
-        self.send({"event": "say", "message": message})
-
-    def end(self, path: Path, outcome: dict[str, Any]) -> None:
-        self.send({"event": "end", "path": str(path), "outcome": outcome})
-
-
-def tell(show: Show, config: RunConfig, event: dict[str, Any]) -> None:
-    """Say what a `Telling` passed on."""
-    match event["event"]:
-        case "begin":
-            show.begin(config, Path(event["path"]), event["step"])
-        case "row":
-            show.row(event["row"])
-        case "tick":
-            show.tick(event["step"])
-        case "say":
-            show.say(event["message"])
-        case "end":
-            show.end(Path(event["path"]), event["outcome"])
 
 
 def main() -> None:
@@ -79,10 +36,10 @@ def main() -> None:
         while (settings := runs.get()) is not None and not stop.asked:
             show = Telling(lambda event: send(answers, event, stop))
             result = carry_out(RunConfig.of(settings), out, means, show, loaded)
-            send(answers, {"event": "result", **asdict(result)}, stop)
-            if result.kind == "failed" and means.torch_device.type == "cuda":
-                return  # an error on a GPU may have left it unusable for this process
-            if stop.asked:
+            spoilt = result.kind == "failed" and means.torch_device.type == "cuda"
+            last = stop.asked or spoilt  # an error may leave the GPU unusable for this process
+            send(answers, {"event": "result", **asdict(result), "last": last}, stop)
+            if last:
                 return
 
 
@@ -94,7 +51,7 @@ def listen(asked: Any, runs: "queue.Queue[Any]", stop: Stop) -> None:
     runs.put(None)
 
 
-def send(answers: int, event: dict[str, Any], stop: Stop) -> None:
+def send(answers: int, event: Event, stop: Stop) -> None:
     """Write a line; nobody there to read it means stop."""
     line = json.dumps(event).encode() + b"\n"
     try:

@@ -20,7 +20,7 @@ import torch
 
 from toosure.sweep.carry_out import Loaded, carry_out
 from toosure.sweep.jobs import Job, Jobs, Result, Sweep, is_finished
-from toosure.sweep.worker import tell
+from toosure.sweep.telling import tell
 from toosure.train import Means
 from toosure.train.interrupt import Stop, interruptible
 
@@ -56,6 +56,7 @@ class Pool:
         self.jobs, self.out, self.count = jobs, out, count
         self.settings = [settings_of(number, means, count) for number in range(count)]
         self.workers: dict[int, Worker] = {}
+        self.leaving: list[Worker] = []
         self.said: queue.Queue[tuple[Worker, dict[str, Any] | None]] = queue.Queue()
 
     def go(self, stop: Stop) -> None:
@@ -90,12 +91,12 @@ class Pool:
         """Pass on what a worker says, and take back its run when it is done or dead."""
         job = worker.job
         if event is None:
-            reason = worker.wait()
-            if self.workers.get(worker.number) is worker:
-                del self.workers[worker.number]
-            result = Result("left" if stopping else "died", reason)
+            self.forget(worker)
+            result = Result("left" if stopping else "died", worker.wait())
         elif event["event"] == "result":
             result = Result(event["kind"], event["said"])
+            if event["last"] and not stopping:
+                self.forget(worker)  # it ends
             if result == Result("ended", "stopped") and not stopping:
                 result = Result("died", "its worker was asked to stop")
         elif job is not None:
@@ -104,6 +105,11 @@ class Pool:
             worker.job = None
             self.jobs.take_back(job, result)
         return None
+
+    def forget(self, worker: "Worker") -> None:
+        """Give its place to another; its end is waited for with all others'."""
+        if self.workers.get(worker.number) is worker:
+            self.leaving.append(self.workers.pop(worker.number))
 
     def close(self) -> None:
         """Let the workers end: those with a run write its checkpoint first."""
@@ -116,7 +122,7 @@ class Pool:
 
     def end(self) -> None:
         self.close()
-        for worker in self.workers.values():
+        for worker in [*self.workers.values(), *self.leaving]:
             worker.wait()
 
 

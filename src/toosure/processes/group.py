@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -109,28 +110,32 @@ ALONE = Processes()
 def join(device: torch.device) -> Processes:
     """Return the processes that torchrun started, joined; without torchrun, this one alone.
 
-    GPUs speak NCCL, one process each; on CPUs, and where processes share a GPU, it is gloo.
+    GPUs speak NCCL where each process has one; on CPUs, and where processes share one, it is gloo.
     """
     if not dist.is_available():
         return ALONE
     if not dist.is_initialized():
         if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
             return ALONE
-        own_gpu = device.type == "cuda" and device.index == local_rank()
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        dist.init_process_group("nccl" if own_gpu else "gloo", timeout=TIMEOUT)
+        dist.init_process_group("gloo", timeout=TIMEOUT)
         atexit.register(leave)
     if dist.get_world_size() == 1:
         return ALONE
-    group = dist.group.WORLD
-    return Processes(dist.get_rank(), dist.get_world_size(), group, host_group(group))
+    return Processes(dist.get_rank(), dist.get_world_size(), *groups(dist.group.WORLD, device))
 
 
 @cache
-def host_group(world: Any) -> Any:
-    """Make the group in which hosts agree, once for each group of tensors."""
-    return dist.new_group(backend="gloo", timeout=TIMEOUT)
+def groups(world: Any, device: torch.device) -> tuple[Any, Any]:
+    """Make the group that exchanges tensors and the one in which hosts agree, once."""
+    host = dist.new_group(backend="gloo", timeout=TIMEOUT)
+    if device.type != "cuda" or dist.get_backend(world) == "nccl":
+        return world, host
+    torch.cuda.set_device(device)
+    places: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(places, (socket.gethostname(), str(device)), group=host)
+    if len(set(places)) < len(places):
+        return world, host
+    return dist.new_group(backend="nccl", timeout=TIMEOUT), host
 
 
 def leave() -> None:

@@ -143,7 +143,8 @@ def test_bulk_claims_hold_for_a_run_that_oscillates_and_fail_for_a_calm_one(tmp_
             write_run(tmp_path / out, config, train_loss=calm)
         for config in sweeps.bulk(PAPER).values():
             write_run(tmp_path / out, config, train_loss=loss, train_gn_sharpness=sharpness)
-        claims = bulk.claims(PAPER, Shelf(tmp_path / out))
+        shelf = Shelf(tmp_path / out)
+        claims = bulk.claims(PAPER, shelf, sweeps.bulk(PAPER)) + bulk.oscillation(PAPER, shelf)
         assert [claim.passed for claim in claims] == [expected, True, expected]
 
 

@@ -3,6 +3,7 @@
 from toosure.recipes.recipe import Part, Recipe
 from toosure.recipes.too_sharp import (
     batch,
+    bulk,
     calmo,
     certificates,
     figures,
@@ -40,6 +41,13 @@ RECIPE = Recipe(
             lambda s: [*sweeps.table_1(s), *sweeps.bulk(s).values()],
             hypotheses.findings,
             figures.of_bulk,
+        ),
+        Part(
+            "bulk-long",
+            "BulkSGD for longer",
+            lambda s: [*sweeps.column(s, "SGD", s.first), *sweeps.long_bulk(s).values()],
+            bulk.findings,
+            usual=False,
         ),
         Part(
             "mse",

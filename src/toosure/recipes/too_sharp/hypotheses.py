@@ -30,8 +30,13 @@ def groups(setting: Setting, shelf: Shelf, with_bulk: bool = True) -> dict[str, 
 def findings(setting: Setting, shelf: Shelf) -> Findings:
     """Return the two hypotheses as a table and as claims, with BulkSGD's own claims (Figure 2)."""
     found = groups(setting, shelf)
-    claims = [*directional(setting, found), *bulk.claims(setting, shelf)]
-    return Findings(claims, [table(setting, found), bulk.table(setting, shelf)], values(found))
+    claims = [*directional(setting, found), *bulk.claims(setting, shelf, sweeps.bulk(setting))]
+    claims += bulk.oscillation(setting, shelf)
+    return Findings(
+        claims,
+        [table(setting, found), bulk.table(setting, shelf, sweeps.bulk(setting))],
+        values(found),
+    )
 
 
 def horizon(setting: Setting) -> int:

@@ -87,6 +87,16 @@ def bulk(setting: Setting) -> dict[tuple[str, int], RunConfig]:
     }
 
 
+def long_bulk(setting: Setting) -> dict[tuple[str, int], RunConfig]:
+    """Return longer BulkSGD runs, which look for the directions anew only every ten steps."""
+    rate, ks = ("1", (1,)) if setting.quick else ("2/30", (1, 3, 5))
+    sizes = {"steps": 96, "batch": 32} if setting.quick else {"steps": 20_000, "batch": 128}
+    sizes |= {} if setting.quick else {"every": 100}
+    return {
+        (rate, k): trajectory(setting, f"bulksgd:lr={rate},k={k},refresh=10", **sizes) for k in ks
+    }
+
+
 def mse(setting: Setting) -> dict[str, list[RunConfig]]:
     """Return GD and SGD under squared error (Figures A16, A17)."""
     steps, every = (300, 20) if setting.quick else (20_000, 50)

@@ -54,7 +54,8 @@ def at_step(run: Run, key: str, step: float) -> float:
     return float(run.columns[key][kept[-1]])
 
 
-def rises(run: Run) -> float:
-    """Return the share of the measured intervals over which the training loss rose."""
+def rises(run: Run, until: float = math.inf) -> float:
+    """Return the share of the measured intervals up to a step over which the training loss rose."""
     loss = run.columns["train/loss"]
-    return float((np.diff(loss[np.isfinite(loss)]) > 0).mean())
+    kept = np.isfinite(loss) & (run.columns["step"] <= until)
+    return float((np.diff(loss[kept]) > 0).mean())

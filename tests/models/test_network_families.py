@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from toosure.margins import certified_margin, true_margin
 from toosure.models import (
     densenet,
     densenet40,
@@ -272,3 +273,38 @@ def test_mlp_drops_after_each_activation():
 def test_settings_that_make_no_network_are_named(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+# -- certified bounds -----------------------------------------------------------------------
+
+IMAGES = ((3, 4, 4), 4)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: resnet18(*IMAGES, width=4),
+        lambda: resnet18(*IMAGES, width=4, stem="imagenet"),
+        lambda: wrn(*IMAGES, depth=10, width=1),
+        lambda: pyramidnet(*IMAGES, depth=8, alpha=9),
+        lambda: densenet(*IMAGES, depth=10, growth=4),
+        lambda: densenet(*IMAGES, depth=10, growth=4, bottleneck=True),
+    ],
+    ids=["resnet18", "imagenet stem", "wrn", "pyramidnet", "densenet", "densenet-bc"],
+)
+def test_certified_margins_hold_around_the_examples(model):
+    model, eps = model(), 1e-3
+    x, y = torch.randn(3, 3, 4, 4), torch.arange(3)
+    model(x)  # running statistics of the data
+    model.eval()
+    bound = certified_margin(model, x, y, eps).values
+    shifts = eps * torch.randint(0, 2, (20, *x.shape)).mul(2).sub(1)  # corners of the ball
+    with torch.no_grad():
+        lowest = torch.stack([true_margin(model(x + shift), y) for shift in shifts]).amin(0)
+    assert bound.isfinite().all() and (bound <= lowest + 1e-6).all()
+
+
+def test_certified_margins_of_a_transformer_are_refused():
+    x, y = torch.randn(2, 3, 4, 4), torch.arange(2)
+    with pytest.raises(ValueError, match="LayerNorm"):
+        certified_margin(vit(*IMAGES, width=8, depth=1, heads=2).eval(), x, y, 0.1)

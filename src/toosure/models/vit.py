@@ -105,7 +105,7 @@ class VisionTransformer(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """Return what the head reads: the class token of the last block, normalised."""
         patches = self.patch_embed(x)
-        own = self.cls_token.expand(len(x), -1, -1)
+        own = self.cls_token.expand(x.shape[0], -1, -1)
         tokens = torch.cat([own, patches], 1) + self.pos_embed
         return self.norm(self.blocks(self.pos_drop(tokens)))[:, 0]  # (N, width)
 

@@ -82,8 +82,9 @@ def ordered(configs: Iterable[RunConfig]) -> list[RunConfig]:
 
 def cost(config: RunConfig) -> float:
     """Guess what a run costs, in steps of SGD on the same network."""
-    word = config.word("optimizer").name
-    passes = {"sam": 2.0, "csam": 2.0, "muon": 1.5, "bulksgd": 30.0}.get(word, 1.0)
+    word = config.word("optimizer")
+    solved = 12.0 * int(word.settings.get("k", 1)) / int(word.settings.get("refresh", 1))
+    passes = {"sam": 2.0, "csam": 2.0, "muon": 1.5, "bulksgd": 1 + solved}.get(word.name, 1.0)
     objective = config.objective.partition(":")[0] if config.objective else ""
     passes *= {"calmo": 10.0, "gamma_net": 4.0}.get(objective, 1.0)
     network = 10.0 if config.model.startswith("resnet") else 1.0

@@ -12,7 +12,7 @@ demo: .venv/ready
 	$(BIN)/python examples/demo.py
 
 test: .venv/ready lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -q
 
 test-slow: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -q -m slow

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(
 )
 HERE = Path(__file__).parent
 CPU = Means("cpu")
+ONE_PAIR = pytest.mark.xdist_group("pair")  # workers of pytest share what two processes did
 ENDED = ("complete", "diverged")
 CLOSE = 1e-8  # relative, in float64; the promise is 1e-5
 
@@ -163,6 +164,7 @@ def last(run):
 # -- the table ------------------------------------------------------------------------------
 
 
+@ONE_PAIR
 @pytest.mark.parametrize("name", cases())
 def test_two_processes_equal_one(name, pair, alone):
     config = cases()[name]
@@ -199,6 +201,7 @@ def test_two_processes_on_one_gpu_equal_one(tmp_path):
 # -- ends -----------------------------------------------------------------------------------
 
 
+@ONE_PAIR
 def test_a_run_that_diverges_ends_at_the_same_step(pair, alone):
     found, wanted = pair.run(DIVERGES), train(DIVERGES, alone, CPU)
     assert found.status == wanted.status == "diverged"
@@ -206,21 +209,25 @@ def test_a_run_that_diverges_ends_at_the_same_step(pair, alone):
     assert [row["step"] for row in found.rows] == [row["step"] for row in wanted.rows]
 
 
+@ONE_PAIR
 def test_a_budget_is_kept_by_one_clock(pair):
     found = pair.run(BUDGET)
     assert found.status == "complete" and found.rows[-1]["step"] == BUDGET.steps
 
 
+@ONE_PAIR
 def test_half_precision_is_close(pair, alone):
     found, wanted = pair.run(BF16), train(BF16, alone, CPU)
     assert found.last["train/loss"] == pytest.approx(wanted.last["train/loss"], rel=0.05)
 
 
+@ONE_PAIR
 def test_one_begins_and_two_finish(pair, alone):
     close(pair.run(HALF), train(HALF, alone, CPU))
     assert pair.run(HALF).environment["resumed"][0]["processes"] == 2
 
 
+@ONE_PAIR
 def test_two_begin_one_is_lost_and_one_finishes(pair, alone):
     """The second process ends without a word; the first says so, and does not wait for it."""
     interrupted = pair.done().run(LOST)
@@ -234,6 +241,7 @@ def test_two_begin_one_is_lost_and_one_finishes(pair, alone):
     close(finished, train(LOST, alone, CPU))
 
 
+@ONE_PAIR
 def test_what_is_wrong_is_said_by_all_and_the_next_run_goes_on(pair):
     pair.done()
     for rank in range(2):
@@ -242,6 +250,7 @@ def test_what_is_wrong_is_said_by_all_and_the_next_run_goes_on(pair):
         assert said["compile"].startswith("compile works in one process")
 
 
+@ONE_PAIR
 def test_all_stop_when_one_is_asked_to(pair, alone):
     pair.done()
     for rank in range(2):
@@ -250,6 +259,7 @@ def test_all_stop_when_one_is_asked_to(pair, alone):
     close(pair.run(STOPPED), train(STOPPED, alone, CPU))
 
 
+@ONE_PAIR
 def test_streamed_images_are_decoded_by_both(pair, alone):
     config = images(pair.out / "images")
     wanted = train(config, alone, CPU, data=data_of(config))
@@ -257,6 +267,7 @@ def test_streamed_images_are_decoded_by_both(pair, alone):
     assert wanted.rows[0]["train/loss"] - wanted.last["train/loss"] > 1e-4
 
 
+@ONE_PAIR
 def test_own_loop(pair, tmp_path):
     own_loop(tmp_path / "own")
     found, wanted = Run(pair.done().out / "own"), Run(tmp_path / "own")

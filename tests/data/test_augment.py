@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from toosure.data import crop_and_flip, make_dataset
+from toosure.data.augment import cut, windows
 from toosure.data.dataset import Images
 
 
@@ -26,6 +27,16 @@ def test_the_batch_equals_the_loop():
         fast = crop_and_flip(x, torch.Generator().manual_seed(5), padding)
         slow = one_by_one(x, torch.Generator().manual_seed(5), padding)
         assert torch.equal(fast, slow)
+
+
+def test_the_gather_of_a_gpu_equals_the_copies_of_a_cpu():
+    x = torch.randint(0, 256, (12, 3, 9, 7), generator=torch.Generator().manual_seed(0))
+    down, right, mirror = [0, 1, 2, 3, 4, 8] * 2, [5, 4, 3, 2, 1, 0] * 2, [True, False] * 6
+    padded = F.pad(x, (4, 4, 4, 4))
+    rows = torch.arange(9) + torch.tensor(down)[:, None]
+    columns = torch.stack([torch.arange(7).flip(0) if m else torch.arange(7) for m in mirror])
+    gathered = cut(padded, rows, columns + torch.tensor(right)[:, None])
+    assert torch.equal(windows(padded, down, right, mirror, 9, 7), gathered)
 
 
 def test_all_shifts_occur_and_half_are_mirrored():

@@ -90,8 +90,12 @@ class Dataset:
         """Crop and flip a training batch where the data set asks for it.
 
         The border is black in the original pixels, as in the published recipes, not in the
-        standardised ones. The generator lives on the device of `x`.
+        standardised ones. The generator lives on the device of `x`. Pixels as they come from disk
+        (uint8) are standardised, too.
         """
+        if x.dtype == torch.uint8:
+            x = crop_and_flip(x, generator, flip=self.mirror) if self.augment else x
+            return x.to(self.mean.dtype).div_(255).sub_(self.mean).div_(self.std)
         if not self.augment:
             return x
         black = self.mean / self.std

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from toosure.data.corruptions import Shift, corrupt
-from toosure.data.seeds import mixed
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 LARGEST = 1 << 26  # pixels of an image; more is a bomb, or none for a classifier
@@ -107,10 +106,10 @@ class Files:
         for number, pixels in enumerate(self.raw(places)):
             part = pixels.to(self.device, non_blocking=True)
             if self.shift is not None:
-                part = corrupt(part, *self.shift, seed=mixed(number))
+                part = corrupt(part, *self.shift, seed=number)
             yield part.to(self.mean.dtype).div_(255).sub_(self.mean).div_(self.std)
 
-    def raw(self, places: Iterable[Tensor] | None = None) -> Iterator[Tensor]:
+    def raw(self, places: Iterable[Tensor] | None = None) -> Generator[Tensor, None, None]:
         """Give uint8 batches; without places, all images in order."""
         if places is None:
             places = torch.arange(len(self)).split(CHUNK)
@@ -168,15 +167,24 @@ class Reader:
         self.files, self.places, self.share = files, places, share
         self.next = -1
         self.asked: deque[Tensor] = deque()
-        self.parts: Iterator[Tensor] = iter(())
+        self.parts: Generator[Tensor, None, None] | None = None
 
     def take(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return our share of a step's inputs, standardised on the device, and all its places."""
+        """Return our share of a step's pixels, uint8 on the device, and all its places."""
         if step != self.next:
-            self.asked.clear()
-            self.parts = self.files.batches(self.noted(step))
+            self.close()
+            self.parts = self.files.raw(self.noted(step))
         self.next = step + 1
-        return next(self.parts), self.asked.popleft()
+        assert self.parts is not None
+        pixels = next(self.parts).to(self.files.device, non_blocking=True)
+        return pixels, self.asked.popleft()
+
+    def close(self) -> None:
+        """End the workers; left to the garbage collector, they would outlive their run."""
+        if self.parts is not None:
+            self.parts.close()
+        self.asked.clear()
+        self.next = -1
 
     def noted(self, step: int) -> Iterator[Tensor]:
         for each in count(step):

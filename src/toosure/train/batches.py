@@ -55,8 +55,12 @@ class Batches:
         x, y, at = self.read(step)
         if self.data.augment:
             self.generator.manual_seed(mixed(self.seed, 1, step))
-            x = self.data.augmented(x, self.generator)
-        return x, y, at
+        return self.data.augmented(x, self.generator), y, at
+
+    def close(self) -> None:
+        """End the processes that decode images, where there are some."""
+        if self.reader is not None:
+            self.reader.close()
 
     def read(self, step: int) -> Batch:
         if self.reader is not None and self.data.stream is not None:

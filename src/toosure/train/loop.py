@@ -74,6 +74,9 @@ def train(
                         done = work.done if work else 0
                         writer.set_status("failed", done, in_a_line(error))
                     give_up(error, processes)
+                finally:
+                    if work is not None:
+                        work.batches.close()
         run = closed_run(writer, processes)
         show.end(writer.path, run.outcome)
     return run

@@ -76,7 +76,9 @@ class Processes:
 
     def total(self, tensor: Tensor) -> Tensor:
         """Return the sum over all processes, in a new tensor; half precision is summed wide."""
-        wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
+        floating = tensor.is_floating_point()
+        dtype = torch.promote_types(tensor.dtype, torch.float32) if floating else tensor.dtype
+        wide = tensor.to(dtype, copy=True)
         if self.count > 1:
             dist.all_reduce(wide, group=self.group)
         return wide.to(tensor.dtype)

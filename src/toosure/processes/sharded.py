@@ -24,17 +24,14 @@ class Sharded(nn.Module):
     torch.Size([4, 3])
     """
 
-    def __init__(
-        self, module: nn.Module, processes: Processes, compiled: Callable[..., Any] | None = None
-    ) -> None:
+    def __init__(self, module: nn.Module, processes: Processes) -> None:
         super().__init__()
         self.module, self.processes = module, processes
         self.layers = together(module)
-        self.called: list[Callable[..., Any]] = [compiled or module]  # in a list: not a submodule
-        self.train(module.training)
+        self.training = module.training
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.spread(self.called[0], x)
+        return self.spread(self.module, x)
 
     def spread(self, function: Callable[[Tensor], Any], x: Tensor) -> Any:
         """Call a function of the network on our rows, and join what all of them return."""

@@ -11,7 +11,7 @@ from toosure.runs.files import is_locked
 from toosure.runs.write import RunError
 from toosure.sweep.jobs import Result, is_finished
 from toosure.train import Means, train
-from toosure.train.loop import load_data
+from toosure.train.loading import load_data
 from toosure.train.show import Show
 
 

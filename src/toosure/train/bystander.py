@@ -11,6 +11,7 @@ from toosure.config import RunConfig
 from toosure.processes import Processes
 from toosure.runs import Run, RunError, RunWriter
 from toosure.runs.files import write_json
+from toosure.train.checkpoint import load_checkpoint
 
 
 class Bystander(RunWriter):
@@ -67,6 +68,20 @@ def check_alike(config: RunConfig, processes: Processes) -> None:
     """Raise unless all processes were asked for the same run."""
     if processes.told(config.name) != config.name:
         raise SystemExit(f"process {processes.rank} was asked for another run: {config.name}")
+
+
+def told_checkpoint(folder: Path, processes: Processes) -> tuple[dict[str, Any] | None, str]:
+    """Read the last checkpoint in the first process; the others are told."""
+    found: Any = None
+    if processes.first:
+        try:
+            found = load_checkpoint(folder)
+        except RunError as error:
+            found = error
+    found = processes.told(found)
+    if isinstance(found, RunError):
+        raise found
+    return found
 
 
 def closed_run(writer: RunWriter, processes: Processes) -> Run:

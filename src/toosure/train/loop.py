@@ -1,8 +1,6 @@
 """The training loop: build what a config names, go on where the folder stopped, step, watch."""
 
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +13,18 @@ from toosure.curvature import CurvatureTracker
 from toosure.data import Dataset
 from toosure.objectives import as_objective
 from toosure.processes import ALONE, Processes, Sharded, join
-from toosure.runs import Run, RunError, RunWriter
+from toosure.runs import Run, RunWriter
 from toosure.runs.environment import environment
 from toosure.train.batches import Batches
-from toosure.train.bystander import closed_run, give_up, in_a_line, open_run
+from toosure.train.bystander import closed_run, give_up, in_a_line, open_run, told_checkpoint
 from toosure.train.checkpoint import (
-    load_checkpoint,
     random_state,
     save_checkpoint,
     set_random_state,
 )
 from toosure.train.graph import GraphStep
 from toosure.train.interrupt import Stop, interruptible
+from toosure.train.loading import in_float64, load_data
 from toosure.train.means import Means
 from toosure.train.pace import Pace
 from toosure.train.show import Show
@@ -80,20 +78,6 @@ def train(
         run = closed_run(writer, processes)
         show.end(writer.path, run.outcome)
     return run
-
-
-def load_data(config: RunConfig, means: Means) -> Dataset:
-    """Load what the word names, onto the device."""
-    device = means.torch_device
-    build = partial(config.word("data").build, root=means.data_root, download=means.download)
-    return (join(device).in_turn(build) if means.download else build()).to(device)
-
-
-def in_float64(data: Dataset) -> Dataset:
-    """Return the data in double precision."""
-    splits = {name: getattr(data, name) for name in ("train", "val", "test", "stream")}
-    wide = {name: s and replace(s, x=s.x.double()) for name, s in splits.items()}
-    return replace(data, **wide, mean=data.mean.double(), std=data.std.double())
 
 
 class Work:
@@ -169,18 +153,18 @@ class Work:
         return optimizer
 
     def make_network(self) -> nn.Module:
-        """Return the model as it is called: compiled, or spread over the processes."""
+        """Return the model, spread over the processes where there are several."""
         if self.processes.count == 1:
-            return torch.compile(self.model) if self.means.compile else self.model  # type: ignore[return-value]
+            return self.model
         for name in ("compile", "graph"):
             if getattr(self.means, name):
                 raise ValueError(f"{name} works in one process: leave it out with torchrun")
         return Sharded(self.model, self.processes)
 
     def make_step(self) -> Step | GraphStep:
-        config = self.config
+        network: Any = torch.compile(self.model) if self.means.compile else self.network
         step = Step(
-            self.network, self.objective, self.optimizer, config.precision, config.clip,
+            network, self.objective, self.optimizer, self.config.precision, self.config.clip,
             self.processes,
         )  # fmt: skip
         if not self.means.graph:
@@ -269,22 +253,9 @@ class Work:
 
     # -- there and back ---------------------------------------------------------------------
 
-    def last_checkpoint(self) -> tuple[dict[str, Any] | None, str]:
-        """Read the last checkpoint in the first process; the others are told."""
-        found: Any = ValueError("no checkpoint was read")
-        if self.processes.first:
-            try:
-                found = load_checkpoint(self.writer.path)
-            except RunError as error:
-                found = error
-        found = self.processes.told(found)
-        if isinstance(found, RunError):
-            raise found
-        return found
-
     def resume(self) -> Watch:
         """Make the watch, with everything as the last readable checkpoint has it."""
-        state, said = self.last_checkpoint()
+        state, said = told_checkpoint(self.writer.path, self.processes)
         if state is None:
             self.writer.cut_back(-1)
         else:

@@ -9,7 +9,7 @@ from toosure.config import RunConfig
 from toosure.data.corruptions import Shift
 from toosure.objectives import as_objective
 from toosure.train.checkpoint import load_checkpoint
-from toosure.train.loop import in_float64, load_data
+from toosure.train.loading import in_float64, load_data
 from toosure.train.means import Means
 from toosure.watch.split import logits_of
 from toosure.watch.watch import watched

@@ -79,6 +79,15 @@ class Pair:
             for rank in range(2)
         ]
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
     def done(self):
         if self.codes is None:
             said = [process.communicate(timeout=300)[0] for process in self.processes]
@@ -103,11 +112,8 @@ def pair(tmp_path_factory):
     with pytest.raises(Cut):  # begun by one process, for two to finish
         train(HALF, out, Means("cpu", checkpoint=0.0), CutAt(8))
     draw_images(out / "images")
-    pair = Pair(out)
-    yield pair
-    for process in pair.processes:
-        process.kill()
-        process.wait()
+    with Pair(out) as pair:
+        yield pair
 
 
 def draw_images(folder):
@@ -192,10 +198,10 @@ def test_docs_list_every_method():
 def test_two_processes_on_one_gpu_equal_one(tmp_path):
     """They share it by gloo; NCCL wants a GPU for each."""
     torch.set_num_threads(1)
-    pair = Pair(tmp_path / "pair", "cuda:0")
-    for config in cases().values():
-        wanted = train(config, tmp_path / "alone", Means("cuda:0"))
-        close(pair.run(config), wanted, 1e-6)
+    with Pair(tmp_path / "pair", "cuda:0") as pair:
+        for config in cases().values():
+            wanted = train(config, tmp_path / "alone", Means("cuda:0"))
+            close(pair.run(config), wanted, 1e-6)
 
 
 # -- ends -----------------------------------------------------------------------------------

@@ -4,9 +4,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,19 @@ from test_sweep import CPU, configs
 from test_workers import ONE, Watching, wait_until
 from toosure.sweep import Cluster, sweep
 from toosure.sweep.folders import Packer, place
+from toosure.sweep.node import Mailbox
 from toosure.train import Means, train
 
 EVERY_STEP = Means("cpu", checkpoint=0.0)
-PORT = 20_000 + 2 * (os.getpid() % 5_000)  # others may test beside us
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+PORT, CLIENT_PORT = free_port(), free_port()
 ADDRESS = f"127.0.0.1:{PORT}"
 
 
@@ -32,9 +43,22 @@ def start_node(folder, *words):
         return subprocess.Popen(start, stdout=log, stderr=log, start_new_session=True)
 
 
+def family(pid):
+    """Return a process and all that descend from it."""
+    found = {pid}
+    for _ in range(4):  # ray start, raylet, worker, and one to spare
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                if int(stat.read_text().rsplit(")")[-1].split()[1]) in found:
+                    found.add(int(stat.parent.name))
+    return found
+
+
 def lose(node):
-    """Take a node away at once, with all its processes."""
-    os.killpg(node.pid, signal.SIGKILL)
+    """Take a node away at once, with all its processes, as a power cut does."""
+    for pid in family(node.pid):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
     node.wait()
 
 
@@ -60,7 +84,7 @@ def head():
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: there are sockets in it
     quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
-    words = ["--head", "--port", str(PORT), "--ray-client-server-port", str(PORT + 1)]
+    words = ["--head", "--port", str(PORT), "--ray-client-server-port", str(CLIENT_PORT)]
     words += ["--include-dashboard", "false", "--temp-dir", str(folder)]
     node = start_node(folder, *words, "--system-config", json.dumps(quick))
     wait_for(1)
@@ -132,8 +156,9 @@ def test_a_lost_worker_and_a_lost_node(second, tmp_path):
     alone = sweep(asked, tmp_path / "alone", ONE)
 
     def strike():
-        first = min(show.reached)
-        os.kill(int((first / "lock").read_text()), signal.SIGKILL)
+        workers = [int((path / "lock").read_text()) for path in show.reached]
+        (on_head,) = set(workers) - family(second.pid)
+        os.kill(on_head, signal.SIGKILL)
         lose(second)
 
     show = Acting(strike)
@@ -162,7 +187,7 @@ def test_a_lost_node_whose_folders_are_brought_back(second, tmp_path):
 def test_ctrl_c_from_afar_leaves_what_a_repeat_finishes(second, tmp_path, shared):
     asked = configs(seed=[0, 1], steps=[3000], every=[100])
     alone = sweep(asked, tmp_path / "alone", ONE)
-    on = Cluster(f"ray://127.0.0.1:{PORT + 1}", shared=shared)
+    on = Cluster(f"ray://127.0.0.1:{CLIENT_PORT}", shared=shared)
     show = Acting(lambda: os.kill(os.getpid(), signal.SIGINT), runs=1)
     done = sweep(asked, tmp_path / "ray", CPU, show, on=on)
     assert done.stopped and done.failures == {}
@@ -184,6 +209,16 @@ def test_on_and_workers_exclude_each_other(tmp_path):
         sweep(configs(), tmp_path, CPU, workers=2, on="ray")
     with pytest.raises(ValueError, match="must not be negative; got 1 and -1"):
         Cluster(gpus_per_run=-1)
+
+
+def test_a_run_thought_dead_is_told_to_stop():
+    mailbox = Mailbox()
+    assert not mailbox.post(1, ["a"]) and not mailbox.post(2, [])
+    mailbox.disown(1)
+    assert mailbox.post(1, ["b"]) and not mailbox.post(2, [])
+    assert mailbox.take() == [(1, ["a"]), (2, []), (1, ["b"]), (2, [])] and mailbox.take() == []
+    mailbox.stop()
+    assert mailbox.post(2, [])
 
 
 def test_a_folder_travels_in_pieces(tmp_path):

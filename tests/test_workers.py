@@ -17,7 +17,7 @@ from toosure.runs.files import is_locked
 from toosure.sweep import sweep
 from toosure.sweep.jobs import TRIES, Jobs, Result
 from toosure.sweep.workers import settings_of
-from toosure.train import Means
+from toosure.train import Means, train
 
 ONE = Means("cpu", threads=1)
 EVERY_STEP = Means("cpu", threads=1, checkpoint=0.0)
@@ -62,7 +62,7 @@ class KillOnce(Watching):
 
 
 def test_a_killed_worker_loses_nothing_and_a_deadly_run_is_given_up(tmp_path):
-    fair = configs(seed=[0, 1], steps=[12], every=[2])
+    fair = configs(seed=[0, 1], steps=[60], every=[2])
     deadly = configs(model=["own_model:deadly"])
     alone = sweep(fair, tmp_path / "alone", ONE)
     show = KillOnce()
@@ -78,20 +78,10 @@ def test_a_killed_worker_loses_nothing_and_a_deadly_run_is_given_up(tmp_path):
     assert Run(tmp_path / "cut" / deadly[0].name).status == "failed"
 
 
-def command(out):
+def command(out, seeds="0..1"):
     words = [sys.executable, "-m", "toosure", "train", "--data", "digits:train=60,val=40"]
-    words += [
-        "--model",
-        "mlp:width=8",
-        "--steps",
-        "1500",
-        "--every",
-        "50",
-        "--measure",
-        "none",
-        "--seed",
-        "0..1",
-    ]
+    words += ["--model", "mlp:width=8", "--steps", "1500", "--every", "50", "--measure", "none"]
+    words += ["--seed", seeds]
     words += ["--device", "cpu", "--threads", "1", "--workers", "2", "--out", str(out)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -136,6 +126,18 @@ def test_ctrl_c_and_a_killed_parent_leave_what_a_repeat_finishes(tmp_path):
         assert steps == sorted(set(steps))
 
 
+@pytest.mark.slow
+def test_two_sweeps_share_a_folder(tmp_path):
+    both = [command(tmp_path / "both", "0..4") for _ in range(2)]
+    said = [process.communicate(timeout=300)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    asked = configs(seed=range(5), steps=[1500], every=[50], measure=[()])
+    for run in sweep(asked, tmp_path / "alone", ONE).runs:
+        other = Run(tmp_path / "both" / run.name)
+        assert sum(text.count(f"begun at step 0: {other.path}") for text in said) == 1
+        same_run(run, other)
+
+
 def test_a_run_of_another_process_is_left_to_it(tmp_path):
     asked, show = configs(seed=[0, 1]), Count()
     with RunWriter(tmp_path / asked[0].name):
@@ -154,6 +156,18 @@ def test_busy_runs_are_tried_again_while_patience_lasts(tmp_path):
             jobs.take_back(job, Result("busy", "it is busy"))
         time.sleep(0.01)
     assert tries in (2, 3) and list(jobs.sweep().failures.values()) == ["it is busy"]
+
+
+def test_the_end_is_told_once_though_the_worker_died_after_it(tmp_path):
+    (config,), show = configs(), Count()
+    path = train(config, tmp_path, CPU).path
+    jobs = Jobs([config], tmp_path, show)
+    end = {"event": "end", "path": str(path), "outcome": Run(path).outcome}
+    for result in (Result("died", "lost"), Result("ended", "complete")):
+        job = jobs.next()
+        jobs.hear(job, end)
+        jobs.take_back(job, result)
+    assert show.ended == ["complete"] and len(jobs.sweep().runs) == 1 and not jobs.left
 
 
 def test_a_mistake_in_somebodys_code_is_told_with_its_place(tmp_path):

@@ -16,7 +16,6 @@ from toosure.runs import RunError, RunWriter
 from toosure.sweep.folders import Load, Packer, place
 from toosure.sweep.jobs import Job, Jobs, Result, Sweep
 from toosure.sweep.node import Mailbox, Task, carry_out_task, sees
-from toosure.sweep.telling import tell
 from toosure.sweep.workers import skip_finished
 from toosure.train import Means
 from toosure.train.interrupt import Stop, interruptible
@@ -216,11 +215,13 @@ class Driver:
 
     def tell(self, attempt: Attempt, event: dict[str, Any]) -> None:
         if event["event"] == "files":
-            place(event["load"], attempt.job.folder)
+            assert attempt.writer is not None
+            with attempt.writer.writing():
+                place(event["load"], attempt.job.folder)
         else:
             if "path" in event:  # where it is here
                 event = {**event, "path": str(attempt.job.folder)}
-            tell(attempt.job.show, attempt.job.config, event)
+            self.jobs.hear(attempt.job, event)
 
     def result_of(self, reference: Any) -> Result:
         """Return how a task ended; one that did not live to say so has died."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from toosure.config import RunConfig
 from toosure.runs import Run, RunWriter
 from toosure.runs.write import FINISHED
+from toosure.sweep.telling import Event, tell
 from toosure.train.show import Show
 
 TRIES = 3  # a run whose worker dies so often is given up
@@ -45,6 +46,7 @@ class Job:
     folder: Path
     show: Show
     deaths: int = 0
+    ending: Event | None = None
     busy_since: float | None = None
     begun_at: float = 0.0
     again_at: float = 0.0
@@ -89,10 +91,20 @@ class Jobs:
                 return job
         return None
 
+    def hear(self, job: Job, event: Event) -> None:
+        """Pass on what happens; the end only with the result, for a worker may die in between."""
+        if event["event"] == "end":
+            job.ending = event
+        else:
+            tell(job.show, job.config, event)
+
     def take_back(self, job: Job, result: Result) -> None:
         """Note how a run came out, and whether it is to be tried again."""
         self.under_way.discard(job)
+        ending, job.ending = job.ending, None
         if result.kind == "ended":
+            if ending is not None:
+                tell(job.show, job.config, ending)
             self.found[job.number] = Run(job.folder)
         elif result.kind == "left":
             self.waiting.append(job)

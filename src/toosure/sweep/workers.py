@@ -20,7 +20,6 @@ import torch
 
 from toosure.sweep.carry_out import Loaded, carry_out
 from toosure.sweep.jobs import Job, Jobs, Result, Sweep, is_finished
-from toosure.sweep.telling import tell
 from toosure.train import Means
 from toosure.train.interrupt import Stop, interruptible
 
@@ -100,7 +99,7 @@ class Pool:
             if result == Result("ended", "stopped") and not stopping:
                 result = Result("died", "its worker was asked to stop")
         elif job is not None:
-            return tell(job.show, job.config, event)
+            return self.jobs.hear(job, event)
         if job is not None:
             worker.job = None
             self.jobs.take_back(job, result)

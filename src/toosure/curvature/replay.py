@@ -1,5 +1,6 @@
 """Passes captured once as CUDA graphs and replayed, where shapes are fixed."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +43,8 @@ class Replay:
         places = tuple(a.clone() for a in arguments)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # none is used
             for _ in range(2):  # libraries set themselves up outside the capture
                 function(*places)
         torch.cuda.current_stream().wait_stream(stream)

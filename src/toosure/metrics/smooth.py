@@ -1,8 +1,10 @@
 """Smooth ECE: the gap smoothed by a reflected Gaussian whose width equals its own answer."""
 
+import functools
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from scipy.optimize import brentq
 from torch import Tensor
@@ -34,52 +36,48 @@ def smece_from_confidence(confidence: Any, correct: Any, bandwidth: float | None
     confidence, correct = as_confidence(confidence, correct)
     gaps = CosineSeries(confidence.detach(), correct)
     if bandwidth is not None:
-        return gaps.smoothed_areas([bandwidth])[0]
+        return torch.full_like(gaps.residual[0], gaps.smoothed_area(bandwidth))
     return torch.full_like(gaps.residual[0], _fixed_point(gaps))
 
 
 def _fixed_point(gaps: "CosineSeries") -> float:
     """Return the h in (0, 1] with area(h) = h. The area falls with h, so there is one."""
-    high, halvings = 1.0, 5
-    while high > _NARROW:  # from above: a narrow width costs a finer grid
-        widths = [high / 2**power for power in range(1, halvings + 1)]
-        for width, excess in zip(widths, gaps.excess(widths), strict=True):
-            if excess > 0:
-                return _between(gaps, width, 2 * width)
-        high, halvings = widths[-1], 2
-    largest, apart = gaps.unsmoothed()  # so far down, begin from the most the area can be
-    if apart > 20 * largest:  # no gaps that could cancel are near each other
-        return largest
-    high = min(high, largest)
-    while high > _NARROWEST and gaps.excess([high / 2])[0] <= 0:
-        high /= 2
-    return _between(gaps, high / 2, high) if high > _NARROWEST else 0.0
 
-
-def _between(gaps: "CosineSeries", low: float, high: float) -> float:
-    """Return where the excess, above 0 at `low`, crosses it."""
-
+    @functools.cache
     def excess(width: float) -> float:
-        return gaps.excess([width])[0]
+        return gaps.smoothed_area(width) - width
 
-    if excess(high) >= 0:  # by rounding, at the largest area
-        return high
-    return float(brentq(excess, low, high, xtol=1e-9))
+    high = 1.0
+    while excess(high / 2) <= 0:  # from above: a narrow width costs a finer grid
+        high /= 2
+        if high < _NARROW:
+            break
+    if high < _NARROW:  # so far down, begin again from the most the area can be
+        largest, apart = gaps.unsmoothed()
+        if apart > 20 * largest:  # no gaps that could cancel are near each other
+            return largest
+        high = min(high, largest)
+        while high > _NARROWEST and excess(high / 2) <= 0:
+            high /= 2
+    if high <= _NARROWEST or excess(high) >= 0:  # the latter by rounding, at the largest area
+        return high if high > _NARROWEST else 0.0
+    return float(brentq(excess, high / 2, high, xtol=1e-9))
 
 
-def _total_variation(values: Tensor, slopes: Tensor) -> Tensor:
+def _total_variation(values: np.ndarray, slopes: np.ndarray) -> float:
     """Return integral |slope| of a function from values and slopes, times the step, at nodes."""
-    left, right = values[..., :-1], values[..., 1:]
-    down, up = slopes[..., :-1], slopes[..., 1:]
-    crossing = down * up < 0
-    s = torch.where(crossing, down / torch.where(crossing, down - up, 1.0), 0.0)
+    rise = np.abs(np.diff(values)).sum()
+    (place,) = np.nonzero(slopes[:-1] * slopes[1:] < 0)  # few: what follows is about them alone
+    left, right, down, up = values[place], values[place + 1], slopes[place], slopes[place + 1]
+    s = down / (down - up)
     turn = (
         left * (1 + 2 * s) * (1 - s) ** 2
         + down * s * (1 - s) ** 2
         + right * s**2 * (3 - 2 * s)
         + up * s**2 * (s - 1)
-    )  # Hermite's cubic at the zero of the slope; the left value where there is none
-    return ((turn - left).abs() + (right - turn).abs()).sum(-1)
+    )  # Hermite's cubic at the zero of the slope
+    extra = np.abs(turn - left) + np.abs(right - turn) - np.abs(right - left)
+    return float(rise + extra.sum())
 
 
 class CosineSeries:
@@ -99,34 +97,26 @@ class CosineSeries:
         self.confidence = confidence.double()
         self.residual = correct.double() - self.confidence
         self.grid = 0
-        self.coefficients = self.confidence  # replaced before use
+        self.coefficients = np.empty(0)
 
-    def excess(self, widths: list[float]) -> list[float]:
-        """Return area(h) - h at every width."""
-        found = self.smoothed_areas(widths).tolist()
-        return [area - width for area, width in zip(found, widths, strict=True)]
-
-    def smoothed_areas(self, widths: list[float]) -> Tensor:
-        """Return integral_0^1 |smoothed gap| dt at every width.
+    def smoothed_area(self, width: float) -> float:
+        """Return integral_0^1 |smoothed gap| dt at one width.
 
         Between two nodes of one sign it is the difference of the antiderivative, a sine series;
         where the sign changes, the antiderivative at the zero comes from a cubic.
         """
-        modes = math.ceil(8 / (math.pi * min(widths)))
+        modes = math.ceil(8 / (math.pi * width))
         grid = min(_LARGEST_GRID, 2 ** math.ceil(math.log2(8 * modes)))  # 20 nodes a width or more
         if grid > 2 * self.grid:
             self.grid = max(grid // 2, 2**15 if len(self.residual) > 10**5 else 2**11)
-            self.coefficients = self._expand(self.grid)
+            self.coefficients = self._expand(self.grid).cpu().numpy()
         modes = min(modes, len(self.coefficients) - 1)
-        device = self.confidence.device
-        k = torch.arange(modes + 1, dtype=torch.float64, device=device) * math.pi
-        width = torch.tensor(widths, dtype=torch.float64, device=device)[:, None]
-        damped = self.coefficients[: modes + 1] * torch.exp(-0.5 * (width * k) ** 2)  # (W, modes)
-        waves = torch.stack([damped + 0j, damped * (-1j / k.clamp(min=1))])
-        waves[1, :, 0] = 0
-        gap, area = torch.fft.irfft(waves, 2 * grid, norm="forward")[..., : grid + 1]
-        nodes = torch.linspace(0, 1, grid + 1, dtype=torch.float64, device=device)
-        return _total_variation(area + damped[:, :1] * nodes, gap / grid)
+        k = math.pi * np.arange(modes + 1)
+        damped = self.coefficients[: modes + 1] * np.exp(-0.5 * (width * k) ** 2)
+        k[0] = np.inf  # the mean is integrated apart
+        waves = np.stack([damped, -1j * damped / k])
+        gap, area = np.fft.irfft(waves, 2 * grid, norm="forward")[:, : grid + 1]
+        return _total_variation(area + damped[0] * np.linspace(0, 1, grid + 1), gap / grid)
 
     def unsmoothed(self) -> tuple[float, float]:
         """Return the limit of no smoothing, and the least distance of gaps of opposite sign.

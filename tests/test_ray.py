@@ -21,7 +21,7 @@ from toosure.sweep.folders import Packer, place
 from toosure.sweep.node import Mailbox
 from toosure.train import Means, train
 
-EVERY_STEP = Means("cpu", checkpoint=0.0)
+SLOW = Means("cpu", checkpoint=0.0)  # a checkpoint a step: some 5 ms
 
 
 def free_port():
@@ -105,7 +105,7 @@ def second(head):
 
 
 class Acting(Watching):
-    """Does something once, when so many runs have reached a step."""
+    """Does something once, when so many runs are under way that have reached a step."""
 
     def __init__(self, action, runs=2, step=8):
         super().__init__()
@@ -137,6 +137,7 @@ class Lane(Watching):
         self.whole.say(message)
 
     def end(self, path, outcome):
+        self.whole.reached.discard(path)
         self.whole.end(path, outcome)
 
 
@@ -151,7 +152,7 @@ def ends_well(show, done, alone):
 
 
 def test_a_lost_worker_and_a_lost_node(second, tmp_path):
-    asked = configs(seed=[0, 1, 2], steps=[60], every=[4])
+    asked = configs(seed=[0, 1, 2], steps=[800], every=[20])
     wrong = configs(data=["cifar10"])
     alone = sweep(asked, tmp_path / "alone", ONE)
 
@@ -161,8 +162,8 @@ def test_a_lost_worker_and_a_lost_node(second, tmp_path):
         os.kill(on_head, signal.SIGKILL)
         lose(second)
 
-    show = Acting(strike)
-    done = sweep([*asked, *wrong], tmp_path / "ray", EVERY_STEP, show, on=ADDRESS)
+    show = Acting(strike, step=20)
+    done = sweep([*asked, *wrong], tmp_path / "ray", SLOW, show, on=ADDRESS)
     ends_well(show, done, alone)
     assert sum("its worker died" in message for message in show.said) == 2
     assert sum(step > 0 for _, step in show.begun) == 2  # both from their checkpoints
@@ -172,11 +173,10 @@ def test_a_lost_worker_and_a_lost_node(second, tmp_path):
 
 @pytest.mark.slow
 def test_a_lost_node_whose_folders_are_brought_back(second, tmp_path):
-    asked = configs(seed=[0, 1, 2], steps=[300], every=[4])
+    asked = configs(seed=[0, 1, 2], steps=[800], every=[20])
     alone = sweep(asked, tmp_path / "alone", ONE)
     show = Acting(lambda: lose(second), step=100)
-    often = Means("cpu", checkpoint=0.2)
-    done = sweep(asked, tmp_path / "ray", often, show, on=Cluster(ADDRESS, shared=False))
+    done = sweep(asked, tmp_path / "ray", SLOW, show, on=Cluster(ADDRESS, shared=False))
     ends_well(show, done, alone)
     assert any("its worker died" in message for message in show.said)
     assert any(step > 0 for _, step in show.begun)

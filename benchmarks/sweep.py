@@ -5,7 +5,7 @@
     OMP_NUM_THREADS= python benchmarks/sweep.py costs      what one run more costs
 
 1. `workers`: default `toosure train` runs on digits, 2,000 steps, seeds 0 to 23; seconds one after
-   another (with one thread and with torch's own number; the faster counts) over seconds on workers,
+   another (with one thread, and with as many as cores; the faster counts) over seconds on workers,
    starting them included.
 2. `ray`: the same run, as many steps as take 10 s; a cluster of two nodes of one CPU each, started
    before; seconds on it over seconds on two workers, joining and starting included, in turns.
@@ -50,14 +50,12 @@ def seconds(configs, means, **how):
 def workers(args):
     configs = sweep_of(steps=[args.steps], seed=range(args.runs))
     seconds(configs[:1], Means("cpu"))  # warm up
-    found = {}
-    for threads in (1, None):
-        found[threads] = seconds(configs, Means("cpu", threads=threads))
-        count = threads or torch.get_num_threads()
-        print(f"one after another, {count} threads: {found[threads]:.1f} s", flush=True)
     beside = seconds(configs, Means("cpu"), workers=2)
-    faster = min(found.values()) / beside
-    print(f"2 workers: {beside:.1f} s; {faster:.2f} times faster, n = {args.runs}", flush=True)
+    print(f"2 workers: {beside:.1f} s, n = {args.runs}", flush=True)
+    for threads in dict.fromkeys((1, torch.get_num_threads())):
+        alone = seconds(configs, Means("cpu", threads=threads))
+        faster = f"workers are {alone / beside:.2f} times faster"
+        print(f"one after another, {threads} threads: {alone:.1f} s; {faster}", flush=True)
 
 
 def on_ray(args):

@@ -3,6 +3,8 @@
 import codecs
 import os
 import pickle
+import struct
+import tracemalloc
 from collections import OrderedDict
 
 import numpy as np
@@ -88,6 +90,52 @@ def test_a_dotted_name_is_no_way_around():
     content = b"\x80\x04\x8c\x05numpy\x8c\x0endarray.tofile\x93."
     with pytest.raises(ValueError, match=r"numpy\.ndarray\.tofile"):
         read_pickle(content, "file")
+
+
+@pytest.mark.parametrize(
+    "name", ["_codecs\nencode", "numpy.core.multiarray\nscalar", "numpy.core.numeric\n_frombuffer"]
+)
+def test_a_pickle_cannot_change_the_reader(name):
+    """BUILD with (None, attributes) sets attributes of what was named, for good."""
+    content = f"(dS'data'\nc{name}\n(N(dS'__defaults__'\n(I1\ntstbs.".encode()
+    with pytest.raises(ValueError, match="refused: it sets what is not its own"):
+        read_pickle(content, "evil")
+
+
+def test_a_large_number_in_a_small_pickle_fills_no_memory():
+    """LONG_BINPUT stores a value under a number; the reader in C makes a list that long."""
+    content = b"\x80\x02}r" + struct.pack("<I", 1 << 24) + b"."  # 2^32 - 1 would take 64 GB
+    tracemalloc.start()
+    try:
+        assert read_pickle(content, "file") == {}
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 1_000_000
+
+
+@pytest.mark.parametrize("opcode", [b"\x8e", b"\x96", b"\x8d"], ids=["bytes", "bytearray", "text"])
+def test_a_length_that_lies_is_named(opcode):
+    content = b"\x80\x05}\x8c\x04data" + opcode + struct.pack("<Q", 1 << 50) + b"xs."
+    with pytest.raises(ValueError, match="file cannot be read"):
+        read_pickle(content, "file")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "rot13", "zip"])
+def test_only_latin_1_is_encoded(encoding):
+    content = f"(dS'data'\nc_codecs\nencode\n(S'x'\nS'{encoding}'\ntRs.".encode()
+    with pytest.raises(ValueError, match="refused: text in"):
+        read_pickle(content, "evil")
+
+
+def test_the_content_of_an_array_is_bytes():
+    for raw, order in (("I7", "C"), ("N", "C"), ("S'abc'", "K")):
+        content = (
+            f"(dS'data'\ncnumpy.core.numeric\n_frombuffer\n({raw}{'' if raw == 'N' else chr(10)}"
+            f"cnumpy\ndtype\n(S'u1'\ntR(I3\ntS'{order}'\ntRs."
+        )
+        with pytest.raises(ValueError, match="refused: an array whose content is not bytes"):
+            read_pickle(content.encode(), "evil")
 
 
 WHOLE = pickle.dumps({"data": ARRAYS[0], "labels": [1, 2, 3]})

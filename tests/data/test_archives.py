@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toosure.data.archives import unpack
+from toosure.data.archives import Refused, check_name, unpack
 
 FILES = {"set/train/a.txt": b"first", "set/b.txt": b"second" * 100}
 
 
 def pack_tar(path, files, mode="w:gz", extra=()):
-    with tarfile.open(path, mode) as tar:
+    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as tar:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
@@ -71,11 +71,90 @@ def test_another_top_folder_and_repeated_names_are_refused(tmp_path, pack):
     refused(pack(tmp_path / "b", {}), tmp_path, "holds no set/")
 
 
-def test_a_name_given_twice_is_refused(tmp_path):
-    with tarfile.open(tmp_path / "twice", "w") as tar:
-        for _ in range(2):
-            tar.addfile(tarfile.TarInfo("set/a"))
-    refused(tmp_path / "twice", tmp_path, "twice")
+@pytest.mark.parametrize("second", ["set/a", "./set/a", "set//a", "set/./a"])
+def test_a_name_given_twice_is_refused(tmp_path, second):
+    with tarfile.open(tmp_path / "evil", "w") as tar:
+        for name in ("set/a", second):
+            tar.addfile(tarfile.TarInfo(name))
+    refused(tmp_path / "evil", tmp_path, "it holds set/a twice")
+    with zipfile.ZipFile(tmp_path / "evil", "w") as packed:
+        packed.writestr("set/a", b"one")
+        if second != "set/a":
+            packed.writestr(second, b"two")
+        else:
+            with pytest.warns(UserWarning, match="Duplicate name"):
+                packed.writestr(second, b"two")
+    refused(tmp_path / "evil", tmp_path, "it holds set/a twice")
+
+
+def test_a_file_that_is_also_a_folder_is_refused(tmp_path):
+    archive = pack_tar(tmp_path / "evil", {"set/a": b"file", "set/a/b": b"in it"})
+    refused(archive, tmp_path, "cannot be unpacked.*set/a")
+
+
+@pytest.mark.parametrize("name", ["set/a\0b", ".", ""])
+def test_names_that_are_none_are_refused(tmp_path, name):
+    with pytest.raises(Refused, match="leads out of its folder"):
+        check_name(name)
+    member = tarfile.TarInfo("set/x")
+    member.pax_headers = {"path": name or "/"}
+    archive = pack_tar(tmp_path / "evil", FILES, "w", [member])
+    refused(archive, tmp_path, "is refused.*leads out of its folder")
+
+
+def with_header(size: bytes, name: str = "set/a") -> bytes:
+    """One tar header whose size field is as given, and the end of the archive."""
+    block = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
+    block[124:136] = size
+    total = 8 * 32 + sum(block[:148]) + sum(block[156:512])  # the checksum's own bytes are spaces
+    block[148:156] = b"%06o\0 " % total
+    return bytes(block) + bytes(1024)
+
+
+def test_a_negative_size_is_refused(tmp_path):
+    size = b"\xff" * 8 + struct.pack(">i", -1024)
+    (tmp_path / "evil").write_bytes(with_header(size))
+    refused(tmp_path / "evil", tmp_path, "damaged or cut short")
+
+
+@pytest.mark.parametrize(("real", "message"), [(9_000, None), (10**12, "claims 1,000,000,000,000")])
+def test_a_file_with_holes_is_as_large_as_it_says(tmp_path, real, message):
+    member = tarfile.TarInfo("set/GNUSparseFile.0/a")
+    member.pax_headers = {
+        "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "set/a",
+        "GNU.sparse.realsize": str(real),
+    }  # fmt: skip
+    content = b"0\n".ljust(512, b"\0")  # no part of it holds anything
+    member.size = len(content)
+    with tarfile.open(tmp_path / "holes", "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member, io.BytesIO(content))
+    if message:
+        return refused(tmp_path / "holes", tmp_path, message)
+    assert (unpack(tmp_path / "holes", tmp_path / "set", 10_000) / "a").read_bytes() == bytes(real)
+
+
+def test_a_name_of_a_file_with_holes_leads_nowhere(tmp_path):
+    member = tarfile.TarInfo("set/a")
+    member.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+    member.pax_headers |= {"GNU.sparse.name": "../../outside", "GNU.sparse.realsize": "9"}
+    member.size = 512
+    with tarfile.open(tmp_path / "evil", "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member, io.BytesIO(b"0\n".ljust(512, b"\0")))
+    refused(tmp_path / "evil", tmp_path, "leads out of its folder")
+
+
+def test_a_folder_in_place_of_an_archive_is_named(tmp_path):
+    (tmp_path / "archive").mkdir()
+    refused(tmp_path / "archive", tmp_path, "cannot be unpacked")
+
+
+def test_an_encrypted_zip_is_refused(tmp_path):
+    archive = pack_zip(tmp_path / "evil", {"set/a": b"secret"})
+    content = bytearray(archive.read_bytes())
+    for signature, at in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
+        content[content.index(signature) + at] |= 1
+    archive.write_bytes(content)
+    refused(archive, tmp_path, "a link, a device or encrypted")
 
 
 KINDS = {

@@ -98,6 +98,22 @@ def test_links_and_strange_members_are_refused(root, archive):
             load_cifar10(root)
 
 
+@pytest.mark.parametrize("labels", [[0, -1], [10, 0]])
+def test_labels_out_of_range_are_named(root, labels):
+    content = {"data": np.zeros((2, 3072), np.uint8), "labels": labels}
+    (root / "cifar-10-batches-py" / "data_batch_2").write_bytes(pickle.dumps(content))
+    with pytest.raises(ValueError, match=r"data_batch_2.*must lie in \[0, 10\)"):
+        load_cifar10(root)
+
+
+def test_a_folder_in_place_of_a_file_is_named(root):
+    file = root / "cifar-10-batches-py" / "data_batch_3"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ValueError, match="lacks data_batch_3"):
+        load_cifar10(root)
+
+
 def test_an_archive_that_claims_too_much_is_refused(root, archive, monkeypatch):
     monkeypatch.setattr(room, "LARGEST", 1000)
     with pytest.raises(ValueError, match="claims"):

@@ -18,9 +18,9 @@ CONTENT = bytes(range(256)) * 20_000  # 5 MB, more than one block
 
 
 class Server(BaseHTTPRequestHandler):
-    """Serve one content; break off after `stop` bytes, heed ranges if `ranges`."""
+    """Serve one content; break off after `stop` bytes, heed ranges if `ranges`, say its length."""
 
-    content, stop, ranges, asked = CONTENT, None, True, []
+    content, stop, ranges, length, asked = CONTENT, None, True, True, []
 
     def do_GET(self):
         wanted = self.headers.get("Range")
@@ -30,7 +30,8 @@ class Server(BaseHTTPRequestHandler):
             self.send_error(416)
             return
         self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(self.content) - start))
+        if self.length:
+            self.send_header("Content-Length", str(len(self.content) - start))
         self.end_headers()
         self.wfile.write(self.content[start : self.stop or len(self.content)])
 
@@ -113,6 +114,34 @@ def test_a_size_that_is_not_the_published_one_is_refused_at_once(tmp_path, diges
     assert list((tmp_path / "new").iterdir()) == []
 
 
+def test_a_server_that_does_not_stop_is_left(tmp_path, digest):
+    endless = pytest.raises(ValueError, match="sent more than the 5,120,000 bytes")
+    with serving(content=CONTENT * 3, length=False) as (url, _), endless:
+        fetch(url, tmp_path / "new" / "file", digest, len(CONTENT))
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_part_of_another_version_costs_one_attempt(tmp_path, digest):
+    target = tmp_path / "new" / "file"
+    target.parent.mkdir()
+    for old in (bytes(1000), bytes(len(CONTENT)), bytes(len(CONTENT) + 1)):
+        (target.parent / ".file.part").write_bytes(old)
+        with serving() as (url, server):
+            if len(old) <= len(CONTENT):
+                with pytest.raises(ValueError, match=r"something else.*Try again"):
+                    fetch(url, target, digest, len(CONTENT))
+                assert list(target.parent.iterdir()) == []
+                assert server.asked == (["bytes=1000-"] if len(old) == 1000 else [])
+            assert fetch(url, target, digest, len(CONTENT)).read_bytes() == CONTENT
+        target.unlink()
+
+
+def test_a_part_that_is_no_file_is_named(tmp_path, digest):
+    (tmp_path / ".file.part").mkdir()
+    with serving() as (url, _), pytest.raises(ValueError, match=r"cannot write.*file\.part"):
+        fetch(url, tmp_path / "file", digest)
+
+
 def test_a_file_that_is_not_there(tmp_path, digest):
     with pytest.raises(ValueError, match=r"could not download.*nothing was installed"):
         fetch((tmp_path / "absent").as_uri(), tmp_path / "new" / "file", digest)
@@ -189,6 +218,15 @@ def test_a_bomb_with_the_right_checksum_installs_nothing(packed, monkeypatch, tm
     with pytest.raises(Refused, match="is refused"):
         obtain("cifar10_c", tmp_path / "data")
     assert [p.name for p in (tmp_path / "data").iterdir()] == ["CIFAR-10-C.tar"]
+
+
+def test_unpacking_needs_room(packed, monkeypatch, tmp_path):
+    source_of("cifar10_c", packed, monkeypatch)
+    usage = shutil.disk_usage(tmp_path)._replace(free=2 * packed.stat().st_size - 1)
+    monkeypatch.setattr(catalogue.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(ValueError, match=r"GB free, and unpacking needs"):
+        obtain("cifar10_c", tmp_path / "data")
+    assert not (tmp_path / "data" / "CIFAR-10-C").exists()
 
 
 def test_what_needs_an_account_says_so(tmp_path):

@@ -1,10 +1,14 @@
 """Image folders are read as PIL shows them; what cannot be read is named."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
 from toosure.data import imagefolder
+from toosure.data.files import read_image
+from toosure.data.folders import check_size, class_names, files_of
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -64,6 +68,51 @@ def test_a_broken_image_is_named(tmp_path):
         imagefolder(tmp_path)
 
 
+def test_grey_of_16_bits_is_read_by_its_upper_byte(tmp_path):
+    save(tmp_path, "x.png", 0)
+    values = (np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000) + 255
+    for name in ("x.png", "x.tif"):
+        Image.fromarray(values).save(tmp_path / name)
+        found = read_image(tmp_path / name, 8)
+        np.testing.assert_array_equal(found.numpy(), np.stack([values >> 8] * 3))
+    for wrong in (np.full((8, 8), 0.5, np.float32), np.full((8, 8), 1 << 20, np.int32)):
+        Image.fromarray(wrong).save(tmp_path / "x.tif")
+        with pytest.raises(ValueError, match=r"x\.tif cannot be read.*neither of 8 nor of 16 bits"):
+            read_image(tmp_path / "x.tif", 8)
+
+
+def test_a_palette_with_clear_colours_is_read_without_a_word(tmp_path):
+    palette = Image.new("P", (8, 8), 1)
+    palette.putpalette([0, 0, 0, 10, 20, 30])
+    palette.save(tmp_path / "x.png", transparency=bytes([0, 128]))
+    assert read_image(tmp_path / "x.png", 8)[:, 0, 0].tolist() == [10, 20, 30]
+
+
+def test_names_of_any_letters(tmp_path):
+    for part in ("train", "test"):
+        for name in ("čau", "日本 ", "x" * 60):
+            save(tmp_path / part / name, "größe é.PNG", (7, 0, 0))
+    (tmp_path / "train" / "x").symlink_to(tmp_path / "train" / ("x" * 60))
+    data = imagefolder(tmp_path, size=4, standardise="none", test=3)
+    assert data.names == ("x", "x" * 60, "čau", "日本 ") and len(data.train) == 4
+    streamed = imagefolder(tmp_path, size=4, standardise="none", stream=True, workers=0)
+    assert torch.equal(next(streamed.test.x.split()), data.test.x)
+
+
+def test_files_come_in_the_order_of_their_names(tmp_path):
+    for i in (3, 0, 2, 1):
+        save(tmp_path / "train" / "b", f"{i}.png", (40 * i, 0, 0))
+        save(tmp_path / "train" / "a", f"{3 - i}.png", (20 * i, 0, 0))
+    files = files_of(tmp_path / "train", class_names(tmp_path / "train"))
+    names = [f"{c}/{i}.png".encode() for c in "ab" for i in range(4)]
+    assert [name[-7:] for name in files.names] == names
+    assert files.labels.tolist() == [0] * 4 + [1] * 4
+
+
+def test_memory_is_reckoned_for_bytes_and_floats():
+    assert check_size(1000, 100) == pytest.approx(1000 * 3 * 100 * 100 * (1 + 4) / 1e9)
+
+
 def test_too_much_is_refused_before_reading(tmp_path):
     small(tmp_path)
     (tmp_path / "train" / "dog" / "1.jpg").write_bytes(b"never opened")
@@ -85,6 +134,11 @@ def test_wrong_folders_are_named(tmp_path):
     small(tmp_path)
     save(tmp_path / "test" / "horse", "1.png", 0)
     with pytest.raises(ValueError, match="classes that train/ lacks: horse"):
+        imagefolder(tmp_path)
+    shutil.rmtree(tmp_path / "test" / "horse")
+    (tmp_path / "train" / "ape" / "deeper.png").mkdir(parents=True)  # nor is that an image
+    (tmp_path / "train" / "ape" / "notes.txt").write_text("no image")
+    with pytest.raises(ValueError, match=r"1 of 3 class folders hold no image to train on.* ape:"):
         imagefolder(tmp_path)
     for name in ("cat", "dog"):
         (tmp_path / "empty" / name).mkdir(parents=True)

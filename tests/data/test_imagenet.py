@@ -1,5 +1,6 @@
 """Tiny ImageNet, ImageNet and ImageNet-C, written as they are published and read back."""
 
+import os
 import shutil
 
 import numpy as np
@@ -55,11 +56,18 @@ def test_tiny_imagenet_whose_validation_set_somebody_sorted(tiny):
 
 
 @pytest.mark.parametrize(
-    "line", ["val_0.JPEG\tn999\t0", "absent.JPEG\tn01443537", "../../train/x.JPEG\tn01443537", ""]
+    "line",
+    [
+        "val_0.JPEG\tn999\t0",
+        "val_\udcff.JPEG\tn01443537",
+        "absent.JPEG\tn01443537",
+        "../../train/x.JPEG\tn01443537",
+        "",
+    ],
 )
 def test_wrong_annotations_are_named(tiny, line):
     save(tiny.parent / "tiny-imagenet-200" / "train" / "x.JPEG", (0, 0, 0))
-    (tiny / "val" / "val_annotations.txt").write_text(f"{line}\n")
+    (tiny / "val" / "val_annotations.txt").write_bytes(os.fsencode(f"{line}\n"))
     with pytest.raises(ValueError, match=r"val_annotations\.txt, line 1: expected an image"):
         tiny_imagenet(tiny.parent, val=3)
 

@@ -86,6 +86,8 @@ X = np.zeros((3, 28, 28), np.uint8)
         (idx(X) + b"x", "cut short or too long"),
         (b"\0\0\x08\x03" + struct.pack(">3I", 2**32 - 1, 28, 28), "header claims"),
         (b"\0\0\x08\x04" + struct.pack(">4I", 2**16, 2**16, 2**16, 2**16), "header claims"),
+        (idx(X[:0]), "header claims"),
+        (b"\0\0\x08\x03" + struct.pack(">3I", 0, 2**32 - 1, 2**32 - 1), "header claims"),
         (gzip.compress(idx(X))[:-9], "damaged"),
         (gzip.compress(b"\0\0\x08\x01\0\0\0\x01" + bytes(10**6)), "cut short or too long"),
     ],
@@ -111,6 +113,14 @@ def test_idx_files_that_do_not_belong_together_are_named(tmp_path, name, array, 
         load_mnist(tmp_path)
 
 
+def test_a_folder_in_place_of_a_file_is_named(tmp_path):
+    write_idx(tmp_path / "mnist", False)
+    (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").unlink()
+    (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").mkdir()
+    with pytest.raises(ValueError, match=r"t10k-labels-idx1-ubyte\.gz cannot be read"):
+        load_mnist(tmp_path)
+
+
 def write_mat(path, count, **changes):
     x = RANDOM.integers(0, 256, (32, 32, 3, count), np.uint8)
     y = (np.arange(count) % 10 + 1).astype(np.uint8)[:, None]  # 1 to 10, as published
@@ -122,8 +132,10 @@ def write_mat(path, count, **changes):
 @pytest.mark.parametrize("folder", ["svhn", "."])
 def test_svhn(tmp_path, folder):
     x = write_mat(tmp_path / folder / "train_32x32.mat", 20)
-    write_mat(tmp_path / folder / "test_32x32.mat", 10)
+    other = write_mat(tmp_path / folder / "test_32x32.mat", 10)
     images = load_svhn(tmp_path)
+    np.testing.assert_array_equal(images.test_x.numpy(), other.transpose(3, 2, 0, 1))
+    assert images.test_y.tolist() == [*range(1, 10), 0]
     assert images.train_x.shape == (20, 3, 32, 32) and images.train_x[7, 2, 3, 4] == x[3, 4, 2, 7]
     assert images.train_y[:10].tolist() == [*range(1, 10), 0]  # 10 means 0
     data = svhn(tmp_path, val=5)
@@ -232,6 +244,26 @@ def test_npy_files_with_other_contents_are_named(root, corrupted, content, messa
     np.save(corrupted / "fog.npy", content, allow_pickle=True)
     with pytest.raises(ValueError, match=message):
         load_cifar10_c(root, "fog")
+
+
+def test_labels_outside_the_classes_are_named(root, corrupted):
+    labels = np.load(corrupted / "labels.npy").astype(int)
+    for wrong in (-1, 10):
+        labels[47] = wrong  # in the block of severity 3
+        np.save(corrupted / "labels.npy", labels)
+        with pytest.raises(ValueError, match=r"labels\.npy must lie in \[0, 10\)"):
+            load_cifar10_c(root, "fog", 3)
+        load_cifar10_c(root, "fog", 2)
+
+
+def test_each_block_has_its_own_labels(root, corrupted):
+    np.save(corrupted / "labels.npy", np.arange(100) % 10)
+    labels = np.load(corrupted / "labels.npy")
+    labels[40:60] = 7
+    np.save(corrupted / "labels.npy", labels)
+    assert load_cifar10_c(root, "fog", 3)[1].unique().tolist() == [7]
+    assert load_cifar10_c(root, "fog", 3.0)[1].tolist() == [7] * 20
+    assert load_cifar10_c(root, "fog", 4)[1].tolist() == [*range(10)] * 2
 
 
 def test_npy_files_that_are_none_are_named(root, corrupted):

@@ -105,6 +105,20 @@ def test_only_what_is_watched_is_in_memory(folder):
     torch.testing.assert_close(x.mean((0, 2, 3)), torch.zeros(3).double(), rtol=0, atol=1e-6)
     again = imagefolder(folder, size=8, stream=True, watched=10, workers=0)
     assert torch.equal(again.train.x, data.train.x)
+    other = imagefolder(folder, size=8, stream=True, watched=10, workers=0, seed=1)
+    assert not torch.equal(other.train.indices, data.train.indices)
+
+
+def test_places_are_those_of_the_published_images(folder):
+    data = imagefolder(folder, size=8, val=30, test=5, stream=True, watched=10, workers=0)
+    whole = imagefolder(folder, size=8)
+    for split, published in ((data.train, whole.train), (data.stream, whole.train)):
+        assert torch.equal(split.clean, published.y[split.indices])
+    assert torch.equal(data.test.y, whole.test.y[data.test.indices])
+    pixels = [d.x * e.std + e.mean for d, e in ((data.train, data), (whole.train, whole))]
+    torch.testing.assert_close(pixels[0], pixels[1][data.train.indices])
+    shown = next(data.test.x.split()) * data.std + data.mean
+    torch.testing.assert_close(shown, (whole.test.x * whole.std + whole.mean)[data.test.indices])
 
 
 def test_large_folders_are_streamed_by_themselves(folder):
@@ -117,6 +131,20 @@ def test_the_shifted_test_set_is_made_as_it_is_read(folder):
     shifted = torch.cat(list(stream.shifted().x.split(100)))
     torch.testing.assert_close(shifted, memory.shifted().x, rtol=0, atol=1e-5)
     assert not torch.equal(shifted, memory.test.x)
+
+
+@pytest.mark.parametrize("name", ["gaussian_noise", "glass_blur", "fog"])
+def test_a_shift_is_that_of_memory_whatever_the_parts(folder, name, monkeypatch):
+    monkeypatch.setattr("toosure.data.corruptions.table.PIXELS", 7 * 8 * 8)  # 7 images together
+    memory, stream = both(folder)
+    for seed in (0, 1):
+        expected = memory.shifted((name, 3), seed).x
+        for chunk in (1, 5, 7, 100):
+            parts = list(stream.shifted((name, 3), seed).x.split(chunk))
+            assert max(map(len, parts)) <= chunk
+            torch.testing.assert_close(torch.cat(parts), expected, rtol=0, atol=1e-5)
+    first, second = (memory.shifted((name, 3), seed).x for seed in (0, 1))
+    assert not torch.allclose(first, second)
 
 
 def test_double_precision(folder):

@@ -65,16 +65,16 @@ def members(archive: Path, limit: int) -> Iterator[Member]:
     Names that lead elsewhere, links, devices, encrypted or repeated members, and more than
     `limit` bytes in all, said or found, are refused. Use it inside `with named(archive)`.
     """
-    inside = zip_members if zipfile.is_zipfile(archive) else tar_members
-    seen: set[str] = set()
+    inside = zip_members(archive) if zipfile.is_zipfile(archive) else tar_members(archive, limit)
+    seen: set[PurePosixPath] = set()
     total = 0
-    for member in inside(archive, limit):
+    for member in inside:
         total += member.size
         if total > limit:
             raise Refused(f"it claims {total:,} bytes or more, and {limit:,} are plenty")
-        if member.name in seen:
-            raise Refused(f"it holds {member.name} twice")
-        seen.add(member.name)
+        if (name := PurePosixPath(member.name)) in seen:
+            raise Refused(f"it holds {name} twice")
+        seen.add(name)
         yield member
 
 
@@ -97,7 +97,7 @@ def tar_members(archive: Path, limit: int) -> Iterator[Member]:
                 raise EOFError("its end is missing")
 
 
-def zip_members(archive: Path, limit: int) -> Iterator[Member]:
+def zip_members(archive: Path) -> Iterator[Member]:
     with zipfile.ZipFile(archive) as packed:
         for member in packed.infolist():
             check_name(member.filename)
@@ -106,8 +106,6 @@ def zip_members(archive: Path, limit: int) -> Iterator[Member]:
             kind = stat.S_IFMT(member.external_attr >> 16)
             if kind not in (0, stat.S_IFREG) or member.flag_bits & 1:
                 raise Refused(f"{member.filename} is a link, a device or encrypted")
-            if member.file_size > limit:
-                raise Refused(f"{member.filename} claims {member.file_size:,} bytes")
             with packed.open(member) as stream:
                 yield Member(member.filename, member.file_size, stream)
 

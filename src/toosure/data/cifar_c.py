@@ -51,7 +51,7 @@ def read(folder: Path, corruption: str, severity: int, classes: int) -> tuple[Te
     if y.dtype.kind not in "iu" or y.shape != x.shape[:1]:
         raise ValueError(f"{labels} must hold {len(x)} integers; got {y.dtype} {y.shape}")
     count = len(x) // 5
-    block = slice((severity - 1) * count, severity * count)
+    block = slice(int(severity - 1) * count, int(severity) * count)
     x, y = np.array(x[block]), np.array(y[block], np.int64)
     if count and not 0 <= y.min() <= y.max() < classes:
         raise ValueError(f"{labels} must lie in [0, {classes}); got {y.min()} to {y.max()}")

@@ -115,7 +115,7 @@ class Dataset:
         if isinstance(shift, Split):
             return replace(shift, x=shift.x.double()) if self.mean.dtype.itemsize == 8 else shift
         if not isinstance(self.test.x, Tensor):  # on disk: made as it is read
-            return replace(self.test, x=replace(self.test.x, shift=shift))
+            return replace(self.test, x=replace(self.test.x, shift=shift, seed=seed))
         pixels = (self.test.x * self.std + self.mean).clamp(0, 1)
         x = (corrupt(pixels, *shift, seed=seed) - self.mean) / self.std
         return replace(self.test, x=x)

@@ -120,7 +120,7 @@ def open_from(url: str, here: int) -> Any:
     try:
         return urllib.request.urlopen(urllib.request.Request(url, headers=wanted), timeout=60)
     except urllib.error.HTTPError as error:
-        if error.code != 416 or not here:
+        if error.code != 416:
             raise
         return urllib.request.urlopen(url, timeout=60)
 

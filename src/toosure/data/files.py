@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from toosure.data.corruptions import Shift, corrupt
+from toosure.data.corruptions import Shift, corrupt_part, together
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 LARGEST = 1 << 26  # pixels of an image; more is a bomb, or none for a classifier
@@ -36,13 +36,27 @@ def read_image(file: str | Path, size: int) -> Tensor:
             if image.width * image.height > LARGEST:
                 raise ValueError(f"it claims {image.width:,} x {image.height:,} pixels")
             image.draft("RGB", (2 * size, 2 * size))
-            square = ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
+            square = ImageOps.fit(in_colour(image), (size, size), Image.Resampling.BILINEAR)
     except (
         OSError, SyntaxError, ValueError, Image.DecompressionBombError,
         Image.DecompressionBombWarning,
     ) as error:  # fmt: skip
         raise ValueError(f"{file} cannot be read as an image: {error}") from error
     return torch.tensor(np.asarray(square)).permute(2, 0, 1)
+
+
+def in_colour(image: Any) -> Any:
+    """Convert to RGB; Pillow alone would make all of 16 bits white, and warn of clear palettes."""
+    if image.mode[0] in "IF":  # numbers beyond a byte
+        values = np.asarray(image)
+        if image.mode == "F" or values.min() < 0 or values.max() >= 1 << 16:
+            raise ValueError("its values are neither of 8 nor of 16 bits")
+        from PIL import Image
+
+        image = Image.fromarray((values >> 8).astype(np.uint8))
+    if "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("RGB")
 
 
 class Decoder(Dataset):
@@ -66,7 +80,7 @@ class Decoder(Dataset):
 class Files:
     """Stand for the x of a split whose images are on disk: a tensor to be read in parts.
 
-    It has a length, a shape and a device, and gives standardised parts by `split` and `batches`.
+    It has a length, a shape and a device, and gives standardised parts by `split`.
     Names lie in one array of bytes, which processes share; a list of a million texts they would
     copy. `workers=None` takes a process for each core, 16 at most; 0 decodes in this one.
     """
@@ -76,7 +90,8 @@ class Files:
     mean: Tensor
     std: Tensor
     workers: int | None = None
-    shift: Shift | None = None  # made of every part that is read
+    shift: Shift | None = None  # made of all images as they are read in order
+    seed: int = 0  # of the shift
 
     @property
     def shape(self) -> torch.Size:
@@ -98,16 +113,18 @@ class Files:
         return replace(self, mean=self.mean.double(), std=self.std.double())
 
     def split(self, chunk: int = CHUNK) -> Iterator[Tensor]:
-        """Give all images in order, in parts of at most `chunk`, as Tensor.split does."""
-        return self.batches(torch.arange(len(self)).split(min(chunk, CHUNK)))
-
-    def batches(self, places: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Give the standardised images at each of some places, decoded ahead by the workers."""
-        for number, pixels in enumerate(self.raw(places)):
+        """Give all images in order, standardised, in parts of at most `chunk`."""
+        chunk = min(chunk, CHUNK)
+        everything = torch.arange(len(self))
+        # A shift is drawn for the same images together as in memory, whatever the parts.
+        draws = together(self.size, self.size)
+        read = self.raw(everything.split(chunk if self.shift is None else draws))
+        for number, pixels in enumerate(read):
             part = pixels.to(self.device, non_blocking=True)
             if self.shift is not None:
-                part = corrupt(part, *self.shift, seed=number)
-            yield part.to(self.mean.dtype).div_(255).sub_(self.mean).div_(self.std)
+                part = corrupt_part(part, *self.shift, self.seed, number)
+            for some in part.split(chunk):
+                yield some.to(self.mean.dtype).div_(255).sub_(self.mean).div_(self.std)
 
     def raw(self, places: Iterable[Tensor] | None = None) -> Generator[Tensor, None, None]:
         """Give uint8 batches; without places, all images in order."""

@@ -101,6 +101,7 @@ def folder_dataset(
     `stream=None` streams what would take more than `limit_gb`. Without a test part a fifth of the
     images, or `test` of them, is held out by seed.
     """
+    check_classes(parts["train"], names)
     need = check_size(sum(map(len, parts.values())), size)
     stream = need > limit_gb if stream is None else stream
     if not stream and need > limit_gb:
@@ -122,6 +123,16 @@ def folder_dataset(
 
 def held(settings: dict[str, Any], count: int) -> int:
     return -(-count // 5) if settings["test"] is None else settings["test"]
+
+
+def check_classes(train: Listing, names: tuple[str, ...]) -> None:
+    """Raise if a class has nothing to learn from: a stray folder, or one that cannot be read."""
+    counts = train.labels.bincount(minlength=len(names)).tolist()
+    if empty := [name for name, count in zip(names, counts, strict=True) if not count]:
+        raise ValueError(
+            f"{len(empty)} of {len(names)} class folders hold no image to train on, such as "
+            f"{empty[0]}: fill or remove them ({', '.join(sorted(SUFFIXES))} are read)"
+        )
 
 
 def check_size(count: int, size: int) -> float:

@@ -77,7 +77,7 @@ def read_idx(path: Path) -> Tensor:
             if len(sizes) != 4 * start[3]:
                 raise ValueError("it ends within its header")
             shape = np.frombuffer(sizes, ">u4").tolist()
-            if prod(shape) > LARGEST:
+            if not 0 < prod(shape) <= LARGEST:
                 raise ValueError(f"its header claims the shape {shape}")
             values = file.read(prod(shape) + 1)
     except (OSError, EOFError, zlib.error, ValueError) as error:

@@ -54,7 +54,8 @@ def tiny_test(folder: Path, names: tuple[str, ...]) -> Listing:
         return files_of(folder, names)
     number = {name: label for label, name in enumerate(names)}
     found: list[tuple[str | Path, int]] = []
-    for at, line in enumerate(annotations.read_text(encoding="utf-8").splitlines(), 1):
+    text = annotations.read_text(encoding="utf-8", errors="replace")
+    for at, line in enumerate(text.splitlines(), 1):
         file, _, rest = line.partition("\t")
         label = rest.partition("\t")[0]
         path = folder / "images" / file
@@ -127,7 +128,7 @@ def imagenet_c(
     (folder,) = locate("imagenet_c", root)
     if severity not in range(1, 6):
         raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
-    place = folder / corruption / str(severity)
+    place = folder / corruption / str(int(severity))
     if not place.is_dir():
         known = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir()))
         raise ValueError(f"there is no folder {place}; {folder} holds {known or 'nothing'}")

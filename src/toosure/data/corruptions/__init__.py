@@ -1,5 +1,12 @@
 """The corruptions of CIFAR-10-C, made from clean images where those lie, by seed."""
 
-from toosure.data.corruptions.table import CORRUPTIONS, Corruption, Shift, corrupt
+from toosure.data.corruptions.table import (
+    CORRUPTIONS,
+    Corruption,
+    Shift,
+    corrupt,
+    corrupt_part,
+    together,
+)
 
-__all__ = ["CORRUPTIONS", "Corruption", "Shift", "corrupt"]
+__all__ = ["CORRUPTIONS", "Corruption", "Shift", "corrupt", "corrupt_part", "together"]

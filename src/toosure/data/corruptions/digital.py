@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.data.corruptions.blur import smooth
+from toosure.data.corruptions.blur import levels, smooth
 from toosure.data.corruptions.noise import uniform
 
 
@@ -100,10 +100,6 @@ def pixelate(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
     x = levels(x @ box_matrix(width, small[1], x).T)
     x = levels(box_matrix(height, small[0], x) @ x)
     return box_matrix(small[0], height, x) @ x @ box_matrix(small[1], width, x).T
-
-
-def levels(x: Tensor) -> Tensor:
-    return (x * 255 + 0.5 + 1e-3).floor() / 255
 
 
 def box_matrix(size: int, wanted: int, like: Tensor) -> Tensor:

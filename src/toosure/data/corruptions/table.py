@@ -35,11 +35,12 @@ CORRUPTIONS = dict(zip(get_args(Corruption), METHODS, strict=True))  # the fifte
 def corrupt(images: Tensor, name: str, severity: int = 3, seed: int = 0) -> Tensor:
     """Corrupt images (N, C, H, W), uint8 or in [0, 1], of one or three channels, as CIFAR-10-C was.
 
-    The strengths are those of the 32-pixel set, in pixels where they are lengths, whatever the
-    size of the images; the result has 256 levels, cut off downwards as there. Frost's texture is
-    our own. Draws are by seed, alike for all severities; the same seed draws otherwise on another
-    kind of device. Reference: Hendrycks and Dietterich (2019), Benchmarking neural network
-    robustness to common corruptions and perturbations, arXiv 1903.12261.
+    The strengths are those of the 32-pixel set, in pixels where they are lengths (elastic's are
+    shares of the side), whatever the size of the images; the result has 256 levels, cut off
+    downwards as there. Frost's texture is our own. Draws are by seed, alike for all severities; the
+    same seed draws otherwise on another kind of device, and for an image in another company.
+    Reference: Hendrycks and Dietterich (2019), Benchmarking neural network robustness to common
+    corruptions and perturbations, arXiv 1903.12261.
 
     >>> images = torch.full((2, 3, 32, 32), 100, dtype=torch.uint8)
     >>> corrupt(images, "brightness", severity=2)[0, :, 0, 0]
@@ -47,18 +48,22 @@ def corrupt(images: Tensor, name: str, severity: int = 3, seed: int = 0) -> Tens
     """
     check(images, name, severity)
     pixels = images if images.dtype == torch.uint8 else (images * 255).round().to(torch.uint8)
-    height, width = images.shape[2:]
-    parts = [
-        part_of(part, name, severity, mixed(seed, list(CORRUPTIONS).index(name), number))
-        for number, part in enumerate(pixels.split(max(1, PIXELS // (height * width))))
-    ]
+    cut = pixels.split(together(*images.shape[2:]))
+    parts = [corrupt_part(part, name, severity, seed, number) for number, part in enumerate(cut)]
     out = torch.cat(parts) if parts else pixels
     return out if images.dtype == torch.uint8 else out.to(images.dtype) / 255
 
 
-def part_of(pixels: Tensor, name: str, severity: int, seed: int) -> Tensor:
-    generator = torch.Generator(pixels.device).manual_seed(seed)
-    out = CORRUPTIONS[name](pixels.float() / 255, severity, generator)
+def together(height: int, width: int) -> int:
+    """Return how many images are worked on at once: the draws of one depend on the others there."""
+    return max(1, PIXELS // (height * width))
+
+
+def corrupt_part(pixels: Tensor, name: str, severity: int, seed: int, number: int) -> Tensor:
+    """Corrupt the uint8 images of one part, counted from 0."""
+    own = mixed(seed, list(CORRUPTIONS).index(name), number)
+    generator = torch.Generator(pixels.device).manual_seed(own)
+    out = CORRUPTIONS[name](pixels.float() / 255, int(severity), generator)
     # A thousandth of a level lets 128 computed as 127.9999 stay 128.
     return (out.clamp(0, 1) * 255 + 1e-3).to(torch.uint8)
 
@@ -70,6 +75,8 @@ def check(images: Tensor, name: str, severity: int) -> None:
         raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(f"images must have shape (N, 1 or 3, H, W); got {tuple(images.shape)}")
+    if min(images.shape[2:]) < 4:  # what lies outside is mirrored up to three pixels deep
+        raise ValueError(f"images must be of 4 x 4 pixels or more; got {tuple(images.shape[2:])}")
     if images.dtype != torch.uint8 and not images.is_floating_point():
         raise ValueError(f"images must be uint8, or floats in [0, 1]; got {images.dtype}")
     if images.is_floating_point() and images.numel():

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from toosure.data.corruptions.blur import enlarge, smear
+from toosure.data.corruptions.blur import enlarge, levels, smear
 from toosure.data.corruptions.noise import uniform
 
 
@@ -19,8 +19,8 @@ def snow(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
     count, _, height, width = x.shape
     drawn = torch.randn((count, 1, height, width), generator=generator, device=x.device)
     flakes = enlarge(mean + sd * drawn, zoom)
-    flakes = torch.where(flakes < least, 0, flakes).clamp(0, 1)
-    flakes = smear(flakes, radius, length, uniform((count,), -135, -45, generator))
+    flakes = (torch.where(flakes < least, 0, flakes).clamp(0, 1) * 255 + 1e-3).floor() / 255
+    flakes = levels(smear(flakes, radius, length, uniform((count,), -135, -45, generator)))
     whitened = torch.maximum(x, grey(x) * 1.5 + 0.5)
     return keep * x + (1 - keep) * whitened + flakes + flakes.flip(2, 3)
 

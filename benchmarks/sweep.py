@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import resource
+import secrets
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,7 @@ from toosure.sweep import sweep
 from toosure.train import Means
 
 PORT = 6399
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # our nodes' own
 
 
 def seconds(configs, means, **how):

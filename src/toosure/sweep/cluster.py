@@ -70,7 +70,10 @@ def connected(address: str) -> Iterator[None]:
         ray.init(**where, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError, ImportError) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"no Ray cluster answers at {address!r}: {first}") from error
+        raise ValueError(
+            f"no Ray cluster lets us in at {address!r}: {first} (one that asks for a token needs "
+            "RAY_AUTH_MODE=token here, too)"
+        ) from error
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
 """Figures of papers, on the look of `toosure.figures`: grids of trajectories, portraits, bins."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,6 +97,9 @@ def dressed(drawing: "Figure", panels: Sequence[str], columns: int) -> "Figure":
     return drawing.update_layout(showlegend=True, legend={"y": 1 + 26 / drawing.layout.height})
 
 
+LEAST = 0.01  # points of ECE: paths leave a portrait below, so that one run does not squeeze all
+
+
 def portraits(columns: Sequence[Column]) -> "Figure":
     """Draw ECE against sharpness, a column an optimizer: a dot at the start, a cross at the end."""
     drawing = grid(1, [column.title for column in columns], height=330)
@@ -108,7 +112,11 @@ def portraits(columns: Sequence[Column]) -> "Figure":
     for number in range(1, len(columns) + 1):
         xs = [trace.x for trace in drawing.select_traces(col=number)]
         drawing.update_xaxes(log_axis(xs) if xs else {}, col=number, title_text="sharpness")
-    drawing.update_yaxes(log_axis(trace.y for trace in drawing.data) if drawing.data else {})
+    ys = [trace.y[trace.y >= LEAST] for trace in drawing.data]
+    if any(map(len, ys)):
+        top = max(y.max() for y in ys if len(y))
+        low = max(LEAST, min(y.min() for y in ys if len(y)) / 2)
+        drawing.update_yaxes(log_axis(ys) | {"range": [math.log10(low), math.log10(2 * top)]})
     drawing.update_yaxes(title_text="ECE, points", col=1)
     return drawing.update_layout(showlegend=False)
 

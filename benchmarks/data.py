@@ -1,4 +1,4 @@
-"""How fast batches come: CIFAR-10 from memory, folders of JPEG files from disk.
+"""How fast batches come: images of CIFAR-10's size from memory, folders of JPEG files from disk.
 
     PYTHONPATH=src python3 benchmarks/data.py                                  (CPU)
     PYTHONPATH=src python3 benchmarks/data.py --device cuda --data-root DATA   (CIFAR-10 on a GPU)
@@ -10,7 +10,7 @@
    opening files; both with --workers processes (2). Files are read from the page cache.
 
 Both take turns in one process; the figure is the ratio of their speeds, the median of the rounds.
-Without --data-root the 50,000 images are made up, and `--images` says how many.
+Without --data-root the images in memory are random ones of CIFAR-10's size, --images of them.
 """
 
 import argparse
@@ -126,7 +126,8 @@ def memory(args, device):
     for number in range(args.rounds + 1):
         fast = ours(data, device, 4 * steps, number)
         pairs.append((fast, theirs(slow, device, workers, min(steps - 1, args.most))))
-    name = f"CIFAR-10 of {len(data.train):,}, from memory; DataLoader with {workers} workers"
+    which = "of CIFAR-10" if args.data_root else "of 32 x 32 at random"
+    name = f"{len(data.train):,} images {which}, from memory; DataLoader with {workers} workers"
     row(name, pairs[1:], "epochs/s", 1 / steps)
 
 

@@ -91,7 +91,7 @@ def pyramidnet110(
     alpha: float = 270.0,
     dropout: float = 0.0,
 ) -> PyramidNet:
-    """Build PyramidNet-110: 28.5 million parameters, or 1.7 for alpha=48 and 3.9 for alpha=84.
+    """Build PyramidNet-110: 28.5 million parameters, or 1.8 for alpha=48 and 3.9 for alpha=84.
 
     Reference: Han et al. (2017), Deep Pyramidal Residual Networks, arXiv 1610.02915.
     """

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from toosure.data import catalogue, load_cifar10
+from toosure.data import catalogue, download, load_cifar10
 from toosure.data.archives import Refused
 from toosure.data.catalogue import SOURCES, Download, obtain
 from toosure.data.download import checksum, fetch
@@ -156,6 +156,23 @@ def test_two_downloads_of_one_file_do_not_mix(tmp_path, digest):
         fcntl.flock(part, fcntl.LOCK_EX)
         with serving() as (url, _), pytest.raises(ValueError, match="another process"):
             fetch(url, tmp_path / "file", digest)
+
+
+def test_a_file_is_its_writers_until_it_is_checked(tmp_path, digest, monkeypatch):
+    pytest.importorskip("fcntl")
+    whole, others = download.checksum, []
+
+    def second(*arguments):  # while the first one's file is read, somebody else wants it
+        monkeypatch.setattr(download, "checksum", whole)
+        with pytest.raises(ValueError, match="another process") as caught:
+            fetch(url, tmp_path / "file", digest, len(CONTENT))
+        others.append(caught)
+        return whole(*arguments)
+
+    monkeypatch.setattr(download, "checksum", second)
+    with serving() as (url, _):
+        assert fetch(url, tmp_path / "file", digest, len(CONTENT)).read_bytes() == CONTENT
+    assert len(others) == 1 and not (tmp_path / ".file.part").exists()
 
 
 def source_of(name, archive, monkeypatch, **changes):

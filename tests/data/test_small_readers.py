@@ -168,7 +168,8 @@ def test_mat_files_that_are_none_are_named(tmp_path):
     write_mat(whole, 20)
     content = whole.read_bytes()
     write_mat(tmp_path / "test_32x32.mat", 10)
-    for wrong in (b"", content[:5000], b"\x89HDF\r\n\x1a\n" + bytes(600), bytes(1000)):
+    lying = content[:132] + struct.pack("<I", 2**31) + content[136:]
+    for wrong in (b"", content[:5000], lying, b"\x89HDF\r\n\x1a\n" + bytes(600), bytes(1000)):
         whole.write_bytes(wrong)
         with pytest.raises(ValueError, match=r"train_32x32\.mat cannot be read"):
             load_svhn(tmp_path)

@@ -96,6 +96,18 @@ def test_workers_draw_nothing_from_torchs_generator(folder):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
+def test_workers_leave_interrupts_to_the_main_process(folder):
+    _, stream = both(folder)
+    parts = replace(stream.stream.x, workers=1).split(4)
+    next(parts)
+    (worker,) = multiprocessing.active_children()
+    with open(f"/proc/{worker.pid}/status") as status:
+        ignored = next(line.split()[1] for line in status if line.startswith("SigIgn"))
+    parts.close()
+    assert int(ignored, 16) >> (signal.SIGINT - 1) & 1
+
+
 def test_only_what_is_watched_is_in_memory(folder):
     data = imagefolder(folder, size=8, stream=True, watched=10, workers=0)
     assert len(data.train) == 10 and len(data.stream) == 60 and data.examples == 60

@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import os
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -50,21 +51,29 @@ def fetch(
         with open(part, "ab") as out:
             lock(out, target)
             copy(url, out, size, tell or (lambda here, total: None))
+            out.flush()
+            keep_published(url, out, target, digest, size)  # while nobody else writes to it
     except OSError as error:
         raise ValueError(f"cannot write to {target.parent}: {error}; nothing came") from error
     finally:
         if part.is_file() and not part.stat().st_size:
             part.unlink()
+    os.replace(part, target)
+    return target
+
+
+def keep_published(
+    url: str, out: BinaryIO, target: Path, digest: str, size: int | None = None
+) -> None:
+    """Raise if what has come is not the published file, and empty it."""
     try:
-        check(part, digest, size)
+        check(Path(out.name), digest, size)
     except ValueError as error:
-        part.unlink()
+        out.truncate(0)
         raise ValueError(
             f"{url} sent something else, and nothing was installed: {error}. Try again, or put "
             f"{target.name} into {target.parent} yourself"
         ) from error
-    os.replace(part, target)
-    return target
 
 
 def lock(file: BinaryIO, target: Path) -> None:
@@ -103,6 +112,7 @@ def copy(url: str, out: BinaryIO, size: int | None, tell: Tell) -> None:
         TimeoutError,
         ConnectionError,
         http.client.HTTPException,
+        ssl.SSLError,
     ) as error:
         raise ValueError(f"could not download {url}: {error}; {broken(out, url)}") from error
     if total is not None and here < total:

@@ -80,7 +80,7 @@ def _layer_gram(pairs: list[tuple[Call, Tensor]]) -> Tensor:
     a = call.arguments[0]
     if len(pairs) == 1 and type(call.layer) is nn.Linear and a.ndim == 2:
         free = [call.slots.get(name) is not None for name in ("weight", "bias")]
-        scale = free[0] * a.detach().double().square().sum(-1) + free[1]  # (n,)
+        scale = free[0] * a.detach().square().sum(-1, dtype=torch.float64) + free[1]  # (n,)
         return scale[:, None, None] * _outer(b)
     return _outer(sum((_local_gradients(c, b) for c, b in pairs), torch.zeros(())))
 
@@ -116,5 +116,5 @@ def _rows(problem: Problem, x: Tensor) -> Tensor:
 
 
 def _outer(rows: Tensor) -> Tensor:
-    rows = rows.detach().flatten(2).double()
-    return rows @ rows.mT
+    rows = rows.detach().flatten(2)
+    return (rows @ rows.mT).double()

@@ -179,6 +179,8 @@ def test_divergence_is_noted_and_not_raised(tmp_path):
         ((torch.zeros(0, 6), torch.zeros(0)), "train is empty"),
         ((torch.full((3, 6), float("nan")), torch.zeros(3).long()), "example 0 holds NaN"),
         ((torch.zeros(3, 6), torch.zeros(3)), "labels must be integers"),
+        ((torch.zeros(3, 6), torch.zeros(2).long()), "got 3 examples and 2 labels"),
+        ((torch.zeros(3, 6), torch.zeros(4).long()), "got 3 examples and 4 labels"),
         ((torch.zeros(3, 6), torch.full((3,), 9)), r"labels must be integers in \[0, 4\)"),
     ],
 )

@@ -263,6 +263,10 @@ def as_data(name: str, data: Data, device: torch.device) -> tuple[Tensor, Tensor
             "fixed set of examples from a loader with torch.cat"
         )
     x, y = parts
+    if len(x) != len(y):
+        raise ValueError(
+            f"{name} must have one label an example; got {len(x)} examples and {len(y)} labels"
+        )
     if len(x) == 0:
         raise ValueError(f"{name} is empty: give it examples, or leave it out")
     if x.is_floating_point():

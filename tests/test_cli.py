@@ -81,6 +81,13 @@ def test_unreadable_file(tmp_path):
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.stderr
 
 
+def test_a_folder_that_is_no_run_and_a_file_that_is_none(file, tmp_path):
+    found = evaluate(tmp_path)
+    assert found.exit_code == 2 and "holds no predictions.npz: name the folder" in found.stderr
+    found = evaluate(file, "--shift", "fog:1")
+    assert found.exit_code == 2 and "--shift needs the folder of a run; got" in found.stderr
+
+
 @pytest.mark.parametrize(
     "options", [["--bins", "0"], ["--edge", "middle"], ["--kind", "votes"], ["--seed", "-1"]]
 )

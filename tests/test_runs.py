@@ -10,7 +10,9 @@ import threading
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from toosure.cli import app
 from toosure.runs import Run, RunError, RunWriter, export, find_runs, select
 from toosure.runs.files import is_locked
 
@@ -218,6 +220,24 @@ def test_export(three):
         export(find_runs(three), three / "all.xlsx")
     with pytest.raises(ValueError, match="no rows"):
         export([], three / "all.csv")
+
+
+def command(*words):
+    return CliRunner().invoke(app, ["runs", *map(str, words)])
+
+
+def test_export_heeds_options_on_either_side(three):
+    before = ["--out", three, "--where", "seed<2"]
+    found = command(*before, "export", "--parquet", three / "a.csv", "--where", "seed>0")
+    assert found.exit_code == 0 and "2 rows of 1 runs" in found.stdout
+    found = command("export", "--out", three, "--parquet", three / "b.csv")
+    assert found.exit_code == 0 and "6 rows of 3 runs" in found.stdout
+
+
+def test_a_key_that_no_run_has_is_named(three):
+    found = command("--out", three, "--where", "val/ecee<0.05").stdout
+    assert "none has 'val/ecee'; did you mean 'val/ece'?" in found
+    assert command("--out", three, "--where", "val/ece<0").stdout == f"no such runs in {three}\n"
 
 
 def test_warnings_say_what_did_not_converge(tmp_path):

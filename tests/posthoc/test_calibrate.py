@@ -301,8 +301,14 @@ def test_command_with_two_splits_of_one_file(tmp_path):
         arrays |= {f"{part}_logits": logits.numpy(), f"{part}_labels": labels.numpy()}
     np.savez(tmp_path / "a.npz", **arrays)
     words = (tmp_path / "a.npz", tmp_path / "a.npz", "--split", "val", "--method", "temperature")
-    assert calibrate(*words, "--test-split", "test").exit_code == 0
+    found = calibrate(*words, "--test-split", "test")
+    assert found.exit_code == 0 and "Judged on 200 rows of a.npz" in found.stdout
     assert calibrate(*words, "--test-split", "val").exit_code == 2
+    assert calibrate(*words[1:], "--test-split", "test").stdout == found.stdout
+    assert calibrate(*words[1:], "--test-split", "val").exit_code == 2
+    (tmp_path / "a.npz").rename(tmp_path / "predictions.npz")
+    of_run = calibrate(tmp_path, "--method", "temperature").stdout
+    assert of_run == found.stdout.replace("a.npz", "predictions.npz")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluate import Kind
+from toosure.cli.evaluate import Kind, in_folder
 
 if TYPE_CHECKING:
     from toosure.recalibration import Recalibration
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @app.command()
 def calibrate(
-    val: Annotated[Path, typer.Argument(help="Predictions to fit on; the model never saw them.")],
+    val: Annotated[
+        Path,
+        typer.Argument(help="Predictions to fit on, which the model never saw; or a run folder."),
+    ],
     test: Annotated[
         Path | None, typer.Argument(help="Predictions to judge on; without, folds of VAL.")
     ] = None,
@@ -33,18 +36,27 @@ def calibrate(
     split: Annotated[
         str | None, typer.Option(help="Read the arrays val_logits, val_labels of VAL for 'val'.")
     ] = None,
-    test_split: Annotated[str | None, typer.Option(help="The same of TEST, as 'test'.")] = None,
+    test_split: Annotated[
+        str | None, typer.Option(help="The same of TEST, as 'test'; without TEST, of VAL.")
+    ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the choice.")] = 5,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
     ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Seed of folds and bootstrap.")] = 0,
 ) -> None:
-    """Fit a calibrator on VAL, chosen by held-out NLL, and show before and after on TEST."""
+    """Fit a calibrator on VAL, chosen by held-out NLL, and show before and after on TEST.
+
+    Of a run folder, the splits are val and test.
+    """
     from toosure.posthoc import save_calibrator
     from toosure.predictions import read_predictions
     from toosure.recalibration import recalibrate
 
     try:
+        if val.is_dir():
+            val, split = in_folder(val), split or "val"
+            test_split = test_split or (None if test else "test")
+        test = val if test is None and test_split else test
         if test and test.exists() and val.exists() and test.samefile(val) and split == test_split:
             fail(
                 f"{val.name} is given twice: a calibrator must not be judged on the rows of its fit"

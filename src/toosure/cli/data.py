@@ -25,7 +25,10 @@ def data(
     from toosure.words.method import nearest
 
     if name is not None and name not in SOURCES:
-        fail(f"no data set is called {name!r}{nearest(name, SOURCES)} Known: {', '.join(SOURCES)}")
+        fail(
+            f"no data set is called {name!r}{nearest(name, SOURCES)} Known: {', '.join(SOURCES)}; "
+            "`train --data imagefolder:PATH` reads any folder of images"
+        )
     if download and name is None:
         fail("name the data set to download: toosure data NAME --download")
     try:

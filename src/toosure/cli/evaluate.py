@@ -66,7 +66,7 @@ def evaluate(
             predictions = of_run(file, shift, data_root, device)
         else:
             if file.is_dir():
-                file, split = file / "predictions.npz", split or "test"
+                file, split = in_folder(file), split or "test"
             predictions = read_predictions(file, kind.value if kind else None, split)
         result = measure(predictions, bins=bins, edge=edge.value, level=ci, seed=seed)
         if html:
@@ -81,6 +81,14 @@ def evaluate(
         typer.echo(f"page: {html}", err=True)
 
 
+def in_folder(run: Path) -> Path:
+    """Return where a run keeps its predictions, or say that it has none."""
+    path = run / "predictions.npz"
+    if not path.is_file():
+        raise ValueError(f"{run} holds no predictions.npz: name the folder of one run that ended")
+    return path
+
+
 def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predictions":
     """Predict the test set of a run under a corruption, with the weights of its checkpoint."""
     from dataclasses import replace
@@ -91,6 +99,8 @@ def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predi
     from toosure.train.predict import predict_shifted
     from toosure.words.values import read
 
+    if not run.is_dir():
+        raise ValueError(f"--shift needs the folder of a run; got {run}")
     try:
         wanted = read(shift, Shift)
     except ValueError as error:

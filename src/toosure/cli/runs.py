@@ -36,7 +36,7 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
 
     found = selected(out, where)
     if not found:
-        typer.echo(f"no such runs in {out}")
+        typer.echo(f"no such runs in {out}{unknown_key(out, where or ())}")
         return
     console = Console()
     console = console if console.is_terminal else Console(width=200)
@@ -48,14 +48,16 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
 
 @runs_app.command()
 def export(
+    context: typer.Context,
     parquet: Annotated[Path, typer.Option(help="Write here: .parquet or .csv.")],
-    out: Folder = Path("runs"),
+    out: Annotated[Path | None, typer.Option(help="Where run folders are. [runs]")] = None,
     where: Where = None,
 ) -> None:
     """Write every row of the runs, with their configs, to one file."""
     from toosure.runs import export as write
 
-    found = selected(out, where)
+    before = context.parent.params if context.parent else {}  # said before `export`
+    found = selected(out or before["out"], [*(before["where"] or ()), *(where or ())])
     try:
         count = write(found, parquet)
     except ValueError as error:
@@ -70,6 +72,19 @@ def selected(out: Path, where: Sequence[str] | None) -> "list[Run]":
         return select(find_runs(out), where or ())
     except ValueError as error:
         fail(str(error))
+
+
+def unknown_key(out: Path, where: Sequence[str]) -> str:
+    """Say which key of the conditions no run has, as a misspelt one."""
+    from toosure.runs import find_runs
+    from toosure.runs.table import CONDITION, summary
+    from toosure.words.method import nearest
+
+    known = {key for run in find_runs(out) for key in summary(run)}
+    for match in map(CONDITION.fullmatch, where):
+        if known and match and match[1] not in known:
+            return f": none has {match[1]!r}{nearest(match[1], sorted(known))}"
+    return ""
 
 
 def table_of(runs: "Sequence[Run]") -> "Table":

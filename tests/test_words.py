@@ -167,6 +167,7 @@ def test_words_round_trip(said, random):
     [
         ("optimizer", "sdg:lr=1", r"no optimizer is called 'sdg'; did you mean 'sgd'\?"),
         ("optimizer", "zzz", "Known: adamw"),
+        ("optimizer", "sgd,lr=0.1", "settings follow a colon: write sgd:lr=0.1; got"),
         ("optimizer", "sgd:momentun=1", r"did you mean 'momentum'\? Its settings: lr=0\.001, mom"),
         ("optimizer", "sgd:lr=fast", "sgd: lr must be float; got 'fast'"),
         ("optimizer", "sgd:lr=1,lr=2", "lr is given twice"),

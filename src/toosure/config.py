@@ -160,7 +160,7 @@ class RunConfig:
             return cls.from_json(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from error
 
 
@@ -169,7 +169,7 @@ def check_measures(names: Iterable[str]) -> None:
     for name in names:
         if name not in MEASURES:
             near = get_close_matches(name, MEASURES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f"; did you mean {near[0]!r}?" if near else "."
             raise ValueError(f"cannot measure {name!r}{hint} Known: {', '.join(MEASURES)}")
 
 

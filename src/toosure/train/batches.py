@@ -44,8 +44,10 @@ class Batches:
         self.generator = torch.Generator(self.device)
         self.everything = torch.arange(n, device=self.device if stream is None else "cpu")
         if stream is not None and self.full:
+            asked = "" if self.size is None else f" ({self.size:,} asked)"
             raise ValueError(
-                f"a full batch of {n:,} streamed images: give a batch, or stream=false"
+                f"a full batch of {n:,} streamed images{asked}: give a batch below {n:,}, "
+                "or stream=false"
             )
         share = self.processes.rows(self.count)
         self.reader = None if stream is None else Reader(stream.x, self.places, share)  # type: ignore[arg-type]

@@ -132,6 +132,9 @@ def find(kind: str, name: str) -> Method:
         return Method(kind, name, table[name])
     if OWN.fullmatch(name):
         return Method(kind, name, name)
+    first, comma, rest = name.partition(",")
+    if comma and first in table:
+        raise ValueError(f"settings follow a colon: write {first}:{rest}; got {name!r}")
     known = ", ".join(sorted(table)) or "none yet"
     raise ValueError(
         f"no {kind} is called {name!r}{nearest(name, table)} Known: {known}; "

@@ -135,6 +135,7 @@ def show(outcome: "Outcome", as_json: bool) -> None:
     console.print(results.claims_table(outcome.claims))
     for name, why in outcome.ill.items():
         typer.echo(f"missing or ended early: {name}: {why}")
+    typer.echo(f"\n{results.score(outcome)}")
 
 
 def save(outcome: "Outcome", write: Path | None, html: Path) -> None:

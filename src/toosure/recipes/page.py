@@ -4,18 +4,17 @@ from html import escape
 
 from toosure.recipes.recipe import Drawing, Table
 from toosure.recipes.reproduce import Outcome
-from toosure.recipes.results import CLAIM_HEADER, cells
+from toosure.recipes.results import CLAIM_HEADER, cells, score
 from toosure.report.page import figure, page, section, table
 
 
 def recipe_page(outcome: Outcome) -> str:
     """Return the page. Needs Plotly."""
     recipe = outcome.recipe
-    judged = [claim for claim in outcome.claims if claim.passed is not None]
-    held = sum(bool(claim.passed) for claim in judged)
+    held, _, rest = score(outcome).partition("; ")
     head = (
         f'<header id="summary"><p class="source">toosure · {escape(recipe.reference)}</p>'
-        f"<h1>{escape(recipe.title)}: {held} of {len(judged)} judged claims hold</h1></header>"
+        f"<h1>{escape(recipe.title)}: {held}</h1><p>{rest}.</p></header>"
     )
     body = [head, section("Claims", "", table(CLAIM_HEADER, map(cells, outcome.claims)))]
     for name, found in outcome.findings.items():

@@ -94,6 +94,15 @@ def provenance(run: Run) -> dict[str, Any]:
     }
 
 
+def score(outcome: Outcome) -> str:
+    """Say how many claims were judged, how many of these hold, how many were not judged."""
+    judged = [claim.passed for claim in outcome.claims if claim.passed is not None]
+    rest = len(outcome.claims) - len(judged)
+    return (
+        f"{sum(judged)} of {len(judged)} judged claims hold; {rest} are reported without a verdict"
+    )
+
+
 # -- markdown -------------------------------------------------------------------------------
 
 
@@ -104,14 +113,11 @@ def markdown(outcome: Outcome, figures: Path | None = None) -> str:
     out (`recipes/pictures.py` makes them from the page).
     """
     recipe = outcome.recipe
-    judged = [claim for claim in outcome.claims if claim.passed is not None]
-    passed = sum(bool(claim.passed) for claim in judged)
     blocks = [
         f"# {recipe.title}: what we measured",
         f"Made by `toosure reproduce {recipe.name}` ({recipe.reference}); every number below comes "
         "from run folders by the command named above it, none is typed in.",
-        f"{passed} of {len(judged)} judged claims hold; {len(outcome.claims) - len(judged)} are "
-        "reported without a verdict.",
+        f"{score(outcome)}.",
         "## Claims",
         pipes(CLAIM_HEADER, [cells(claim) for claim in outcome.claims]),
     ]

@@ -81,8 +81,12 @@ def last_of(run: FollowedRun, key: str) -> float | None:
 
 
 def is_ill(group: Group) -> bool:
-    """Whether a run of a group diverged or failed: its numbers are then no merit."""
-    return any(run.status in ("diverged", "failed") for run in group.runs)
+    """Whether a run of a group ended before its time: its numbers are then no merit.
+
+    An untrained network has next to no calibration error and a small sharpness.
+    """
+    early = ("diverged", "failed", "stopped", "interrupted")
+    return any(run.status in early for run in group.runs)
 
 
 def mean(values: Sequence[float]) -> float:

@@ -117,8 +117,8 @@ def test_best_knows_which_end_is_better():
 @pytest.mark.parametrize("status", ["diverged", "failed", "stopped", "interrupted"])
 def test_what_ended_early_is_never_best(tmp_path, status):
     make_run(tmp_path / "early", {"optimizer": "adamw"}, status=status, ece=0.001)
-    for name, ece in (("sgd", 0.05), ("gd", 0.1)):
-        make_run(tmp_path / name, {"optimizer": name}, ece=ece)
+    for name, error in (("sgd", 0.05), ("gd", 0.1)):
+        make_run(tmp_path / name, {"optimizer": name}, ece=error)
     marked = re.findall(r'data-value="([^"]*)"><strong', comparison(group_runs(follow(tmp_path))))
     assert "5.0" in marked and "0.1" not in marked  # points of ECE: of sgd, of the early one
 

@@ -88,6 +88,8 @@ def test_layout_and_precision_do_not_matter(name):
     for kind in (torch.float16, torch.float64):
         out = corrupt(x.to(kind) / 255, name, 4)
         assert out.dtype == kind and torch.equal((out.double() * 255).round().byte(), expected)
+    nearly = (x.float() - 0.01).clamp(min=0) / 255  # as scaling and undoing it leaves them
+    assert torch.equal((corrupt(nearly, name, 4) * 255).round().byte(), expected)
     assert corrupt(x[:1, :, :4, :4], name, 5).shape == (1, 3, 4, 4)
 
 

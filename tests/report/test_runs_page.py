@@ -19,7 +19,7 @@ from toosure.posthoc import Temperature
 from toosure.predictions import from_logits
 from toosure.report.compare import COLUMNS, best, comparison
 from toosure.report.follow import FollowedRun, follow
-from toosure.report.judge import headline, judge, standard_error
+from toosure.report.judge import RunVerdict, headline, judge, standard_error
 from toosure.report.posthoc import ece, fit_temperature
 from toosure.report.provenance import certificates, provenance
 from toosure.report.runs import report
@@ -112,6 +112,14 @@ def test_best_knows_which_end_is_better():
     marks = best(means)
     assert [bool(m) for m in marks[1]] == [column.high_is_good for column in COLUMNS]
     assert not marks[2].any() and (marks.sum(0) == 1).all()
+
+
+def test_headline_counts_every_run():
+    kinds = ("over", "under", "unclear", "none", "none")
+    _, sentence = headline([RunVerdict(kind, "", 1.0, 0.5) for kind in kinds])
+    assert sentence == (
+        "Of 5 runs, 1 over-confident, 1 under-confident, 1 cannot be told, 2 without a verdict"
+    )
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed", "stopped", "interrupted"])

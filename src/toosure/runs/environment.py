@@ -26,7 +26,7 @@ def environment(device: str, **more: Any) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "device": device,
         "commit": commit(Path(__file__).parent),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([program(sys.argv[0]), *sys.argv[1:]]),
         **more,
     }
 
@@ -56,3 +56,13 @@ def git(folder: Path, *words: str) -> str:
         ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=10
     )
     return done.stdout.strip()
+
+
+def program(path: str) -> str:
+    """Return the name of a command; a package run by -m has that of its folder.
+
+    >>> program("/bin/toosure"), program("/lib/toosure/__main__.py")
+    ('toosure', 'toosure')
+    """
+    file = Path(path)
+    return file.parent.name if file.name == "__main__.py" else file.name

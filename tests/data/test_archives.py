@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toosure.data.archives import Refused, check_name, unpack
+from toosure.data.archives import Member, Refused, blocks, check_name, unpack
 
 FILES = {"set/train/a.txt": b"first", "set/b.txt": b"second" * 100}
 
@@ -109,6 +109,12 @@ def with_header(size: bytes, name: str = "set/a") -> bytes:
     total = 8 * 32 + sum(block[:148]) + sum(block[156:512])  # the checksum's own bytes are spaces
     block[148:156] = b"%06o\0 " % total
     return bytes(block) + bytes(1024)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_member_that_is_not_as_long_as_it_claims_is_refused(size):
+    with pytest.raises(EOFError, match=f"a ends after 3 of {size} bytes"):
+        list(blocks(Member("a", size, io.BytesIO(b"abc"))))
 
 
 def test_a_negative_size_is_refused(tmp_path):

@@ -65,6 +65,18 @@ def test_the_border_is_black_in_the_original_pixels():
         assert (expected == 0).any()
 
 
+def test_digits_are_cropped_and_not_mirrored():
+    x = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8).repeat(50, 1, 1, 1)
+    y = torch.arange(50) % 2
+    data = make_dataset(Images(x, y, x, y, ("a", "b"), mirror=False), augment=True)
+    for batch in (data.train.x, x):  # as it lies in memory, and as it comes from disk
+        out = data.augmented(batch, torch.Generator().manual_seed(0))
+        shown = ((out * data.std + data.mean) * 255).round()
+        step = shown[..., 1:] - shown[..., :-1]
+        inside = (shown[..., 1:] > 0) & (shown[..., :-1] > 0)
+        assert (step[inside] == 1).all() and not torch.equal(shown, x.float())
+
+
 def test_no_augmentation_unless_asked():
     x = torch.zeros(4, 1, 2, 2, dtype=torch.uint8)
     y = torch.tensor([0, 1, 0, 1])

@@ -110,6 +110,28 @@ def test_noise_flips_exactly_its_share_to_other_classes(count, classes, share, s
     assert torch.equal(noisy, flip_labels(labels, classes, share, seed))
 
 
+def test_noise_and_held_out_images_differ_by_seed():
+    labels = torch.arange(200) % 5
+    assert not torch.equal(*(flip_labels(labels, 5, 0.5, seed) for seed in (0, 1)))
+    first, second = (digits(train=100, seed=seed) for seed in (0, 1))
+    assert not torch.equal(first.test.y, second.test.y)
+
+
+def test_white_and_black_pixels_can_be_corrupted():
+    """Undoing the scale leaves some of them a rounding error outside [0, 1]."""
+    x = torch.randint(0, 256, (50, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    x[:, :, 0], x[:, :, 1] = 0, 255
+    y = torch.arange(50) % 2
+    outside = torch.zeros(2, dtype=torch.bool)
+    images = Images(x.byte(), y, x.byte(), y, ("a", "b"))
+    for seed in range(24):
+        data = make_dataset(images, train=2, standardise="global", seed=seed)
+        pixels = data.test.x * data.std + data.mean
+        outside |= torch.stack([(pixels < 0).any(), (pixels > 1).any()])
+        assert data.shifted(("contrast", 3)).x.isfinite().all()
+    assert outside.all()
+
+
 def test_noise_reaches_every_other_class_evenly():
     noisy = flip_labels(torch.zeros(9000, dtype=torch.int64), 4, 1.0, seed=0)
     counts = noisy.bincount(minlength=4)

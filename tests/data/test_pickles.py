@@ -128,6 +128,12 @@ def test_only_latin_1_is_encoded(encoding):
         read_pickle(content, "evil")
 
 
+def test_a_plain_type_does_not_become_a_record():
+    content = b"(dS'data'\ncnumpy\ndtype\n(S'u1'\ntR(I3\nS'|'\nN(S'a'\nt(dI-1\nI-1\nI0\ntbs."
+    with pytest.raises(ValueError, match="refused: an array of records"):
+        read_pickle(content, "evil")
+
+
 def test_the_content_of_an_array_is_bytes():
     for raw, order in (("I7", "C"), ("N", "C"), ("S'abc'", "K")):
         content = (

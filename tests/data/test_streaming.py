@@ -17,7 +17,7 @@ import torch
 
 from toosure.config import RunConfig
 from toosure.data import imagefolder
-from toosure.data.files import Files, read_image
+from toosure.data.files import Files, Reader, read_image
 from toosure.data.folders import listing
 from toosure.train import train
 from toosure.train.batches import Batches
@@ -88,6 +88,27 @@ def test_batches_are_those_of_memory_over_epochs_and_from_any_step(folder, worke
         assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_reader_jumps_to_any_step(folder, workers):
+    memory, stream = both(folder)
+    split = replace(stream.stream, x=replace(stream.stream.x, workers=workers))
+    expected, batches = Batches(memory, 16, seed=5), Batches(replace(stream, stream=split), 16, 5)
+    for step in (0, 1, 5, 2, 2, 3):
+        for ours, theirs in zip(batches.draw(step), expected.draw(step), strict=True):
+            assert torch.equal(ours, theirs)
+    batches.close()
+
+
+def test_a_reader_decodes_its_share_and_knows_all_places(folder):
+    memory, stream = both(folder)
+    reader = Reader(stream.stream.x, lambda step: torch.arange(5) + step, slice(1, 3))
+    pixels, places = reader.take(4)
+    reader.close()
+    assert places.tolist() == [4, 5, 6, 7, 8]
+    shown = ((memory.train.x[5:7] * memory.std + memory.mean) * 255).round().byte()
+    assert torch.equal(pixels, shown)
+
+
 def test_workers_draw_nothing_from_torchs_generator(folder):
     _, stream = both(folder)
     files = replace(stream.stream.x, workers=1)
@@ -99,8 +120,10 @@ def test_workers_draw_nothing_from_torchs_generator(folder):
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
 def test_workers_leave_interrupts_to_the_main_process(folder):
     _, stream = both(folder)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have ignored it
     parts = replace(stream.stream.x, workers=1).split(4)
     next(parts)
+    signal.signal(signal.SIGINT, before)
     (worker,) = multiprocessing.active_children()
     with open(f"/proc/{worker.pid}/status") as status:
         ignored = next(line.split()[1] for line in status if line.startswith("SigIgn"))
@@ -196,6 +219,17 @@ def test_files_that_are_no_plain_images_are_refused(tmp_path):
     (tmp_path / "x.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n")
     with pytest.raises(ValueError, match=r"x\.png cannot be read as an image"):
         read_image(tmp_path / "x.png", 8)
+    Image.new("RGB", (8, 8)).save(tmp_path / "x.png", format="TGA")  # Pillow itself would read it
+    with pytest.raises(ValueError, match=r"x\.png cannot be read as an image"):
+        read_image(tmp_path / "x.png", 8)
+
+
+def test_jpegs_keep_twice_the_detail_asked_for(tmp_path):
+    coarse = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+    Image.fromarray(coarse).resize((512, 512), Image.Resampling.BOX).save(tmp_path / "x.jpg")
+    exact = Image.open(tmp_path / "x.jpg").resize((64, 64), Image.Resampling.BILINEAR)
+    found = read_image(tmp_path / "x.jpg", 64).permute(1, 2, 0).numpy().astype(int)
+    assert np.abs(found - np.asarray(exact).astype(int)).mean() < 3
 
 
 def test_large_jpegs_are_read_small_and_look_the_same(tmp_path):

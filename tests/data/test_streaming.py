@@ -213,6 +213,9 @@ def test_image_bombs_are_refused_before_they_are_decoded(tmp_path):
         (tmp_path / "bomb.png").write_bytes(png(width, height))
         with pytest.raises(ValueError, match=r"bomb\.png cannot be read as an image"):
             read_image(tmp_path / "bomb.png", 8)
+    (tmp_path / "bomb.png").write_bytes(png(8_200, 8_200))  # of which Pillow does not even warn
+    with pytest.raises(ValueError, match=r"bomb\.png cannot .* it claims 8,200 x 8,200 pixels"):
+        read_image(tmp_path / "bomb.png", 8)
 
 
 def test_files_that_are_no_plain_images_are_refused(tmp_path):

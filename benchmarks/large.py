@@ -194,7 +194,7 @@ def sharpness(bench, model, data, train_step, arguments, sizes):
         found = bench.timed(tracker.measure)
         bench.keep("sharpness, cold", n, found, said(found[2]))
         vector = 4 * tracker.problem.size
-        for number in range(2, OPENING + 4):
+        for number in range(2, OPENING + 3):
             what = "sharpness, warm" if number > OPENING else "sharpness, opening"
             if not bench.fits(what, n):
                 break
@@ -227,8 +227,8 @@ def network(word, optimizer, data, arguments, seconds, lines):
     sizes = [n for n in arguments.sizes if n <= len(data[1])]
     rows(bench, model, data, sizes)
     products(bench, model, data, sizes[:1], arguments.chunk)
-    chunks(bench, model, data, sizes[0], (None, *arguments.chunks))
     sharpness(bench, model, data, train_step, arguments, sizes[:1])
+    chunks(bench, model, data, sizes[0], (None, *arguments.chunks))
     products(bench, model, data, sizes[1:], arguments.chunk, (PASSES[0], *PASSES[3:]))
     sharpness(bench, model, data, train_step, arguments, sizes[1:])
 
@@ -265,7 +265,7 @@ def parsed(argv=None):
     parser.add_argument("--chunks", type=int, nargs="*", default=[16, 128, 256])
     parser.add_argument("--steps", type=int, default=15, help="training steps timed")
     parser.add_argument("--rtol", type=float, default=1e-2, help="of sharpness")
-    parser.add_argument("--seconds", type=float, default=95.0, help="for all networks together")
+    parser.add_argument("--seconds", type=float, default=100.0, help="for all networks together")
     arguments = parser.parse_args(argv)
     if arguments.quick:
         arguments.batch, arguments.side, arguments.classes, arguments.steps = 8, 32, 10, 2

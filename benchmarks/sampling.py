@@ -128,7 +128,8 @@ def sharpness(name, model, x, y, plan, rtol=3e-3):
         finite = math.sqrt(1 - n / len(y))
         predicted = 100 * float(q.std() / q.mean()) / math.sqrt(n) * finite
         print(
-            f"| {name} | {value:.1f} | {100 * top:.0f} % | {n:,} of {len(y):,} | {spread(errors)} | "
+            f"| {name} | {value:.1f} | {100 * top:.0f} % | {n:,} of {len(y):,} | "
+            f"{spread(errors)} | "
             f"{errors.mean():+.1f} | {errors.std(ddof=1):.1f} ({predicted:.1f}) | {seeds} |",
             flush=True,
         )
@@ -164,12 +165,13 @@ def sharpness_tables(arguments):
             sharpness(f"MLP, SGD step {step:,}", model, x, y, plan)
         return
     model = load_published(resnet20(), arguments.weights)
-    x = images.train_x[: arguments.images].float() / 255
+    x, y = (images.test_x, images.test_y) if arguments.test else (images.train_x, images.train_y)
+    x, y = x[: arguments.images].float() / 255, y[: arguments.images]
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     x = (x - mean[:, None, None]) / std[:, None, None]
     plan = {128: 5, 256: 4, 512: 3}
-    y = images.train_y[: arguments.images]
-    sharpness("ResNet-20, trained", model, x, y, plan, rtol=1e-2)
+    name = f"ResNet-20, trained, {'test' if arguments.test else 'training'} images"
+    sharpness(name, model, x, y, plan, rtol=1e-2)
 
 
 def main():
@@ -179,6 +181,7 @@ def main():
     parser.add_argument("--weights", help="akamaster's ResNet-20 as an .npz")
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--images", type=int, default=2048, help="the whole set of the ResNet-20")
+    parser.add_argument("--test", action="store_true", help="its test images, not training images")
     arguments = parser.parse_args()
     if arguments.logits:
         print(

@@ -84,10 +84,10 @@ def test_shift_in_training_and_of_a_finished_run_agree(command, tmp_path):
 @pytest.mark.parametrize(
     ("shift", "message"), [("fog", "shift must be gaussian_noise|"), ("fog:6", ":1|2|3|4|5")]
 )
-def test_wrong_shifts_are_named(command, shift, message):
+def test_wrong_shifts_are_named(command, shift, message, tmp_path):
     out = command("train", "--data", "digits", "--shift", shift, *FEW)
     assert out.exit_code == 2 and message in out.stderr
-    out = command("evaluate", "nowhere", "--shift", shift)
+    out = command("evaluate", tmp_path, "--shift", shift)
     assert out.exit_code == 2 and "--shift must be" in out.stderr
 
 

@@ -13,7 +13,7 @@ keeps the second eigenvector fresh enough to be seen when it overtakes the first
 and after a jump, a short Lanczos run from a random start looks for what the followed space misses.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -184,8 +184,11 @@ class Follower:
         self.memory.values = [*self.memory.values, value][-MEMORY:]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed run needs to go on warm, in plain types and tensors."""
-        return asdict(self.memory)
+        """Everything a resumed run needs to go on warm, in plain types and tensors.
+
+        The tensors are the follower's own: it never writes into them.
+        """
+        return {k: list(v) if isinstance(v, list) else v for k, v in vars(self.memory).items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         memory = Memory(**state)

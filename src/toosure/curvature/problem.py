@@ -65,7 +65,8 @@ class Problem(Reader):
         self._check_data()
         self.chunk = chunk or self._affordable_chunk()
         self.count = int(self.reduced(torch.tensor([float(len(self.inputs))]).to(self.device)))
-        self._kept: Linearised | None = None
+        self._kept: Linearised | None = None  # of all data, where they are one chunk
+        self._logits: Tensor | None = None  # where they are several
         self._kept_versions: list[int] = []
         self.replay = Replay(enabled=replay)
         self.may_be_written = replay
@@ -121,7 +122,7 @@ class Problem(Reader):
 
     def release(self) -> None:
         """Forget the kept forward pass."""
-        self._kept = None
+        self._kept = self._logits = None
         self.replay.forget()
 
     # -- products ---------------------------------------------------------------------------
@@ -201,10 +202,14 @@ class Problem(Reader):
         if not self.chunked:
             (piece,) = self.chunks()
             return piece.logits.detach()
-        _, state = self.state()
-        with self.reading(), torch.no_grad():
-            pieces = self.inputs.split(self.chunk)
-            return torch.cat([functional_call(self.model, state, (x,)) for x in pieces])
+        versions = self.versions()
+        if self._logits is None or versions != self._kept_versions:
+            _, state = self.state()
+            with self.reading(), torch.no_grad():
+                pieces = self.inputs.split(self.chunk)
+                self._logits = torch.cat([functional_call(self.model, state, (x,)) for x in pieces])
+            self._kept_versions = versions
+        return self._logits
 
     def gradient(self) -> tuple[Tensor, Tensor]:
         """The mean loss (a 0-d tensor) and its gradient (P,)."""
@@ -222,7 +227,7 @@ class Problem(Reader):
         small = copy(self)
         small.inputs, small.labels = self.inputs[rows], self.labels[rows]
         small.count, small.replay = len(rows), Replay(enabled=False)
-        small._kept = None
+        small._kept = small._logits = None
         return small
 
     def reduced(self, tensor: Tensor) -> Tensor:

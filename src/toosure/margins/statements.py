@@ -9,6 +9,7 @@ from toosure.margins.robust import RobustMargin
 
 EPS64 = 2.0**-52
 HEADER: tuple[str, ...] = ("statement", "claim", "left", "right", "slack", "verdict")
+UNDERFLOW = 1e-290  # float64 loses what is smaller, times the factors of a bound, to zero
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ def judge(
 ) -> Statement:
     """Compare two sides with `rounding` allowed relative to the larger, and `floor` absolutely.
 
+    Sides that differ by less than 1e-290 count as equal: margins of 700 and more give such numbers.
+
     A right side at or above `cap`, which every model meets, is vacuous and clamped.
     """
     vacuous = right >= cap
@@ -65,7 +68,7 @@ def judge(
     if math.isnan(left) or math.isnan(right) or not applies:
         return Statement(name, claim, left, right, vacuous, None, reason or "not measured")
     allowed = rounding * max(abs(left), abs(right)) if math.isfinite(right) else 0.0
-    holds = left <= right + allowed + floor
+    holds = left <= right + allowed + floor + UNDERFLOW
     return Statement(name, claim, left, right, vacuous, holds, reason)
 
 

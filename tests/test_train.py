@@ -22,6 +22,7 @@ from toosure.runs import Run, RunError, RunWriter
 from toosure.train import Means, train
 from toosure.train.batches import Batches
 from toosure.train.checkpoint import load_checkpoint
+from toosure.train.parts import lay_channels_last
 from toosure.train.show import Show
 
 SMALL = {"data": "digits:train=100,val=60", "model": "mlp:width=16", "batch": 32}
@@ -466,3 +467,14 @@ def test_ctrl_c_on_the_command_line(tmp_path):
     (run,) = (tmp_path / "runs").iterdir()
     status = json.loads((run / "status.json").read_text())
     assert status["status"] == "stopped" and status["step"] == load_checkpoint(run)[0]["step"]
+
+
+def test_only_flat_convolutions_are_laid_out_for_a_gpu():
+    """A network of volumes has weights of five axes, which have no such layout."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv3d(3, 4, 3), nn.Conv1d(3, 4, 3))
+    before = [p.detach().clone() for p in model.parameters()]
+    lay_channels_last(model)
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert not model[0].weight.is_contiguous()
+    assert model[1].weight.is_contiguous() and model[2].weight.is_contiguous()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))

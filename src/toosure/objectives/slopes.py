@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from toosure.curvature.linearise import double_differentiable, dual_numbers, mad
 from toosure.objectives.attack import input_gradient
 from toosure.objectives.network import statistics_still
 from toosure.processes import Sharded
+from toosure.processes.layers import move
 
 Margin = Callable[[Tensor], Tensor]  # (N, C) -> (N,)
 Penalty = Callable[[Tensor, Tensor], Tensor]  # margins (N,), input gradient (N, ...) -> ()
@@ -114,20 +114,7 @@ def batch_norm(layer: _BatchNorm, x: Tensor) -> Tensor:
     if layer.bias is not None:
         shift = shift + layer.bias
     if layer.track_running_stats:
-        move_statistics(layer, mean, variance, x.numel() // x.shape[1])
+        count = x.numel() // x.shape[1]
+        move(layer, mean, variance * (count / max(count - 1, 1)))
     shape = [1, -1, *[1] * (x.ndim - 2)]
     return x * scale.view(shape) + shift.view(shape)
-
-
-@torch.no_grad()
-def move_statistics(layer: _BatchNorm, mean: Tensor, variance: Tensor, count: int) -> None:
-    """Move the running mean and (unbiased) variance towards those of the batch."""
-    assert layer.running_mean is not None and layer.running_var is not None
-    assert layer.num_batches_tracked is not None
-    layer.num_batches_tracked += 1
-    share: Any = layer.momentum
-    if share is None:
-        share = 1 / layer.num_batches_tracked
-    mean, variance = (forward_ad.unpack_dual(t).primal for t in (mean, variance))
-    layer.running_mean += share * (mean - layer.running_mean)
-    layer.running_var += share * (variance * (count / max(count - 1, 1)) - layer.running_var)

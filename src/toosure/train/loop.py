@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from toosure.config import RunConfig
-from toosure.curvature import CurvatureTracker
 from toosure.data import Dataset
-from toosure.objectives import as_objective
-from toosure.processes import ALONE, Processes, Sharded, join
+from toosure.processes import ALONE, Processes, join
 from toosure.runs import Run, RunWriter
 from toosure.runs.environment import environment
 from toosure.train.batches import Batches
@@ -27,11 +25,13 @@ from toosure.train.interrupt import Stop, interruptible
 from toosure.train.loading import in_float64, load_data
 from toosure.train.means import Means
 from toosure.train.pace import Pace
+from toosure.train.parts import in_memory, model_of, network_of, objective_of, optimizer_of
 from toosure.train.show import Show
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
 from toosure.watch.split import logits_of
-from toosure.watch.watch import device_name, watched
+from toosure.watch.subject import watched
+from toosure.watch.watch import device_name
 
 CHECKED = 64  # losses kept on the device before the host looks at them
 
@@ -95,36 +95,20 @@ class Work:
         self.config, self.means, self.writer, self.show = config, means, writer, show
         self.processes = processes
         device = means.torch_device
-        wide = config.precision == "float64"
         self.data = load_data(config, means) if data is None else data
-        self.data = in_float64(self.data) if wide else self.data
-        torch.manual_seed(config.seed)
-        self.model = config.word("model").build(
-            inputs=self.data.inputs, classes=self.data.classes
-        )  # on the CPU, so that every device starts alike
-        self.model = (self.model.double() if wide else self.model).to(device).train()
-        if device.type == "cuda":
-            self.model.to(memory_format=torch.channels_last)  # convolutions are faster so
-        self.network = self.make_network()
+        if config.precision == "float64":
+            self.data = in_float64(self.data)
+        self.model = model_of(config, self.data, device)
+        self.network = network_of(self.model, means, processes)
         self.criterion = config.word("loss").build().to(device)
-        self.objective = as_objective(
-            config.word("objective").build(
-                loss=self.criterion, seed=config.seed, training_steps=config.steps
-            )
-            if config.objective
-            else self.criterion
-        )
-        if hasattr(self.objective, "to"):
-            self.objective.to(device)
+        self.objective = objective_of(config, self.criterion, device)
         if hasattr(self.objective, "setup"):
-            if self.data.stream is not None:
-                raise ValueError(
-                    f"{config.objective} needs the training set in memory, not streamed"
-                )
-            self.data = self.objective.setup(self.model, self.data) or self.data
-        if wide and hasattr(self.objective, "double"):
+            self.data = self.objective.setup(self.model, in_memory(config, self.data)) or self.data
+        if config.precision == "float64" and hasattr(self.objective, "double"):
             self.objective.double()
-        self.optimizer = self.make_optimizer()
+        self.optimizer = optimizer_of(
+            config, self.model, self.objective, self.criterion, self.data, processes
+        )
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.schedule = config.word("schedule").build()
         self.batches = Batches(self.data, config.batch, config.seed, self.processes)
@@ -133,33 +117,6 @@ class Work:
         self.done = 0  # steps taken
         self.diverged_at: int | None = None
         self.watch = self.resume()
-
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """Build the optimizer with what its signature asks of a run."""
-        word, given = self.config.word("optimizer"), {"model": self.model, "seed": self.config.seed}
-        if "tracker" in word.method.parameters:
-            mine = self.processes.rows(len(self.data.train))
-            given["tracker"] = CurvatureTracker(
-                self.model, (self.data.train.x[mine], self.data.train.y[mine]), self.criterion,
-                quantities=(), group=self.processes.group,
-            )  # fmt: skip
-        own: list[Any] = list(getattr(self.objective, "parameters", list)())
-        parameters = [*self.model.parameters(), *own]
-        optimizer = word.build(
-            parameters, clip_norm=self.config.clip, data_size=self.data.examples, **given
-        )
-        if hasattr(optimizer, "criterion"):  # CSAM's, which knows at which point it is called
-            self.objective.loss = optimizer.criterion(self.objective.loss)
-        return optimizer
-
-    def make_network(self) -> nn.Module:
-        """Return the model, spread over the processes where there are several."""
-        if self.processes.count == 1:
-            return self.model
-        for name in ("compile", "graph"):
-            if getattr(self.means, name):
-                raise ValueError(f"{name} works in one process: leave it out with torchrun")
-        return Sharded(self.model, self.processes)
 
     def make_step(self) -> Step | GraphStep:
         network: Any = torch.compile(self.model) if self.means.compile else self.network

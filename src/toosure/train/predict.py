@@ -12,7 +12,7 @@ from toosure.train.checkpoint import load_checkpoint
 from toosure.train.loading import in_float64, load_data
 from toosure.train.means import Means
 from toosure.watch.split import logits_of
-from toosure.watch.watch import watched
+from toosure.watch.subject import watched
 
 
 def predict_shifted(run: str | Path, shift: Shift, means: Means) -> tuple[Tensor, Tensor]:

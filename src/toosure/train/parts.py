@@ -1,0 +1,84 @@
+"""The parts of a run, each made from its word and what the run knows."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from toosure.config import RunConfig
+from toosure.curvature import CurvatureTracker
+from toosure.data import Dataset
+from toosure.objectives import as_objective
+from toosure.processes import Processes, Sharded
+from toosure.train.means import Means
+
+
+def model_of(config: RunConfig, data: Dataset, device: torch.device) -> nn.Module:
+    """Build the network by the run's seed, on the CPU so that every device starts alike."""
+    torch.manual_seed(config.seed)
+    model = config.word("model").build(inputs=data.inputs, classes=data.classes)
+    model = (model.double() if config.precision == "float64" else model).to(device).train()
+    if device.type == "cuda":
+        lay_channels_last(model)
+    return model
+
+
+def lay_channels_last(model: nn.Module) -> None:
+    """Lay the weights of 2-d convolutions out as a GPU reads them fastest; no number changes."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
+
+
+def network_of(model: nn.Module, means: Means, processes: Processes) -> nn.Module:
+    """Return the model, spread over the processes where there are several."""
+    if processes.count == 1:
+        return model
+    for name in ("compile", "graph"):
+        if getattr(means, name):
+            raise ValueError(f"{name} works in one process: leave it out with torchrun")
+    return Sharded(model, processes)
+
+
+def objective_of(config: RunConfig, criterion: nn.Module, device: torch.device) -> Any:
+    """Build the objective around the criterion; alone, the criterion is one."""
+    made = criterion
+    if config.objective:
+        word = config.word("objective")
+        made = word.build(loss=criterion, seed=config.seed, training_steps=config.steps)
+    objective = as_objective(made)
+    if hasattr(objective, "to"):
+        objective.to(device)
+    return objective
+
+
+def in_memory(config: RunConfig, data: Dataset) -> Dataset:
+    """Return the data, for an objective that wants to see all of them."""
+    if data.stream is not None:
+        raise ValueError(f"{config.objective} needs the training set in memory, not streamed")
+    return data
+
+
+def optimizer_of(
+    config: RunConfig,
+    model: nn.Module,
+    objective: Any,
+    criterion: nn.Module,
+    data: Dataset,
+    processes: Processes,
+) -> Optimizer:
+    """Build the optimizer with what its signature asks of a run."""
+    word, given = config.word("optimizer"), {"model": model, "seed": config.seed}
+    if "tracker" in word.method.parameters:
+        mine = processes.rows(len(data.train))
+        examples = data.train.x[mine], data.train.y[mine]
+        given["tracker"] = CurvatureTracker(
+            model, examples, criterion, quantities=(), group=processes.group
+        )
+    own: list[Any] = list(getattr(objective, "parameters", list)())
+    parameters = [*model.parameters(), *own]
+    optimizer = word.build(parameters, clip_norm=config.clip, data_size=data.examples, **given)
+    if hasattr(optimizer, "criterion"):  # CSAM's, which knows at which point it is called
+        objective.loss = optimizer.criterion(objective.loss)
+    return optimizer

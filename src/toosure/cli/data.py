@@ -48,6 +48,7 @@ def data(
 def described(name: str, root: Path) -> dict[str, Any]:
     """Say of a data set what `--json` prints."""
     from toosure.data.catalogue import SOURCES
+    from toosure.data.download import part_of
 
     source, root = SOURCES[name], root.expanduser()
     missing = source.missing(root)
@@ -67,10 +68,6 @@ def described(name: str, root: Path) -> dict[str, Any]:
         "by_hand": source.manual,
         "also_needs": list(source.also),
     }
-
-
-def part_of(target: Path) -> Path:
-    return target.with_name(f".{target.name}.part")
 
 
 def size(count: int) -> str:

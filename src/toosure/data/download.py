@@ -30,6 +30,11 @@ def check(path: Path, digest: str, size: int | None = None) -> None:
         raise ValueError(f"{path} is damaged or another file: {came}, published {digest}")
 
 
+def part_of(target: Path) -> Path:
+    """Return where a file lies while it is fetched."""
+    return target.with_name(f".{target.name}.part")
+
+
 def fetch(
     url: str, target: Path, digest: str, size: int | None = None, tell: Tell | None = None
 ) -> Path:
@@ -45,7 +50,7 @@ def fetch(
     ...     fetch(source.as_uri(), Path(folder, "copy"), checksum(source)).read_bytes()
     b'data'
     """
-    part = target.with_name(f".{target.name}.part")
+    part = part_of(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "ab") as out:

@@ -231,18 +231,21 @@ def main() -> None:
     print(
         "\nsetting, steps | lambda | products | overhead: median | mean | largest error | over 1e-3"
     )
-    ranks = (None, 200) if arguments.model == "mlp" and not arguments.replay else (None,)
+    ranks = ("auto", None) if arguments.model == "mlp" else (None,)
     for name in arguments.settings:
         lr, batch = SETTINGS[name]
         for rank in ranks:
-            windows(name, lr, batch, rank, arguments, data, base)
+            label = name if rank == ranks[0] else f"{name}, all directions"
+            compare = rank == ranks[0] and not arguments.no_peers
+            windows(label, lr, batch, rank, compare, arguments, data, base)
 
 
 def windows(
-    name: str,
+    label: str,
     lr: float,
     batch: int | None,
-    rank: int | None,
+    rank: Any,
+    compare: bool,
     arguments: Any,
     data: Any,
     base: float,
@@ -251,7 +254,6 @@ def windows(
     model = build(arguments.model, device)
     tracker = CurvatureTracker(model, data, input_rank=rank, replay=arguments.replay)
     reference, run = Reference(model, data), training(model, data, lr, batch)
-    label = f"{name}{f', rank {rank}' if rank else ''}"
     if arguments.model == "resnet20":
         for at in run:  # running statistics that have seen the data
             if at == 30:
@@ -275,7 +277,7 @@ def windows(
             tracker, reference, run, 30, device, arguments.check_every, batch is None
         )
         print(f"{label}, {first:5d}+30 | {summary(rows, base)}", flush=True)
-        if rank is None and not arguments.no_peers:
+        if compare:
             exact = reference.value()
             for peer, call in peers(model, data).items():
                 seconds = timed(call, device, repeats=1)

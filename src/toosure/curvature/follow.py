@@ -44,7 +44,8 @@ class Memory:
     values: list[float] = field(default_factory=list)
     spaces: list[Tensor] = field(default_factory=list)  # (KEEP, P) of t-2 and t-1
     spectra: list[list[float]] = field(default_factory=list)  # their Ritz values
-    error: float = 0.0
+    error: float = 0.0  # of the last residual, without its part outside the space
+    beyond: float = 0.0  # that part
     steps: int = 0
     steady: int = 0
     since_full: int = 0
@@ -144,7 +145,7 @@ class Follower:
         past = memory.values
         expected = (2 * past[-1] - past[-2], 2 * past[-2] - past[-4])
         surprise = min(abs(value - e) for e in expected) / abs(value)
-        error = memory.error * (2 + memory.calm) + surprise
+        error = memory.error * (2 + memory.calm) + memory.beyond + surprise
         if not error <= self.rtol / 2:  # half: nothing checks this value but its own past
             return None
         memory.calm += 1
@@ -175,7 +176,8 @@ class Follower:
             spectrum += memory.spectra[-1][known:]
         memory.spaces = [*memory.spaces, space][-2:]
         memory.spectra = [*memory.spectra, spectrum][-2:]
-        memory.error, memory.calm = float(found.errors[0]), 0
+        memory.error, memory.calm = float(found.errors[0]) - found.beyond, 0
+        memory.beyond = found.beyond
         leading = space[0]
         self._push(torch.where(leading @ predicted < 0, -leading, leading), spectrum[0])
 

@@ -166,6 +166,10 @@ class Problem(Reader):
                 start = stop
         return self.reduced(total) / self.count
 
+    def pull_one(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+        """(1/N) J^T u, and the length of what lies outside these coordinates: nothing, here."""
+        return self.pull(cotangent[None])[0], cotangent.new_zeros(())
+
     def apply(self, vectors: Tensor, matrix: Matrix = "gn") -> Tensor:
         """The matrix times a block of vectors, (k, P) to (k, P), in one sweep over the data."""
         total = torch.zeros_like(vectors)

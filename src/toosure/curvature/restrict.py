@@ -2,8 +2,10 @@
 
 The gradient of a dense first layer is a sum of outer products b_i x_i^T, so eigenvectors of the
 Gauss-Newton matrix lie in the row space of the inputs, and mostly in its leading directions. With
-W = C Q^T the first layer costs rank / in_features of what it did. What the restriction misses is
-measured by a residual in the whole space, and the rank is raised when that says so.
+W = C Q^T the first layer costs rank / in_features of what it did. The residual of a Ritz vector
+outside these directions is M = sum_i b_i (x_i - Q Q^T x_i)^T; its length is estimated with every
+product from M S, S a fixed random matrix (Johnson and Lindenstrauss 1984), whose price is that
+of SKETCH more directions. So a value found here is judged in the whole space.
 """
 
 from collections.abc import Sequence
@@ -13,43 +15,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from toosure.curvature.linearise import Call, Linearised, gradients
+from toosure.curvature.linearise import Linearised, gradients
 from toosure.curvature.problem import Matrix, Problem
 from toosure.curvature.reader import flat
+
+SKETCH = 64  # |M S|^2 is below half of |M|^2 with a chance of 3e-4 at most (chi^2 of 64)
 
 
 class Restricted:
     """A problem seen in coordinates (C, the other parameters); offers what the solver needs."""
 
     def __init__(self, problem: Problem, rank: int) -> None:
-        first = self._first_call(problem)
+        first = first_dense_layer(problem)
         self.problem, self.count = problem, problem.count
-        assert first.slots["weight"] is not None
-        self.weight, self.bias = first.slots["weight"], first.slots.get("bias")
-        inputs = first.arguments[0].detach()
+        assert first["weight"] is not None
+        self.weight, self.bias = first["weight"], first.get("bias")
+        inputs = problem.inputs.flatten(1)
         self.rank = min(rank, *inputs.shape)
+        self.features = inputs.shape[1]
         with torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
             torch.manual_seed(0)
             self.basis = torch.svd_lowrank(inputs, min(self.rank + 20, *inputs.shape), niter=4)[2]
         self.basis = self.basis[:, : self.rank].contiguous()  # (in, rank), orthonormal columns
         self.inputs = inputs @ self.basis  # (n, rank)
+        generator = torch.Generator().manual_seed(0)
+        mixed = torch.randn(self.features, SKETCH, generator=generator).to(inputs) / SKETCH**0.5
+        self.rest = inputs @ mixed - self.inputs @ (self.basis.T @ mixed)  # (n, SKETCH)
         self.shapes = list(problem.shapes)
         self.shapes[self.weight] = torch.Size((problem.shapes[self.weight][0], self.rank))
         self.sizes = [shape.numel() for shape in self.shapes]
         self.size = sum(self.sizes)
         self.dtype, self.device = problem.dtype, problem.device
-
-    @staticmethod
-    def _first_call(problem: Problem) -> Call:
-        if problem.chunked or problem.group is not None:
-            raise ValueError("input_rank needs all data in one chunk on one process")
-        (piece,) = problem.chunks()
-        call = piece.calls[0] if piece.calls else None
-        if call is None or type(call.layer) is not nn.Linear or call.slots["weight"] is None:
-            raise ValueError("input_rank needs a model whose first layer is a free nn.Linear")
-        if call.arguments[0].ndim != 2 or call.arguments[0].requires_grad:
-            raise ValueError("input_rank needs the first layer to see the fixed inputs, (N, D)")
-        return call
 
     def split(self, vector: Tensor) -> list[Tensor]:
         parts = vector.split(self.sizes, dim=-1)
@@ -83,13 +79,12 @@ class Restricted:
         changes += [call.direction(blocks) for call in piece.calls[1:]]
         return piece.push(changes + [blocks[i] for i in piece.direct])
 
-    def pull(self, cotangents: Tensor) -> Tensor:
-        """(1/N) J^T U for every cotangent: (k, P) in these coordinates."""
+    def pull_one(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+        """(1/N) J^T u in these coordinates, (P,), and the length of its part outside them."""
         self._piece()
-        name = f"vjp in {self.rank}"
         with self.problem.reading():
-            rows = [self.problem.replay(name, self._pull, u) for u in cotangents]
-        return torch.stack(rows) / self.count
+            pulled = self.problem.replay(f"vjp in {self.rank}", self._pull, cotangent) / self.count
+        return pulled[:-1], pulled[-1]
 
     def _pull(self, cotangent: Tensor) -> Tensor:
         piece = self._piece()
@@ -101,7 +96,8 @@ class Restricted:
         blocks[self.weight] = outer.T @ self.inputs
         if self.bias is not None:
             blocks[self.bias] = outer.sum(0)
-        return flat([blocks[i] for i in range(len(self.shapes))])
+        outside = torch.linalg.vector_norm(outer.T @ self.rest)
+        return flat([*(blocks[i] for i in range(len(self.shapes))), outside])
 
     def weighted(self, images: Tensor, matrix: Matrix) -> Tensor:
         return self.problem.weighted(images, matrix)
@@ -118,8 +114,10 @@ class Restricted:
         whole[self.weight] = blocks[self.weight] @ self.basis.T
         return whole
 
-    def carried(self, vectors: Tensor, wider: "Restricted") -> Tensor:
-        """Vectors of these coordinates in those of a wider restriction."""
+    def carried(self, vectors: Tensor, wider: "Restricted | Problem") -> Tensor:
+        """Vectors of these coordinates in those of a wider restriction or of the whole space."""
+        if isinstance(wider, Problem):
+            return self.lift(vectors)
         turn = self.basis.T @ wider.basis  # (rank, wider rank)
         rows = []
         for vector in vectors:
@@ -127,3 +125,19 @@ class Restricted:
             blocks[self.weight] = blocks[self.weight] @ turn
             rows.append(flat(blocks))
         return torch.stack(rows)
+
+
+def first_dense_layer(problem: Problem) -> dict[str, int | None]:
+    """The places of a dense first layer's parameters; a ValueError says why there is none."""
+    if problem.chunked or problem.group is not None:
+        raise ValueError("input_rank needs all data in one chunk on one process")
+    piece = problem.linearise(problem.inputs[:2], problem.labels[:2])
+    call = piece.calls[0] if piece.calls else None
+    if call is None or type(call.layer) is not nn.Linear or call.slots["weight"] is None:
+        raise ValueError("input_rank needs a model whose first layer is a free nn.Linear")
+    inputs, raw = call.arguments[0], problem.inputs[:2].flatten(1)
+    if inputs.shape != raw.shape or inputs.data_ptr() != problem.inputs.data_ptr():
+        raise ValueError("input_rank needs the first layer to see the fixed inputs, (N, D)")
+    if sum(call.slots["weight"] in other.slots.values() for other in piece.calls) > 1:
+        raise ValueError("input_rank needs a first layer whose weights are used once")
+    return call.slots

@@ -25,14 +25,18 @@ TINY = float(np.finfo(np.float64).tiny)
 
 
 class Operator(Protocol):
-    """A symmetric matrix seen through the images of vectors."""
+    """A symmetric matrix seen through the images of vectors.
+
+    `product` gives the matrix times the vector of an image and, where the vectors live in a part
+    of the space only, the length of what lies outside of it.
+    """
 
     image_cost: float
     product_cost: float
 
     def images(self, vectors: Tensor) -> Tensor: ...
     def gram(self, vectors: Tensor, images: Tensor, others: Tensor) -> Tensor: ...
-    def product(self, image: Tensor) -> Tensor: ...
+    def product(self, image: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 @dataclass
@@ -51,8 +55,8 @@ class GaussNewton:
         left = self.problem.weighted(images, self.matrix).double().flatten(1)
         return self.problem.reduced(left @ others.double().flatten(1).T) / self.problem.count
 
-    def product(self, image: Tensor) -> Tensor:
-        return self.problem.pull(self.problem.weighted(image, self.matrix)[None])[0]
+    def product(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        return self.problem.pull_one(self.problem.weighted(image, self.matrix))
 
 
 @dataclass
@@ -71,8 +75,8 @@ class Whole:
     def gram(self, vectors: Tensor, images: Tensor, others: Tensor) -> Tensor:
         return (vectors @ others.T).double()
 
-    def product(self, image: Tensor) -> Tensor:
-        return image
+    def product(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        return image, image.new_zeros(())
 
 
 class Basis:
@@ -122,13 +126,14 @@ class Basis:
     def ritz_vectors(self, count: int) -> Tensor:
         return self._on_device(self.turns[:, :count].T) @ self.vectors
 
-    def residual(self, index: int) -> tuple[Tensor, float]:
-        """A x - theta x of one Ritz pair, and its norm."""
+    def residual(self, index: int) -> tuple[Tensor, float, float]:
+        """A x - theta x of one Ritz pair, its norm, and the norm of its part outside the space."""
         turn = self._on_device(self.turns[:, index])
-        product = self.operator.product(torch.tensordot(turn, self.images, 1))
+        product, outside = self.operator.product(torch.tensordot(turn, self.images, 1))
         self.products += self.operator.product_cost
         residual = product - float(self.values[index]) * (turn @ self.vectors)
-        return residual, float(torch.linalg.vector_norm(residual))
+        inside, beyond = torch.stack([torch.linalg.vector_norm(residual), outside]).tolist()
+        return residual, inside, beyond
 
     def restart(self, keep: int) -> None:
         """Keep only the leading Ritz vectors."""
@@ -167,6 +172,7 @@ class Solution:
     residuals: np.ndarray  # (wanted,) |A x - theta x| / |theta|
     errors: np.ndarray  # (wanted,) estimated relative error of each value, safety included
     improved: Tensor  # (k, P), the vectors after a free step along their residuals
+    beyond: float  # share of the first error that is due to what lies outside the space
     products: float
     converged: bool
 
@@ -197,17 +203,21 @@ def solve(
     """
     operator = basis.operator
     residuals, errors = np.full(wanted, np.nan), np.full(wanted, np.inf)
+    beyond = np.zeros(wanted)
     index, looked_again = 0, wanted == 1
     leading: Tensor | None = None  # the residual of the first pair
     while basis.finite:
         if index >= len(basis):  # fewer vectors than pairs wanted: a random one opens the space
             direction = random_vectors(1, basis.vectors, seed=len(basis))[0]
         else:
-            direction, norm = basis.residual(index)
+            direction, norm, outside = basis.residual(index)
             leading = direction if index == 0 else leading
-            residuals[index] = norm / max(abs(basis.values[index]), TINY)
-            errors[index] = estimated_error(norm, basis.values, index, known_gap)
-            if errors[index] <= rtol:
+            size = max(abs(basis.values[index]), TINY)
+            residuals[index] = np.hypot(norm, outside) / size
+            inside = estimated_error(norm, basis.values, index, known_gap)
+            beyond[index] = 2 * (outside / size) ** 2  # r^2 / gap, the gap being half the value
+            errors[index] = inside + beyond[index]
+            if inside <= max(rtol - beyond[index], rtol / 2):
                 index += 1
                 if index == wanted and looked_again:
                     break
@@ -232,6 +242,7 @@ def solve(
         residuals=residuals,
         errors=errors,
         improved=_improved(basis, count, refresh, leading),
+        beyond=float(beyond[0]),
         products=basis.products,
         converged=bool(basis.finite and (errors <= rtol).all()),
     )
@@ -249,7 +260,7 @@ def _improved(basis: Basis, count: int, refresh: int, residual: Tensor | None) -
     shift = 0.5 * max(float(basis.values[-1]), 0.0) if len(basis) > 1 else 0.0
     for index in range(min(max(refresh, 1), count)):
         if index:
-            residual, _ = basis.residual(index)
+            residual, _, _ = basis.residual(index)
         distance = float(basis.values[index]) - shift
         if distance > 0:
             vectors[index] += residual / distance

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from toosure.curvature.follow import Follower
 from toosure.curvature.jacobian import jacobian_norms
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import Matrix, Problem
-from toosure.curvature.restrict import Restricted
+from toosure.curvature.restrict import Restricted, first_dense_layer
 from toosure.curvature.result import Eigenpairs, Result
 from toosure.curvature.sharpness import as_result, operator_for
 from toosure.curvature.solver import Basis, GaussNewton, random_vectors, solve
@@ -29,7 +29,9 @@ SAMPLED: dict[str, Callable[..., Result]] = {
     "trace": trace,
 }
 QUANTITIES = (*FOLLOWED, *SAMPLED, "jacobian_norm")
-CHECK_RANK_EVERY = 50
+RANK = 200  # directions of the inputs that are searched first
+LOOK_OUTSIDE_EVERY = 500
+PROBE = 8.0  # products of a run from a random start
 
 
 class CurvatureTracker:
@@ -37,10 +39,11 @@ class CurvatureTracker:
 
     Sharpness is followed from step to step (see `follow.py`), so that a measurement costs one to
     six products instead of a hundred, and each comes with an estimated error; what could not be
-    brought below `rtol` says so in `converged` and `note`. `input_rank` restricts a dense first
-    layer to that many directions of its inputs (see `restrict.py`). Batch sharpness, GNI and the
-    trace are sampled to a standard error of `sampled_rtol`. Other options are those of
-    `Problem`: `parameters`, `chunk`, `mode`, `group`, `replay`.
+    brought below `rtol` says so in `converged` and `note`. Where a dense first layer sees the
+    inputs, the Gauss-Newton matrix is searched in `input_rank` of their directions and judged in
+    the whole space (see `restrict.py`): "auto" does so for wide inputs, None never. Batch
+    sharpness, GNI and the trace are sampled to a standard error of `sampled_rtol`. Other options
+    are those of `Problem`: `parameters`, `chunk`, `mode`, `group`, `replay`.
 
     >>> model, x, y = nn.Linear(2, 3), torch.randn(8, 2), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
     >>> tracker = CurvatureTracker(model, (x, y))
@@ -56,7 +59,7 @@ class CurvatureTracker:
         quantities: Sequence[str] = ("gn_sharpness",),
         rtol: float = 1e-3,
         *,
-        input_rank: int | None = None,
+        input_rank: int | Literal["auto"] | None = "auto",
         budget: float = 60.0,
         probe_every: int = 50,
         batch: int = 128,
@@ -75,11 +78,24 @@ class CurvatureTracker:
             "rtol": rtol,
             "budget": budget,
             "probe_every": probe_every,
+            "probe_budget": PROBE,
             "seed": seed,
         }
-        self._rank = input_rank
+        self._rank = self._chosen_rank(input_rank)
         self._followers = {q: self._follower(q) for q in self.quantities if q in FOLLOWED}
         self._bulk: dict[tuple[Matrix, int], Tensor] = {}
+
+    def _chosen_rank(self, asked: int | Literal["auto"] | None) -> int | None:
+        if asked is None or "gn_sharpness" not in self.quantities:
+            return None
+        if asked != "auto":
+            first_dense_layer(self.problem)
+            return asked
+        try:
+            first_dense_layer(self.problem)
+        except ValueError:
+            return None
+        return RANK if min(self.problem.inputs.flatten(1).shape) >= 4 * RANK else None
 
     def _follower(self, quantity: str) -> Follower:
         matrix, sign = FOLLOWED[quantity]
@@ -98,11 +114,7 @@ class CurvatureTracker:
     def _measure(self, quantity: str) -> Result:
         problem = self.problem
         if quantity in FOLLOWED:
-            follower = self._followers[quantity]
-            result = follower.measure()
-            if isinstance(follower.operator, GaussNewton) and self._rank:
-                result = self._checked_rank(follower, result)
-            return result
+            return self._followed(self._followers[quantity])
         if quantity == "jacobian_norm":
             norms = jacobian_norms(problem.model, problem.inputs, parameters=problem.names)
             value = problem.largest(norms.value.max())
@@ -147,31 +159,47 @@ class CurvatureTracker:
             vectors=found.vectors[:k],
         )
 
-    def _checked_rank(self, follower: Follower, result: Result) -> Result:
-        """Every so often take the residual in the whole space, and widen if it is too large."""
-        if (self._steps - 1) % CHECK_RANK_EVERY or not result.converged:
-            return result
+    def _followed(self, follower: Follower) -> Result:
+        """Measure, in more directions of the inputs as long as too much lies outside them."""
+        result = follower.measure()
+        while self._missed(follower) > self.rtol / 2:
+            before, spent = self._rank, result.products
+            self._widen(follower)
+            result = follower.measure()
+            note = f"input rank {before} missed too much: {self._rank or 'all directions'} now"
+            result = replace(result, products=spent + result.products, note=result.note or note)
+        return result
+
+    def _missed(self, follower: Follower) -> float:
+        """The relative error due to what lies outside the directions of the inputs in use.
+
+        The residual says so at every step; now and then a short run from a random start in the
+        whole space looks for what no residual shows.
+        """
+        operator, memory = follower.operator, follower.memory
+        if not (isinstance(operator, GaussNewton) and isinstance(operator.problem, Restricted)):
+            return 0.0
+        if not memory.spaces or memory.beyond > self.rtol / 2:
+            return memory.beyond
+        if (self._steps - 1) % LOOK_OUTSIDE_EVERY:
+            return memory.beyond
+        start = random_vectors(1, _like(self.problem), self._seed + self._steps)
+        start = torch.cat([operator.problem.lift(memory.spaces[-1][:1]), start])
+        basis = Basis(operator_for(self.problem, "gn"), start)
+        found = solve(basis, rtol=self.rtol, budget=PROBE)
+        return max(memory.beyond, float(found.values[0]) / memory.values[-1] - 1)
+
+    def _widen(self, follower: Follower) -> None:
+        """Double the rank, past half of the inputs to the whole, and carry the vectors over."""
         operator, memory = follower.operator, follower.memory
         assert isinstance(operator, GaussNewton) and isinstance(operator.problem, Restricted)
         space = operator.problem
-        basis = Basis(operator_for(self.problem, "gn"), space.lift(memory.spaces[-1][:2]))
-        found = solve(basis, rtol=float("inf"), budget=0.0)
-        products = result.products + found.products
-        self._missed = float(found.errors[0])
-        if self._missed <= self.rtol / 2:
-            return replace(result, error=max(result.error, self._missed), products=products)
-        self._widen(follower, space)
-        note = f"input rank raised to {self._rank}: the last one missed {self._missed:.1e}"
-        return replace(follower.measure(), note=note)
-
-    def _widen(self, follower: Follower, space: Restricted) -> None:
-        """Double the rank and carry the follower's vectors over."""
-        wider = Restricted(self.problem, 2 * space.rank)
-        self._rank = wider.rank
-        memory = follower.memory
+        whole = 4 * space.rank > space.features
+        wider = self.problem if whole else Restricted(self.problem, 2 * space.rank)
+        self._rank = None if isinstance(wider, Problem) else wider.rank
         memory.spaces = [space.carried(s, wider) for s in memory.spaces]
         memory.leading = list(space.carried(torch.stack(memory.leading), wider))
-        memory.steady = 0
+        memory.steady, memory.beyond = 0, 0.0
         follower.operator, follower.like = GaussNewton(wider), _like(wider)
 
     def state_dict(self) -> dict[str, Any]:

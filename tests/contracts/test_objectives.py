@@ -10,9 +10,10 @@ from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.models import mlp
 from toosure.objectives import OBJECTIVES, preparing
-from toosure.optim import CSAM, SAM
+from toosure.optim import ASAM, BSAM, CSAM, SAM, VASSO
 from toosure.train import Means, train
 from toosure.train.show import Show
+from toosure.train.steps import Step
 from toosure.words import find, parse
 from toosure.words.tables import TABLES
 
@@ -106,26 +107,50 @@ def test_the_same_problem_twice(name):
 
 
 @EACH
-@pytest.mark.parametrize("optimizer", [SAM, CSAM])
+@pytest.mark.parametrize("optimizer", [SAM, CSAM, ASAM, VASSO, BSAM])
 def test_two_passes_lower_it(name, optimizer):
     objective, model, batch = ready(name)
     parameters = [*model.parameters(), *objective.parameters()]
-    steps = optimizer(parameters, rho=0.05, lr=0.1, model=model)
+    more = {"data_size": 96, "sub_batches": 4} if optimizer is BSAM else {"rho": 0.05}
+    descent = optimizer(parameters, lr=0.1, model=model, **more)
     if optimizer is CSAM:
-        objective.loss = steps.criterion(objective.loss)
-    plain, before = nn.CrossEntropyLoss(), None
-    for _ in range(40):
-        problem = prepared(objective, model, batch)
+        objective.loss = descent.criterion(objective.loss)
+    step, plain = Step(model, objective, descent), nn.CrossEntropyLoss()
+    before = plain(model(batch[0]), batch[1])
+    for _ in range(20):
+        step(batch, 0.1)
+    assert plain(model(batch[0]), batch[1]) < before
 
-        def closure(problem=problem):
-            loss = objective(model, problem)
-            loss.backward()
-            return loss
 
-        steps.step(closure)
-        now = plain(model(batch[0]), batch[1]).item()
-        before = now if before is None else before
-    assert now < before
+@EACH
+def test_a_problem_stands_whatever_is_prepared_after_it(name):
+    objective, model, batch = ready(name)
+    first = prepared(objective, model, batch)
+    kept = [t.clone() for t in first]
+    preparing(objective)(model, batch, 0.1, part=1)
+    prepared(objective, model, batch)
+    assert all(torch.equal(a, b) for a, b in zip(first, kept, strict=True))
+    objective(model, first).backward()
+
+
+@EACH
+def test_a_step_in_parts_counts_once(name):
+    """BSAM prepares each part of a batch: steps, meta-steps and examples count as without it."""
+    whole, parted = ready(name), ready(name)
+    for (objective, model, batch), optimizer in (
+        (whole, torch.optim.SGD(whole[1].parameters(), lr=0.0)),
+        (parted, BSAM(parted[1].parameters(), lr=0.0, data_size=96, rho=0.0)),
+    ):
+        step = Step(model, objective, optimizer)
+        for _ in range(3):
+            step(batch, 0.1)
+    taken = [getattr(objective, "taken", 0) for objective, _, _ in (whole, parted)]
+    assert taken[0] == taken[1]
+    adam = [getattr(objective, "optimizer", None) for objective, _, _ in (whole, parted)]
+    if adam[0] is not None:
+        assert [next(iter(a.state.values()))["step"].item() for a in adam] == [3, 3]
+    if hasattr(whole[0], "count"):  # of the logits BalCAL keeps
+        assert whole[0].count == parted[0].count == 3 * 32
 
 
 @EACH

@@ -103,8 +103,13 @@ class Bilevel(Drawing):
         self.optimizer = torch.optim.Adam(self.hyper.parameters(), lr=self.lr)
         return data
 
-    def prepare(self, model: nn.Module, batch: Batch, lr: float) -> tuple[Tensor, ...]:
-        """Take the meta-step, and return the batch with the value of each example."""
+    def prepare(
+        self, model: nn.Module, batch: Batch, lr: float, part: int = 0
+    ) -> tuple[Tensor, ...]:
+        """Take the meta-step, and return the batch with the value of each example.
+
+        Of a batch in parts (BSAM), the meta-step is taken on the first.
+        """
         x, labels, _ = batch
         if self.optimizer is None:
             raise ValueError("the hyper-parameters need a meta split: call setup(model, data)")
@@ -112,13 +117,13 @@ class Bilevel(Drawing):
         attention = sdpa_kernel(SDPBackend.MATH) if full else nullcontext()  # two derivatives
         with statistics_still(model), torch.set_grad_enabled(full), attention:
             features, logits = features_and_logits(model, x)
-        if self.taken % self.every == 0:
+        if part == 0 and self.taken % self.every == 0:
             rate = lr if self.virtual_lr is None else self.virtual_lr
             with torch.enable_grad():
                 self.meta_step(model, x, labels, features, logits, rate)
-        self.taken += 1
-        with torch.no_grad():
-            values = self.values(model, features.detach(), x, labels)
+        self.taken += part == 0
+        with torch.no_grad():  # a copy: the next meta-step moves what the values may be views of
+            values = self.values(model, features.detach(), x, labels).clone()
         self.note(values)
         return x, labels, values
 

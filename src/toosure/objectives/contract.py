@@ -17,6 +17,9 @@ class Objective(Protocol):
     `objective(model, prepared)` gives the loss, as often as the optimizer asks, on the same
     problem. `loss` is its criterion of (logits, labels), which CSAM replaces.
 
+    BSAM cuts a batch into parts, and `prepare` is called for each: what happens once a step (to
+    count it, to take a meta-step) happens where an argument called `part` receives 0.
+
     Optional: `setup(model, data)` before the first step, which may return the data with a split of
     its own cut off, `epoch_end(model)`, `parameters()` that join the optimizer, `predict(model, x)`
     for the logits that the watch evaluates, `report()` for numbers in the row, `state_dict` and
@@ -59,8 +62,12 @@ def as_objective(thing: Any) -> Any:
     return thing if hasattr(thing, "prepare") else Plain(thing)
 
 
-def preparing(objective: Any) -> Callable[[nn.Module, Batch, float], Any]:
-    """Return `prepare(model, batch, lr)` of any objective, whether it asks for the rate or not."""
-    if "lr" in inspect.signature(objective.prepare).parameters:
-        return lambda model, batch, lr: objective.prepare(model, batch, lr=lr)
-    return lambda model, batch, lr: objective.prepare(model, batch)
+def preparing(objective: Any) -> Callable[..., Any]:
+    """Return `prepare(model, batch, lr, part=0)`, which tells the objective what it asks for."""
+    asked = inspect.signature(objective.prepare).parameters
+
+    def prepare(model: nn.Module, batch: Batch, lr: float, part: int = 0) -> Any:
+        known = {"lr": lr, "part": part}
+        return objective.prepare(model, batch, **{n: v for n, v in known.items() if n in asked})
+
+    return prepare

@@ -65,10 +65,10 @@ class MarginTail(nn.Module):
         self.register_buffer("taken", torch.zeros(()))
         self.register_buffer("moment", torch.zeros(()))
 
-    def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
+    def prepare(self, model: nn.Module, batch: Batch, part: int = 0) -> tuple[Tensor, ...]:
         """Count the step, and craft the attack where one is asked for."""
         x, labels, _ = batch
-        self.taken += 1
+        self.taken += part == 0
         share = (self.taken / self.rising).clamp(max=1) if self.rising else self.taken / self.taken
         if self.surrogate == "linear" or self.tail == 0:
             return x, labels, share

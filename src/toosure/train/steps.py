@@ -44,7 +44,9 @@ class Step:
         """Prepare the batch, in parts for an optimizer that asks for several closures."""
         cut = isinstance(self.optimizer, BSAM)
         parts: list[Any] = self.optimizer.split(*batch) if cut else [batch]  # type: ignore[attr-defined]
-        return parts if self.late else [self.prepare(self.model, part, lr) for part in parts]
+        if self.late:
+            return parts
+        return [self.prepare(self.model, part, lr, place) for place, part in enumerate(parts)]
 
     def descend(self, prepared: list[Any]) -> Tensor:
         """Let the optimizer call the closure as often as it likes, and step."""

@@ -22,16 +22,18 @@ ACTIVATIONS: dict[Any, str] = {
 RESHAPES = {nn.Flatten, nn.Identity, nn.Unflatten, nn.Dropout, nn.Dropout2d, torch.flatten,
             torch.reshape, "flatten", "reshape", "view", "contiguous"}  # fmt: skip
 AVERAGES = {nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.ZeroPad2d, F.avg_pool2d, torch.mean, torch.sum,
-            F.adaptive_avg_pool2d, torch.cat, operator.getitem, "mean", "sum", "permute",
+            F.adaptive_avg_pool2d, operator.getitem, "mean", "sum", "permute",
             "transpose", "squeeze", "unsqueeze"}  # fmt: skip
 ARITHMETIC: dict[Any, Callable[..., Tensor]] = {
     operator.add: torch.add, operator.iadd: torch.add, torch.add: torch.add, "add": torch.add,
     operator.sub: torch.sub, operator.isub: torch.sub, torch.sub: torch.sub, "sub": torch.sub,
     operator.mul: torch.mul, operator.imul: torch.mul, torch.mul: torch.mul, "mul": torch.mul,
-    operator.truediv: torch.div, torch.div: torch.div, "div": torch.div,
+    operator.truediv: torch.div, operator.itruediv: torch.div, torch.div: torch.div,
+    "div": torch.div,
     operator.neg: torch.neg, torch.neg: torch.neg,
 }  # fmt: skip
-SHAPES = {"size", "dim", getattr}
+SHAPES = {"size", "dim"}
+FACTS = ("shape", "ndim", "dtype", "device")  # attributes that do not hold the values themselves
 KNOWN = (
     "Linear, Conv1d, Conv2d, Tanh, ReLU, MaxPool2d, AvgPool2d, AdaptiveAvgPool2d, Flatten, "
     "eval-mode BatchNorm and Dropout, additions, scalings, slices, zero padding and means"
@@ -93,8 +95,7 @@ def affine_rule(key: Any, op: Any, args: tuple, kwargs: dict, nodes: tuple) -> A
     """Return how an affine call acts on its tensors, or None when it is not known."""
 
     def forward(*tensors: Tensor) -> Tensor:
-        values = iter(tensors)
-        return op(*fill(args, values), **fill(kwargs, values))
+        return call_filled(op, args, kwargs, tensors)
 
     if key is nn.Linear:
         return Affine(forward, lambda r: F.linear(r, op.weight.abs()), op)
@@ -109,6 +110,11 @@ def affine_rule(key: Any, op: Any, args: tuple, kwargs: dict, nodes: tuple) -> A
         return None
     if key is F.dropout:
         return None if kwargs.get("training") else Affine(lambda r: r, lambda r: r, reshapes=True)
+    if key is torch.cat:  # constants beside the activations do not move
+        still = map_aggregate((args, kwargs), zero_constants)
+        return Affine(forward, lambda *radii: call_filled(op, *still, radii))
+    if key in (nn.AvgPool2d, F.avg_pool2d) and averages_negatively(op, args, kwargs):
+        return None
     if key in RESHAPES or key in AVERAGES or key is F.pad:
         return Affine(forward, forward, reshapes=key in RESHAPES)
     return None
@@ -119,13 +125,29 @@ def pads_zeros(mode: str = "constant", value: float | None = None, **_: Any) -> 
     return mode == "constant" and not value
 
 
+def zero_constants(value: Any) -> Any:
+    """Return zeros for a tensor, and anything else as it is."""
+    return torch.zeros_like(value) if isinstance(value, Tensor) else value
+
+
+def averages_negatively(op: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether an average pooling divides by a negative number: |op| is then not op."""
+    divisor = args[6] if len(args) > 6 else kwargs.get("divisor_override")
+    return (getattr(op, "divisor_override", divisor) or 1) < 0
+
+
 def arithmetic_rule(
     op: Callable[..., Tensor], args: tuple, kwargs: dict, nodes: tuple
 ) -> Affine | None:
     """Return a + b, a - b, -a, or a times or over a constant, as an affine op."""
     if kwargs:
         return None
-    constants = [torch.as_tensor(a).to(nodes[0].lower) for a in args if not isinstance(a, Node)]
+    like = nodes[0].lower  # a Python number must not pass through float32
+    constants = [
+        torch.as_tensor(a, dtype=like.dtype, device=like.device)
+        for a in args
+        if not isinstance(a, Node)
+    ]
 
     def forward(*tensors: Tensor) -> Tensor:
         return op(*fill(args, iter(tensors)))
@@ -175,6 +197,12 @@ def nodes_in(value: Any) -> tuple[Node, ...]:
     found: list[Node] = []
     map_aggregate(value, lambda v: found.append(v) if isinstance(v, Node) else None)
     return tuple(found)
+
+
+def call_filled(op: Callable[..., Tensor], args: tuple, kwargs: dict, tensors: Any) -> Tensor:
+    """Call an op with each node of its arguments replaced by the next tensor."""
+    values = iter(tensors)
+    return op(*fill(args, values), **fill(kwargs, values))
 
 
 def fill(value: Any, tensors: Any) -> Any:

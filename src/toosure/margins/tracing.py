@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+from toosure.margins.inplace import IN_PLACE, rebind_in_place, trace_writes
 from toosure.margins.relaxations import pool_choice, relu_lines, tanh_lines
 from toosure.margins.robust import Norm
 from toosure.margins.rules import (
     ACTIVATIONS,
+    FACTS,
     KNOWN,
     SHAPES,
     Affine,
@@ -79,7 +81,9 @@ class Tape(fx.Interpreter):
         nodes = nodes_in((args, kwargs))
         if not nodes:
             return op(*args, **kwargs)
-        if key in SHAPES:
+        if key in IN_PLACE and not isinstance(args[0], Node):
+            raise ValueError(f"no certified bound: {key.__name__} writes into a constant")
+        if key in SHAPES or (key is getattr and args[1] in FACTS):
             return op(*fill(args, [n.lower for n in nodes]), **kwargs)
         if key in ACTIVATIONS:
             return self.bend(nodes[0], ACTIVATIONS[key])
@@ -88,6 +92,7 @@ class Tape(fx.Interpreter):
         rule = affine_rule(key, op, args, kwargs, nodes)
         if rule is None:
             name = getattr(key, "__name__", key)
+            name = f"reading .{args[1]}" if key is getattr else name
             raise ValueError(f"no certified bound is known for {name}; known are {KNOWN}")
         return self.affine(rule, nodes)
 
@@ -135,10 +140,18 @@ class Tape(fx.Interpreter):
 
 def trace(model: nn.Module) -> fx.GraphModule:
     """Return the model as a graph of ops, or say why that cannot be done."""
+    for name, module in model.named_modules():
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise ValueError(
+                f"certified bounds do not follow hooks; module {name or type(module).__name__!r} "
+                "has one (weight norm and pruning are hooks too: make them permanent first)"
+            )
     try:
-        return fx.symbolic_trace(nn.Sequential(model))  # the root itself is never a leaf
+        graph = trace_writes(nn.Sequential(model))  # the root itself is never a leaf
     except Exception as error:  # fx raises many kinds
         raise ValueError(
             f"certified bounds need a model that torch.fx can trace; {type(model).__name__} "
             f"cannot be: {error}"
         ) from error
+    rebind_in_place(graph)
+    return graph

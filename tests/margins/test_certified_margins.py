@@ -1,5 +1,7 @@
 """Certified margins lie below all that the network does in the ball; exact when it is affine."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -95,6 +97,41 @@ def test_affine_models_are_exact(name, norm):
     proved = certified_margin(model, x, y, 0.3, norm)
     assert proved.bound == "exact" and proved.is_upper_bound
     torch.testing.assert_close(proved.values, exact, rtol=1e-10, atol=1e-10)
+
+
+def exact_margins(model, point):
+    """The margin of each label at one input, in rational numbers."""
+    values = [Fraction(v) for v in point.tolist()]
+    for layer in model:
+        if isinstance(layer, nn.ReLU):
+            values = [max(v, Fraction(0)) for v in values]
+            continue
+        rows = zip(layer.weight.tolist(), layer.bias.tolist(), strict=True)
+        values = [sum((Fraction(w) * v for w, v in zip(row, values, strict=True)), Fraction(bias))
+                  for row, bias in rows]  # fmt: skip
+    return [v - max(values[:i] + values[i + 1 :]) for i, v in enumerate(values)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("offset", [1.0, 1e6])
+def test_rounding_is_outward_where_large_numbers_cancel(offset, method):
+    for seed in range(8):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)).double()
+        x = (torch.randn(1, 8).double() + offset).repeat(3, 1)
+        model[0].bias.data -= model[0].weight.detach().sum(1) * offset
+        proved = certified_margin(model, x, torch.arange(3), 1e-14, method=method).values
+        exact = exact_margins(model, x[0])
+        assert all(Fraction(p) <= m for p, m in zip(proved.tolist(), exact, strict=True))
+        assert max(float(m) - p for p, m in zip(proved.tolist(), exact, strict=True)) < 1e-7
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_attacks_stay_in_the_ball_where_inputs_are_large(norm):
+    model, x = nn.Linear(4, 3).double(), data((4,), 64, 0)[0] + 1e9
+    y = torch.arange(64) % 3
+    found = attacked_margin(model, x, y, 1e-7, norm).values
+    assert (found >= certified_margin(model, x, y, 1e-7, norm).values).all()
 
 
 def test_methods_are_ordered_on_a_network_where_they_should_be():

@@ -13,6 +13,7 @@ from toosure.margins.robust import (
     dual_norm,
     evaluating,
     float64_copy,
+    norm_of,
     over_chunks,
 )
 
@@ -51,10 +52,12 @@ def attacked_margin(
 
     def rows(a: Tensor, b: Tensor) -> Tensor:
         shift = descend(model, a, b, eps, norm, steps, restarts, generator)
-        shift = project(shift.double(), eps, norm)
+        a = a.double()
+        room = eps - 2.0**-51 * (norm_of(a, norm) + eps)  # a + shift is rounded, and must stay
+        shift = project(shift.double(), rows_like(room.clamp_min(0.0), a), norm)
         with torch.no_grad():
-            here = true_margin(exact(a.double()), b)
-            return torch.minimum(here, true_margin(exact(a.double() + shift), b))
+            here = true_margin(exact(a), b)
+            return torch.minimum(here, true_margin(exact(a + shift), b))
 
     with evaluating(model):
         values = over_chunks(rows, model, x, y, chunk)
@@ -113,13 +116,13 @@ def unit(gradient: Tensor, norm: Norm) -> Tensor:
     return gradient / rows_like(length, gradient)
 
 
-def project(shift: Tensor, eps: float, norm: Norm) -> Tensor:
-    """Return the nearest shift inside the ball."""
+def project(shift: Tensor, eps: float | Tensor, norm: Norm) -> Tensor:
+    """Return the nearest shift inside the ball; `eps` may be one for each sample, (N, 1, ...)."""
     if norm == "linf":
-        return shift.clamp(-eps, eps)
+        return shift.clamp(-eps, eps)  # type: ignore[arg-type]  # two floats or two tensors
     length = torch.linalg.vector_norm(shift.flatten(1), dim=1).clamp_min(1e-30)
     inside = 1 - 8 * torch.finfo(shift.dtype).eps  # rounding must not carry it outside
-    return shift * rows_like((eps * inside / length).clamp_max(1.0), shift)
+    return shift * (eps * inside / rows_like(length, shift)).clamp_max(1.0)
 
 
 def random_shift(x: Tensor, eps: float, norm: Norm, generator: torch.Generator) -> Tensor:

@@ -15,6 +15,7 @@ from toosure.margins.propagation import (
     lower_bounds,
     margin_functionals,
 )
+from toosure.margins.relaxations import ULP
 from toosure.margins.robust import (
     Kind,
     Norm,
@@ -118,11 +119,10 @@ def certified(
             )
             if method in ("best", "gradient"):
                 slopes = torch.minimum(slopes, gradient_norms(tape, logits, functionals))
-            here = (functionals * graph(a)).sum(2)  # z_y - z_j, (K - 1, N)
-            here = here - 1e-12 * (1 + logits.terms.amax(1))  # the rounding of that pass
             ways = []
-            if method in ("best", "lipschitz", "gradient"):
-                ways.append(here - eps * slopes)
+            if method in ("best", "lipschitz", "gradient"):  # z_y - z_j at the centre, from below
+                here = lower_bounds(*follow(graph, a, 0.0, norm), functionals)
+                ways.append(here - eps * slopes - ULP * (here.abs() + eps * slopes))
             if method in ("best", "interval"):
                 ways.append(interval_bounds(logits, functionals))
             if method in ("best", "linear"):

@@ -63,7 +63,8 @@ def members(archive: Path, limit: int) -> Iterator[Member]:
     """Go through the plain files of an archive, in order; raise at anything else.
 
     Names that lead elsewhere, links, devices, encrypted or repeated members, and more than
-    `limit` bytes in all, said or found, are refused. Use it inside `with named(archive)`.
+    `limit` bytes in all, said or found, are refused. Use it inside `with named(archive)`, and to
+    the end: only there is the checksum of a .gz, and nothing read before is sure until then.
     """
     inside = zip_members(archive) if zipfile.is_zipfile(archive) else tar_members(archive, limit)
     seen: set[PurePosixPath] = set()
@@ -95,6 +96,8 @@ def tar_members(archive: Path, limit: int) -> Iterator[Member]:
                 yield Member(member.name, member.size, tar.extractfile(member))  # type: ignore[arg-type]
             if limited.end != bytes(1024):  # a whole archive ends with two empty blocks
                 raise EOFError("its end is missing")
+            while limited.read(BLOCK):  # gzip's checksum comes last of all
+                pass
 
 
 def zip_members(archive: Path) -> Iterator[Member]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
@@ -103,14 +103,12 @@ def read_folder(layout: Layout, folder: Path) -> dict[str, tuple[str, bytes]]:
 
 def read_archive(layout: Layout, archive: Path) -> dict[str, tuple[str, bytes]]:
     """Read the expected members in memory; others are passed over, and a link is an error."""
-    wanted = {f"{layout.folder}/{name}": name for name in layout.files}
+    wanted = {PurePosixPath(layout.folder, name): name for name in layout.files}
     found = {}
     with named(archive):
         for member in members(archive, LARGEST):
-            if name := wanted.get(member.name):
+            if name := wanted.get(PurePosixPath(member.name)):  # some archives say ./folder/name
                 found[name] = (f"{archive}:{member.name}", b"".join(blocks(member)))
-            if len(found) == len(wanted):
-                break
     if missing := [name for name in layout.files if name not in found]:
         raise ValueError(f"{archive} lacks {', '.join(missing)}: fetch it again")
     return found

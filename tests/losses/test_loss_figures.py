@@ -31,7 +31,7 @@ from toosure.losses import (
     SKCELoss,
     SoftBinnedECELoss,
 )
-from toosure.losses.loss import Sum, per_example_part
+from toosure.losses.loss import per_example_part
 from toosure.losses.pairwise import discrimination, exclusion
 from toosure.train import Means, train
 
@@ -347,41 +347,6 @@ def test_sece_of_equal_confidences_is_the_gap():
     for form in ("points", "grid"):
         found = SECELoss(form=form, bandwidth=0.1).penalty(logits, labels)
         assert float(found) == pytest.approx(abs(2 / 3 - c), abs=1e-12)
-
-
-# Sums
-
-
-def test_losses_add(fixture_f):
-    parts = FocalLoss(2.0), MDCALoss().alone, nn.CrossEntropyLoss()
-    both = parts[0] + 0.5 * parts[1] + parts[2]
-    wanted = parts[0](*fixture_f) + 0.5 * parts[1](*fixture_f) + parts[2](*fixture_f)
-    torch.testing.assert_close(both(*fixture_f), wanted)
-    torch.testing.assert_close(
-        (nn.CrossEntropyLoss() + 0.5 * parts[1])(*fixture_f), MDCALoss(0.5)(*fixture_f)
-    )
-    torch.testing.assert_close(
-        MDCALoss(0.5, FocalLoss(2.0))(*fixture_f), (parts[0] + parts[1] * 0.5)(*fixture_f)
-    )
-    assert isinstance(both, Sum) and len(list(both.modules())) > 4
-
-
-def test_a_sum_can_be_weighed_by_csam(fixture_f):
-    both = FocalLoss(2.0) + 0.5 * BrierLoss()
-    both.reduction = "mean"
-    each = FocalLoss(2.0, "none")(*fixture_f) + 0.5 * BrierLoss("none")(*fixture_f)
-    p = fixture_f[0].softmax(1)[range(4), fixture_f[1]]
-    weight = torch.where(p <= 0.5, 1.0, 1 / (1 + p))
-    torch.testing.assert_close(CSAMLoss(both, 1.0)(*fixture_f), (weight * each).mean())
-
-
-def test_what_cannot_be_added_says_so():
-    with pytest.raises(ValueError, match=r"a \+ 0.5 \* b; got float \* int"):
-        FocalLoss() + 3
-    with pytest.raises(ValueError, match="class weights"):
-        FocalLoss() + nn.CrossEntropyLoss(torch.ones(3))
-    with pytest.raises(ValueError, match="must offer reduction"):
-        MDCALoss(base=nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize(

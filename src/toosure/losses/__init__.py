@@ -4,6 +4,7 @@ from torch import nn
 
 from toosure.losses.batchwise import DCALoss, MDCALoss
 from toosure.losses.brier import BrierLoss
+from toosure.losses.cross_entropy import CrossEntropyLoss
 from toosure.losses.csam import CSAMLoss, csam_weight
 from toosure.losses.focal import DualFocalLoss, FLSD53Loss, FocalLoss, InverseFocalLoss
 from toosure.losses.kernel import MMCELoss, SKCELoss
@@ -41,6 +42,7 @@ __all__ = [
     "BrierLoss",
     "CPCLoss",
     "CSAMLoss",
+    "CrossEntropyLoss",
     "DCALoss",
     "DECELoss",
     "DualFocalLoss",

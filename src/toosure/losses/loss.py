@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from toosure.metrics.inputs import at_least_float32, check_choice
 
 Reduction = Literal["mean", "sum", "none"]
+NO_LABEL = -(2**62)  # to be ignored: every label counts
 
 
 class Loss(nn.Module):
@@ -30,27 +31,33 @@ class Loss(nn.Module):
         raise NotImplementedError
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        check_shapes(logits, labels)
-        each = self.each(at_least_float32(logits), labels)
+        check_pair(logits, labels)
+        each = self.each(at_least_float32(logits), labels.long())
+        if each.shape != labels.shape:
+            raise ValueError(
+                f"a loss gives one value an example, {tuple(labels.shape)}; got "
+                f"{tuple(each.shape)}: a setting that differs by example has the labels' shape"
+            )
         return each if self.reduction == "none" else getattr(each, self.reduction)()
 
     def __add__(self, other: nn.Module) -> "Sum":
-        return Sum([(1.0, self), (1.0, other)], self.reduction)
+        return Sum([(1.0, self), (1.0, other)])
 
-    def __radd__(self, other: nn.Module) -> "Sum":
-        return Sum([(1.0, other), (1.0, self)], self.reduction)
+    def __radd__(self, other: nn.Module | Literal[0]) -> "Loss":
+        if isinstance(other, int) and other == 0:  # where sum([a, b]) begins
+            return self
+        return Sum([(1.0, other), (1.0, self)])
 
     def __mul__(self, factor: float) -> "Sum":
-        return Sum([(factor, self)], self.reduction)
+        return Sum([(factor, self)])
 
     __rmul__ = __mul__
 
 
 class Sum(Loss):
-    """Add losses with factors; torch's own can be among them."""
+    """Add losses with factors; torch's own can be among them. All must reduce alike."""
 
-    def __init__(self, terms: list[tuple[float, nn.Module]], reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(self, terms: list[tuple[float, nn.Module]]) -> None:
         for factor, loss in terms:
             if not isinstance(factor, int | float) or not isinstance(loss, nn.Module):
                 raise ValueError(
@@ -58,6 +65,7 @@ class Sum(Loss):
                     f"got {type(factor).__name__} * {type(loss).__name__}"
                 )
             check_reduces(loss)
+        super().__init__(reduction_of([loss for _, loss in terms]))
         flat = [(factor * f, part) for factor, loss in terms for f, part in terms_of(loss)]
         self.factors = [float(factor) for factor, _ in flat]
         self.terms = nn.ModuleList(loss for _, loss in flat)
@@ -95,8 +103,9 @@ class Penalty(Loss):
         if not weight >= 0:
             raise ValueError(f"weight must not be negative; got {weight}")
         self.weight = weight
-        self.base = nn.CrossEntropyLoss() if base is None else base
+        self.base = nn.CrossEntropyLoss(reduction=reduction) if base is None else base
         check_reduces(self.base)
+        reduction_of([self, self.base])
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return what is added, without its weight."""
@@ -129,6 +138,11 @@ def each_of(loss: Any, logits: Tensor, labels: Tensor) -> Tensor:
     """Return any loss's value of each example, (N,)."""
     if isinstance(loss, Loss):
         return loss.each(logits, labels)
+    if type(loss) is nn.CrossEntropyLoss:
+        smoothing = loss.label_smoothing
+        return F.cross_entropy(
+            logits, labels, ignore_index=NO_LABEL, reduction="none", label_smoothing=smoothing
+        )
     reduction, loss.reduction = loss.reduction, "none"
     try:
         return loss(logits, labels)
@@ -147,7 +161,9 @@ def per_example_part(loss: Any) -> Any:
         return per_example_part(loss.base)
     if isinstance(loss, Sum):
         kept = [(f, per_example_part(part)) for f, part in terms_of(loss) if not _of_batch(part)]
-        return Sum(kept, loss.reduction)
+        rest = Sum(kept)
+        rest.reduction = loss.reduction
+        return rest
     return loss
 
 
@@ -169,8 +185,19 @@ def check_reduces(loss: nn.Module) -> None:
         )
 
 
-def check_shapes(logits: Tensor, labels: Tensor) -> None:
-    """Raise on what can be seen without waiting for the device: shapes and types."""
+def reduction_of(losses: list[nn.Module]) -> Reduction:
+    """Return the reduction that all have, "mean" of none; raise where they differ."""
+    found = sorted({str(loss.reduction) for loss in losses}) or ["mean"]
+    if len(found) > 1:
+        raise ValueError(
+            f"losses that are added up must reduce alike; got {' and '.join(found)}: give each "
+            f'part (a base, too) the same `reduction`, as in FocalLoss(reduction="{found[-1]}")'
+        )
+    return found[0]  # type: ignore[return-value]
+
+
+def check_pair(logits: Tensor, labels: Tensor) -> None:
+    """Raise on what can be seen without waiting for the device: shapes, types, a CPU's labels."""
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or not logits.is_floating_point():
         raise ValueError(
             "a loss needs floating logits (N, C) and labels (N,); got "
@@ -178,11 +205,20 @@ def check_shapes(logits: Tensor, labels: Tensor) -> None:
         )
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be class indices; got {labels.dtype}: call .long()")
+    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    if labels.device.type == "cpu" and len(labels) and not traced:
+        low, high = labels.aminmax()
+        if low < 0 or high >= logits.shape[1]:
+            raise ValueError(
+                f"labels must be in [0, {logits.shape[1]}); got {low} to {high}: no label is "
+                "ignored here, so leave rows without one out"
+            )
 
 
 def log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
     """Return log p_y of each row, (N,)."""
-    return -F.nll_loss(logits.log_softmax(1), labels, reduction="none")
+    log_probs = logits.log_softmax(1)
+    return -F.nll_loss(log_probs, labels, ignore_index=NO_LABEL, reduction="none")
 
 
 def top_label_rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

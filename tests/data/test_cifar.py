@@ -55,13 +55,6 @@ def test_a_missing_file_is_named(root):
         load_cifar10(root)
 
 
-def test_a_truncated_file_is_named(root):
-    file = root / "cifar-10-batches-py" / "data_batch_4"
-    file.write_bytes(file.read_bytes()[:5000])
-    with pytest.raises(ValueError, match="data_batch_4 cannot be read"):
-        load_cifar10(root)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -70,12 +63,44 @@ def test_a_truncated_file_is_named(root):
         ({"data": np.zeros((2, 3072), np.uint8), "labels": [0]}, "one integer for each image"),
         ({"data": np.zeros((2, 3072), np.uint8), "labels": [0, "x"]}, "one integer for each image"),
         ({"data": np.zeros((2, 3072), np.uint8), "labels": [0, 10]}, r"must lie in \[0, 10\)"),
+        ({"data": np.zeros((2, 3072), np.uint8), "labels": [[0], [1]]}, "one integer for each"),
+        ({"data": np.zeros((2, 3072), np.uint8), "labels": "01"}, "one integer for each image"),
+        (
+            {"data": np.zeros((2, 3072), np.uint8), "labels": [0, True]},
+            "one integer for each image",
+        ),
     ],
 )
 def test_wrong_content_is_named(root, content, message):
     (root / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(content))
     with pytest.raises(ValueError, match=rf"test_batch.*{message}"):
         load_cifar10(root)
+
+
+def test_lists_in_lists_fill_no_memory(root):
+    labels = [1, 1]
+    for _ in range(60):  # as an array, 2^61 numbers
+        labels = [labels, labels]
+    folder = root / "cifar-10-batches-py"
+    whole = pickle.loads((folder / "test_batch").read_bytes())
+    (folder / "test_batch").write_bytes(pickle.dumps({**whole, "labels": labels}))
+    with pytest.raises(ValueError, match=r"test_batch.*one integer for each image"):
+        load_cifar10(root)
+    (folder / "test_batch").write_bytes(pickle.dumps(whole))
+    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [labels] * 10}))
+    with pytest.raises(ValueError, match=r"batches\.meta.*must list 10 names"):
+        load_cifar10(root)
+
+
+def test_a_file_cut_at_any_length_says_what_is_wrong(root):
+    file = root / "cifar-10-batches-py" / "data_batch_4"
+    content = file.read_bytes()
+    for length in (0, 1, 2, 5000, len(content) - 1):
+        file.write_bytes(content[:length])
+        with pytest.raises(
+            ValueError, match=r"data_batch_4 cannot be read.*: \w[^;]+; move it away"
+        ):
+            load_cifar10(root)
 
 
 @pytest.mark.parametrize("lost", [0.9, 0.5, 0.02, 9, 8, 1])

@@ -114,6 +114,78 @@ def test_a_large_number_in_a_small_pickle_fills_no_memory():
     assert most < 1_000_000
 
 
+def refused_cheaply(content, message):
+    """The file is refused, in few words, within a hundred times its size."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=message) as caught:
+            read_pickle(content, "bomb")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(str(caught.value)) < 500 and most < 200_000 + 10 * len(content)
+
+
+TEXT = b"X" + struct.pack("<I", 100_000) + b"a" * 100_000 + b"q\x01"  # memoised as 1
+SHAPE = b"J\xa0\x86\x01\x00\x85"  # (100_000,)
+TYPE = b"cnumpy\ndtype\nU\x02u1\x85Rq\x02"
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        b"c_codecs\nencode\nh\x01X\x06\x00\x00\x00latin1\x86R",
+        b"cnumpy.core.numeric\n_frombuffer\n(h\x01h\x02" + SHAPE + b"U\x01CtR",
+        b"cnumpy.core.multiarray\n_reconstruct\nNNN\x87R(K\x01" + SHAPE + b"h\x02\x89h\x01tb",
+    ],
+    ids=["encode", "frombuffer", "reconstruct"],
+)
+def test_one_text_does_not_become_many_arrays(again):
+    start = b"\x80\x02}" + TEXT + b"0" + TYPE + b"0U\x01k"
+    assert len(read_pickle(start + again + b"s.", "file")["k"]) == 100_000  # once is no bomb
+    refused_cheaply(start + b"](" + again * 3000 + b"es.", "far more bytes than the file")
+
+
+def nested(levels):
+    """(t, t) of (t, t) of ..., by five bytes a level: 2^levels ones."""
+    return b"K\x01" + b"".join(b"q%ch%c\x86" % (i, i) for i in range(levels))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"cnumpy\ndtype\n" + nested(60) + b"\x85R.", "a tuple is no type of plain numbers"),
+        (b"c_codecs\nencode\nU\x01a" + nested(60) + b"\x86R.", "refused: text in a tuple"),
+        (b"c_codecs\nencode\n" + nested(60) + b"U\x06latin1\x86R.", "refused: text in"),
+        (b"}" + nested(60) + b"K\x01s.", "a key that is no text"),
+        (b"}(" + nested(60) + b"K\x01u.", "a key that is no text"),
+        (b"(" + nested(60) + b"K\x01d.", "a key that is no text"),
+        (b"}(U\x01aK\x01K\x01K\x02u.", "a key that is no text"),
+        (b"\x8f(" + nested(60) + b"\x90.", "refused: a set"),
+        (b"(" + nested(60) + b"\x91.", "refused: a set"),
+        (nested(60) + b".", "a dict was expected, not tuple"),
+        (b"cos\n" + b"x" * 5000 + b"\n.", r"asks for 'os\.x+'; only"),
+        (b"I" + b"x" * 5000 + b"\n.", "invalid literal"),
+    ],
+)
+def test_tuples_in_tuples_are_neither_hashed_nor_printed(content, message):
+    refused_cheaply(b"\x80\x04" + content, message)
+
+
+@pytest.mark.parametrize("code", ["u1,f8", "u1,(9,9)u1", "O", "V9", "S3", "M8", "u", "", "u1 "])
+def test_only_types_of_plain_numbers_are_known(code):
+    content = f"(dS'data'\ncnumpy\ndtype\n(S'{code}'\ntRs.".encode()
+    with pytest.raises(ValueError, match="is no type of plain numbers"):
+        read_pickle(content, "evil")
+
+
+def test_keys_of_bytes_are_read_as_text():
+    assert read_pickle(pickle.dumps({b"data": 3, "labels": [1]}), "file") == {
+        "data": 3,
+        "labels": [1],
+    }
+
+
 @pytest.mark.parametrize("opcode", [b"\x8e", b"\x96", b"\x8d"], ids=["bytes", "bytearray", "text"])
 def test_a_length_that_lies_is_named(opcode):
     content = b"\x80\x05}\x8c\x04data" + opcode + struct.pack("<Q", 1 << 50) + b"xs."

@@ -119,11 +119,13 @@ def batch(layout: Layout, content: dict, where: str) -> tuple[Tensor, Tensor]:
     data, labels = content.get("data"), content.get(layout.labels)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
         raise ValueError(f"{where} holds no images: 'data' must be a uint8 array (N, 3072)")
-    try:
-        labels = np.asarray(labels)
-    except ValueError:
-        labels = np.empty(0)
-    if labels.dtype.kind not in "iu" or labels.shape != (len(data),):
+    if isinstance(labels, list) and all(type(label) is int for label in labels):
+        labels = np.asarray(labels)  # no lists in lists, which may hold one another many times
+    if not (
+        isinstance(labels, np.ndarray)
+        and labels.dtype.kind in "iu"
+        and labels.shape == data.shape[:1]
+    ):
         raise ValueError(f"{where}: {layout.labels!r} must hold one integer for each image")
     if labels.size and not 0 <= labels.min() <= labels.max() < layout.classes:
         raise ValueError(f"{where}: {layout.labels!r} must lie in [0, {layout.classes})")
@@ -133,9 +135,10 @@ def batch(layout: Layout, content: dict, where: str) -> tuple[Tensor, Tensor]:
 
 def names_of(layout: Layout, content: dict, where: str) -> tuple[str, ...]:
     names = content.get(layout.names)
-    if not isinstance(names, list) or len(names) != layout.classes:
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if names is None or not texts or len(names) != layout.classes:
         raise ValueError(f"{where}: {layout.names!r} must list {layout.classes} names")
-    return tuple(str(name) for name in names)
+    return tuple(names)
 
 
 def cifar10(

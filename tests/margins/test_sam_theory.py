@@ -10,7 +10,8 @@ from torch import nn
 
 from margins.networks import data, make
 from toosure.margins import certify_sam
-from toosure.margins.sam_theory import entropy, entropy_sides, mean_of, ratio
+from toosure.margins.sam_step import mean_of, take_step
+from toosure.margins.sam_theory import entropy, entropy_sides, ratio
 
 P = st.floats(1e-9, 1 - 1e-9)
 
@@ -119,6 +120,65 @@ def test_the_model_is_only_read_and_train_mode_works():
     assert certificate.holds and model.training
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_one_dropout_mask_for_both_passes():
+    """A short step falls by rho |g|, to first order: other masks would move p_y by far more."""
+    for seed in range(5):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(), nn.ReLU(), nn.Linear(64, 3))
+        x, y = data((4,), 16, seed)
+        certificate = certify_sam(model, (x, y), rho=1e-3, mode="train", samples=0)
+        assert certificate["Lemma 2"].holds is True, str(certificate)
+        fall = math.log(certificate.p_y) - math.log(certificate.p_y_perturbed)
+        assert fall == pytest.approx(1e-3 * certificate.gradient_norm, rel=0.1)
+
+
+class Spare(nn.Module):
+    """A network with a layer that its forward pass leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.spare = make("tanh", 0)[0], nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def test_frozen_and_unused_parameters_do_not_move():
+    x, y = data((4,), 6, 0)
+    plain, _ = make("tanh", 0)
+    whole = certify_sam(plain, (x, y), rho=0.01)
+    unused = certify_sam(Spare().double(), (x, y), rho=0.01)
+    assert unused.gradient_norm == pytest.approx(whole.gradient_norm, rel=1e-12)
+    assert unused.p_y_perturbed == pytest.approx(whole.p_y_perturbed, rel=1e-12)
+    plain[1].requires_grad_(False)
+    frozen = certify_sam(plain, (x, y), rho=0.01)
+    assert frozen.holds and frozen["Lemma 2"].holds is True
+    assert 0 < frozen.gradient_norm < whole.gradient_norm
+    with torch.no_grad():
+        assert certify_sam(plain, (x, y), rho=0.01).p_y == frozen.p_y
+    with pytest.raises(ValueError, match="no parameters that require grad"):
+        certify_sam(plain.requires_grad_(False), (x, y))
+
+
+def test_what_did_not_converge_is_not_called_a_failure():
+    model, shape = make("tanh", 0)  # float32 does not reach 15 digits
+    certificate = certify_sam(model.float(), data(shape, 6, 0), rho=0.01, rtol=1e-15)
+    for name in ("kappa_min", "kappa_min on the path", "Lemma 2", "Lemma 1 (sample 0)"):
+        assert certificate[name].holds is None
+        assert "did not converge" in certificate[name].reason
+
+
+def test_the_rounding_allowed_in_a_loss_is_that_of_the_dtype():
+    model, shape = make("tanh", 0)
+    x, y = data(shape, 6, 0)
+    exact = take_step(model, x, y, 0.01, 2, 1e-2, "eval")
+    size = float(model(x).detach().abs().max())
+    assert exact.rounding <= 1e-13 * (1 + size)
+    rounded = take_step(model.float(), x.float(), y, 0.01, 2, 1e-2, "eval")
+    error = (rounded.logit - exact.logit).abs().max()
+    assert error <= rounded.rounding <= 1e-4 * (1 + size)
 
 
 def test_wrong_arguments_say_so():

@@ -31,6 +31,16 @@ def margin_rows(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.gather(1, column).squeeze(1) - others.amax(1)
 
 
+def deciding_size(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the largest |logit| of a label or of its best rival: what margins are rounded by.
+
+    A class masked by -1e30 takes no part in any margin.
+    """
+    column = labels.unsqueeze(1)
+    own, rivals = logits.gather(1, column), logits.scatter(1, column, -torch.inf)
+    return torch.cat([own.squeeze(1), rivals.amax(1)]).abs().amax()
+
+
 def predicted_margin(logits: Any) -> Tensor:
     r"""Return the largest logit minus the second largest, shape (N,): how sure, right or wrong.
 

@@ -1,19 +1,15 @@
 """The theory of CSAM along a run: kappa_min, lambda and lambda_0, Lemmas 1-2, Theorems 1-3."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional as F
 
-from toosure.curvature import kappa_min
-from toosure.margins.margins import soft_margin
 from toosure.margins.robust import check_data, device_of, dtype_of
+from toosure.margins.sam_step import Step, take_step
 from toosure.margins.statements import HEADER, Statement, judge, row_of, table
 
 
@@ -72,7 +68,8 @@ def certify_sam(
     Lemma 1 squares |g|), and with p~_y <= p_y Theorems 1-3 follow. Lemma 1 speaks of a batch of
     one: it is checked on the first `samples` samples, each with a step of its own (0 in train mode
     with batch norm, which knows no batch of one). kappa_min is an eigenvalue found iteratively,
-    to `rtol`. The model is only read.
+    to `rtol`. Frozen parameters stay where they are. In train mode every pass draws the same
+    dropout masks. The model is only read.
     Reference: Tan et al. (2026), CSAM, Sec. 4 and App. A.
 
     >>> _ = torch.manual_seed(0)
@@ -99,76 +96,6 @@ def certify_sam(
         kappa_min=whole.kappa, p_y=float(mean.sigmoid()), p_y_perturbed=float(shifted.sigmoid()),
         entropy=float(entropy(whole.logit).mean()), lam=lam, lam0=lam0,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one SAM step does to p_y, kept as logit(p_y) so that 1 - p_y never cancels."""
-
-    rho: float
-    gradient_norm: float
-    kappa: tuple[float, ...]
-    converged: bool
-    logit: Tensor  # (N,) float64: logit(p_y) is the soft margin at T = 1
-    logit_perturbed: Tensor
-    rounding: float  # absolute error allowed in a loss
-
-    @property
-    def mean_logit(self) -> Tensor:
-        return mean_of(self.logit)
-
-    @property
-    def mean_logit_perturbed(self) -> Tensor:
-        return mean_of(self.logit_perturbed)
-
-
-def take_step(
-    model: nn.Module, x: Tensor, y: Tensor, rho: float, points: int, rtol: float, mode: str
-) -> Step:
-    """Measure the batch at theta, at theta + rho g / |g|, and kappa_min between."""
-    parameters = {k: p.detach().requires_grad_() for k, p in model.named_parameters()}
-    with reading(model, mode):
-        logits = functional_call(model, parameters | copies(model), (x,))
-        gradients = torch.autograd.grad(F.cross_entropy(logits, y), list(parameters.values()))
-        flat = torch.cat([g.flatten() for g in gradients])
-        norm = float(flat.norm())
-        if norm == 0:
-            raise ValueError("the gradient is zero: SAM takes no step, and the lemmas ask for one")
-        pairs = zip(parameters.items(), gradients, strict=True)
-        moved = {k: (p + rho * g / norm).detach() for (k, p), g in pairs}
-        perturbed = functional_call(model, moved | copies(model), (x,))
-    path = kappa_min(model, (x, y), rtol=rtol, perturbation=rho * flat / norm, points=points,
-                     mode=mode)  # fmt: skip
-    rounding = 64 * torch.finfo(logits.dtype).eps * (1 + float(logits.detach().abs().amax()))
-    before, after = (soft_margin(z.detach().double(), y) for z in (logits, perturbed))
-    kappa = tuple(path.value.tolist())
-    return Step(rho, norm, kappa, path.converged, before, after, rounding)
-
-
-@contextmanager
-def reading(model: nn.Module, mode: str) -> Iterator[None]:
-    """Hold the model in a mode with fixed random draws, then put everything back."""
-    modes = [(module, module.training) for module in model.modules()]
-    with torch.random.fork_rng(enabled=mode == "train"):
-        if mode == "train":
-            torch.manual_seed(0)
-        model.train(mode == "train")
-        try:
-            yield
-        finally:
-            for module, training in modes:
-                module.training = training
-
-
-def copies(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of the buffers: a pass in train mode must not move running statistics."""
-    return {name: buffer.clone() for name, buffer in model.named_buffers()}
-
-
-def mean_of(logit: Tensor) -> Tensor:
-    """Return logit(p) of the geometric mean p = (prod_i p_i)^(1/m) = exp(-L), from logit(p_i)."""
-    loss = -F.logsigmoid(logit).mean()
-    return -loss - torch.log(-torch.expm1(-loss))
 
 
 def entropy(logit: Tensor) -> Tensor:
@@ -211,18 +138,25 @@ def condition(step: Step) -> list[Statement]:
     return found
 
 
+def assumption(step: Step) -> tuple[bool, str]:
+    """Whether the lemmas' assumption was found to be met on the path, and how or why not."""
+    if not step.converged:
+        return False, "assumption unchecked: kappa_min did not converge"
+    if min(step.kappa) < -step.gradient_norm / step.rho:
+        return False, "assumption fails: kappa_min < -|g| / rho on the path"
+    return True, f"kappa_min checked at {len(step.kappa)} points of the path"
+
+
 def batch_statements(step: Step) -> list[Statement]:
     """Lemma 2, Theorem 2 and Eq. 2 of a batch; Lemma 1 and Theorem 1 when it is a single sample."""
     number = "1" if len(step.logit) == 1 else "2"
     mean, shifted = step.mean_logit, step.mean_logit_perturbed
     before, after = float(F.logsigmoid(mean)), float(F.logsigmoid(shifted))
     drop = step.rho * step.gradient_norm / 2
-    met = step.converged and min(step.kappa) >= -step.gradient_norm / step.rho
+    met, why = assumption(step)
     lemma = judge(
         f"Lemma {number}", "log p~_y <= log p_y - rho |g| / 2", after, before - drop,
-        rounding=0.0, floor=step.rounding, applies=met,
-        reason=f"kappa_min checked at {len(step.kappa)} points of the path" if met
-        else "assumption fails: kappa_min < -|g| / rho on the path",
+        rounding=0.0, floor=step.rounding, applies=met, reason=why,
     )  # fmt: skip
     lower = after <= before
     left, right = (float(side) for side in entropy_sides(mean, shifted))

@@ -1,0 +1,94 @@
+"""One SAM step on one batch: the loss before and after it, and kappa_min on the way."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from toosure.curvature import kappa_min
+from toosure.margins.margins import deciding_size, soft_margin
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one SAM step does to p_y, kept as logit(p_y) so that 1 - p_y never cancels."""
+
+    rho: float
+    gradient_norm: float
+    kappa: tuple[float, ...]
+    converged: bool
+    logit: Tensor  # (N,) float64: logit(p_y) is the soft margin at T = 1
+    logit_perturbed: Tensor
+    rounding: float  # absolute error allowed in a loss
+
+    @property
+    def mean_logit(self) -> Tensor:
+        return mean_of(self.logit)
+
+    @property
+    def mean_logit_perturbed(self) -> Tensor:
+        return mean_of(self.logit_perturbed)
+
+
+def mean_of(logit: Tensor) -> Tensor:
+    """Return logit(p) of the geometric mean p = (prod_i p_i)^(1/m) = exp(-L), from logit(p_i)."""
+    loss = -F.logsigmoid(logit).mean()
+    return -loss - torch.log(-torch.expm1(-loss))
+
+
+def take_step(
+    model: nn.Module, x: Tensor, y: Tensor, rho: float, points: int, rtol: float, mode: str
+) -> Step:
+    """Measure the batch at theta, at theta + rho g / |g|, and kappa_min between."""
+    free = {k: p.detach().requires_grad_() for k, p in model.named_parameters() if p.requires_grad}
+    if not free:
+        raise ValueError("the model has no parameters that require grad: SAM takes no step")
+    logits = logits_at(model, free, x, mode)
+    with torch.enable_grad():
+        loss = F.cross_entropy(logits, y)
+    gradients = torch.autograd.grad(
+        loss, list(free.values()), allow_unused=True, materialize_grads=True
+    )
+    flat = torch.cat([g.flatten() for g in gradients])
+    norm = float(flat.norm())
+    if norm == 0:
+        raise ValueError("the gradient is zero: SAM takes no step, and the lemmas ask for one")
+    pairs = zip(free.items(), gradients, strict=True)
+    moved = {k: (p + rho * g / norm).detach() for (k, p), g in pairs}
+    perturbed = logits_at(model, moved, x, mode)
+    path = kappa_min(model, (x, y), rtol=rtol, perturbation=rho * flat / norm, points=points,
+                     mode=mode, chunk=len(x))  # fmt: skip
+    size = float(deciding_size(logits.detach(), y))
+    rounding = 64 * torch.finfo(logits.dtype).eps * (1 + size)
+    before, after = (soft_margin(z.detach().double(), y) for z in (logits, perturbed))
+    return Step(rho, norm, tuple(path.value.tolist()), path.converged, before, after, rounding)
+
+
+def logits_at(model: nn.Module, parameters: dict[str, Tensor], x: Tensor, mode: str) -> Tensor:
+    """Return the logits with other parameters, by the random draws that kappa_min uses."""
+    with reading(model, mode), torch.enable_grad():
+        return functional_call(model, parameters | copies(model), (x,))
+
+
+@contextmanager
+def reading(model: nn.Module, mode: str) -> Iterator[None]:
+    """Hold the model in a mode with fixed random draws, then put everything back."""
+    modes = [(module, module.training) for module in model.modules()]
+    with torch.random.fork_rng(enabled=mode == "train"):
+        if mode == "train":
+            torch.manual_seed(0)  # as every pass of the curvature room does
+        model.train(mode == "train")
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
+
+def copies(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of the buffers: a pass in train mode must not move running statistics."""
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}

@@ -8,10 +8,12 @@ from torch import nn
 
 from toosure.config import RunConfig
 from toosure.data import digits
+from toosure.losses import FocalLoss
 from toosure.models import mlp
 from toosure.objectives import OBJECTIVES, preparing
 from toosure.optim import ASAM, BSAM, CSAM, SAM, VASSO
 from toosure.train import Means, train
+from toosure.train.parts import objective_of
 from toosure.train.show import Show
 from toosure.train.steps import Step
 from toosure.words import find, parse
@@ -41,12 +43,13 @@ class Net(nn.Module):
         return self.head(self.features(x))
 
 
-def ready(name, model=None, optimizer=None, rows=32):
+def ready(name, model=None, rows=32, reduction="mean"):
     """An objective as the loop makes it, its model and a batch."""
     torch.manual_seed(0)
     model = Net() if model is None else model
+    loss = nn.CrossEntropyLoss(reduction=reduction)
     objective = parse("objective", word(name)).build(
-        loss=nn.CrossEntropyLoss(), seed=1, training_steps=100
+        loss=loss, reduction=reduction, seed=1, training_steps=100
     )
     data = DATA
     if hasattr(objective, "setup"):
@@ -104,6 +107,46 @@ def test_the_same_problem_twice(name):
     for a, b in zip(first, second, strict=True):
         torch.testing.assert_close(a, b)
         assert a is not None and a.isfinite().all()
+
+
+@EACH
+def test_a_sum_is_as_many_means(name):
+    """The terms an objective adds keep their weight beside a loss that adds a batch up."""
+    found = []
+    for reduction in ("mean", "sum"):
+        objective, model, batch = ready(name, reduction=reduction)
+        if name == "crl":  # without a history there is nothing to rank
+            objective.counts[::2] = 1
+        problem = preparing(objective)(model, batch, 0.0)
+        found.append(objective(model, problem))
+    torch.testing.assert_close(found[1], 32 * found[0])
+
+
+def made(objective, loss):
+    config = RunConfig(objective=objective, loss=loss)
+    return objective_of(config, config.word("loss").build(), torch.device("cpu"))
+
+
+@EACH
+def test_a_loss_that_is_named_is_used_or_refused(name):
+    if "loss" in find("objective", name).parameters:
+        assert isinstance(made(name, "focal").loss, FocalLoss)
+        return
+    for loss in ("focal", "ce:label_smoothing=0.1"):
+        with pytest.raises(ValueError, match=f"{name} trains with a loss of its own, so {loss}"):
+            made(name, loss)
+    assert made(name, "ce").loss.reduction == "mean"
+    assert made(name, "ce:reduction=sum").loss.reduction == "sum"
+
+
+@pytest.mark.parametrize("name", [None, *OBJECTIVES])
+def test_training_needs_one_number(name):
+    with pytest.raises(ValueError, match="one number a batch"):
+        made(name, "ce:reduction=none")
+    if name is not None:
+        given = {"loss": FocalLoss(reduction="none"), "reduction": "none"}
+        with pytest.raises(ValueError, match="one number a batch"):
+            parse("objective", name).build(**given)
 
 
 @EACH

@@ -1,13 +1,13 @@
 """AdaFocal: a focal gamma for each bin of confidence, corrected on the validation set."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from toosure.losses.focal import focal_rows, inverse_focal_rows
 from toosure.losses.loss import Loss, Reduction, log_likelihood, top_label_rows
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.network import outputs
 
 
@@ -61,12 +61,14 @@ class AdaFocal(nn.Module):
         switch: float = 0.2,
         least: float = -2.0,
         most: float = 20.0,
+        reduction: Literal["mean", "sum"] = "mean",
     ) -> None:
         super().__init__()
         if bins < 1 or not 0 < switch <= most:
             raise ValueError(f"need bins >= 1 and 0 < switch <= most; got {bins}, {switch}, {most}")
         self.rate, self.switch, self.least, self.most = rate, switch, least, most
-        self.loss = self.focal = BinnedFocalLoss(bins, start)
+        self.loss = self.focal = BinnedFocalLoss(bins, start, reduction)
+        criterion_of(self.loss)
         self.val: Any = None
 
     def setup(self, model: nn.Module, data: Any) -> None:

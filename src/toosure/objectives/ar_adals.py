@@ -1,6 +1,6 @@
 """AR-AdaLS: labels are smoothed most where examples are easiest to attack."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from toosure.losses import LabelSmoothingLoss
 from toosure.losses.loss import top_label_rows
 from toosure.margins import normalised_margin
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.network import outputs
 
 
@@ -35,14 +35,21 @@ class ARAdaLS(nn.Module):
     val_places: Tensor
     epochs: Tensor
 
-    def __init__(self, rate: float = 0.005, groups: int = 10, refresh: int = 5) -> None:
+    def __init__(
+        self,
+        rate: float = 0.005,
+        groups: int = 10,
+        refresh: int = 5,
+        reduction: Literal["mean", "sum"] = "mean",
+    ) -> None:
         super().__init__()
         if rate < 0 or groups < 1 or refresh < 1:
             raise ValueError(
                 f"need rate >= 0, groups >= 1 and refresh >= 1; got {rate}, {groups}, {refresh}"
             )
         self.rate, self.groups, self.refresh = rate, groups, refresh
-        self.loss = self.smoothed = LabelSmoothingLoss(0.0, "others")
+        self.loss = self.smoothed = LabelSmoothingLoss(0.0, "others", reduction)
+        criterion_of(self.loss)
         self.register_buffer("targets", torch.ones(groups))  # q of each group
         self.register_buffer("epochs", torch.zeros((), dtype=torch.long))
         self.data: Any = None

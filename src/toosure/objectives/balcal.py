@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.drawing import Drawing
 from toosure.objectives.network import features_and_logits, head_of
 
@@ -52,7 +52,7 @@ class BalCAL(Drawing):
             raise ValueError(
                 f"need 0 <= start <= 1, delta > 0 and keep >= 1; got {start}, {delta}, {keep}"
             )
-        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.loss = criterion_of(loss)
         self.delta, self.keep = delta, keep
         self.register_buffer("balance", torch.tensor(start))  # lam
         self.register_buffer("count", torch.zeros((), dtype=torch.long))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from toosure.metrics.inputs import check_choice
 from toosure.objectives.attack import ascend, margin_of
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, criterion_of, terms
 from toosure.objectives.slopes import Sloped
 
 Space = Literal["standardised", "pixels"]
@@ -47,7 +47,7 @@ class CalMO(nn.Module):
         check_choice("space", space, ("standardised", "pixels"))
         if min(robust, smooth, eps, step, attack_steps) < 0:
             raise ValueError("robust, smooth, eps, step and attack_steps must not be negative")
-        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.loss = criterion_of(loss)
         self.robust, self.smooth = robust, smooth
         self.eps, self.step, self.attack_steps, self.space = eps, step, attack_steps, space
         self.sloped = Sloped()
@@ -71,12 +71,10 @@ class CalMO(nn.Module):
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, *attacked = prepared
         logits, roughness = self.clean(model, x, labels)
-        total = self.loss(logits, labels)
-        if self.smooth:
-            total = total + self.smooth * roughness
+        extra = self.smooth * roughness
         for other in attacked:
-            total = total + self.robust * divergence(logits, model(other))
-        return total
+            extra = extra + self.robust * divergence(logits, model(other))
+        return self.loss(logits, labels) + terms(self.loss, len(x)) * extra
 
     def clean(self, model: nn.Module, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits and mean ||grad_x m||^2."""

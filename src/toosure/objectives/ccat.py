@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from toosure.losses.smoothing import LabelSmoothingLoss
 from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, criterion_of, terms
 from toosure.objectives.drawing import Drawing
 
 
@@ -41,7 +41,7 @@ class CCAT(Drawing):
                 "need 0 <= share <= 1 and eps, power, step, attack_steps >= 0; got "
                 f"{share}, {eps}, {power}, {step}, {attack_steps}"
             )
-        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.loss = criterion_of(loss)
         self.eps, self.power, self.share = eps, power, share
         self.step, self.attack_steps = step, attack_steps
 
@@ -80,10 +80,11 @@ class CCAT(Drawing):
             return self.loss(logits, labels)
         clean = len(x) - len(fading[0])
         faded = LabelSmoothingLoss(1 - fading[0])(logits[clean:], labels[clean:])
+        every = terms(self.loss, len(x))
         if clean == 0:
-            return faded
-        plain = self.loss(logits[:clean], labels[:clean])
-        return (1 - self.share) * plain + self.share * faded
+            return every * faded
+        plain = self.loss(logits[:clean], labels[:clean]) / terms(self.loss, clean)
+        return every * ((1 - self.share) * plain + self.share * faded)
 
 
 def transition(shift: Tensor, eps: float, power: float) -> Tensor:

@@ -46,7 +46,7 @@ class Plain(nn.Module):
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
-        self.loss = loss
+        self.loss = criterion_of(loss)
 
     def prepare(self, model: nn.Module, batch: Batch) -> Batch:
         """Nothing needs to be drawn."""
@@ -60,6 +60,24 @@ class Plain(nn.Module):
 def as_objective(thing: Any) -> Any:
     """Return an objective as it is, and a loss of (logits, labels) as a plain one."""
     return thing if hasattr(thing, "prepare") else Plain(thing)
+
+
+def criterion_of(loss: nn.Module | None) -> nn.Module:
+    """Return the loss, cross-entropy unless told; raise where it gives more than one number."""
+    if getattr(loss, "reduction", "mean") == "none":
+        raise ValueError(
+            "training needs one number a batch: a loss with reduction 'mean' or 'sum'; got 'none'"
+        )
+    return nn.CrossEntropyLoss() if loss is None else loss
+
+
+def terms(loss: nn.Module, examples: int) -> int:
+    """Return what a mean over examples is multiplied by to join a loss: how many it adds up.
+
+    >>> terms(nn.CrossEntropyLoss(), 32), terms(nn.CrossEntropyLoss(reduction="sum"), 32)
+    (1, 32)
+    """
+    return examples if getattr(loss, "reduction", "mean") == "sum" else 1
 
 
 def preparing(objective: Any) -> Callable[..., Any]:

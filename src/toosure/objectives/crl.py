@@ -8,7 +8,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 from toosure.metrics.inputs import check_choice
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, criterion_of, terms
 from toosure.processes import Sharded
 
 
@@ -43,7 +43,7 @@ class CRL(nn.Module):
         check_choice("score", score, ("confidence", "margin", "entropy"))
         if weight < 0:
             raise ValueError(f"weight must not be negative; got {weight}")
-        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.loss = criterion_of(loss)
         self.weight, self.score = weight, score
         self.register_buffer("epochs", torch.zeros(()))
         self.remember(0)
@@ -78,7 +78,7 @@ class CRL(nn.Module):
             self.fresh.index_add_(0, places, right * uncounted)
             uncounted.zero_()  # SAM's second pass does not count again
         penalty = rank_penalty(scores(logits, self.score), history)
-        return self.loss(logits, labels) + self.weight * penalty
+        return self.loss(logits, labels) + terms(self.loss, len(x)) * self.weight * penalty
 
     def epoch_end(self, model: nn.Module) -> None:
         """Count the epoch, and join what several processes saw, unless each saw everything."""

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from toosure.losses import FocalLoss, SECELoss
 from toosure.losses.loss import Sum
 from toosure.margins.robust import evaluating
 from toosure.objectives.bilevel import Bilevel, Scope
+from toosure.objectives.contract import criterion_of
 from toosure.objectives.network import head_of, output_of, statistics_still
 
 COLLAPSED = 0.95  # share of the gammas at a bound from which a warning is due
@@ -60,12 +61,14 @@ class GammaNet(Bilevel):
         lr: float = 1e-3,
         virtual_lr: float | None = None,
         seed: int = 0,
+        reduction: Literal["mean", "sum"] = "mean",
     ) -> None:
         super().__init__(meta, meta_batch, every, scope, lr, virtual_lr, seed)
         if not start > 0 or not tau > 0 or (most is not None and not start < most):
             raise ValueError(f"need 0 < start < most and tau > 0; got {start}, {most}, {tau}")
         self.start, self.most, self.tau, self.width, self.feed = start, most, tau, width, feed
-        self.loss = self.criterion = self.focal = FocalLoss(start)
+        self.loss = self.criterion = self.focal = FocalLoss(start, reduction)
+        criterion_of(self.loss)
         error = SECELoss(
             bandwidth=bandwidth, soft_accuracy=soft_accuracy, leave_one_out=leave_one_out
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from toosure.margins.robust import Norm
 from toosure.metrics.inputs import check_choice
 from toosure.objectives.attack import ascend, margin_of
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, criterion_of, terms
 from toosure.objectives.slopes import Sloped
 
 FLOOR = 1e-12  # under roots of squares, whose slope at 0 has none
@@ -56,7 +56,7 @@ class MarginTail(nn.Module):
             raise ValueError("the attack takes sign steps: use norm=linf with surrogate=pgd")
         if min(tail, smooth, eps, temperature, warm_up) < 0:
             raise ValueError("tail, smooth, eps, temperature and warm_up must not be negative")
-        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.loss = criterion_of(loss)
         self.tail, self.smooth, self.eps, self.norm = tail, smooth, eps, norm
         self.temperature, self.cap, self.surrogate = temperature, cap, surrogate
         self.attack_steps = attack_steps
@@ -90,7 +90,7 @@ class MarginTail(nn.Module):
             return share * (self.tail * F.softplus(log_moment) + self.smooth * rough)
 
         logits, total = self.sloped(model, x, lambda z: self.margins(z, labels), extra)
-        return self.loss(logits, labels) + total
+        return self.loss(logits, labels) + terms(self.loss, len(x)) * total
 
     def margins(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return soft margins, (N,), in float32 or better."""

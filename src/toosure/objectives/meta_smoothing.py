@@ -1,12 +1,13 @@
 """Meta-Calibration: label smoothing learned from the calibration error of a virtual step."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from toosure.losses import DECELoss, LabelSmoothingLoss
 from toosure.objectives.bilevel import Bilevel, Scope
+from toosure.objectives.contract import criterion_of
 from toosure.objectives.network import head_of
 
 
@@ -39,12 +40,14 @@ class MetaSmoothing(Bilevel):
         lr: float = 1e-3,
         virtual_lr: float | None = None,
         seed: int = 0,
+        reduction: Literal["mean", "sum"] = "mean",
     ) -> None:
         super().__init__(meta, meta_batch, every, scope, lr, virtual_lr, seed)
         if not 0 <= start <= most <= 1:
             raise ValueError(f"need 0 <= start <= most <= 1; got {start} and {most}")
         self.start, self.most, self.per_class = start, most, per_class
-        self.loss = self.criterion = self.smoothed = LabelSmoothingLoss(start)
+        self.loss = self.criterion = self.smoothed = LabelSmoothingLoss(start, reduction=reduction)
+        criterion_of(self.loss)
         self.outer = DECELoss(dece)
 
     def make_hyper(self, model: nn.Module, data: Any) -> nn.Module:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.drawing import Drawing
 
 
@@ -24,7 +24,7 @@ class Mixup(Drawing):
         super().__init__(seed)
         if alpha < 0:
             raise ValueError(f"alpha must not be negative; got {alpha}")
-        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.loss = criterion_of(loss)
         self.alpha = alpha
 
     def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
@@ -61,7 +61,7 @@ class MIT(Drawing):
         super().__init__(seed)
         if not alpha > 0 or not 0 < gap < 1:
             raise ValueError(f"need alpha > 0 and 0 < gap < 1; got {alpha} and {gap}")
-        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.loss = criterion_of(loss)
         self.alpha, self.gap = alpha, gap
 
     def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:

@@ -10,8 +10,10 @@ from toosure.config import RunConfig
 from toosure.curvature import CurvatureTracker
 from toosure.data import Dataset
 from toosure.objectives import as_objective
+from toosure.objectives.contract import criterion_of
 from toosure.processes import Processes, Sharded
 from toosure.train.means import Means
+from toosure.words import Word
 
 
 def model_of(config: RunConfig, data: Dataset, device: torch.device) -> nn.Module:
@@ -43,14 +45,29 @@ def network_of(model: nn.Module, means: Means, processes: Processes) -> nn.Modul
 
 def objective_of(config: RunConfig, criterion: nn.Module, device: torch.device) -> Any:
     """Build the objective around the criterion; alone, the criterion is one."""
-    made = criterion
+    made = criterion_of(criterion)
     if config.objective:
-        word = config.word("objective")
-        made = word.build(loss=criterion, seed=config.seed, training_steps=config.steps)
+        word, reduction = config.word("objective"), getattr(criterion, "reduction", "mean")
+        check_loss(word, config.word("loss"))
+        made = word.build(
+            loss=criterion, reduction=reduction, seed=config.seed, training_steps=config.steps
+        )
     objective = as_objective(made)
     if hasattr(objective, "to"):
         objective.to(device)
     return objective
+
+
+def check_loss(objective: Word, loss: Word) -> None:
+    """Raise where a loss was named and the objective has one of its own, but for the reduction."""
+    asked = objective.method.parameters
+    passed_on = {"reduction"} & set(asked)
+    if "loss" not in asked and (loss.name != "ce" or set(loss.settings) - passed_on):
+        also = ", or write ce:reduction=sum" if passed_on else ""
+        raise ValueError(
+            f"{objective.name} trains with a loss of its own, so {loss} would do nothing: leave "
+            f"the loss out{also}"
+        )
 
 
 def in_memory(config: RunConfig, data: Dataset) -> Dataset:

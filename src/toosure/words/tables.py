@@ -105,7 +105,7 @@ GIVEN: dict[str, set[str]] = {
     "optimizer": {"data_size", "seed"},
     "data": {"root", "download", "workers"},
     "model": {"inputs", "classes"},
-    "objective": {"loss", "seed", "training_steps"},
+    "objective": {"loss", "reduction", "seed", "training_steps"},
 }
 
 # Arguments of torch's own methods that change the time or the sign, not the method.

@@ -63,6 +63,7 @@ FIGURES = [
     (CPCLoss(discrimination=0.0, diagonal=True).alone, 0.77132412),
     (CPCLoss(diagonal=True), 1.50085921),
     (MMCELoss(weighted=False).alone, 0.22237769),
+    (MMCELoss(weighted=False, normalization="reference").alone, 0.04945184),
     (MMCELoss().alone, 0.44475537),
     (MMCELoss(normalization="reference").alone, 0.22237741),
     (MMCELoss(), CE + 2 * 0.44475537),
@@ -360,6 +361,13 @@ def test_sece_of_equal_confidences_is_the_gap():
         (lambda: SKCELoss(estimator="best"), "estimator must be one of"),
         (lambda: SoftBinnedECELoss(bins=0), "bins must be a positive integer"),
         (lambda: FocalLoss(reduction="max"), "reduction must be one of"),
+        (lambda: DECELoss(bin_temperature=0.0), "bin_temperature must be positive; got 0"),
+        (lambda: SoftBinnedECELoss(temperature=0.0), "temperature must be positive"),
+        (lambda: SECELoss(bandwidth=0.0), "bandwidth must be positive"),
+        (lambda: SECELoss(bins=0), "bins must be a positive integer"),
+        (lambda: SKCELoss(bandwidth=0.0), "bandwidth must be positive"),
+        (lambda: SKCELoss(bandwidth=-1.0), "bandwidth must be positive"),
+        (lambda: MMCELoss(bandwidth=0.0), "bandwidth must be at least 0.005"),
     ],
 )
 def test_mistakes_say_what_to_do(make, words):

@@ -5,9 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from toosure.losses.loss import Penalty, Reduction, top_label_rows
+from toosure.losses.loss import Penalty, Reduction, check_positive, top_label_rows
 from toosure.metrics import mmce_from_confidence, skce_from_probabilities
 from toosure.metrics.inputs import check_choice
+from toosure.metrics.kernel import check_bandwidth
 from toosure.metrics.simplex import median_of_distances
 
 MEDIAN_ROWS = 128  # of a batch, at even steps, whose distances give the bandwidth
@@ -18,8 +19,9 @@ class MMCELoss(Penalty):
 
     Formula: L + weight MMCE, MMCE^2 = S_cc/m^2 + S_ww/n^2 - 2 S_cw/(m n) over the m right and n
     wrong rows with kernel exp(-|c_i - c_j| / bandwidth), or with `weighted=False` 1/N^2 sum_ij
-    (a_i - c_i)(a_j - c_j) k_ij; `normalization="reference"` repeats the public code. A statistic
-    of the batch that one device sees, in O(N log N). See `toosure.metrics.mmce`.
+    (a_i - c_i)(a_j - c_j) k_ij; `normalization="reference"` repeats the public code, whose
+    unweighted form takes no root. A statistic of the batch, in O(N log N). See
+    `toosure.metrics.mmce`.
     Reference: Kumar et al. (2018), Trainable Calibration Measures for Neural Networks, ICML.
 
     >>> MMCELoss(weighted=False).penalty(torch.zeros(1, 2), torch.tensor([0]))
@@ -39,6 +41,7 @@ class MMCELoss(Penalty):
     ) -> None:
         super().__init__(weight, base, reduction)
         check_choice("normalization", normalization, ("paper", "reference"))
+        check_bandwidth(bandwidth)
         self.weighted, self.normalization = weighted, normalization
         self.bandwidth = bandwidth
 
@@ -73,6 +76,8 @@ class SKCELoss(Penalty):
     ) -> None:
         super().__init__(weight, base, reduction)
         check_choice("estimator", estimator, ("biased", "unbiased", "linear"))
+        if bandwidth is not None:
+            check_positive("bandwidth", bandwidth)
         self.estimator, self.bandwidth = estimator, bandwidth
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:

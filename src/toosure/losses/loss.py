@@ -185,6 +185,12 @@ def check_reduces(loss: nn.Module) -> None:
         )
 
 
+def check_positive(name: str, value: float) -> None:
+    """Raise unless a setting that divides is above 0."""
+    if not value > 0:
+        raise ValueError(f"{name} must be positive; got {value}")
+
+
 def reduction_of(losses: list[nn.Module]) -> Reduction:
     """Return the reduction that all have, "mean" of none; raise where they differ."""
     found = sorted({str(loss.reduction) for loss in losses}) or ["mean"]

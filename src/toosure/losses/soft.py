@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from toosure.losses.loss import Penalty, Reduction, top_label_rows
+from toosure.losses.loss import Penalty, Reduction, check_positive, top_label_rows
 from toosure.metrics import dece_from_confidence, sece_from_confidence
 from toosure.metrics.differentiable import soft_correct_rows
 from toosure.metrics.inputs import check_bins, check_choice
@@ -35,6 +35,7 @@ class DECELoss(Penalty):
     ) -> None:
         super().__init__(weight, base, reduction)
         check_bins(bins)
+        check_positive("bin_temperature", bin_temperature)
         self.bins, self.accuracy_slope = bins, accuracy_slope
         self.bin_temperature = bin_temperature
 
@@ -71,6 +72,8 @@ class SECELoss(Penalty):
     ) -> None:
         super().__init__(weight, base, reduction)
         check_choice("form", form, ("points", "grid"))
+        check_bins(bins)
+        check_positive("bandwidth", bandwidth)
         self.bandwidth, self.form, self.bins = bandwidth, form, bins
         self.soft_accuracy, self.leave_one_out = soft_accuracy, leave_one_out
 
@@ -107,6 +110,7 @@ class SoftBinnedECELoss(Penalty):
         super().__init__(weight, base, reduction)
         check_bins(bins)
         check_choice("norm", norm, (1, 2))
+        check_positive("temperature", temperature)
         self.bins, self.temperature, self.norm = bins, temperature, norm
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:

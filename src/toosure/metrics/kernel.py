@@ -23,7 +23,8 @@ def mmce(
     MMCE^2 = 1/N^2 sum_ij (a_i - c_i)(a_j - c_j) exp(-|c_i - c_j| / bandwidth).
     `weighted`: sqrt(S_cc/m^2 + S_ww/n^2 - 2 S_cw/(mn)) over m correct and n wrong rows; a side
     without rows adds nothing. `normalization="reference"` repeats the public code, which divides
-    by m^2, n^2 and mn (+1e-5) a second time and gives 0 when a side is empty.
+    by m^2, n^2 and mn (+1e-5) a second time and gives 0 when a side is empty; unweighted, that
+    code (in its PyTorch port) takes no root and gives MMCE^2.
     Gradients flow through the confidences; they are 0, not NaN, where the error is 0.
 
     >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
@@ -42,20 +43,26 @@ def mmce_from_confidence(
 ) -> Tensor:
     """Return MMCE of confidences and boolean hits; see `mmce`. No value checks, no waiting."""
     check_choice("normalization", normalization, ("paper", "reference"))
-    if not bandwidth >= 0.005:
-        raise ValueError(f"bandwidth must be at least 0.005; got {bandwidth}")
+    check_bandwidth(bandwidth)
     if not (confidence.requires_grad and torch.is_grad_enabled()):
         confidence, correct = sorted_pairs(confidence.detach(), correct)
     confidence, correct = confidence.double(), correct.double()
     residual = correct - confidence
     if not weighted:
-        return root(pair_sum(confidence, residual, bandwidth)) / len(confidence)
+        square = pair_sum(confidence, residual, bandwidth) / len(confidence) ** 2
+        return square if normalization == "reference" else root(square)
     hits = correct.sum()
     misses = len(correct) - hits
     if normalization == "paper":
         sides = torch.where(correct > 0, hits, misses)  # never 0: each row is on its side
         return root(pair_sum(confidence, residual / sides, bandwidth))
     return _reference(confidence, correct, residual, hits, misses, bandwidth)
+
+
+def check_bandwidth(bandwidth: float) -> None:
+    """Raise where exp(1 / bandwidth), of the prefix sums, would leave float64."""
+    if not bandwidth >= 0.005:
+        raise ValueError(f"bandwidth must be at least 0.005; got {bandwidth}")
 
 
 def _reference(

@@ -1,8 +1,10 @@
 """AdaFocal, CRL, mixup and MIT-L: figures, limits and state."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
+import scipy.stats
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -13,7 +15,7 @@ from toosure.models import mlp
 from toosure.objectives import CRL, MIT, AdaFocal, Mixup
 from toosure.objectives.adafocal import BinnedFocalLoss, equal_mass_edges, next_gamma
 from toosure.objectives.crl import rank_penalty, scores
-from toosure.objectives.mixup import mixed, unmixed
+from toosure.objectives.mixup import far_apart, mixed, unmixed
 from toosure.optim import SAM
 
 CE = nn.CrossEntropyLoss()
@@ -223,6 +225,25 @@ def test_shares_are_folded_and_spread_as_beta_is():
     assert all(objective.prepare(tiny(), BATCH)[3] >= 0.5 for _ in range(50))
 
 
+def test_small_alphas_mix_nothing():
+    """Both gammas are 0 in float64 there; their share is 0 or 1, never 1/2."""
+    objective = Mixup(alpha=1e-4)
+    draws = torch.stack([objective.beta(1e-4) for _ in range(200)])
+    assert ((draws < 1e-6) | (draws > 1 - 1e-6)).double().mean() > 0.95
+    assert 0.35 < draws.mean() < 0.65
+    third = torch.stack([objective.beta(1e-3) for _ in range(2000)])
+    assert third.var().item() == pytest.approx(1 / (4 * 1.002), rel=0.02)
+
+
+@pytest.mark.parametrize(("alpha", "gap"), [(0.5, 0.5), (1.0, 0.5), (3.0, 0.5), (20.0, 0.1)])
+def test_the_chance_that_shares_lie_apart(alpha, gap):
+    draws = scipy.stats.beta(alpha, alpha).rvs((2, 100_000), random_state=0)
+    folded = abs(draws - 0.5).sum(0)
+    assert far_apart(alpha, gap) == pytest.approx((folded >= gap).mean(), abs=0.006)
+    one, two = MIT(alpha=alpha, gap=gap).shares()
+    assert one - two >= gap
+
+
 @pytest.mark.parametrize("kind", [Mixup, MIT])
 def test_draws_go_on_where_the_state_was_taken(kind):
     one, two, model = kind(seed=1), kind(seed=2), tiny()
@@ -262,6 +283,9 @@ def test_an_affine_network_is_unmixed_exactly():
         (lambda: CRL(weight=-1), "weight must not be negative"),
         (lambda: CRL(score="luck"), "score must be one of"),
         (lambda: AdaFocal(bins=0), "bins >= 1"),
+        (lambda: AdaFocal(least=5.0, most=1.0), "least <= start <= most"),
+        (lambda: Mixup(alpha=math.inf), "nor infinite"),
+        (lambda: MIT(alpha=200.0), "next to never 0.5 apart"),
     ],
 )
 def test_mistakes_say_what_to_do(make, words):

@@ -66,6 +66,8 @@ class AdaFocal(nn.Module):
         super().__init__()
         if bins < 1 or not 0 < switch <= most:
             raise ValueError(f"need bins >= 1 and 0 < switch <= most; got {bins}, {switch}, {most}")
+        if not least <= start <= most:
+            raise ValueError(f"need least <= start <= most; got {least}, {start} and {most}")
         self.rate, self.switch, self.least, self.most = rate, switch, least, most
         self.loss = self.focal = BinnedFocalLoss(bins, start, reduction)
         criterion_of(self.loss)

@@ -25,11 +25,16 @@ class Drawing(nn.Module):
         self.generator.set_state(state.cpu())
 
     def beta(self, alpha: float) -> Tensor:
-        """Draw from Beta(alpha, alpha), in float64; two gammas of Dirichlet form."""
-        both = torch._sample_dirichlet(
-            torch.full((1, 2), alpha, dtype=torch.float64), generator=self.generator
-        )
-        return both[0, 0]
+        """Draw from Beta(alpha, alpha), in float64: the share of one of two gammas.
+
+        In logs, log G(alpha) = log G(alpha + 1) + log(U) / alpha, as gammas of a small alpha are
+        0 to any precision and their share would be anything.
+        """
+        shape = torch.full((2,), alpha + 1, dtype=torch.float64)
+        log_gammas = torch._standard_gamma(shape, generator=self.generator).log()
+        uniform = torch.rand(2, generator=self.generator, dtype=torch.float64)
+        log_gammas += torch.log1p(-uniform) / alpha
+        return log_gammas.softmax(0)[0]
 
     def partners(self, like: Tensor) -> Tensor:
         """Draw an order of the rows of `like`, on its device."""

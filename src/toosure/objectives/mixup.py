@@ -1,10 +1,16 @@
 """Mixup, and mixup inference in training (MIT-L): train on mixtures of examples."""
 
+import math
+
+import numpy
 import torch
+from scipy.special import betainc, betaincinv
 from torch import Tensor, nn
 
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.drawing import Drawing
+
+LEAST = 0.01  # of a pair of shares, the chance to be far enough apart
 
 
 class Mixup(Drawing):
@@ -22,8 +28,8 @@ class Mixup(Drawing):
 
     def __init__(self, loss: nn.Module | None = None, alpha: float = 1.0, seed: int = 0) -> None:
         super().__init__(seed)
-        if alpha < 0:
-            raise ValueError(f"alpha must not be negative; got {alpha}")
+        if not 0 <= alpha < math.inf:
+            raise ValueError(f"alpha must not be negative, nor infinite; got {alpha}")
         self.loss = criterion_of(loss)
         self.alpha = alpha
 
@@ -59,8 +65,13 @@ class MIT(Drawing):
         self, loss: nn.Module | None = None, alpha: float = 1.0, gap: float = 0.5, seed: int = 0
     ) -> None:
         super().__init__(seed)
-        if not alpha > 0 or not 0 < gap < 1:
-            raise ValueError(f"need alpha > 0 and 0 < gap < 1; got {alpha} and {gap}")
+        if not 0 < alpha < math.inf or not 0 < gap < 1:
+            raise ValueError(f"need alpha > 0, finite, and 0 < gap < 1; got {alpha} and {gap}")
+        if (chance := far_apart(alpha, gap)) < LEAST:
+            raise ValueError(
+                f"shares of Beta({alpha:g}, {alpha:g}) are next to never {gap:g} apart (chance "
+                f"{chance:.2g}), and would be drawn for ever: lower alpha or gap"
+            )
         self.loss = criterion_of(loss)
         self.alpha, self.gap = alpha, gap
 
@@ -85,6 +96,19 @@ class MIT(Drawing):
         first, second, labels, others, one, two = prepared
         own, other = unmixed(model(first), model(second), one, two)
         return (self.loss(own, labels) + self.loss(other, others)) / 2
+
+
+def far_apart(alpha: float, gap: float) -> float:
+    """Return the chance that two folded draws of Beta(alpha, alpha) are `gap` or more apart.
+
+    Formula: the mean over l2 of P(l1 >= l2 + gap) = 2 I_{1 - l2 - gap}(alpha, alpha), at most 1.
+
+    >>> round(far_apart(1.0, 0.5), 3)
+    0.5
+    """
+    quantiles = (numpy.arange(1000) + 0.5) / 2000  # of the lower half
+    low = betaincinv(alpha, alpha, quantiles)
+    return float((2 * betainc(alpha, alpha, (1 - low - gap).clip(0, 0.5))).mean())
 
 
 def mixed(a: Tensor, b: Tensor, share: Tensor) -> Tensor:

@@ -149,6 +149,14 @@ def test_training_needs_one_number(name):
             parse("objective", name).build(**given)
 
 
+def test_bulk_sgd_cannot_move_a_second_head(tmp_path):
+    config = RunConfig(
+        data="digits:train=96,val=40", objective="balcal", optimizer="bulksgd:lr=0.1"
+    )
+    with pytest.raises(ValueError, match=r"bulksgd steps .* the parameters that balcal adds"):
+        train(config, tmp_path, Means("cpu"), data=DATA)
+
+
 @EACH
 @pytest.mark.parametrize("optimizer", [SAM, CSAM, ASAM, VASSO, BSAM])
 def test_two_passes_lower_it(name, optimizer):

@@ -313,6 +313,8 @@ def test_features_of_any_network():
     torch.testing.assert_close(output_of(model, "0", x), model[0](x))
     images = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
     assert output_of(images, "0", torch.zeros(5, 1, 4, 4)).shape == (5, 2)
+    tokens = nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Linear(2, 5), nn.Flatten(), nn.Linear(10, 3))
+    torch.testing.assert_close(output_of(tokens, "1", x), tokens[:2](x).mean(1))  # (N, C)
     with pytest.raises(ValueError, match="no linear layer"):
         head_of(nn.Conv2d(1, 2, 3))
 
@@ -340,6 +342,9 @@ def test_setup_is_asked_for():
         (lambda: GammaNet(tau=0.0), "tau > 0"),
         (lambda: GammaNet(scope="half"), "scope must be one of"),
         (lambda: GammaNet(meta=-1), "meta > 0"),
+        (lambda: GammaNet(sece=0.0), "one of them above 0"),
+        (lambda: GammaNet(sece=-1.0, ce=2.0), "not negative"),
+        (lambda: GammaNet(width=0), "width >= 1"),
         (lambda: MetaSmoothing(start=0.6), "start <= most"),
     ],
 )

@@ -303,6 +303,30 @@ def test_margin_tail_by_hand(affine):
     assert objective.report()["objective/log_q"] == pytest.approx(-0.32570285, abs=1e-6)
 
 
+def test_an_attacked_tail_by_hand(affine):
+    """Steps of 2.5 eps / 3 end in the corner: (.6, .3) goes to (.3, .6), where m = -.2 - 1.2."""
+    objective = MarginTail(surrogate="pgd", eps=0.3, temperature=0.0, smooth=0.0)
+    passes = counting(affine)
+    prepared = objective.prepare(affine, ONE)
+    torch.testing.assert_close(prepared[3], torch.tensor([[0.3, 0.6]], dtype=torch.float64))
+    found = objective(affine, prepared)
+    wanted = 0.94442736 + 0.1 * math.log1p(math.exp(1.4))
+    assert number(found) == pytest.approx(wanted, abs=1e-6)
+    assert objective.report()["objective/log_q"] == pytest.approx(1.4)
+    assert passes == [False] * 3 + [True] * 2 and objective.sloped.dual is None  # no slopes
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # torch's own, while compiling
+@pytest.mark.parametrize("kind", [CalMO, MarginTail])
+def test_a_compiled_network_is_differentiated_twice_as_it_was_written(kind):
+    model, batch = small()
+    wanted = value(kind(), model, batch)
+    compiled = torch.compile(model, backend="aot_eager")
+    found = value(kind(), compiled, batch)
+    torch.testing.assert_close(found, wanted)
+    found.backward()
+
+
 def test_margin_tail_without_terms_is_cross_entropy():
     model, batch = small()
     plain = CE(model(batch[0]), batch[1])
@@ -385,6 +409,9 @@ def test_the_weights_rise_over_the_first_steps():
         (lambda: CalMO(space="moon"), "space must be one of"),
         (lambda: MarginTail(surrogate="pgd", norm="l2"), "sign steps"),
         (lambda: MarginTail(tail=-1), "must not be negative"),
+        (lambda: MarginTail(cap=-5.0), "cap >= 0"),
+        (lambda: MarginTail(surrogate="pgd", attack_steps=0), "attack_steps >= 1"),
+        (lambda: CalMO(space="pixels").prepare(None, ONE), "size of a pixel: call setup"),
     ],
 )
 def test_mistakes_say_what_to_do(make, words):

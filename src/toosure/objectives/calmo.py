@@ -52,15 +52,18 @@ class CalMO(nn.Module):
         self.eps, self.step, self.attack_steps, self.space = eps, step, attack_steps, space
         self.sloped = Sloped()
         self.register_buffer("scale", torch.ones(()), persistent=False)  # of a pixel
+        self.measured = space == "standardised"
 
     def setup(self, model: nn.Module, data: Any) -> None:
         """Learn the size of a pixel from the data."""
         if self.space == "pixels":
-            self.scale = 1 / data.std.to(self.scale)
+            self.scale, self.measured = 1 / data.std.to(self.scale), True
 
     def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
         """Craft the attack."""
         x, labels, _ = batch
+        if not self.measured:
+            raise ValueError("space=pixels needs the size of a pixel: call setup(model, data)")
         if self.robust == 0:
             return x, labels
         radius, step = self.eps, self.step

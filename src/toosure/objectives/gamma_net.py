@@ -66,6 +66,11 @@ class GammaNet(Bilevel):
         super().__init__(meta, meta_batch, every, scope, lr, virtual_lr, seed)
         if not start > 0 or not tau > 0 or (most is not None and not start < most):
             raise ValueError(f"need 0 < start < most and tau > 0; got {start}, {most}, {tau}")
+        if width < 1 or min(sece, ce) < 0 or not sece + ce > 0:
+            raise ValueError(
+                "need width >= 1, and weights sece and ce not negative, one of them above 0; got "
+                f"{width}, {sece} and {ce}"
+            )
         self.start, self.most, self.tau, self.width, self.feed = start, most, tau, width, feed
         self.loss = self.criterion = self.focal = FocalLoss(start, reduction)
         criterion_of(self.loss)

@@ -56,6 +56,8 @@ class MarginTail(nn.Module):
             raise ValueError("the attack takes sign steps: use norm=linf with surrogate=pgd")
         if min(tail, smooth, eps, temperature, warm_up) < 0:
             raise ValueError("tail, smooth, eps, temperature and warm_up must not be negative")
+        if attack_steps < 1 or not cap >= 0:
+            raise ValueError(f"need attack_steps >= 1 and cap >= 0; got {attack_steps} and {cap}")
         self.loss = criterion_of(loss)
         self.tail, self.smooth, self.eps, self.norm = tail, smooth, eps, norm
         self.temperature, self.cap, self.surrogate = temperature, cap, surrogate
@@ -79,18 +81,24 @@ class MarginTail(nn.Module):
         x, labels, share, *attacked = prepared
         if self.tail == 0 and self.smooth == 0:
             return self.loss(model(x), labels)
-        others = [self.margins(model(other), labels) for other in attacked]
+        lows = [self.margins(model(other), labels) for other in attacked]
 
         def extra(margins: Tensor, gradient: Tensor) -> Tensor:
             gradient = gradient.flatten(1)  # (N, D)
-            low = others[0] if others else margins - self.eps * self.dual_norm(gradient)
-            log_moment = log_tail(low, self.cap)
-            self.moment.copy_(log_moment.detach())
-            rough = gradient.square().sum() / len(x)
-            return share * (self.tail * F.softplus(log_moment) + self.smooth * rough)
+            low = lows[0] if lows else margins - self.eps * self.dual_norm(gradient)
+            return self.tail_of(low) + self.smooth * gradient.square().sum() / len(x)
 
-        logits, total = self.sloped(model, x, lambda z: self.margins(z, labels), extra)
-        return self.loss(logits, labels) + terms(self.loss, len(x)) * total
+        if lows and self.smooth == 0:  # no slope is asked for
+            logits, total = model(x), self.tail_of(lows[0])
+        else:
+            logits, total = self.sloped(model, x, lambda z: self.margins(z, labels), extra)
+        return self.loss(logits, labels) + terms(self.loss, len(x)) * share * total
+
+    def tail_of(self, low: Tensor) -> Tensor:
+        """Return tail log(1 + Q) of low margins, and keep log Q for the row."""
+        log_moment = log_tail(low, self.cap)
+        self.moment.copy_(log_moment.detach())
+        return self.tail * F.softplus(log_moment)
 
     def margins(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return soft margins, (N,), in float32 or better."""

@@ -23,6 +23,11 @@ def unwrapped(model: nn.Module) -> Any:
     return unwrapped(compiled) if isinstance(compiled, nn.Module) else model
 
 
+def uncompiled(model: nn.Module) -> Any:
+    """Return the network without torch.compile, whose passes cannot be differentiated twice."""
+    return getattr(model, "_orig_mod", model)
+
+
 def head_of(model: nn.Module) -> nn.Linear:
     """Return the last linear layer: `model.head`, or the last Linear among the modules."""
     model = unwrapped(model)
@@ -65,7 +70,10 @@ def features_and_logits(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def output_of(model: nn.Module, layer: str, x: Tensor) -> Tensor:
-    """Return what a named layer puts out, (N, D), averaged over what is not channels."""
+    """Return what a named layer puts out, (N, D), averaged over what is not channels.
+
+    Of (N, C, H, W) the channels come first, of a transformer's (N, tokens, C) last.
+    """
     modules = dict(unwrapped(model).named_modules())
     if layer not in modules or not layer:
         known = ", ".join(name for name in modules if name and name.count(".") == 0)
@@ -76,7 +84,9 @@ def output_of(model: nn.Module, layer: str, x: Tensor) -> Tensor:
         unwrapped(model)(x)
     finally:
         hook.remove()
-    return seen[0].flatten(2).mean(2) if seen[0].ndim > 2 else seen[0]
+    if seen[0].ndim == 3:
+        return seen[0].mean(1)
+    return seen[0].flatten(2).mean(2) if seen[0].ndim > 3 else seen[0]
 
 
 @torch.no_grad()

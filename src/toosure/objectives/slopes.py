@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from toosure.curvature.linearise import double_differentiable, dual_numbers, made_dual
 from toosure.objectives.attack import input_gradient
-from toosure.objectives.network import statistics_still
+from toosure.objectives.network import statistics_still, uncompiled
 from toosure.processes import Sharded
 from toosure.processes.layers import move
 
@@ -27,7 +27,8 @@ class Sloped:
     u = dP/dg held, and u . g is the slope of sum m along u: one pass of dual numbers, and an
     ordinary pass back through it: half the time on a GPU, and no gain on a CPU, where it is not
     done. A model for which it differs (it draws at random, or a layer does not know dual numbers)
-    is differentiated twice, too; which it is, the first call finds out.
+    is differentiated twice, too; which it is, the first call finds out. A compiled model is run
+    as it was written.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class Sloped:
     def __call__(
         self, model: nn.Module, x: Tensor, margin: Margin, penalty: Penalty
     ) -> tuple[Tensor, Tensor]:
-        x = x.detach()
+        model, x = uncompiled(model), x.detach()
         if self.dual is None:
             with double_differentiable():
                 self.dual = x.is_cuda and agree(model, x, margin)

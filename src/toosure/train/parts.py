@@ -87,13 +87,18 @@ def optimizer_of(
 ) -> Optimizer:
     """Build the optimizer with what its signature asks of a run."""
     word, given = config.word("optimizer"), {"model": model, "seed": config.seed}
+    own: list[Any] = list(getattr(objective, "parameters", list)())
     if "tracker" in word.method.parameters:
         mine = processes.rows(len(data.train))
         examples = data.train.x[mine], data.train.y[mine]
         given["tracker"] = CurvatureTracker(
             model, examples, criterion, quantities=(), group=processes.group
         )
-    own: list[Any] = list(getattr(objective, "parameters", list)())
+    if own and "tracker" in given:
+        raise ValueError(
+            f"{word.name} steps along the network's curvature and cannot move the parameters that "
+            f"{config.objective} adds: choose another optimizer or objective"
+        )
     parameters = [*model.parameters(), *own]
     optimizer = word.build(parameters, clip_norm=config.clip, data_size=data.examples, **given)
     if hasattr(optimizer, "criterion"):  # CSAM's, which knows at which point it is called

@@ -1,6 +1,7 @@
 """Archives unpack whole or not at all; what leads elsewhere, links or swells is refused."""
 
 import io
+import shutil
 import stat
 import struct
 import tarfile
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from toosure.data import archives
 from toosure.data.archives import Member, Refused, blocks, check_name, unpack
 
 FILES = {"set/train/a.txt": b"first", "set/b.txt": b"second" * 100}
@@ -54,6 +56,36 @@ def test_files_come_out_as_they_were(tmp_path, kind):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["set", archive.name]
     with pytest.raises(ValueError, match="there already"):
         unpack(archive, folder, 10_000)
+
+
+def test_an_empty_folder_is_not_in_the_way(tmp_path):
+    (tmp_path / "set").mkdir()
+    unpack(pack_tar(tmp_path / "set.tar", FILES, "w"), tmp_path / "set", 10_000)
+    assert (tmp_path / "set/b.txt").read_bytes() == FILES["set/b.txt"]
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch):
+    archive = pack_tar(tmp_path / "set.tar", FILES, "w")
+    with monkeypatch.context() as patch:  # as if killed: nothing is tidied up
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr(archives, "blocks", lambda member: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            unpack(archive, tmp_path / "set", 10_000)
+    (left,) = (p for p in tmp_path.iterdir() if p != archive)
+    (left / "set" / "other").write_bytes(b"of another version")
+    unpack(archive, tmp_path / "set", 10_000)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["set", "set.tar"]
+    assert not (tmp_path / "set" / "other").exists()
+
+
+def test_two_processes_do_not_unpack_into_each_other(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    archive = pack_tar(tmp_path / "set.tar", FILES, "w")
+    with open(archive, "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match=r"another process is unpacking .*set\.tar"):
+            unpack(archive, tmp_path / "set", 10_000)
+    unpack(archive, tmp_path / "set", 10_000)
 
 
 @pytest.mark.parametrize(

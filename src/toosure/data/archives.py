@@ -4,13 +4,14 @@ import gzip
 import shutil
 import stat
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
+
+from toosure.data.download import lock
 
 DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError,
@@ -56,7 +57,9 @@ def named(archive: Path) -> Iterator[None]:
     except DAMAGE as error:
         if getattr(error, "errno", None):  # the system's word: a full disk, no permission
             raise ValueError(f"{archive} cannot be unpacked: {error}") from error
-        raise ValueError(f"{archive} is damaged or cut short: {error}; fetch it again") from error
+        raise ValueError(
+            f"{archive} is damaged or cut short: {error}; move it away and fetch it again"
+        ) from error
 
 
 def members(archive: Path, limit: int) -> Iterator[Member]:
@@ -124,23 +127,48 @@ def unpack(archive: Path, folder: Path, limit: int) -> Path:
     """Unpack the archive of one folder beside it, then rename: all of it appears, or nothing.
 
     `folder` is where it goes, its name that of the archive's one top folder; `limit` bounds the
-    bytes in all.
+    bytes in all. What a killed process left is cleared away by the next.
     """
-    if folder.exists():
-        raise ValueError(f"{folder} is there already: move it away to unpack {archive.name} again")
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        with named(archive):
-            for member in members(archive, limit):
-                if PurePosixPath(member.name).parts[0] != folder.name:
-                    raise Refused(f"{member.name} is not in {folder.name}/")
-                write(member, beside / member.name)
-            if not (beside / folder.name).is_dir():
-                raise ValueError(f"it holds no {folder.name}/")
-            (beside / folder.name).rename(folder)
-    finally:
+    beside = folder.with_name(f".{folder.name}.unpacking")
+    with alone(archive):
+        if taken(folder):
+            raise ValueError(f"{folder} is there already: move it away to unpack {archive} again")
         shutil.rmtree(beside, ignore_errors=True)
+        try:
+            with named(archive):
+                fill(beside, folder.name, members(archive, limit))
+                if folder.exists():
+                    folder.rmdir()
+                (beside / folder.name).rename(folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
     return folder
+
+
+@contextmanager
+def alone(archive: Path) -> Iterator[None]:
+    """Let no other process unpack the same archive meanwhile."""
+    with named(archive):
+        held = open(archive, "rb")  # noqa: SIM115 - what follows has errors of its own
+    with held:
+        lock(held, f"unpacking {archive}")
+        yield
+
+
+def fill(beside: Path, top: str, inside: Iterator[Member]) -> None:
+    """Write an archive's files, all of them below one folder."""
+    beside.mkdir()
+    for member in inside:
+        if PurePosixPath(member.name).parts[0] != top:
+            raise Refused(f"{member.name} is not in {top}/")
+        write(member, beside / member.name)
+    if not (beside / top).is_dir():
+        raise ValueError(f"it holds no {top}/")
+
+
+def taken(folder: Path) -> bool:
+    """Say whether something is there already; an empty folder is nothing."""
+    return folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
 
 
 def write(member: Member, path: Path) -> None:

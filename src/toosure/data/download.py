@@ -54,7 +54,7 @@ def fetch(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "ab") as out:
-            lock(out, target)
+            lock(out, f"downloading {target}")
             copy(url, out, size, tell or (lambda here, total: None))
             out.flush()
             keep_published(url, out, target, digest, size)  # while nobody else writes to it
@@ -81,8 +81,8 @@ def keep_published(
         ) from error
 
 
-def lock(file: BinaryIO, target: Path) -> None:
-    """Keep two processes from writing one file, where the system can."""
+def lock(file: BinaryIO, what: str) -> None:
+    """Keep two processes from doing the same until the file is closed, where the system can."""
     try:
         import fcntl
     except ImportError:
@@ -90,7 +90,9 @@ def lock(file: BinaryIO, target: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ValueError(f"another process is downloading {target}: wait for it") from error
+        raise ValueError(f"another process is {what}: wait for it") from error
+    except OSError:  # a file system without locks
+        return
 
 
 def copy(url: str, out: BinaryIO, size: int | None, tell: Tell) -> None:

@@ -56,6 +56,45 @@ def test_download(command, root, archive, monkeypatch, tmp_path):
     assert by_hand.exit_code == 2 and "image-net.org" in by_hand.stderr
 
 
+def test_what_is_here_is_whole(command, root):
+    def status(name):
+        return json.loads(command("data", name, "--json", "--data-root", root).stdout)
+
+    for name, folder in (("tiny_imagenet", "tiny-imagenet-200"), ("cifar10_c", "CIFAR-10-C")):
+        assert status(name)["missing"] == [folder]
+        (root / folder).mkdir()
+        assert status(name)["status"] == "missing" and status(name)["missing"][0] > folder
+    (root / "CIFAR-10-C" / "labels.npy").touch()
+    assert status("cifar10_c")["status"] == "here"
+    (root / "cifar-10-batches-py" / "test_batch").unlink()
+    for name in ("cifar10", "cifar10_c"):  # without CIFAR-10 its corrupted twin is of no use
+        assert status(name)["missing"] == ["cifar-10-batches-py/test_batch"]
+    for folder in ("imagenet/train/n1", "imagenet/val/n1", "imagenet-c/fog/3"):
+        assert status("imagenet_c")["status"] == "missing"
+        (root / folder).mkdir(parents=True)
+    assert status("imagenet_c")["missing"] == ["imagenet/train/*/*", "imagenet/val/*/*"]
+    for part in ("train", "val"):
+        (root / "imagenet" / part / "n1" / "1.JPEG").touch()
+    assert status("imagenet_c")["status"] == status("imagenet")["status"] == "here"
+
+
+def test_download_of_what_is_here(command, root):
+    for name in ("digits", "cifar10"):
+        out = command("data", name, "--data-root", root, "--download")
+        assert out.exit_code == 0 and "status     here" in out.stdout, out.output
+    assert not (root / "cifar-10-python.tar.gz").exists()
+
+
+def test_download_fetches_what_is_needed_besides(command, root, archive, monkeypatch, tmp_path):
+    (tmp_path / "new" / "CIFAR-10-C").mkdir(parents=True)
+    (tmp_path / "new" / "CIFAR-10-C" / "labels.npy").touch()
+    new = replace(SOURCES["cifar10"].downloads[0], url=archive.as_uri(), digest=checksum(archive))
+    new = replace(new, size=archive.stat().st_size)
+    monkeypatch.setitem(SOURCES, "cifar10", replace(SOURCES["cifar10"], downloads=(new,)))
+    out = command("data", "cifar10_c", "--data-root", tmp_path / "new", "--download")
+    assert "status     here" in out.stdout and (tmp_path / "new" / archive.name).is_file()
+
+
 FEW = ("--model", "mlp:width=8", "--steps", 5, "--measure", "none", "--device", "cpu")
 
 

@@ -229,6 +229,52 @@ def test_a_truncated_archive_that_lies_there_is_named(packed, monkeypatch, tmp_p
     assert not (tmp_path / "CIFAR-10-C").exists()
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_each_need_has_its_download(name):
+    source = SOURCES[name]
+    assert len(source.downloads) in (0, len(source.needs))
+    for places, each in zip(source.needs, source.downloads, strict=False):
+        assert (each.folder or each.target) in places
+
+
+@pytest.mark.parametrize("name", ["mnist", "svhn", "digits", "cifar10"])
+def test_what_is_here_is_not_fetched_again(name, root, monkeypatch):
+    source = SOURCES[name]
+    asked = []
+    monkeypatch.setattr(catalogue, "fetch", lambda url, *_: asked.append(url))
+    for places in source.needs if name != "cifar10" else ():
+        (root / places[-1]).parent.mkdir(parents=True, exist_ok=True)
+        (root / places[-1]).write_bytes(b"not in the place where a download would go")
+    obtain(name, root)
+    assert asked == []
+    if name in ("mnist", "svhn"):  # the second file alone is missing
+        (root / source.needs[1][-1]).unlink()
+        obtain(name, root)
+        assert asked == [source.downloads[1].url]
+
+
+def test_a_damaged_file_says_the_way_out(root, archive, monkeypatch):
+    source_of("cifar10", archive, monkeypatch)
+    archive.write_bytes(archive.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match=r"tar\.gz is damaged.*; move it away and ask again"):
+        obtain("cifar10", root)
+    with pytest.raises(ValueError, match=r"tar\.gz is damaged.*; move it away and fetch it again"):
+        load_cifar10(root, download=True)
+
+
+def test_half_a_folder_is_said_before_anything_is_fetched(packed, monkeypatch, tmp_path):
+    source_of("cifar10_c", packed, monkeypatch, url="http://127.0.0.1:9/never-asked")
+    folder = tmp_path / "CIFAR-10-C"
+    folder.mkdir()
+    (folder / "fog.npy").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"CIFAR-10-C is there, but not all of it: move it away"):
+        obtain("cifar10_c", tmp_path)
+    (folder / "fog.npy").unlink()
+    source_of("cifar10_c", packed, monkeypatch)
+    obtain("cifar10_c", tmp_path)  # an empty one is not in the way
+    assert (folder / "labels.npy").is_file()
+
+
 def test_a_bomb_with_the_right_checksum_installs_nothing(packed, monkeypatch, tmp_path):
     source_of("cifar10_c", packed, monkeypatch)
     monkeypatch.setattr(catalogue, "SWELL", 0)

@@ -127,7 +127,7 @@ def test_sizes_are_positive(tmp_path, size):
 
 
 def test_wrong_folders_are_named(tmp_path):
-    with pytest.raises(ValueError, match="no folder"):
+    with pytest.raises(ValueError, match=r"no folder.*absent; write imagefolder:PATH"):
         imagefolder(tmp_path / "absent")
     with pytest.raises(ValueError, match="two or more classes"):
         imagefolder(tmp_path)

@@ -14,7 +14,7 @@ from toosure.cli.app import app, fail
 def data(
     name: Annotated[str | None, typer.Argument(help="One data set, in detail.")] = None,
     data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
-    download: Annotated[bool, typer.Option(help="Fetch NAME, check it, install it.")] = False,
+    download: Annotated[bool, typer.Option(help="Fetch what NAME lacks.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List data sets: what is here, what is missing, where from, how large, its licence.
@@ -33,7 +33,8 @@ def data(
         fail("name the data set to download: toosure data NAME --download")
     try:
         if download and name is not None:
-            obtain(name, data_root, None if as_json else progress())
+            for each in (name, *SOURCES[name].also):
+                obtain(each, data_root, None if as_json else progress())
     except (ValueError, OSError) as error:
         fail(str(error))
     found = [described(each, data_root) for each in ([name] if name else SOURCES)]
@@ -51,7 +52,7 @@ def described(name: str, root: Path) -> dict[str, Any]:
     from toosure.data.download import part_of
 
     source, root = SOURCES[name], root.expanduser()
-    missing = source.missing(root)
+    missing = [lack for each in (name, *source.also) for lack in SOURCES[each].missing(root)]
     parts = [d.target for d in source.downloads if part_of(root / d.target).is_file()]
     return {
         "name": name,

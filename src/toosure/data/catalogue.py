@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from toosure.data.archives import unpack
+from toosure.data.archives import taken, unpack
 from toosure.data.download import Tell, check, fetch
 
 
@@ -32,6 +32,7 @@ class Source:
     manual: str = ""  # what to do by hand, where nothing can be fetched
     size: int = 0  # bytes; 0 where the downloads say it
     also: tuple[str, ...] = ()  # data sets it reads besides
+    inside: tuple[str, ...] = ()  # what a folder among its places must hold, as patterns
 
     @property
     def bytes(self) -> int:
@@ -39,7 +40,18 @@ class Source:
 
     def missing(self, root: Path) -> list[str]:
         """Name what is not there, each by its first place."""
-        return [places[0] for places in self.needs if not any((root / p).exists() for p in places)]
+        absent = [places[0] for places in self.needs if self.found(root, places) is None]
+        return [lack for place in absent for lack in self.lacks(root, place)]
+
+    def found(self, root: Path, places: tuple[str, ...]) -> str | None:
+        """Return the first place where all is there."""
+        return next((place for place in places if not self.lacks(root, place)), None)
+
+    def lacks(self, root: Path, place: str) -> list[str]:
+        if not (root / place).exists():
+            return [place]
+        inside = self.inside if (root / place).is_dir() else ()
+        return [f"{place}/{each}" for each in inside if not any((root / place).glob(each))]
 
 
 def idx_source(about: str, folders: tuple[str, ...], base: str, files: dict, **rest: str) -> Source:
@@ -68,10 +80,13 @@ def cifar_c_source(classes: int, record: int, digest: str, size: int) -> Source:
         f"https://zenodo.org/records/{record}",
         (Download(url, f"{name}.tar", digest, size, name),),
         also=(f"cifar{classes}",),
+        inside=("labels.npy",),
     )
 
 
-def cifar_source(classes: int, folder: str, digest: str, size: int) -> Source:
+def cifar_source(
+    classes: int, folder: str, inside: tuple[str, ...], digest: str, size: int
+) -> Source:
     archive = f"cifar-{classes}-python.tar.gz"
     url = f"https://www.cs.toronto.edu/~kriz/{archive}"
     return Source(
@@ -80,6 +95,7 @@ def cifar_source(classes: int, folder: str, digest: str, size: int) -> Source:
         "none stated",
         "https://www.cs.toronto.edu/~kriz/cifar.html",
         (Download(url, archive, digest, size),),
+        inside=inside,
     )
 
 
@@ -135,12 +151,14 @@ SOURCES: dict[str, Source] = {
     "cifar10": cifar_source(
         10,
         "cifar-10-batches-py",
+        (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"),
         "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
         170_498_071,
     ),
     "cifar100": cifar_source(
         100,
         "cifar-100-python",
+        ("train", "test", "meta"),
         "sha256:85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
         169_001_437,
     ),
@@ -164,6 +182,7 @@ SOURCES: dict[str, Source] = {
                 "tiny-imagenet-200",
             ),
         ),
+        inside=("train/*", "val/*"),
     ),
     "imagenet": Source(
         "1,281,167 + 50,000 colour photographs, 1,000 classes",
@@ -173,6 +192,7 @@ SOURCES: dict[str, Source] = {
         manual="sign in there, fetch ILSVRC2012, and lay it out as imagenet/train/WNID/*.JPEG and "
         "imagenet/val/WNID/*.JPEG",
         size=155_000_000_000,
+        inside=("*/*",),
     ),
     "imagenet_c": Source(
         "ImageNet's validation set under 15 corruptions (and 4 more), 5 severities",
@@ -183,6 +203,7 @@ SOURCES: dict[str, Source] = {
         "imagenet-c/CORRUPTION/SEVERITY/WNID/*.JPEG",
         size=75_000_000_000,
         also=("imagenet",),
+        inside=("*/*",),
     ),
 }  # fmt: skip
 
@@ -194,7 +215,8 @@ def locate(name: str, root: Path, download: bool = False) -> list[Path]:
         obtain(name, root)
     if missing := source.missing(root):
         raise ValueError(f"{root} holds no {', '.join(missing)}: {way(name)}")
-    return [next(root / p for p in places if (root / p).exists()) for places in source.needs]
+    found = [source.found(root, places) for places in source.needs]
+    return [root / place for place in found if place is not None]
 
 
 def way(name: str) -> str:
@@ -216,22 +238,32 @@ def obtain(name: str, root: Path, tell: Callable[[str], Tell] | None = None) -> 
     when its folder stands. `tell(name)` gives what is told of the bytes as they come.
     """
     source, root = SOURCES[name], Path(root).expanduser()
-    if not source.downloads:
+    if source.missing(root) and not source.downloads:
         raise ValueError(way(name))
-    for each in source.downloads:
-        target, folder = root / each.target, root / each.folder
-        if each.folder and folder.exists():
-            continue
-        fresh = not target.exists()
-        if fresh:
-            fetch(each.url, target, each.digest, each.size, tell and tell(each.target))
-        else:
+    for places, each in zip(source.needs, source.downloads, strict=False):  # one each, or none
+        here = source.found(root, places)
+        if here is None or here == each.target:  # there as it was published: checked again
+            install(each, root, tell and tell(each.target))
+
+
+def install(each: Download, root: Path, tell: Tell | None) -> None:
+    """Fetch one file unless it is there, check it, and unpack it where it is to be unpacked."""
+    target, folder = root / each.target, root / each.folder
+    if each.folder and taken(folder):
+        raise ValueError(f"{folder} is there, but not all of it: move it away and ask again")
+    fresh = not target.exists()
+    try:
+        if not fresh:
             check(target, each.digest, each.size)
-        if each.folder:
-            room(root, 2 * each.size)
-            unpack(target, folder, limit=SWELL * each.size)
-            if fresh:
-                target.unlink()
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{error}; move it away and ask again") from error
+    if fresh:
+        fetch(each.url, target, each.digest, each.size, tell)
+    if each.folder:
+        room(root, 2 * each.size)
+        unpack(target, folder, limit=SWELL * each.size)
+        if fresh:
+            target.unlink()
 
 
 def room(root: Path, need: int) -> None:

@@ -110,7 +110,7 @@ def read_archive(layout: Layout, archive: Path) -> dict[str, tuple[str, bytes]]:
             if name := wanted.get(PurePosixPath(member.name)):  # some archives say ./folder/name
                 found[name] = (f"{archive}:{member.name}", b"".join(blocks(member)))
     if missing := [name for name in layout.files if name not in found]:
-        raise ValueError(f"{archive} lacks {', '.join(missing)}: fetch it again")
+        raise ValueError(f"{archive} lacks {', '.join(missing)}: move it away and fetch it again")
     return found
 
 

@@ -63,7 +63,10 @@ def array_of(path: Path) -> np.ndarray:
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a damaged header can raise nearly anything
-        raise ValueError(f"{path} cannot be read, damaged or no plain array: {error}") from error
+        raise ValueError(
+            f"{path} cannot be read, damaged or no plain array: {error}; "
+            f"move {path.parent} away and fetch it again"
+        ) from error
     if not isinstance(found, np.ndarray):
         raise ValueError(f"{path} cannot be read: it is an archive, not one array")
     return found

@@ -49,7 +49,7 @@ def listing(files: list[tuple[str | Path, int]]) -> Listing:
 
 def class_names(folder: Path) -> tuple[str, ...]:
     if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}; write imagefolder:PATH")
+        raise ValueError(f"there is no folder {folder}")
     names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if len(names) < 2:
         raise ValueError(

@@ -81,7 +81,10 @@ def read_idx(path: Path) -> Tensor:
                 raise ValueError(f"its header claims the shape {shape}")
             values = file.read(prod(shape) + 1)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(f"{path} cannot be read, damaged or not this data set: {error}") from error
+        raise ValueError(
+            f"{path} cannot be read, damaged or not this data set: {error}; "
+            "move it away and fetch it again"
+        ) from error
     if len(values) != prod(shape):
         raise ValueError(f"{path} is cut short or too long for the shape {shape} it claims")
     return torch.frombuffer(bytearray(values), dtype=torch.uint8).view(shape)

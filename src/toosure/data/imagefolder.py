@@ -31,6 +31,8 @@ def imagefolder(
     streamed from disk (`stream`), with `watched` training images in memory to be measured.
     """
     path = Path(path).expanduser()
+    if not path.is_dir():
+        raise ValueError(f"there is no folder {path}; write imagefolder:PATH")
     folders = {part: path / part for part in ("train", "val", "test") if (path / part).is_dir()}
     if "train" not in folders:
         folders = {"train": path}

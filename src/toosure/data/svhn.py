@@ -41,7 +41,10 @@ def read_mat(path: Path) -> tuple[Tensor, Tensor]:
         found = loadmat(str(path), variable_names=["X", "y"])
         x, y = found["X"], found["y"].ravel()
     except Exception as error:  # a damaged or foreign file can raise nearly anything
-        raise ValueError(f"{path} cannot be read, damaged or not this data set: {error}") from error
+        raise ValueError(
+            f"{path} cannot be read, damaged or not this data set: {error}; "
+            "move it away and fetch it again"
+        ) from error
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3):
         raise ValueError(f"{path}: X must be uint8 (32, 32, 3, N); got {x.dtype} {x.shape}")
     if y.shape != x.shape[3:] or not np.isin(y, np.arange(11)).all():

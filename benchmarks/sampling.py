@@ -23,8 +23,10 @@ from scipy import stats
 from torch import nn
 
 from toosure import metrics
+from toosure.curvature.basis import Basis
+from toosure.curvature.operators import GaussNewton
 from toosure.curvature.problem import Problem
-from toosure.curvature.solver import Basis, GaussNewton, random_vectors, solve
+from toosure.curvature.solver import random_vectors, solve
 from toosure.data import load_cifar10
 from toosure.models import load_published, mlp, resnet20
 

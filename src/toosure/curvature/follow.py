@@ -20,9 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.curvature.basis import Basis
+from toosure.curvature.operators import Operator
 from toosure.curvature.result import Result
 from toosure.curvature.sharpness import as_result
-from toosure.curvature.solver import Basis, Operator, Solution, random_vectors, solve
+from toosure.curvature.solver import Solution, random_vectors, solve
 
 KEEP = 4  # Ritz vectors carried from step to step
 MEMORY = 6  # leading vectors remembered for the extrapolation

@@ -12,12 +12,13 @@ class Replay:
     """Call functions by name; when enabled, capture each once and replay it from then on.
 
     A captured function reads and writes fixed memory: its argument is copied in, and its output
-    (a tensor is copied out; anything else is the same object, refreshed in place) comes back.
-    All captures share one memory pool, so one may use what another left.
+    (tensors are copied out; anything else is the same object, refreshed in place) comes back.
+    All captures share one memory pool, so one may use what another left. A call inside another
+    becomes part of it.
     """
 
     def __init__(self, enabled: bool) -> None:
-        self.enabled = enabled
+        self.enabled, self._inside = enabled, False
         self.forget()
 
     def forget(self) -> None:
@@ -25,14 +26,20 @@ class Replay:
         self._pool: Any = None
 
     def __call__(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
-        if not self.enabled:
+        if not self.enabled or self._inside:
             return function(*arguments)
         if name not in self._captured:
-            self._captured[name] = self._capture(function, arguments)
+            self._inside = True
+            try:
+                self._captured[name] = self._capture(function, arguments)
+            finally:
+                self._inside = False
         graph, places, output = self._captured[name]
         for place, argument in zip(places, arguments, strict=True):
             place.copy_(argument)
         graph.replay()
+        if isinstance(output, tuple):
+            return tuple(tensor.clone() for tensor in output)
         return output.clone() if torch.is_tensor(output) else output
 
     def _capture(

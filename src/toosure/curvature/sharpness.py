@@ -6,18 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from toosure.curvature.basis import Basis
+from toosure.curvature.operators import GaussNewton, Operator, Whole
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import MATRICES, Matrix, Problem
 from toosure.curvature.result import Eigenpairs, Result
-from toosure.curvature.solver import (
-    Basis,
-    GaussNewton,
-    Operator,
-    Solution,
-    Whole,
-    random_vectors,
-    solve,
-)
+from toosure.curvature.solver import Solution, random_vectors, solve
 
 Data = tuple[Tensor, Tensor]
 

@@ -2,165 +2,21 @@
 
 For a Gauss-Newton matrix G = J^T H J / N the projection V^T G V = (J V)^T H (J V) / N is exact
 from JVPs alone; a VJP is paid only for the residual of the Ritz vector that won. A JVP and a VJP
-count half a product each. The small matrices are solved on the host in float64, so the device is
-asked once per expansion and never inside a product.
+count half a product each. The device is asked once per expansion and once per residual, never
+inside a product.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.curvature.problem import Matrix, Problem
-from toosure.curvature.restrict import Restricted
+from toosure.curvature.basis import Basis
 
 SAFETY = 3.0  # the residual estimate understates the error up to 2.3 times: docs/curvature.md
-DEPENDENT = 1e-5  # squared sine below which a starting vector adds only rounding noise
-BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding noise
 ROUNDING = {torch.float32: 5e-5, torch.float64: 1e-12}  # relative; 2e-5 seen on a ResNet-20
-PIECE = 4096  # terms of an inner product summed in the vectors' own type
 TINY = float(np.finfo(np.float64).tiny)
-
-
-class Operator(Protocol):
-    """A symmetric matrix seen through the images of vectors.
-
-    `product` gives the matrix times the vector of an image and, where the vectors live in a part
-    of the space only, the length of what lies outside of it.
-    """
-
-    image_cost: float
-    product_cost: float
-
-    def images(self, vectors: Tensor) -> Tensor: ...
-    def gram(self, vectors: Tensor, images: Tensor, others: Tensor) -> Tensor: ...
-    def product(self, image: Tensor) -> tuple[Tensor, Tensor]: ...
-
-
-@dataclass
-class GaussNewton:
-    """G (or the Fisher) as J^T H_z J / N: an image is J v, a product pulls H_z J v back."""
-
-    problem: Problem | Restricted
-    matrix: Matrix = "gn"
-    image_cost: float = 0.5
-    product_cost: float = 0.5
-
-    def images(self, vectors: Tensor) -> Tensor:
-        return self.problem.images(vectors)  # (k, n, C)
-
-    def gram(self, vectors: Tensor, images: Tensor, others: Tensor) -> Tensor:
-        left = self.problem.weighted(images, self.matrix).double().flatten(1)
-        return self.problem.reduced(left @ others.double().flatten(1).T) / self.problem.count
-
-    def product(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        return self.problem.pull_one(self.problem.weighted(image, self.matrix))
-
-
-@dataclass
-class Whole:
-    """Any of the matrices, or its negative: an image is already the product."""
-
-    problem: Problem
-    matrix: Matrix = "hessian"
-    sign: float = 1.0
-    image_cost: float = 1.0
-    product_cost: float = 0.0
-
-    def images(self, vectors: Tensor) -> Tensor:
-        return self.sign * self.problem.apply(vectors, self.matrix)  # (k, P)
-
-    def gram(self, vectors: Tensor, images: Tensor, others: Tensor) -> Tensor:
-        return (vectors @ others.T).double()
-
-    def product(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        return image, image.new_zeros(())
-
-
-class Basis:
-    """Orthonormal vectors, their images, and the eigenpairs of the matrix they project out."""
-
-    def __init__(
-        self, operator: Operator, candidates: Tensor, joined: "Basis | None" = None
-    ) -> None:
-        self.operator = operator
-        self.vectors = candidates / torch.linalg.vector_norm(candidates, dim=1, keepdim=True)
-        self.images = operator.images(self.vectors)
-        self.products = operator.image_cost * len(candidates)
-        if joined is not None:
-            self.vectors = torch.cat([joined.vectors, self.vectors])
-            self.images = torch.cat([joined.images, self.images])
-            self.products += joined.products
-        products = overlaps(self.vectors)
-        gram = operator.gram(self.vectors, self.images, self.images)
-        overlap, self._gram = torch.stack([products, gram]).cpu().numpy()
-        if self.finite and np.isfinite(overlap).all():
-            squares, axes = eigh(overlap)
-            axes = axes[:, squares > DEPENDENT] / np.sqrt(squares[squares > DEPENDENT])
-            values, turns = eigh(axes.T @ self._gram @ axes)
-            self._rotate(axes @ turns)
-            self._gram = np.diag(values)
-        self.values, self.turns = self._solve_small()
-
-    @property
-    def finite(self) -> bool:
-        return bool(np.isfinite(self._gram).all())
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def _solve_small(self) -> tuple[np.ndarray, np.ndarray]:
-        if not self.finite:
-            return np.full(len(self._gram), np.nan), np.eye(len(self._gram))
-        return eigh(self._gram)
-
-    def _rotate(self, turn: np.ndarray) -> None:
-        rows = self._on_device(turn.T)
-        self.vectors, self.images = rows @ self.vectors, torch.tensordot(rows, self.images, 1)
-
-    def _on_device(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array.copy()).to(self.vectors.device, self.vectors.dtype)
-
-    def ritz_vectors(self, count: int) -> Tensor:
-        return self._on_device(self.turns[:, :count].T) @ self.vectors
-
-    def residual(self, index: int) -> tuple[Tensor, float, float]:
-        """A x - theta x of one Ritz pair, its norm, and the norm of its part outside the space."""
-        turn = self._on_device(self.turns[:, index])
-        product, outside = self.operator.product(torch.tensordot(turn, self.images, 1))
-        self.products += self.operator.product_cost
-        residual = product - float(self.values[index]) * (turn @ self.vectors)
-        inside, beyond = torch.stack([torch.linalg.vector_norm(residual), outside]).tolist()
-        return residual, inside, beyond
-
-    def restart(self, keep: int) -> None:
-        """Keep only the leading Ritz vectors."""
-        self._rotate(self.turns[:, :keep])
-        self._gram = np.diag(self.values[:keep])
-        self.values, self.turns = self._solve_small()
-
-    def expand(self, direction: Tensor) -> bool:
-        """Add a direction, orthogonalised twice; False where nothing new was left of it."""
-        rest = direction / torch.linalg.vector_norm(direction)
-        for _ in range(2):
-            rest = rest - self.vectors.T @ (self.vectors @ rest)
-        length = torch.linalg.vector_norm(rest)
-        new = (rest / length)[None]
-        image = self.operator.images(new)
-        self.products += self.operator.image_cost
-        vectors, images = torch.cat([self.vectors, new]), torch.cat([self.images, image])
-        gram_row = self.operator.gram(new, image, images)[0]
-        *row, size = torch.cat([gram_row, length.double()[None]]).tolist()
-        if not size > BREAKDOWN:  # also where it is NaN
-            return False
-        k = len(row)
-        gram = np.zeros((k, k))
-        gram[:-1, :-1], gram[-1], gram[:, -1] = self._gram, row, row
-        self.vectors, self.images, self._gram = vectors, images, gram
-        self.values, self.turns = self._solve_small()
-        return True
 
 
 @dataclass
@@ -279,29 +135,8 @@ def estimated_error(
     return float(SAFETY * bound / max(abs(values[index]), TINY))
 
 
-def overlaps(vectors: Tensor) -> Tensor:
-    """V V^T in float64: sums of short pieces are exact enough, and the long sum is of few terms.
-
-    What lies outside the other vectors decides what is dropped, so 1e-5, the rounding of a plain
-    float32 product of a million terms, would not do; this gives 1e-8 at the same price.
-    """
-    whole = vectors.shape[1] // PIECE * PIECE
-    pieces = vectors[:, :whole].unflatten(1, (-1, PIECE)).transpose(0, 1)  # (m, k, PIECE)
-    rest = vectors[:, whole:].double()
-    return (pieces @ pieces.mT).double().sum(0) + rest @ rest.T
-
-
 def random_vectors(count: int, like: Tensor, seed: int = 0) -> Tensor:
     """Seeded normal vectors (count, P), the same on every process and device."""
     generator = torch.Generator().manual_seed(seed)
     vectors = torch.randn(count, like.shape[-1], generator=generator, dtype=torch.float32)
     return vectors.to(like.device, like.dtype)
-
-
-def eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenpairs of a small symmetric matrix, largest first.
-
-    By torch: numpy's own thread pool would spin beside torch's and slow the products down.
-    """
-    values, vectors = torch.linalg.eigh(torch.from_numpy((matrix + matrix.T) / 2))
-    return values.numpy()[::-1], vectors.numpy()[:, ::-1]

@@ -5,10 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from toosure.curvature.basis import Basis
+from toosure.curvature.operators import Whole
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import Matrix, Problem
 from toosure.curvature.result import Result
-from toosure.curvature.solver import Basis, Whole, random_vectors
+from toosure.curvature.solver import random_vectors
 
 Data = tuple[Tensor, Tensor]
 LEAST_BATCHES = 10

@@ -8,14 +8,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from toosure.curvature.basis import Basis
 from toosure.curvature.follow import Follower
 from toosure.curvature.jacobian import jacobian_norms
+from toosure.curvature.operators import GaussNewton
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import Matrix, Problem
 from toosure.curvature.restrict import Restricted, first_dense_layer
 from toosure.curvature.result import Eigenpairs, Result
 from toosure.curvature.sharpness import as_result, operator_for
-from toosure.curvature.solver import Basis, GaussNewton, random_vectors, solve
+from toosure.curvature.solver import random_vectors, solve
 from toosure.curvature.stochastic import batch_sharpness, gni, trace
 
 FOLLOWED: dict[str, tuple[Matrix, float]] = {

@@ -1,0 +1,144 @@
+"""An orthonormal basis that grows, and the eigenpairs of what a matrix looks like inside it.
+
+What the device does between two looks of the host is one function of tensors, so that a GPU can
+replay it as one graph. The small matrices are solved on the host in float64.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure.curvature.operators import Operator
+
+DEPENDENT = 1e-5  # squared sine below which a starting vector adds only rounding noise
+BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding noise
+PIECE = 4096  # terms of an inner product summed in the vectors' own type
+
+
+class Basis:
+    """Orthonormal vectors, their images, and the eigenpairs of the matrix they project out."""
+
+    def __init__(
+        self, operator: Operator, candidates: Tensor, joined: "Basis | None" = None
+    ) -> None:
+        self.operator = operator
+        opened = operator.replay(f"open {len(candidates)}", self._open, candidates)
+        self.vectors, self.images, self.weighted, grams = opened
+        self.products = operator.image_cost * len(candidates)
+        if joined is not None:
+            self.vectors = torch.cat([joined.vectors, self.vectors])
+            self.images = torch.cat([joined.images, self.images])
+            self.weighted = torch.cat([joined.weighted, self.weighted])
+            self.products += joined.products
+            grams = self._grams(self.vectors, self.images, self.weighted)
+        overlap, self._gram = grams.cpu().numpy()
+        if self.finite and np.isfinite(overlap).all():
+            squares, axes = eigh(overlap)
+            axes = axes[:, squares > DEPENDENT] / np.sqrt(squares[squares > DEPENDENT])
+            values, turns = eigh(axes.T @ self._gram @ axes)
+            self._rotate(axes @ turns)
+            self._gram = np.diag(values)
+        self.values, self.turns = self._solve_small()
+
+    def _open(self, candidates: Tensor) -> tuple[Tensor, ...]:
+        vectors = candidates / torch.linalg.vector_norm(candidates, dim=1, keepdim=True)
+        images = self.operator.images(vectors)
+        weighted = self.operator.weighted(images)
+        return vectors, images, weighted, self._grams(vectors, images, weighted)
+
+    def _grams(self, vectors: Tensor, images: Tensor, weighted: Tensor) -> Tensor:
+        return torch.stack([overlaps(vectors), self.operator.gram(vectors, weighted, images)])
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self._gram).all())
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def _solve_small(self) -> tuple[np.ndarray, np.ndarray]:
+        if not self.finite:
+            return np.full(len(self._gram), np.nan), np.eye(len(self._gram))
+        return eigh(self._gram)
+
+    def _rotate(self, turn: np.ndarray) -> None:
+        rows = self._on_device(turn.T)
+        self.vectors = rows @ self.vectors
+        self.images = torch.tensordot(rows, self.images, 1)
+        self.weighted = torch.tensordot(rows, self.weighted, 1)
+
+    def _on_device(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array.copy()).to(self.vectors.device, self.vectors.dtype)
+
+    def ritz_vectors(self, count: int) -> Tensor:
+        return self._on_device(self.turns[:, :count].T) @ self.vectors
+
+    def residual(self, index: int) -> tuple[Tensor, float, float]:
+        """A x - theta x of one Ritz pair, its norm, and the norm of its part outside the space."""
+        pair = self._on_device(np.append(self.turns[:, index], self.values[index]))
+        name, parts = f"residual {len(self)}", (self.vectors, self.weighted, pair)
+        residual, norms = self.operator.replay(name, self._residual, *parts)
+        self.products += self.operator.product_cost
+        inside, outside = norms.tolist()
+        return residual, inside, outside
+
+    def _residual(self, vectors: Tensor, weighted: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
+        turn, value = pair[:-1], pair[-1]
+        product, outside = self.operator.product(torch.tensordot(turn, weighted, 1))
+        residual = product - value * (turn @ vectors)
+        return residual, torch.stack([torch.linalg.vector_norm(residual), outside])
+
+    def restart(self, keep: int) -> None:
+        """Keep only the leading Ritz vectors."""
+        self._rotate(self.turns[:, :keep])
+        self._gram = np.diag(self.values[:keep])
+        self.values, self.turns = self._solve_small()
+
+    def expand(self, direction: Tensor) -> bool:
+        """Add a direction, orthogonalised twice; False where nothing new was left of it."""
+        name, parts = f"expand {len(self)}", (self.vectors, self.images, direction)
+        new, image, weighted, row = self.operator.replay(name, self._expansion, *parts)
+        self.products += self.operator.image_cost
+        *row, length = row.tolist()
+        if not length > BREAKDOWN:  # also where it is NaN
+            return False
+        self.vectors = torch.cat([self.vectors, new])
+        self.images = torch.cat([self.images, image])
+        self.weighted = torch.cat([self.weighted, weighted])
+        gram = np.zeros((len(row), len(row)))
+        gram[:-1, :-1], gram[-1], gram[:, -1] = self._gram, row, row
+        self._gram = gram
+        self.values, self.turns = self._solve_small()
+        return True
+
+    def _expansion(self, vectors: Tensor, images: Tensor, direction: Tensor) -> tuple[Tensor, ...]:
+        rest = direction / torch.linalg.vector_norm(direction)
+        for _ in range(2):
+            rest = rest - vectors.T @ (vectors @ rest)
+        length = torch.linalg.vector_norm(rest)
+        new = (rest / length)[None]
+        image = self.operator.images(new)
+        weighted = self.operator.weighted(image)
+        row = self.operator.gram(new, weighted, torch.cat([images, image]))[0]
+        return new, image, weighted, torch.cat([row, length.double()[None]])
+
+
+def overlaps(vectors: Tensor) -> Tensor:
+    """V V^T in float64: sums of short pieces are exact enough, and the long sum is of few terms.
+
+    What lies outside the other vectors decides what is dropped, so 1e-5, the rounding of a plain
+    float32 product of a million terms, would not do; this gives 1e-8 at the same price.
+    """
+    whole = vectors.shape[1] // PIECE * PIECE
+    pieces = vectors[:, :whole].unflatten(1, (-1, PIECE)).transpose(0, 1)  # (m, k, PIECE)
+    rest = vectors[:, whole:].double()
+    return (pieces @ pieces.mT).double().sum(0) + rest @ rest.T
+
+
+def eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenpairs of a small symmetric matrix, largest first.
+
+    By torch: numpy's own thread pool would spin beside torch's and slow the products down.
+    """
+    values, vectors = torch.linalg.eigh(torch.from_numpy((matrix + matrix.T) / 2))
+    return values.numpy()[::-1], vectors.numpy()[:, ::-1]

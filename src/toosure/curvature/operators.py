@@ -1,0 +1,86 @@
+"""Symmetric matrices seen through the images of vectors, as a solver needs them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from toosure.curvature.problem import Matrix, Problem
+from toosure.curvature.restrict import Restricted
+
+REPLAYED = 2_000_000  # longest vectors whose algebra is replayed: every size keeps its own memory
+
+
+class Operator(Protocol):
+    """A symmetric matrix, one image of a vector at a time.
+
+    `weighted` is what a Gram matrix and a product take of an image. `product` gives the matrix
+    times the vector and, where the vectors live in a part of the space only, the length of what
+    lies outside of it. `replay` calls a function of tensors, by name, as a CUDA graph if it may.
+    """
+
+    image_cost: float
+    product_cost: float
+
+    def images(self, vectors: Tensor) -> Tensor: ...
+    def weighted(self, images: Tensor) -> Tensor: ...
+    def gram(self, vectors: Tensor, weighted: Tensor, images: Tensor) -> Tensor: ...
+    def product(self, weighted: Tensor) -> tuple[Tensor, Tensor]: ...
+    def replay(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any: ...
+
+
+@dataclass
+class GaussNewton:
+    """G (or the Fisher) as J^T H_z J / N: an image is J v, a product pulls H_z J v back."""
+
+    problem: Problem | Restricted
+    matrix: Matrix = "gn"
+    image_cost: float = 0.5
+    product_cost: float = 0.5
+
+    def images(self, vectors: Tensor) -> Tensor:
+        return self.problem.images(vectors)  # (k, n, C)
+
+    def weighted(self, images: Tensor) -> Tensor:
+        return self.problem.weighted(images, self.matrix)
+
+    def gram(self, vectors: Tensor, weighted: Tensor, images: Tensor) -> Tensor:
+        left, right = weighted.double().flatten(1), images.double().flatten(1)
+        return self.problem.reduced(left @ right.T) / self.problem.count
+
+    def product(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
+        return self.problem.pull_one(weighted)
+
+    def replay(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
+        if self.problem.size > REPLAYED:
+            return function(*arguments)
+        return self.problem.replay(
+            f"{name}, {self.matrix} in {self.problem.size}", function, *arguments
+        )
+
+
+@dataclass
+class Whole:
+    """Any of the matrices, or its negative: an image is already the product."""
+
+    problem: Problem
+    matrix: Matrix = "hessian"
+    sign: float = 1.0
+    image_cost: float = 1.0
+    product_cost: float = 0.0
+
+    def images(self, vectors: Tensor) -> Tensor:
+        return self.sign * self.problem.apply(vectors, self.matrix)  # (k, P)
+
+    def weighted(self, images: Tensor) -> Tensor:
+        return images
+
+    def gram(self, vectors: Tensor, weighted: Tensor, images: Tensor) -> Tensor:
+        return (vectors @ images.T).double()
+
+    def product(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
+        return weighted, weighted.new_zeros(())
+
+    def replay(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
+        return function(*arguments)

@@ -336,6 +336,32 @@ def test_soft_bins_become_bins(fixture_f):
     torch.testing.assert_close(squares.penalty(*fixture_f), metrics.rmsce(*fixture_f).double())
 
 
+def test_soft_bins_by_hand():
+    """Confidences .6 (right) and .9 (wrong), bins about .25 and .75."""
+    logits, labels = binary([0.6, 0.1])
+    rows, total = ((0.6, 1), (0.9, 0)), 0.0
+    for centre in (0.25, 0.75):
+        pulls = [
+            math.exp(-((c - centre) ** 2) / 0.1)
+            / sum(math.exp(-((c - other) ** 2) / 0.1) for other in (0.25, 0.75))
+            for c, _ in rows
+        ]
+        gap = sum(pull * (a - c) for pull, (c, a) in zip(pulls, rows, strict=True)) / sum(pulls)
+        total += sum(pulls) / 2 * gap**2
+    loss = SoftBinnedECELoss(bins=2, temperature=0.1)
+    assert float(loss.penalty(logits, labels)) == pytest.approx(math.sqrt(total), abs=1e-9)
+
+
+@pytest.mark.parametrize(("weight", "far"), [(1e-2, False), (1e-7, False), (1e-9, True)])
+def test_a_row_left_out_sees_its_neighbours_however_faint(weight, far):
+    """Rights at .9 and wrongs at .6; their kernel is `weight`. Nobody near: the accuracy, 1/2."""
+    logits, labels = binary([0.9, 0.4])
+    bandwidth = 0.3 / math.sqrt(-2 * math.log(weight))
+    found = SECELoss(bandwidth=bandwidth, leave_one_out=True).penalty(logits, labels)
+    wanted = (abs(0.5 - 0.9) + abs(0.5 - 0.6)) / 2 if far else (0.9 + 0.4) / 2
+    assert float(found) == pytest.approx(wanted, abs=1e-9)
+
+
 def test_dece_nears_ece_as_it_hardens(fixture_f):
     hard = DECELoss(accuracy_slope=1e6, bin_temperature=1e-5).penalty(*fixture_f)
     assert float(hard) == pytest.approx(0.32925889, abs=1e-4)

@@ -128,6 +128,8 @@ def test_ranks_by_hand(fixture_f):
     objective.epochs.fill_(4)
     history = objective.history(torch.arange(4))
     assert history.tolist() == pytest.approx([2 / 3, 0, 2 / 3, 1 / 3])
+    objective.counts[1], objective.fresh[1] = 0, 1  # what this epoch saw counts at once
+    assert torch.equal(objective.history(torch.arange(4)), history)
     score = scores(logits, "confidence")
     gap = history - history.roll(-1)
     pairs = (gap.abs() - gap.sign() * (score - score.roll(-1))).relu()

@@ -9,6 +9,7 @@ from torch import nn
 
 from toosure.data import digits
 from toosure.losses import LabelSmoothingLoss
+from toosure.margins import normalised_margin
 from toosure.models import mlp
 from toosure.objectives import CCAT, ARAdaLS, BalCAL
 from toosure.objectives.ar_adals import next_target, quantile_groups
@@ -71,6 +72,20 @@ def test_ar_adals_starts_as_cross_entropy_and_follows_the_validation_set():
     still.setup(model, data)
     still.epoch_end(model)
     assert still.targets.tolist() == [1, 1]
+
+
+def test_ranks_are_taken_anew_every_so_many_epochs():
+    data, model = digits(train=60, val=40), mlp((1, 8, 8), width=8)
+    objective, taken = ARAdaLS(groups=3, refresh=2), []
+    objective.setup(model, data)
+    ranked = objective.ranked
+    objective.ranked = lambda model, split: taken.append(len(split)) or ranked(model, split)
+    for epoch in range(4):
+        objective.epoch_end(model)
+        assert taken == [60, 40] * (epoch // 2 + 1)
+    reach = normalised_margin(model, data.train.x, data.train.y)
+    nearest, _, furthest = (reach[objective.places == group] for group in range(3))
+    assert nearest.max() < furthest.min()  # the easiest to attack are group 0
 
 
 def test_one_group_is_one_smoothing_for_all():
@@ -137,6 +152,42 @@ def test_the_attack_on_an_affine_network_ends_in_the_corner():
     torch.testing.assert_close(shift, torch.cat([corner.expand(3, 3), -corner.expand(2, 3)]))
 
 
+def test_the_attack_has_momentum():
+    """Three points of a straight road: speeds .1 and .1 + .09, steps of .05."""
+    model = nn.Linear(1, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0], [1.0]]))
+    x, y = torch.zeros(1, 1), torch.tensor([0])
+    shift = CCAT(eps=1.0, step=0.05, attack_steps=2).attack(model, x, y, x)
+    assert shift.item() == pytest.approx(0.05 * (0.1 + 0.19))
+
+
+class Peak(nn.Module):
+    """The second class is likeliest at 0."""
+
+    def forward(self, x):
+        self.seen = [*getattr(self, "seen", []), x.item()]
+        return torch.cat([torch.zeros_like(x), -x.square()], 1)
+
+
+def test_a_step_that_does_not_help_is_undone_and_shortened():
+    """From .01: -.1 overshoots; then from .01 again by +.01/1.5, by -.091/1.5^2."""
+    model, x = Peak(), torch.zeros(1, 1)
+    objective = CCAT(eps=1.0, step=1.0, attack_steps=3)
+    shift = objective.attack(model, x, torch.tensor([0]), x + 0.01)
+    wanted = [0.01, -0.09, 0.01 + 0.01 / 1.5, 0.01 - 0.091 / 1.5**2]
+    assert model.seen == pytest.approx(wanted, abs=1e-6) and shift.item() == pytest.approx(0.01)
+
+
+def test_the_attack_starts_at_random():
+    model, (x, y, places) = some(200)
+    objective = CCAT(eps=0.2, attack_steps=0)
+    shift = objective.prepare(model, (x, y, places))[0][100:] - x[100:]
+    assert shift.abs().max() <= 0.2 + 1e-6
+    assert shift.mean().item() == pytest.approx(0, abs=0.03)  # uniform: 0 and eps / 2
+    assert shift.abs().mean().item() == pytest.approx(0.1, abs=0.02)
+
+
 def test_half_a_batch_is_attacked():
     model, batch = some()
     objective = CCAT(attack_steps=1, seed=2)
@@ -169,6 +220,17 @@ def test_columns_are_scaled_by_how_often_a_class_occurs():
     scale = column_scale(torch.tensor([0, 0, 0, 1]), 3)
     assert scale.tolist() == pytest.approx([(2 / 3) ** 0.5, 2**0.5, 1])
     assert column_scale(torch.arange(6) % 3, 3).tolist() == pytest.approx([1, 1, 1])
+
+
+def test_rare_classes_are_scaled_up_in_the_loss():
+    model, (x, _, _) = some(4)
+    labels = torch.tensor([0, 0, 0, 1])
+    objective = BalCAL(start=0.8)
+    objective.make_head(model)
+    learned, fixed = objective.both(model, x)
+    scaled = fixed * torch.tensor([(2 / 3) ** 0.5, 2**0.5, 1.0])
+    wanted = 0.8 * CE(learned, labels) + 0.2 * CE(scaled, labels)
+    torch.testing.assert_close(objective(model, (x, labels, torch.ones(()).long())), wanted)
 
 
 def test_a_balance_of_one_is_cross_entropy():

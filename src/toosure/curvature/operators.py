@@ -53,11 +53,11 @@ class GaussNewton:
         return self.problem.pull_one(weighted)
 
     def replay(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
-        if self.problem.size > REPLAYED:
+        whole = self.problem if isinstance(self.problem, Problem) else self.problem.problem
+        if not whole.replay.enabled or whole.forward_mode or self.problem.size > REPLAYED:
             return function(*arguments)
-        return self.problem.replay(
-            f"{name}, {self.matrix} in {self.problem.size}", function, *arguments
-        )
+        list(whole.chunks())  # the forward pass is a graph of its own, replayed when weights move
+        return whole.replay(f"{name}, {self.matrix} in {self.problem.size}", function, *arguments)
 
 
 @dataclass

@@ -35,7 +35,10 @@ def linear_net():
 
 def close(actual, expected):
     torch.testing.assert_close(
-        torch.as_tensor(actual).double(), torch.tensor(expected).double(), rtol=0, atol=1e-7
+        torch.as_tensor(actual).double(),
+        torch.tensor(expected, dtype=torch.float64),
+        rtol=0,
+        atol=1e-7,
     )
 
 
@@ -99,6 +102,19 @@ def test_moments_neither_overflow_nor_depend_on_chunks():
         LogMoment().compute()
 
 
+def test_moments_in_half_precision_and_of_wrong_shapes():
+    half = torch.full((100_000,), 5.0, dtype=torch.float16)
+    close(log_moment(half), -5.0)
+    with pytest.raises(ValueError, match=r"log_weights must have shape \(4,\)"):
+        log_moment(torch.ones(4), torch.ones(4, 1))
+    moment = LogMoment()
+    for wrong in (torch.tensor([1.0, math.nan]), torch.tensor([1.0, -math.inf])):
+        with pytest.raises(ValueError, match="margins must be finite; row 1 of 2"):
+            moment.update(wrong)
+    with pytest.raises(ValueError, match=r"margins must have shape \(N,\)"):
+        moment.update(torch.ones(2, 1))
+
+
 def test_margins_are_differentiable():
     logits = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([0, 1, 2, 1])
@@ -124,5 +140,15 @@ def test_half_precision_and_wrong_inputs():
         true_margin(torch.tensor([[math.nan, 1.0]]), torch.tensor([0]))
     with pytest.raises(ValueError, match="temperature must be positive"):
         soft_margin(half, torch.tensor([0]), 0.0)
+    x, y, model = torch.randn(3, 2), torch.tensor([0, 1, 0]), nn.Linear(2, 2)
+    for kind in ("attacked", "linearised", "certified"):
+        with pytest.raises(ValueError, match=r"labels must be integers in \[0, 2\)"):
+            robust_margin(model, x, y + 1, 0.1, kind=kind)
+        with pytest.raises(ValueError, match="at least two classes"):
+            robust_margin(nn.Linear(2, 1), x, y * 0, 0.1, kind=kind)
+        with pytest.raises(ValueError, match="inputs must be finite; row 0 of 3"):
+            robust_margin(model, x * math.nan, y, 0.1, kind=kind)
+        with pytest.raises(ValueError, match="chunk must be at least 1; got 0"):
+            robust_margin(model, x, y, 0.1, kind=kind, chunk=0)
     with pytest.raises(ValueError, match="inputs must be floating point"):
         linearised_margin(nn.Linear(2, 2), torch.zeros(3, 2).int(), torch.tensor([0, 1, 0]), 0.1)

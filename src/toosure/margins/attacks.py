@@ -1,5 +1,7 @@
 """Robust margins that need only gradients: searched (attacked) and first order (linearised)."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -43,6 +45,23 @@ def attacked_margin(
     >>> attacked_margin(model, torch.tensor([[2.0, 1.0]]), torch.tensor([0]), 0.1).values
     tensor([0.8000], dtype=torch.float64)
     """
+    settings = {"steps": steps, "restarts": restarts, "seed": seed, "chunk": chunk}
+    return attack(model, x, y, eps, norm, **settings)[0]
+
+
+def attack(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    eps: float,
+    norm: Norm,
+    *,
+    steps: int,
+    restarts: int,
+    seed: int,
+    chunk: int,
+) -> tuple[RobustMargin, Tensor]:
+    """Return `attacked_margin` and the clean margins in float64, (N,), from the same passes."""
     check_radius(eps, norm)
     x, y = check_data(x, y)
     if steps < 1 or restarts < 1:
@@ -51,17 +70,19 @@ def attacked_margin(
     exact = float64_copy(model)
 
     def rows(a: Tensor, b: Tensor) -> Tensor:
+        with torch.no_grad():
+            here = true_margin(exact(a.double()), b)  # checks the labels, too
         shift = descend(model, a, b, eps, norm, steps, restarts, generator)
         a = a.double()
         room = eps - 2.0**-51 * (norm_of(a, norm) + eps)  # a + shift is rounded, and must stay
         shift = project(shift.double(), rows_like(room.clamp_min(0.0), a), norm)
         with torch.no_grad():
-            here = true_margin(exact(a), b)
-            return torch.minimum(here, true_margin(exact(a + shift), b))
+            there = true_margin(exact(a + shift), b)
+        return torch.stack([torch.minimum(here, there), here], 1)
 
     with evaluating(model):
-        values = over_chunks(rows, model, x, y, chunk)
-    return RobustMargin(values, "attacked", norm, eps, "above")
+        values, clean = over_chunks(rows, model, x, y, chunk).unbind(1)
+    return RobustMargin(values, "attacked", norm, eps, "above"), clean
 
 
 def descend(
@@ -94,11 +115,13 @@ def descend(
     return best_shift
 
 
-def margin_gradient(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def margin_gradient(
+    model: nn.Module, x: Tensor, y: Tensor, margin: Callable[..., Tensor] = margin_rows
+) -> tuple[Tensor, Tensor]:
     """Return the true margins, (N,), and their gradients with respect to the inputs."""
     x = x.detach().requires_grad_()
     with torch.enable_grad():
-        margins = margin_rows(model(x), y)
+        margins = margin(model(x), y)
         (gradient,) = torch.autograd.grad(margins.sum(), x)
     return margins.detach(), gradient
 
@@ -150,7 +173,7 @@ def linearised_margin(
     x, y = check_data(x, y)
 
     def rows(a: Tensor, b: Tensor) -> Tensor:
-        margins, gradient = margin_gradient(model, a.to(dtype_of(model, a)), b)
+        margins, gradient = margin_gradient(model, a.to(dtype_of(model, a)), b, true_margin)
         return margins.double() - eps * dual_norm(gradient.flatten(1).double(), norm)
 
     with evaluating(model):
@@ -175,7 +198,7 @@ def normalised_margin(
     x, y = check_data(x, y)
 
     def rows(a: Tensor, b: Tensor) -> Tensor:
-        margins, gradient = margin_gradient(model, a.to(dtype_of(model, a)), b)
+        margins, gradient = margin_gradient(model, a.to(dtype_of(model, a)), b, true_margin)
         slope = dual_norm(gradient.flatten(1).double(), norm)
         return margins.double() / slope.clamp_min(torch.finfo(torch.float64).tiny)
 

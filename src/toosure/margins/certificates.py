@@ -5,19 +5,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from toosure.curvature import gn_sharpness, jacobian_norms
-from toosure.margins.attacks import attacked_margin, linearised_margin
+from toosure.margins.attacks import attack, linearised_margin
 from toosure.margins.certified import Certified, certified
-from toosure.margins.clean import CleanPass, clean_pass
+from toosure.margins.clean import clean_pass
+from toosure.margins.facts import Curvature, Facts
 from toosure.margins.margins import summarise
-from toosure.margins.robust import Norm, RobustMargin, check_data, check_radius, dtype_of
-from toosure.margins.statements import Certificate, Statement
-from toosure.margins.theorems import Facts, all_statements
-from toosure.margins.transfer import Shift, label_preserving_shift
+from toosure.margins.robust import Norm, check_chunk, check_pair, check_radius, dtype_of
+from toosure.margins.statements import Certificate
+from toosure.margins.theorems import all_statements
+from toosure.margins.transfer import label_preserving_shift
 
 
 def certify(
@@ -53,43 +55,49 @@ def certify(
     (True, True)
     """
     check_radius(eps, norm)
-    x, y = check_data(*data)
+    check_chunk(chunk)
+    x, y = check_pair(data)
+    other = None if test is None else check_pair(test)
     clock = Clock()
     with clock("clean"):
         clean = clean_pass(model, x, y, bins, chunk)
     with clock("attacked"):
-        attacked = attacked_margin(
+        attacked, exact = attack(
             model, x, y, eps, norm, steps=steps, restarts=restarts, seed=seed, chunk=chunk
         )
     with clock("linearised"):
         linearised = linearised_margin(model, x, y, eps, norm, chunk=chunk)
     with clock("certified"):
-        proved, notes = try_certified(model, x, y, eps, norm, units, generators, chunk)
-    c_j, sharpness = math.nan, math.nan
-    if curvature:
-        with clock("C_J"):
-            c_j = jacobian_bound(model, x)
-        with clock("lambda_max"):
-            sharpness = gauss_newton(model, x, y)
+        proved, note = try_certified(
+            model, x, y, eps, norm, units=units, generators=generators, most=chunk
+        )
+    measured = measure_curvature(model, x, y, chunk, clock) if curvature else Curvature()
     transfer = None
-    if test is not None:
+    if other is not None:
         with clock("test"):
-            transfer = transfer_facts(model, (x, y), test, eps, norm, bins, chunk)
+            shift = label_preserving_shift((x, y), other, eps, norm)
+            transfer = clean_pass(model, *other, bins, chunk), shift
+    unit = float(torch.finfo(dtype_of(model, x)).eps)
     facts = Facts(
-        clean, attacked, linearised, proved, c_j, sharpness, transfer,
-        float(torch.finfo(dtype_of(model, x)).eps),
-    )  # fmt: skip
-    return assemble(facts, all_statements(facts), eps, norm, clock.seconds, notes)
+        clean, attacked, linearised, exact, proved, curvature=measured, test=transfer, unit=unit
+    )
+    return assemble(facts, eps, norm, clock.seconds, note)
 
 
-def jacobian_bound(model: nn.Module, x: Tensor) -> float:
-    """Return C_J = max_i ||dz_i / dtheta||_op, from the exact norms of the curvature room."""
-    return float(jacobian_norms(model, x).value.max())
-
-
-def gauss_newton(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Return lambda_max of the Gauss-Newton matrix of cross-entropy."""
-    return float(gn_sharpness(model, (x, y)).value)
+def measure_curvature(
+    model: nn.Module, x: Tensor, y: Tensor, chunk: int, clock: "Clock"
+) -> Curvature:
+    """Measure C_J and lambda_max, at most `chunk` samples at a time, or say why not."""
+    try:
+        with clock("C_J"):
+            c_j = max(float(jacobian_norms(model, part).value.max()) for part in x.split(chunk))
+        with clock("lambda_max"):
+            sharpness = gn_sharpness(model, (x, y), chunk=min(chunk, len(x)))
+    except ValueError as error:  # no free parameters, for example
+        return Curvature(problem=f"not measured: {error}")
+    problem = "" if sharpness.converged else "lambda_max did not converge"
+    problem = problem if math.isfinite(c_j) else "C_J is not finite"
+    return Curvature(c_j, float(sharpness.value), problem)
 
 
 @dataclass
@@ -108,65 +116,43 @@ class Clock:
 
 
 def try_certified(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    eps: float,
-    norm: Norm,
-    units: int,
-    generators: int,
-    chunk: int,
+    model: nn.Module, x: Tensor, y: Tensor, eps: float, norm: Norm, **settings: Any
 ) -> tuple[Certified | None, tuple[str, ...]]:
     """Return the certified margins, or None and a note when the network is not one we know."""
     try:
-        proved = certified(model, x, y, eps, norm, units=units, generators=generators, most=chunk)
-        return proved, ()
+        proved = certified(model, x, y, eps, norm, **settings)
     except ValueError as error:
         return None, (f"no certified margins: {error}",)
-
-
-def transfer_facts(
-    model: nn.Module,
-    train: tuple[Tensor, Tensor],
-    test: tuple[Tensor, Tensor],
-    eps: float,
-    norm: Norm,
-    bins: int,
-    chunk: int,
-) -> tuple[CleanPass, Shift]:
-    """Run the model once over the test set, and look whether it is a shift of the training set."""
-    test = check_data(*test)
-    return clean_pass(model, *test, bins, chunk), label_preserving_shift(train, test, eps, norm)
+    lost = int((~torch.isfinite(proved.margin.values + proved.lipschitz)).sum())
+    if lost:
+        return None, (f"no certified margins: the bounds of {lost:,} samples are infinite",)
+    return proved, ()
 
 
 def assemble(
-    facts: Facts,
-    statements: tuple[Statement, ...],
-    eps: float,
-    norm: Norm,
-    seconds: dict[str, float],
-    notes: tuple[str, ...],
+    facts: Facts, eps: float, norm: Norm, seconds: dict[str, float], notes: tuple[str, ...]
 ) -> Certificate:
     """Put the facts and their statements into the certificate a user reads."""
-    robust: dict[str, RobustMargin] = {margin.kind: margin for margin in facts.kinds()}
-    margins = {name: summarise(m.values) for name, m in robust.items()}
+    margins = {name: summarise(m.values) for name, m in facts.robust.items()}
     margins["true"] = summarise(facts.margins)
     margins["predicted"] = summarise(torch.cat(facts.clean.predicted_margins))
     rounding = (
-        f"rounding allowed: {facts.clean.rounding:.1e} of the larger side, and where logits are "
-        f"compared with exact arithmetic {facts.logit_rounding:.1e}"
+        f"rounding allowed: {facts.clean.rounding:.1e} of the larger side; the model's dtype moves "
+        f"margins by at most {facts.drift:.1e}, float64 by {facts.noise:.1e}"
     )
-    summary = f"ECE {facts.ece:.4g}, C_J {facts.c_j:.4g}, lambda_max {facts.sharpness:.4g}"
+    known = facts.curvature
+    summary = f"ECE {facts.ece:.4g}, C_J {known.c_j:.4g}, lambda_max {known.sharpness:.4g}"
+    summary += f" ({known.problem})" if known.problem else ""
     return Certificate(
-        statements=statements,
+        statements=all_statements(facts),
         n=facts.clean.n,
         classes=facts.k,
         eps=eps,
         norm=norm,
         ece=facts.ece,
-        log_moments=facts.log_moments(),
+        log_moments=facts.log_moments,
         margins=margins,
-        robust=robust,
+        robust=facts.robust,
         seconds=seconds,
         notes=(summary, *([facts.separation] if facts.separation else []), rounding, *notes),
     )

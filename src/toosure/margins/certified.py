@@ -8,9 +8,11 @@ from torch import Tensor, fx, nn
 
 from toosure.margins.attacks import attacked_margin, linearised_margin
 from toosure.margins.lipschitz import pair_lipschitz
+from toosure.margins.margins import check_classes
 from toosure.margins.propagation import (
     follow,
     gradient_norms,
+    in_blocks,
     interval_bounds,
     lower_bounds,
     margin_functionals,
@@ -27,8 +29,8 @@ from toosure.margins.robust import (
     over_chunks,
 )
 from toosure.margins.rules import Affine
-from toosure.margins.tracing import trace
-from toosure.metrics.inputs import check_choice
+from toosure.margins.tracing import trace, twice
+from toosure.metrics.inputs import as_labels, check_choice
 
 Method = Literal["best", "lipschitz", "interval", "linear", "gradient"]
 METHODS = ("best", "lipschitz", "interval", "linear", "gradient")
@@ -108,7 +110,9 @@ def certified(
         a = a.double()
         with torch.no_grad():
             tape, logits = follow(graph, a, eps, norm, units, generators)
+            check_classes(logits.lower)
             classes = logits.lower.shape[1]
+            as_labels(b, len(b), classes)
             functionals = margin_functionals(b, classes)
             if not constants and method not in ("interval", "linear"):
                 constants.append(pair_lipschitz(graph, a, norm, classes))
@@ -118,19 +122,22 @@ def certified(
                 constants[0][b, others] if constants else torch.full_like(others, 0) + torch.nan
             )
             if method in ("best", "gradient"):
-                slopes = torch.minimum(slopes, gradient_norms(tape, logits, functionals))
+                bound = in_blocks(gradient_norms, tape, logits, functionals)
+                slopes = torch.minimum(slopes, bound)
             ways = []
             if method in ("best", "lipschitz", "gradient"):  # z_y - z_j at the centre, from below
-                here = lower_bounds(*follow(graph, a, 0.0, norm), functionals)
+                here = in_blocks(lower_bounds, *follow(graph, a, 0.0, norm), functionals)
                 ways.append(here - eps * slopes - ULP * (here.abs() + eps * slopes))
             if method in ("best", "interval"):
                 ways.append(interval_bounds(logits, functionals))
             if method in ("best", "linear"):
-                ways.append(lower_bounds(tape, logits, functionals))
+                ways.append(in_blocks(lower_bounds, tape, logits, functionals))
+            ways = [torch.where(way.isnan(), -torch.inf, way) for way in ways]  # overflow
             margins = torch.stack(ways).amax(0).amin(0)
             return torch.stack([margins, slopes.amax(0)], 1)
 
-    chunk = chunk or affordable_chunk(graph, x[:1].to(device_of(model, x)), generators, most)
+    if chunk is None:
+        chunk = affordable_chunk(graph, x[:1].to(device_of(model, x)), generators, most)
     found = over_chunks(rows, model, x, y, chunk)  # (N, 2)
     exact = not any(nonlinear) and method in ("best", "linear")
     margin = RobustMargin(found[:, 0], "certified", norm, eps, "exact" if exact else "below")
@@ -140,10 +147,10 @@ def certified(
 @torch.no_grad()
 def affordable_chunk(graph: fx.GraphModule, sample: Tensor, generators: int, most: int) -> int:
     """Return how many samples' tapes fit into 2^26 numbers, at least one."""
-    tape, logits = follow(graph, sample.double(), 0.0, "l2")
-    sizes = [node.lower.numel() for node in tape.nodes]
+    tape, logits = follow(graph, twice(sample.double()), 0.0, "l2")
+    sizes = [node.lower[0].numel() for node in tape.nodes]
     # an interval, its terms and four lines a node, and the functionals on their way back
-    numbers = 8 * sum(sizes) + 4 * logits.lower.numel() * max(sizes)
+    numbers = 8 * sum(sizes) + 4 * logits.lower[0].numel() * max(sizes)
     if sample.numel() <= generators:
         numbers += 4 * sample.numel() * max(sizes)
     return max(1, min(most, 2**26 // numbers))

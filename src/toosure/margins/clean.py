@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from toosure.margins.margins import check_classes, deciding_size
 from toosure.margins.moments import LogMoment
-from toosure.margins.robust import device_of, dtype_of, evaluating
-from toosure.margins.statements import EPS64, Statement, exp
+from toosure.margins.robust import check_chunk, device_of, dtype_of, evaluating
+from toosure.margins.statements import EPS64, Statement, exp, too_coarse
 from toosure.metrics.binned import equal_width_edges
 from toosure.metrics.inputs import as_pair, check_bins, check_finite
 
@@ -80,13 +81,14 @@ class CleanPass:
     true_margins: list[Tensor] = field(default_factory=list)
     predicted_margins: list[Tensor] = field(default_factory=list)
     gap_sums: Tensor | None = None  # (bins + 2,): a sum a bin, then of |gap| and of 1 - p_y
-    largest: Tensor | None = None  # largest |logit|, for the rounding
+    largest: Tensor | None = None  # largest |logit| of a label or its best rival, for the rounding
     n: int = 0
     classes: int = 0
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Take in a chunk of logits, (N, K), and labels, (N,)."""
         z, labels = as_pair(logits, labels)
+        check_classes(z)
         z = z.double()
         place = z.argmax(1, keepdim=True)
         m, soft = both_margins(z, labels.unsqueeze(1))
@@ -101,7 +103,7 @@ class CleanPass:
         self.true_margins.append(m)
         self.predicted_margins.append(best)
         self.n, self.classes = self.n + len(z), z.shape[1]
-        size = z.abs().amax()
+        size = deciding_size(z, labels)
         self.largest = size if self.largest is None else torch.maximum(self.largest, size)
         curvature = log_logit_curvature(z.log_softmax(1), F.logsigmoid(-best_soft))
         self.compare(m, soft, best, best_soft, log_gap, curvature)
@@ -148,12 +150,17 @@ class CleanPass:
         """Return a pointwise lemma at the sample where it is closest to failing."""
         worst = self.worst[name]
         assert worst.sides is not None and worst.excess is not None and worst.loose is not None
-        left, right = (min(exp(v), CAPS.get(name, math.inf)) for v in worst.sides.tolist())
+        loose, excess = int(worst.loose), float(worst.excess)
+        reason = f"closest of {self.n:,}; {loose:,} vacuous" if loose else f"closest of {self.n:,}"
+        logs = [min(v, math.log(CAPS.get(name, math.inf))) for v in worst.sides.tolist()]
+        left, right = (exp(v) for v in logs)
+        if not math.isfinite(left + right):
+            (left, right), reason = logs, f"{reason}; sides shown as logarithms"
         # the sides are compared as logarithms: exp may underflow to 0 on both
         allowed = max(self.rounding, 1e-10 if name in ("B.4", "B.6") else 0.0)
-        holds = float(worst.excess) <= allowed
-        loose = int(worst.loose)
-        reason = f"closest of {self.n:,}; {loose:,} vacuous" if loose else f"closest of {self.n:,}"
+        holds: bool | None = excess <= allowed
+        if holds and excess > 0 and allowed > 1:
+            holds, reason = None, too_coarse(allowed)
         return Statement(name, LEMMAS[name], left, right, loose == self.n, holds, reason)
 
 
@@ -167,6 +174,7 @@ def both_margins(z: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
 def clean_pass(model: nn.Module, x: Tensor, y: Tensor, bins: int, chunk: int) -> CleanPass:
     """Run the model once over the data, `chunk` samples at a time."""
     check_bins(bins)
+    check_chunk(chunk)
     device, dtype, seen = device_of(model, x), dtype_of(model, x), CleanPass(bins)
     with evaluating(model):
         for a, b in zip(x.split(chunk), y.split(chunk), strict=True):

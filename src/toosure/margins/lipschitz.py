@@ -9,7 +9,7 @@ from torch import Tensor, fx, nn
 from toosure.margins.relaxations import scatter_windows
 from toosure.margins.robust import Norm, dual_norm
 from toosure.margins.rules import Affine, Node, Pool
-from toosure.margins.tracing import Tape
+from toosure.margins.tracing import Tape, twice
 
 ABOVE = 1 + 1e-10  # an SVD in float64 is accurate to about 1e-13 of the norm
 
@@ -107,7 +107,7 @@ def pair_lipschitz(graph: fx.GraphModule, sample: Tensor, norm: Norm, classes: i
     sqrt(dimension) times the l2 product counts.
     """
     tape = Tape(graph, 0.0, norm)
-    logits = tape.follow(sample[:1])
+    logits = tape.follow(twice(sample[:1]))
     ways = [head_product(tape, logits, classes, "l2")]
     if norm == "linf":
         ways = [ways[0] * sample[0].numel() ** 0.5, head_product(tape, logits, classes, "linf")]

@@ -13,20 +13,33 @@ def log_moment(margins: Any, log_weights: Any = None) -> Tensor:
     r"""Return log Q, Q = mean_i w_i exp(-m_i), with w_i = 1 unless `log_weights` (N,) are given.
 
     Q_D takes true margins, Q_eps robust ones; `log_weights = -eps * L_m` makes it Q-, and
-    `+eps * L_m` makes it Q+. Finite at margins of -1e4, where exp(-m) is not.
+    `+eps * L_m` makes it Q+. Finite at margins of -1e4, where exp(-m) is not. In float64, whatever
+    comes in: a half-precision sum over many samples overflows.
     Reference: Too Sharp, Too Sure, Sec. 4 and App. B.3 (2026), arXiv 2604.20614.
 
     >>> log_moment(torch.tensor([1.5, -0.9, 3.0, -0.2], dtype=torch.float64))
     tensor(-0.0116, dtype=torch.float64)
     >>> log_moment(torch.tensor([-1e4]))
-    tensor(10000.)
+    tensor(10000., dtype=torch.float64)
     """
-    exponents = -check_finite(torch.as_tensor(margins), "margins")
+    exponents = exponents_of(margins, log_weights)
+    return exponents.logsumexp(0) - math.log(len(exponents))
+
+
+def exponents_of(margins: Any, log_weights: Any = None) -> Tensor:
+    """Return log w_i - m_i in float64, (N,), or say what came instead."""
+    exponents = -check_finite(torch.as_tensor(margins), "margins").double()
     if exponents.ndim != 1 or len(exponents) == 0:
         raise ValueError(f"margins must have shape (N,), N > 0; got {tuple(exponents.shape)}")
-    if log_weights is not None:
-        exponents = exponents + torch.as_tensor(log_weights)
-    return exponents.logsumexp(0) - math.log(len(exponents))
+    if log_weights is None:
+        return exponents
+    weights = check_finite(torch.as_tensor(log_weights, device=exponents.device), "log_weights")
+    if weights.shape != exponents.shape:
+        raise ValueError(
+            f"log_weights must have shape {tuple(exponents.shape)} to match margins; "
+            f"got {tuple(weights.shape)}"
+        )
+    return exponents + weights
 
 
 class LogMoment:
@@ -41,16 +54,14 @@ class LogMoment:
 
     def __init__(self) -> None:
         self.count = 0
-        self.log_sum: Tensor | None = None  # on the margins' device: no copy to the host a chunk
+        self.log_sum: Tensor | None = None  # on the margins' device
 
     def update(self, margins: Tensor, log_weights: Tensor | None = None) -> None:
         """Add a chunk of margins, (N,), with the logarithms of their weights."""
-        exponents = -margins.detach().double()
-        if log_weights is not None:
-            exponents = exponents + log_weights
+        exponents = exponents_of(margins.detach(), log_weights)
         added = exponents.logsumexp(0)
         self.log_sum = added if self.log_sum is None else torch.logaddexp(self.log_sum, added)
-        self.count += len(margins)
+        self.count += len(exponents)
 
     def compute(self) -> float:
         """Return log Q of everything seen."""

@@ -12,6 +12,7 @@ from toosure.margins.tracing import Tape, rounding_of
 from toosure.margins.zonotope import generator_intervals
 
 BLOCK = 2**24  # coefficients held at once while intervals are tightened: 128 MiB
+CLASSES = 2**22  # the same for pairs of classes, of which a gradient's range holds ten at a time
 
 
 def tighten_up_to(units: int, known: list[tuple[Tensor, Tensor]]) -> Callable[[Tape, Node], None]:
@@ -161,6 +162,15 @@ def gradient_back(here: Node, middle: Tensor, radius: Tensor) -> list[tuple[Tens
             for side in (low.clamp_max(0), high.clamp_min(0))
         )
     return [((low + high) / 2, (high - low) / 2)]
+
+
+def in_blocks(
+    bound: Callable[[Tape, Node, Tensor], Tensor], tape: Tape, node: Node, rows: Tensor
+) -> Tensor:
+    """Return a bound of many functionals, (R, N), a few at a time: memory must not grow with R."""
+    widest = max(n.lower.numel() for n in tape.nodes)
+    parts = rows.split(max(1, CLASSES // widest))
+    return torch.cat([bound(tape, node, part) for part in parts])
 
 
 def follow(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from toosure.metrics.inputs import as_labels, check_choice
+from toosure.metrics.inputs import as_labels, check_choice, check_finite
 
 Norm = Literal["linf", "l2"]
 Kind = Literal["attacked", "linearised", "certified"]
@@ -48,15 +48,29 @@ def check_radius(eps: float, norm: str) -> None:
         raise ValueError(f"eps must be a finite radius >= 0; got {eps}")
 
 
+def check_chunk(chunk: int) -> None:
+    """Raise unless `chunk` is a number of samples."""
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least 1; got {chunk}")
+
+
+def check_pair(data: Any) -> tuple[Tensor, Tensor]:
+    """Return the inputs and labels of a pair, checked."""
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        kind = f"{type(data).__name__} of {len(data)}" if hasattr(data, "__len__") else type(data)
+        raise ValueError(f"data must be a pair (inputs, labels) of tensors; got {kind}")
+    return check_data(*data)
+
+
 def check_data(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Return inputs and labels that go together, or say what came instead."""
+    """Return finite inputs and labels that go together, or say what came instead."""
     x = torch.as_tensor(x)
     if not x.is_floating_point() or x.ndim < 2 or len(x) == 0:
         raise ValueError(
             "inputs must be floating point of shape (N, ...), N > 0; "
             f"got {x.dtype} {tuple(x.shape)}"
         )
-    return x, as_labels(y, len(x), torch.iinfo(torch.int64).max)
+    return check_finite(x, "inputs"), as_labels(y, len(x), torch.iinfo(torch.int64).max)
 
 
 def device_of(model: nn.Module, x: Tensor) -> torch.device:
@@ -82,16 +96,22 @@ def evaluating(model: nn.Module):
 
 
 def float64_copy(model: nn.Module) -> nn.Module:
-    """Return an eval-mode float64 copy without gradients: proofs are computed in float64."""
-    return deepcopy(model).double().eval().requires_grad_(False)
+    """Return an eval-mode float64 copy without gradients: proofs are computed in float64.
+
+    Weight norm and pruning keep a computed weight beside the parameters, which cannot be copied
+    as it is; their hooks compute it anew.
+    """
+    attributes = (value for module in model.modules() for value in vars(module).values())
+    computed = [v for v in attributes if isinstance(v, Tensor) and not v.is_leaf]
+    copied = deepcopy(model, {id(v): v.detach().clone() for v in computed})
+    return copied.double().eval().requires_grad_(False)
 
 
 def over_chunks(
     rows: Callable[[Tensor, Tensor], Tensor], model: nn.Module, x: Tensor, y: Tensor, chunk: int
 ) -> Tensor:
     """Apply `rows(x, y)` to pieces of at most `chunk` samples on the model's device; join them."""
-    if chunk < 1:
-        raise ValueError(f"chunk must be at least 1; got {chunk}")
+    check_chunk(chunk)
     device = device_of(model, x)
     pieces = zip(x.split(chunk), y.split(chunk), strict=True)
     return torch.cat([rows(a.to(device), b.to(device)) for a, b in pieces])

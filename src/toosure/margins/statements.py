@@ -42,7 +42,7 @@ class Statement:
 
 def exp(logarithm: float) -> float:
     """Return e^x, infinite where a float cannot hold it."""
-    return math.exp(logarithm) if logarithm < 709 else math.inf
+    return math.inf if logarithm >= 709 else math.exp(logarithm)
 
 
 def judge(
@@ -54,22 +54,34 @@ def judge(
     rounding: float,
     floor: float = 0.0,
     cap: float = math.inf,
+    base: float = -math.inf,
     reason: str = "",
     applies: bool = True,
 ) -> Statement:
     """Compare two sides with `rounding` allowed relative to the larger, and `floor` absolutely.
 
     Sides that differ by less than 1e-290 count as equal: margins of 700 and more give such numbers.
+    Where the left side is above the right one by less than what is allowed, but that is more than
+    both sides themselves, nothing is decided.
 
-    A right side at or above `cap`, which every model meets, is vacuous and clamped.
+    A right side at or above `cap`, which every model meets, is vacuous and clamped; a left side at
+    or below `base` is vacuous.
     """
-    vacuous = right >= cap
+    vacuous = right >= cap or left <= base
     right = min(right, cap)
     if math.isnan(left) or math.isnan(right) or not applies:
         return Statement(name, claim, left, right, vacuous, None, reason or "not measured")
-    allowed = rounding * max(abs(left), abs(right)) if math.isfinite(right) else 0.0
-    holds = left <= right + allowed + floor + UNDERFLOW
+    size = max(abs(left), abs(right))
+    allowed = floor + (rounding * size if math.isfinite(size) else 0.0)
+    holds: bool | None = left <= right + allowed + UNDERFLOW
+    if holds and left > right + UNDERFLOW and allowed > size:
+        return Statement(name, claim, left, right, vacuous, None, too_coarse(allowed))
     return Statement(name, claim, left, right, vacuous, holds, reason)
+
+
+def too_coarse(allowed: float) -> str:
+    """Say that rounding is larger than what it should decide."""
+    return f"undecided: the rounding allowed, {allowed:.1e}, is more than both sides"
 
 
 def side_problem(margin: RobustMargin, side: str) -> str:

@@ -54,12 +54,24 @@ class Tape(fx.Interpreter):
         """Run on the ball around x, (N, ...), and return the logits' node."""
         self.centre = x
         start = self.keep(Node(x - self.eps, x + self.eps, ball=True))
-        logits = self.run(start)
+        try:
+            logits = self.run(start)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError, IndexError) as error:
+            raise ValueError(f"certified bounds cannot follow the network: {error}") from error
         if not isinstance(logits, Node):
             raise ValueError("the model's output does not depend on its input through known ops")
+        if logits.lower.ndim != 2:
+            raise ValueError(f"logits must have shape (N, C); got {tuple(logits.lower.shape)}")
         return logits
 
     def keep(self, node: Node) -> Node:
+        if node.lower.dtype != torch.float64 or node.lower.shape[:1] != self.centre.shape[:1]:
+            raise ValueError(
+                f"certified bounds keep samples apart, in float64: {len(self.centre)} samples gave "
+                f"{node.lower.dtype} {tuple(node.lower.shape)}"
+            )
         self.nodes.append(node)
         return node
 
@@ -136,6 +148,11 @@ class Tape(fx.Interpreter):
         rule = Pool(kernel, stride, padding, chosen, decided)
         terms = torch.maximum(lower.abs(), upper.abs())
         return self.keep(Node(lower, upper, (node,), rule, terms))
+
+
+def twice(sample: Tensor) -> Tensor:
+    """Return one sample as a batch of two: `squeeze` would take a batch of one for a sample."""
+    return torch.cat([sample, sample])
 
 
 def trace(model: nn.Module) -> fx.GraphModule:

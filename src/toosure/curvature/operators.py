@@ -9,7 +9,7 @@ from torch import Tensor
 from toosure.curvature.problem import Matrix, Problem
 from toosure.curvature.restrict import Restricted
 
-REPLAYED = 2_000_000  # longest vectors whose algebra is replayed: every size keeps its own memory
+REPLAYED = 0  # longest vectors whose algebra is replayed too: none until it has run on a GPU
 
 
 class Operator(Protocol):

@@ -9,6 +9,7 @@ from toosure.losses.focal import focal_rows, inverse_focal_rows
 from toosure.losses.loss import Loss, Reduction, log_likelihood, top_label_rows
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.network import outputs
+from toosure.objectives.splits import splits_of
 
 
 class BinnedFocalLoss(Loss):
@@ -53,6 +54,8 @@ class AdaFocal(nn.Module):
     torch.Size([])
     """
 
+    streams = True  # only the validation split is read
+
     def __init__(
         self,
         rate: float = 1.0,
@@ -75,8 +78,12 @@ class AdaFocal(nn.Module):
 
     def setup(self, model: nn.Module, data: Any) -> None:
         """Keep the validation split at hand."""
+        data = splits_of(data)
         if data.val is None or len(data.val) == 0:
-            raise ValueError("adafocal corrects itself on validation data: name a val size")
+            raise ValueError(
+                "adafocal corrects itself on validation data: name a val size, or in your own loop "
+                "call setup(model, ((x, y), (val_x, val_y)))"
+            )
         self.val = data.val
 
     def prepare(self, model: nn.Module, batch: Batch) -> Batch:

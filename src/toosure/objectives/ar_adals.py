@@ -10,6 +10,7 @@ from toosure.losses.loss import top_label_rows
 from toosure.margins import normalised_margin
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.network import outputs
+from toosure.objectives.splits import splits_of
 
 
 class ARAdaLS(nn.Module):
@@ -63,8 +64,12 @@ class ARAdaLS(nn.Module):
 
     def setup(self, model: nn.Module, data: Any) -> None:
         """Keep both splits at hand."""
+        data = splits_of(data)
         if data.val is None or len(data.val) == 0:
-            raise ValueError("ar_adals corrects itself on validation data: name a val size")
+            raise ValueError(
+                "ar_adals corrects itself on validation data: name a val size, or in your own loop "
+                "call setup(model, ((x, y), (val_x, val_y)))"
+            )
         self.data = data
         self.remember(len(data.train), len(data.val))
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.drawing import Drawing
 from toosure.objectives.network import features_and_logits, head_of
+from toosure.objectives.splits import splits_of
 
 
 class BalCAL(Drawing):
@@ -33,6 +34,7 @@ class BalCAL(Drawing):
     torch.Size([])
     """
 
+    streams = True  # only how many training examples there are matters
     balance: Tensor
     frame: Tensor
     seen: Tensor
@@ -60,7 +62,7 @@ class BalCAL(Drawing):
 
     def setup(self, model: nn.Module, data: Any) -> None:
         """Make the second head, and room for an epoch's logits."""
-        self.make_head(model, min(self.keep, len(data.train)))
+        self.make_head(model, min(self.keep, splits_of(data).examples))
 
     def make_head(self, model: nn.Module, keep: int = 1) -> None:
         """Make the adaptor and the fixed frame for a network."""

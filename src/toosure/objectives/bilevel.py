@@ -21,6 +21,7 @@ from toosure.objectives.network import (
     statistics_still,
     unwrapped,
 )
+from toosure.objectives.splits import splits_of
 from toosure.processes import Sharded
 
 Scope = Literal["head", "full"]
@@ -90,7 +91,8 @@ class Bilevel(Drawing):
         return iter(())
 
     def setup(self, model: nn.Module, data: Any) -> Any:
-        """Cut the meta split off, and return the data without it."""
+        """Cut the meta split off, and return the data without it: train on its `train.x`, `.y`."""
+        data = splits_of(data)
         n = len(data.train)
         size = int(self.meta_share if self.meta_share >= 1 else self.meta_share * n)
         if not 0 < size < n:

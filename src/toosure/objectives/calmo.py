@@ -31,6 +31,7 @@ class CalMO(nn.Module):
     """
 
     capturable = True  # a CUDA graph may record `prepare` too
+    streams = True  # no training example is read before its turn
     scale: Tensor
 
     def __init__(
@@ -57,6 +58,11 @@ class CalMO(nn.Module):
     def setup(self, model: nn.Module, data: Any) -> None:
         """Learn the size of a pixel from the data."""
         if self.space == "pixels":
+            if not hasattr(data, "std"):
+                raise ValueError(
+                    "space=pixels asks for data.std, by which pixels were divided; got "
+                    f"{type(data).__name__}"
+                )
             self.scale, self.measured = 1 / data.std.to(self.scale), True
 
     def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:

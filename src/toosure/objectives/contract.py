@@ -20,11 +20,13 @@ class Objective(Protocol):
     BSAM cuts a batch into parts, and `prepare` is called for each: what happens once a step (to
     count it, to take a meta-step) happens where an argument called `part` receives 0.
 
-    Optional: `setup(model, data)` before the first step, which may return the data with a split of
-    its own cut off, `epoch_end(model)`, `parameters()` that join the optimizer, `predict(model, x)`
-    for the logits that the watch evaluates, `report()` for numbers in the row, `state_dict` and
-    `load_state_dict` for the checkpoint. `capturable = True` says that `prepare` asks for no rate,
-    draws nothing and waits for nothing, so that a CUDA graph records it with the step.
+    Optional: `setup(model, data)` before the first step, with a `toosure.data.Dataset` or tensors,
+    (x, y) or ((x, y), (val_x, val_y)), which may return the data with a split of its own cut off;
+    `epoch_end(model)`, `parameters()` that join the optimizer, `predict(model, x)` for the logits
+    that the watch evaluates, `report()` for numbers in the row, `state_dict` and `load_state_dict`
+    for the checkpoint. `capturable = True` says that `prepare` asks for no rate, draws nothing and
+    waits for nothing, so that a CUDA graph records it with the step; `streams = True`, that
+    `setup` reads no training examples, which may then stay on disk.
     """
 
     loss: nn.Module

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from toosure.metrics.inputs import check_choice
 from toosure.objectives.contract import Batch, criterion_of, terms
+from toosure.objectives.splits import splits_of
 from toosure.processes import Sharded
 
 
@@ -18,8 +19,9 @@ class CRL(nn.Module):
     Formula: L + weight mean_i max(0, -sign(c_i - c_j) (kappa_i - kappa_j) + |c_i - c_j|) over
     neighbours j = i + 1 with c_i != c_j, c the normalised count of correct predictions, kappa the
     `score`: confidence, margin of the two largest probabilities, or negative entropy / log K.
-    Counts live by the example's place in the training split and are checkpointed; processes that
-    see parts of a batch (DDP) join them at the end of each epoch, and rank their parts alone.
+    Counts live by the example's place in the training split and are checkpointed. Under torchrun
+    the whole batch is ranked; processes of a loop of one's own that see a part each (DDP) rank
+    their parts alone, and their counts are joined at the end of each epoch.
     Reference: Moon et al. (2020), Confidence-Aware Learning, arXiv 2007.01458.
 
     >>> objective, model = CRL(), nn.Linear(2, 3)
@@ -29,6 +31,7 @@ class CRL(nn.Module):
     torch.Size([])
     """
 
+    streams = True  # only how many training examples there are matters
     counts: Tensor
     fresh: Tensor
     epochs: Tensor
@@ -50,7 +53,7 @@ class CRL(nn.Module):
 
     def setup(self, model: nn.Module, data: Any) -> None:
         """Make room for the history of every training example."""
-        self.remember(len(data.train))
+        self.remember(splits_of(data).examples)
 
     def remember(self, examples: int) -> None:
         """Forget all, and make room for so many examples."""

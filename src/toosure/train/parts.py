@@ -71,9 +71,13 @@ def check_loss(objective: Word, loss: Word) -> None:
 
 
 def in_memory(config: RunConfig, data: Dataset) -> Dataset:
-    """Return the data, for an objective that wants to see all of them."""
-    if data.stream is not None:
-        raise ValueError(f"{config.objective} needs the training set in memory, not streamed")
+    """Return the data; raise where an objective wants to see all of them, and they are streamed."""
+    if data.stream is not None and not getattr(
+        config.word("objective").method.target, "streams", 0
+    ):
+        raise ValueError(
+            f"{config.objective} needs the training set in memory, not streamed: stream=false"
+        )
     return data
 
 

@@ -135,6 +135,10 @@ def find(kind: str, name: str) -> Method:
     first, comma, rest = name.partition(",")
     if comma and first in table:
         raise ValueError(f"settings follow a colon: write {first}:{rest}; got {name!r}")
+    if others := [other for other, names in TABLES.items() if name in names]:
+        raise ValueError(
+            f"no {kind} is called {name!r}, but one {others[0]} is: --{others[0]} {name}"
+        )
     known = ", ".join(sorted(table)) or "none yet"
     raise ValueError(
         f"no {kind} is called {name!r}{nearest(name, table)} Known: {known}; "

@@ -1,0 +1,52 @@
+"""What `setup` reads: the splits of a data set, or the tensors of a loop of one's own."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toosure.data import Split
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Hold what objectives read of a data set, where there are only tensors."""
+
+    train: Split
+    val: Split | None = None
+
+    @property
+    def examples(self) -> int:
+        return len(self.train)
+
+
+def splits_of(data: Any) -> Any:
+    """Return a data set as it is, and (x, y) or ((x, y), (val_x, val_y)) as splits.
+
+    >>> pair = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])
+    >>> splits_of(pair).examples, splits_of((pair, pair)).val.y
+    (4, tensor([0, 1, 1, 0]))
+    """
+    if hasattr(data, "train") or hasattr(data, "val"):
+        parts = [getattr(data, name, None) for name in ("train", "val")]
+        if all(part is None or hasattr(part, "y") for part in parts):
+            return data
+    elif isinstance(data, tuple) and len(data) == 2:
+        pairs = data if isinstance(data[0], tuple) else (data,)
+        if all(is_pair(pair) for pair in pairs):
+            return Splits(
+                *(Split(x, y, y, torch.arange(len(y), device=y.device)) for x, y in pairs)
+            )
+    raise ValueError(
+        "setup takes a data set of toosure.data, tensors (x, y) to train on, or ((x, y), (val_x, "
+        f"val_y)); got {type(data).__name__}: of a TensorDataset, give its .tensors"
+    )
+
+
+def is_pair(pair: Any) -> bool:
+    """Whether it is inputs and labels, as many of each."""
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        return False
+    x, y = pair
+    return isinstance(x, Tensor) and isinstance(y, Tensor) and x.shape[:1] == y.shape

@@ -1,0 +1,107 @@
+"""What objectives read of the data before the first step: data sets, tensors, streamed images."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from toosure.config import RunConfig
+from toosure.data import imagefolder
+from toosure.objectives import OBJECTIVES, preparing
+from toosure.train import Means, train
+from toosure.words import parse
+
+X, Y = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
+BOTH = ((X[:40], Y[:40]), (X[40:], Y[40:]))
+
+
+def step(objective, model, data):
+    """One step of a loop of one's own."""
+    if hasattr(objective, "setup"):
+        data = objective.setup(model, data) or data
+    x, y = (
+        (data[0] if isinstance(data[0], tuple) else data) if isinstance(data, tuple) else data.train
+    )
+    prepared = preparing(objective)(model, (x[:8], y[:8], torch.arange(8)), 0.1)
+    objective(model, prepared).backward()
+    if hasattr(objective, "epoch_end"):
+        objective.epoch_end(model)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_plain_tensors_will_do(name):
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    step(OBJECTIVES[name](), model, BOTH)
+    if name not in ("adafocal", "ar_adals"):
+        step(OBJECTIVES[name](), model, BOTH[0])
+        return
+    with pytest.raises(ValueError, match=r"setup\(model, \(\(x, y\), \(val_x, val_y\)\)\)"):
+        OBJECTIVES[name]().setup(model, BOTH[0])
+
+
+@pytest.mark.parametrize("name", ["gamma_net", "crl", "balcal", "adafocal", "ar_adals"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        TensorDataset(X, Y),
+        SimpleNamespace(train=TensorDataset(X, Y), val=TensorDataset(X, Y)),
+        (X, Y[:3]),
+        X,
+    ],
+    ids=["a TensorDataset", "TensorDatasets", "too few labels", "no labels"],
+)
+def test_other_data_are_refused_with_what_to_give(name, data):
+    with pytest.raises(ValueError, match=r"setup takes a data set .* \(x, y\) to train on"):
+        OBJECTIVES[name]().setup(nn.Linear(4, 3), data)
+
+
+def test_pixels_ask_for_their_size():
+    with pytest.raises(ValueError, match=r"data.std, .* got tuple"):
+        OBJECTIVES["calmo"](space="pixels").setup(nn.Linear(4, 3), BOTH[0])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two classes of 12 images to train on and 3 to test on."""
+    image = pytest.importorskip("PIL.Image")
+    path, random = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
+    for part, count in (("train", 12), ("test", 3)):
+        for name in ("cat", "dog"):
+            (path / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = random.integers(0, 256, (8, 8, 3), np.uint8)
+                image.fromarray(pixels).save(path / part / name / f"{i}.png")
+    return path
+
+
+def trained(folder, objective, out, **settings):
+    config = RunConfig(
+        data="digits", model="mlp:width=4", objective=objective, batch=6, steps=6, every=3,
+        measure=(),
+    )  # fmt: skip
+    data = imagefolder(folder, size=8, val=6, **settings)
+    return train(config, out, Means("cpu"), data=data)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_streamed_images_train_alike_or_are_refused(name, folder, tmp_path):
+    if name in ("ar_adals", "meta_smoothing", "gamma_net"):
+        with pytest.raises(ValueError, match="in memory, not streamed: stream=false"):
+            trained(folder, name, tmp_path, stream=True, workers=0)
+        return
+    word = "ccat:attack_steps=2" if name == "ccat" else name
+    streamed = trained(folder, word, tmp_path / "a", stream=True, watched=1000, workers=0)
+    memory = trained(folder, word, tmp_path / "b")
+    assert streamed.status == memory.status == "complete"
+    losses = [run.rows[-1]["train/loss"] for run in (streamed, memory)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_word_of_the_other_kind_is_shown_where_it_belongs():
+    with pytest.raises(ValueError, match="no objective is called 'mmce', but one loss is: --loss"):
+        parse("objective", "mmce")
+    with pytest.raises(ValueError, match="but one objective is: --objective crl"):
+        parse("loss", "crl")

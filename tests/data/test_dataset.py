@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile
 
 from toosure.data import Images, digits, make_dataset
 from toosure.data.dataset import draw, flip_labels
@@ -86,6 +87,16 @@ def test_global_standardisation_is_the_mean_image_and_one_deviation():
     expected = centred / centred.square().mean().sqrt()
     torch.testing.assert_close(data.train.x.double(), expected, rtol=1e-5, atol=1e-6)
     assert data.std.numel() == 1
+
+
+@pytest.mark.parametrize("standardise", ["channel", "global", "none"])
+def test_nothing_but_the_result_takes_more_than_the_images(standardise):
+    x, y = torch.zeros(3000, 3, 8, 8, dtype=torch.uint8), torch.arange(3000) % 2
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        data = make_dataset(Images(x, y, x[:2], y[:2], ("a", "b")), standardise=standardise)
+    made = sorted(event.self_cpu_memory_usage for event in profiled.events())
+    assert made[-1] == data.train.x.nbytes == 4 * x.nbytes
+    assert made[-2] <= x.nbytes
 
 
 def test_constant_images_do_not_divide_by_zero():

@@ -144,6 +144,16 @@ def test_only_what_is_watched_is_in_memory(folder):
     assert not torch.equal(other.train.indices, data.train.indices)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"train": 0}, "train=0 leaves nothing"), ({"watched": 0}, "watched must be.*got 0"),
+     ({"watched": -1}, "watched must be.*got -1")],
+)  # fmt: skip
+def test_something_is_trained_on_and_watched(folder, settings, message):
+    with pytest.raises(ValueError, match=message):
+        imagefolder(folder, size=8, stream=True, workers=0, **settings)
+
+
 def test_places_are_those_of_the_published_images(folder):
     data = imagefolder(folder, size=8, val=30, test=5, stream=True, watched=10, workers=0)
     whole = imagefolder(folder, size=8)

@@ -158,14 +158,14 @@ def make_dataset(
     >>> len(data.train), len(data.val), len(data.test), int(data.train.flipped.sum())
     (6, 3, 10, 3)
     """
-    if train == 0:
-        raise ValueError("train=0 leaves nothing to learn from; leave it out to use all images")
-    val_at, train_at = draw("training", len(images.train_y), [val, train], seed)
+    val_at, train_at = draw_training(len(images.train_y), val, train, seed)
     (test_at,) = draw("test", len(images.test_y), [test], seed)
     mean, std = scale(images.train_x[train_at], images.white, standardise)
 
     def split(x: Tensor, y: Tensor, at: Tensor) -> Split:
-        pixels = x[at].float().div_(images.white).sub_(mean).div_(std)
+        pixels = torch.empty((len(at), *x.shape[1:]), device=x.device)
+        for out, some in zip(pixels.split(256), at.split(256), strict=True):  # no second copy
+            out.copy_(x[some]).div_(images.white).sub_(mean).div_(std)
         return Split(pixels, y[at], y[at], at)
 
     training = split(images.train_x, images.train_y, train_at)
@@ -193,6 +193,13 @@ def hold_out(images: Images, test: int, seed: int) -> Images:
     return replace(images, train_x=train[0], train_y=train[1], test_x=test_x, test_y=test_y)
 
 
+def draw_training(available: int, val: int, train: int | None, seed: int) -> list[Tensor]:
+    """Draw the places of validation and training images."""
+    if train == 0:
+        raise ValueError("train=0 leaves nothing to learn from; leave it out to use all images")
+    return draw("training", available, [val, train], seed)
+
+
 def draw(what: str, available: int, sizes: list[int | None], seed: int) -> list[Tensor]:
     """Draw disjoint sets of places by seed, each in rising order; the size None takes the rest."""
     rest = available - sum(size or 0 for size in sizes)
@@ -213,7 +220,11 @@ def scale(pixels: Tensor, white: int, standardise: Standardise) -> tuple[Tensor,
         mean = moments[:, 0].view(-1, 1, 1)
         std = (moments[:, 1].view(-1, 1, 1) - mean.square()).sqrt()
     elif standardise == "global":
-        mean = pixels.sum(0, dtype=torch.int64).double() / len(pixels)  # (C, H, W)
+        # In parts: torch makes int64 copies of what it sums, eight times the images.
+        total = torch.zeros(pixels.shape[1:], dtype=torch.int64, device=pixels.device)
+        for part in pixels.split(64):
+            total += part.sum(0, dtype=torch.int64)
+        mean = total.double() / len(pixels)  # (C, H, W)
         std = (raw_moments(pixels)[1] - mean.square().mean()).sqrt().view(1, 1, 1)
     else:
         raise ValueError(f"standardise must be channel, global or none; got {standardise!r}")

@@ -16,8 +16,8 @@ from toosure.data.dataset import (
     Split,
     Standardise,
     draw,
+    draw_training,
     flip_labels,
-    hold_out,
     make_dataset,
     scale,
 )
@@ -109,20 +109,20 @@ def folder_dataset(
             f"{sum(map(len, parts.values())):,} images of {size} x {size} take {need:.1f} GB of "
             f"memory, over the limit of {limit_gb:g} GB: lower size, raise limit_gb, or stream=true"
         )
+    if "test" not in parts:
+        parts |= held_out(parts["train"], settings["test"], settings["seed"])
+        settings["test"] = None
     if stream:
         return streamed(parts, names, size, watched, workers, **settings)
     x = {part: (decoded(files, size, workers), files.labels) for part, files in parts.items()}
-    train = x["train"]
-    test = x.get("test") or (train[0][:0], train[1][:0])
-    images = Images(*train, *test, names, val=x.get("val"))
-    if "test" not in parts:
-        images = hold_out(images, held(settings, len(train[1])), settings["seed"])
-        settings["test"] = None
-    return make_dataset(images, **settings)
+    return make_dataset(Images(*x["train"], *x["test"], names, val=x.get("val")), **settings)
 
 
-def held(settings: dict[str, Any], count: int) -> int:
-    return -(-count // 5) if settings["test"] is None else settings["test"]
+def held_out(files: Listing, test: int | None, seed: int) -> dict[str, Listing]:
+    """Split by seed where no test set is published, as `hold_out` does with images."""
+    count = -(-len(files) // 5) if test is None else test
+    test_at, train_at = draw("labelled", len(files), [count, None], mixed(seed, 2))
+    return {"train": files.at(train_at), "test": files.at(test_at)}
 
 
 def check_classes(train: Listing, names: tuple[str, ...]) -> None:
@@ -162,12 +162,9 @@ def streamed(
     Those are drawn by seed; they are what is watched, and what gives mean and deviation.
     Splits and label noise are drawn as in memory.
     """
-    if "test" not in parts:
-        count = held({"test": test}, len(parts["train"]))
-        both = draw("labelled", len(parts["train"]), [count, None], mixed(seed, 2))
-        parts = {"test": parts["train"].at(both[0]), "train": parts["train"].at(both[1])}
-        test = None
-    val_at, train_at = draw("training", len(parts["train"]), [val, train], seed)
+    if watched < 1:
+        raise ValueError(f"watched must be how many training images to measure; got {watched}")
+    val_at, train_at = draw_training(len(parts["train"]), val, train, seed)
     (test_at,) = draw("test", len(parts["test"]), [test], seed)
     learn, judge = parts["train"].at(train_at), parts["test"].at(test_at)
     noisy = flip_labels(learn.labels, len(names), noise, seed)

@@ -44,8 +44,9 @@ class CurvatureTracker:
     brought below `rtol` says so in `converged` and `note`. Where a dense first layer sees the
     inputs, the Gauss-Newton matrix is searched in `input_rank` of their directions and judged in
     the whole space (see `restrict.py`): "auto" does so for wide inputs, None never. Batch
-    sharpness, GNI and the trace are sampled to a standard error of `sampled_rtol`. Other options
-    are those of `Problem`: `parameters`, `chunk`, `mode`, `group`, `replay`.
+    sharpness, GNI and the trace are sampled to a standard error of `sampled_rtol`, None being the
+    default of each. Other options are those of `Problem`: `parameters`, `chunk`, `mode`, `group`,
+    `replay`.
 
     >>> model, x, y = nn.Linear(2, 3), torch.randn(8, 2), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
     >>> tracker = CurvatureTracker(model, (x, y))
@@ -65,7 +66,7 @@ class CurvatureTracker:
         budget: float = 60.0,
         probe_every: int = 50,
         batch: int = 128,
-        sampled_rtol: float = 5e-3,
+        sampled_rtol: float | None = None,
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -123,7 +124,8 @@ class CurvatureTracker:
             return Result(value, 0.0, products=norms.products, converged=math.isfinite(value))
         own: dict[str, Any] = {} if quantity == "trace" else {"batch": self._batch}
         own |= {"seed": self._seed + self._steps, "parameters": problem.names}
-        own |= {"mode": problem.mode, "chunk": problem.chunk, "rtol": self._sampled_rtol}
+        own |= {"mode": problem.mode, "chunk": problem.chunk}
+        own |= {} if self._sampled_rtol is None else {"rtol": self._sampled_rtol}
         own |= {"group": problem.group}
         data = (problem.inputs, problem.labels)
         return SAMPLED[quantity](problem.model, data, problem.loss, **own)

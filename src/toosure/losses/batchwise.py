@@ -9,8 +9,8 @@ from toosure.losses.loss import Penalty, Reduction, top_label_rows
 class MDCALoss(Penalty):
     """Penalise each class whose mean probability differs from how often it occurs in the batch.
 
-    Formula: L + weight (1/K) sum_k |mean_i p_ik - mean_i [y_i = k]|. A statistic of the batch that
-    one device sees: shuffle, and keep batches large against the number of classes.
+    Formula: L + weight (1/K) sum_k |mean_i p_ik - mean_i [y_i = k]|. A statistic of the
+    batch: shuffle, and keep batches large against the number of classes.
     Reference: Hebbalaguppe et al. (2022), A Stitch in Time Saves Nine, arXiv 2203.13834.
 
     >>> MDCALoss().penalty(torch.zeros(2, 2), torch.tensor([0, 0]))
@@ -33,7 +33,7 @@ class MDCALoss(Penalty):
 class DCALoss(Penalty):
     """Penalise a batch whose mean confidence differs from its accuracy.
 
-    Formula: L + weight |mean_i c_i - mean_i a_i|. A statistic of the batch that one device sees.
+    Formula: L + weight |mean_i c_i - mean_i a_i|. A statistic of the batch.
     Reference: Liang et al. (2020), Improved Trainable Calibration Method, arXiv 2009.04057.
 
     >>> DCALoss().penalty(torch.zeros(2, 2), torch.tensor([0, 0]))

@@ -75,7 +75,11 @@ def test_grey_of_16_bits_is_read_by_its_upper_byte(tmp_path):
         Image.fromarray(values).save(tmp_path / name)
         found = read_image(tmp_path / name, 8)
         np.testing.assert_array_equal(found.numpy(), np.stack([values >> 8] * 3))
-    for wrong in (np.full((8, 8), 0.5, np.float32), np.full((8, 8), 1 << 20, np.int32)):
+    many = (b"P5 8 8 65535\n", values.astype(">u2").tobytes())  # PGM, which Pillow calls I
+    (tmp_path / "x.pgm").write_bytes(b"".join(many))
+    np.testing.assert_array_equal(read_image(tmp_path / "x.pgm", 8)[0].numpy(), values >> 8)
+    numbers = [(0.5, np.float32), (200, np.int32), (1 << 20, np.int32), (-3, np.int16)]
+    for wrong in (np.full((8, 8), value, kind) for value, kind in numbers):
         Image.fromarray(wrong).save(tmp_path / "x.tif")
         with pytest.raises(ValueError, match=r"x\.tif cannot be read.*neither of 8 nor of 16 bits"):
             read_image(tmp_path / "x.tif", 8)

@@ -48,12 +48,12 @@ def read_image(file: str | Path, size: int) -> Tensor:
 def in_colour(image: Any) -> Any:
     """Convert to RGB; Pillow alone would make all of 16 bits white, and warn of clear palettes."""
     if image.mode[0] in "IF":  # numbers beyond a byte
-        values = np.asarray(image)
-        if image.mode == "F" or values.min() < 0 or values.max() >= 1 << 16:
+        # I;16 has 16 bits; so has plain I from PNG and PPM, but in a TIFF it has 32.
+        if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
             raise ValueError("its values are neither of 8 nor of 16 bits")
         from PIL import Image
 
-        image = Image.fromarray((values >> 8).astype(np.uint8))
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")

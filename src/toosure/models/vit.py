@@ -1,5 +1,7 @@
 """The vision transformers of Dosovitskiy et al.: ViT-S as in DeiT and timm, and a small one."""
 
+from math import gcd
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -125,7 +127,8 @@ def vit(
 ) -> VisionTransformer:
     """Build a small vision transformer: 2.7 million parameters for CIFAR-10, 2.8 for 64 x 64.
 
-    `patch=None` cuts the image into 8 x 8 patches (of 4 pixels for CIFAR, 8 for Tiny-ImageNet).
+    `patch=None` cuts the image into about 8 x 8 patches: 4 pixels for CIFAR and MNIST, 8 for
+    Tiny-ImageNet, the side that tiles the image nearest to an eighth of its shorter side.
     `ratio` is the hidden width of the MLPs over `width`. `dropout` acts after the positions and
     after each dense layer but the one of queries, keys and values. Shape: Lee et al. (2021),
     Vision Transformer for Small-Size Datasets, arXiv 2112.13492. Reference: Dosovitskiy et al.
@@ -136,10 +139,13 @@ def vit(
     """
     shape = image_shape(inputs, "a vision transformer")
     check_dropout(dropout)
-    patch = max(1, min(shape[1:]) // 8) if patch is None else patch
-    if patch < 1 or shape[1] % patch or shape[2] % patch:
+    tiles = [side for side in range(1, min(shape[1:]) + 1) if gcd(*shape[1:]) % side == 0]
+    if patch is None:
+        patch = min(tiles, key=lambda side: abs(8 * side - min(shape[1:])))
+    if patch not in tiles:
         raise ValueError(
-            f"patches must tile the image: {shape[1]} x {shape[2]} pixels do not divide by {patch}"
+            f"patches must tile the image: {shape[1]} x {shape[2]} pixels do not divide by "
+            f"{patch}, but by {', '.join(map(str, tiles))}"
         )
     if min(width, depth, heads) < 1 or width % heads or ratio <= 0:
         raise ValueError(

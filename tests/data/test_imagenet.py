@@ -55,6 +55,43 @@ def test_tiny_imagenet_whose_validation_set_somebody_sorted(tiny):
     assert tiny_imagenet(tiny.parent, val=3, size=8).test.y.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_tiny_imagenet_sorted_as_the_usual_scripts_do(tiny, left):
+    """They move val/images/* to val/WNID/images/, and keep the annotations."""
+    by_file = tiny_imagenet(tiny.parent, val=3, size=8)
+    for line in (tiny / "val" / "val_annotations.txt").read_text().splitlines():
+        file, wnid = line.split("\t")[:2]
+        (tiny / "val" / wnid / "images").mkdir(parents=True, exist_ok=True)
+        (tiny / "val" / "images" / file).rename(tiny / "val" / wnid / "images" / file)
+    if not left:
+        (tiny / "val" / "images").rmdir()
+    by_folder = tiny_imagenet(tiny.parent, val=3, size=8)
+    assert torch.equal(by_folder.test.y, by_file.test.y)
+    assert torch.equal(by_folder.test.x, by_file.test.x)  # images of one class are alike here
+
+
+def test_blank_lines_of_the_annotations_are_passed_over(tiny):
+    annotations = tiny / "val" / "val_annotations.txt"
+    annotations.write_text("\n" + annotations.read_text().replace("\n", "\r\n") + "\n  \n")
+    assert len(tiny_imagenet(tiny.parent, val=3, size=8).test) == 6
+
+
+def test_annotations_name_each_image_once(tiny):
+    annotations = tiny / "val" / "val_annotations.txt"
+    lines = annotations.read_text().splitlines(keepends=True)
+    annotations.write_text("".join(lines[:-1]))  # cut at the end of a line
+    with pytest.raises(
+        ValueError, match=r"val_annotations\.txt names 5 of 6 images, not val_3\.JPEG"
+    ):
+        tiny_imagenet(tiny.parent, val=3)
+    annotations.write_text("".join([*lines, lines[2]]))
+    with pytest.raises(ValueError, match=r"val_annotations\.txt, line 7: expected .* each once"):
+        tiny_imagenet(tiny.parent, val=3)
+    annotations.unlink()
+    with pytest.raises(ValueError, match=r"there is no .*val_annotations\.txt to say the classes"):
+        tiny_imagenet(tiny.parent, val=3)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -62,7 +99,7 @@ def test_tiny_imagenet_whose_validation_set_somebody_sorted(tiny):
         "val_\udcff.JPEG\tn01443537",
         "absent.JPEG\tn01443537",
         "../../train/x.JPEG\tn01443537",
-        "",
+        "val_0.JPEG",
     ],
 )
 def test_wrong_annotations_are_named(tiny, line):

@@ -1,6 +1,7 @@
 """From lists of image files to a data set: in memory where it fits, else streamed from disk."""
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,10 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def files_of(folder: Path, names: tuple[str, ...]) -> Listing:
+def files_of(folder: Path, names: tuple[str, ...], besides: Collection[str] = ()) -> Listing:
     """List the images below each class folder with the class's number."""
-    strangers = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name not in names)
+    known = {*names, *besides}
+    strangers = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name not in known)
     if strangers := [name for name in strangers if not name.startswith(".")]:
         raise ValueError(f"{folder} has classes that train/ lacks: {', '.join(strangers[:5])}")
     found: list[tuple[str | Path, int]] = [

@@ -11,7 +11,14 @@ from toosure.data.corruptions import Shift
 from toosure.data.corruptions.table import Severity
 from toosure.data.dataset import Dataset, Split, Standardise
 from toosure.data.files import Files
-from toosure.data.folders import Listing, class_names, files_of, folder_dataset, listing
+from toosure.data.folders import (
+    SUFFIXES,
+    Listing,
+    class_names,
+    files_of,
+    folder_dataset,
+    listing,
+)
 
 
 def tiny_imagenet(
@@ -49,25 +56,42 @@ def tiny_imagenet(
 
 def tiny_test(folder: Path, names: tuple[str, ...]) -> Listing:
     """List val/images by val_annotations.txt, or class folders where somebody has sorted them."""
+    images = images_in(folder / "images")
+    return annotated(folder, images, names) if images else files_of(folder, names, {"images"})
+
+
+def images_in(folder: Path) -> set[str]:
+    files = folder.iterdir() if folder.is_dir() else ()
+    return {file.name for file in files if file.suffix.lower() in SUFFIXES and file.is_file()}
+
+
+def annotated(folder: Path, images: set[str], names: tuple[str, ...]) -> Listing:
+    """List each of val/images once, in the order of val_annotations.txt, which must name them all.
+
+    Its lines are a file, its class, and more that is not used, between tabs.
+    """
     annotations = folder / "val_annotations.txt"
     if not annotations.is_file():
-        return files_of(folder, names)
+        raise ValueError(f"there is no {annotations} to say the classes of val/images")
     number = {name: label for label, name in enumerate(names)}
-    found: list[tuple[str | Path, int]] = []
+    found: dict[str, int] = {}
     text = annotations.read_text(encoding="utf-8", errors="replace")
     for at, line in enumerate(text.splitlines(), 1):
-        file, _, rest = line.partition("\t")
-        label = rest.partition("\t")[0]
-        path = folder / "images" / file
-        if label not in number or Path(file).name != file or not path.is_file():
+        file, label = (*line.split("\t"), "")[:2]
+        if not line.strip():
+            continue
+        if label not in number or file not in images or file in found:
             raise ValueError(
-                f"{annotations}, line {at}: expected an image of images/ and a class of train/; "
-                f"got {line[:80]!r}"
+                f"{annotations}, line {at}: expected an image of images/, each once, and a class "
+                f"of train/; got {line[:80]!r}"
             )
-        found.append((path, number[label]))
-    if not found:
-        raise ValueError(f"{annotations} names no images")
-    return listing(found)
+        found[file] = number[label]
+    if rest := images - found.keys():
+        raise ValueError(
+            f"{annotations} names {len(found):,} of {len(images):,} images, not {min(rest)}: "
+            "cut short, or of another set"
+        )
+    return listing([(folder / "images" / file, label) for file, label in found.items()])
 
 
 def imagenet(

@@ -16,10 +16,12 @@ from toosure.margins import (
     propagation,
     true_margin,
 )
-from toosure.margins.certified import certified
+from toosure.margins.certified import Certified, certified
 from toosure.margins.clean import CleanPass
-from toosure.margins.robust import float64_copy
+from toosure.margins.facts import Facts
+from toosure.margins.robust import RobustMargin, float64_copy
 from toosure.margins.statements import judge
+from toosure.margins.theorems import all_statements
 from toosure.metrics import ece
 
 
@@ -59,6 +61,20 @@ def test_a_failed_shift_leaves_the_corollary_open():
     assert far.holds is None and far.reason.startswith("assumption fails: 10 of 10")
     near = certify(model, (x, y), eps=0.05, curvature=False, test=(x + 0.04, y))["B.8"]
     assert near.holds is True
+
+
+@pytest.mark.parametrize("amount", [1e-6, 1e-11])
+def test_a_proof_that_is_slightly_wrong_is_caught(amount):
+    model, shape = make("tanh", 0)
+    x, y = data(shape, 10, 0)
+    logits = model(x).detach()
+    seen, here = CleanPass(), true_margin(logits, y)
+    seen.update(logits, y)
+    reached = RobustMargin(here - amount, "attacked", "linf", 0.1, "above")
+    proof = Certified(RobustMargin(here, "certified", "linf", 0.1, "below"), torch.zeros(10))
+    facts = Facts(seen, reached, reached, here, proof)
+    failed = {s.name for s in all_statements(facts) if s.holds is False}
+    assert failed == {"B.5 (5)", "B.5 kinds", "B.7"}
 
 
 def offset_network(seed):
@@ -234,6 +250,8 @@ def test_a_frozen_model_has_no_curvature_but_a_certificate():
     certificate = certify(small().requires_grad_(False), (x, y), eps=0.01)
     assert certificate.holds and certificate["4.1 (i) certified"].holds is True
     assert "require grad" in certificate["4.1 (ii)"].reason
+    folded = certify(Folded(), (x.float(), y), eps=0.01)
+    assert folded.holds and folded["4.1 (ii)"].reason.startswith("not measured")
 
 
 def test_wrong_data_says_so():

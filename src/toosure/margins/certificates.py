@@ -93,7 +93,9 @@ def measure_curvature(
             c_j = max(float(jacobian_norms(model, part).value.max()) for part in x.split(chunk))
         with clock("lambda_max"):
             sharpness = gn_sharpness(model, (x, y), chunk=min(chunk, len(x)))
-    except ValueError as error:  # no free parameters, for example
+    except torch.OutOfMemoryError:
+        raise
+    except (ValueError, RuntimeError) as error:  # no free parameters, or a batch that is folded
         return Curvature(problem=f"not measured: {error}")
     problem = "" if sharpness.converged else "lambda_max did not converge"
     problem = problem if math.isfinite(c_j) else "C_J is not finite"

@@ -143,3 +143,31 @@ def test_imagenet_and_its_corrupted_twin(large, stream):
     assert np.abs(levels - 150).max() <= 2
     with pytest.raises(ValueError, match=r"no folder.*snow/3; .* holds fog"):
         imagenet_c("snow", 3, large, **settings)
+
+
+@pytest.mark.parametrize("stream", [None, True])
+def test_imagenet_and_its_corrupted_twin_show_the_same(large, stream):
+    """ImageNet-C was made of images scaled to 256 by the shorter side and cut to 224."""
+    ramp = np.linspace(0, 255, 512).astype(np.uint8)
+    tall = np.stack([np.tile(ramp[:, None], (1, 320)), np.tile(ramp[:320], (512, 1))] * 2, -1)
+    photograph = Image.fromarray(np.ascontiguousarray(tall[..., :3]))  # its shorter side is 320
+    small = photograph.resize((256, round(512 * 256 / 320)), Image.Resampling.BILINEAR)
+    left, top = (256 - 224) // 2, (small.height - 224) // 2
+    cut = small.crop((left, top, left + 224, top + 224))
+    for wnid in WNIDS:
+        for folder, image in (("imagenet/val", photograph), ("imagenet-c/fog/3", cut)):
+            shutil.rmtree(large / folder / wnid, ignore_errors=True)
+            (large / folder / wnid).mkdir(parents=True)
+            image.save(large / folder / wnid / "1.png")
+    for size in (224, 56):
+        data = imagenet_c(
+            "fog", 3, large, size, val=2, stream=stream, standardise="none", workers=0
+        )
+        clean, published = (next(iter(x.split(9))) for x in (data.test.x, data.shifted().x))
+        assert clean.shape == published.shape == (3, 3, size, size)
+        assert (clean - published).abs().max() < 2.5 / 255
+        whole = imagenet(large, size, resize=size, val=2, standardise="none").test.x
+        # Uncut, it shows 20 more of 512 rows at either end of the ramp: ten levels.
+        assert (whole - published).abs().max() > 8 / 255
+    with pytest.raises(ValueError, match="resize must be at least the size of 64 pixels; got 63"):
+        imagenet(large, 64, resize=63)

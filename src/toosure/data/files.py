@@ -21,12 +21,14 @@ LARGEST = 1 << 26  # pixels of an image; more is a bomb, or none for a classifie
 CHUNK = 256  # images decoded together where nobody says
 
 
-def read_image(file: str | Path, size: int) -> Tensor:
+def read_image(file: str | Path, size: int, resize: int | None = None) -> Tensor:
     """Read one image as uint8 (3, size, size), resized by its shorter side and cut in the middle.
 
-    A JPEG much larger than that is decoded at half, a quarter or an eighth of its size first, at
-    least twice the size asked for, as Pillow does for thumbnails.
+    The shorter side becomes `resize` pixels, or `size`. A JPEG much larger than that is decoded
+    at half, a quarter or an eighth of its size first, at least twice the size asked for, as Pillow
+    does for thumbnails.
     """
+    side = size if resize is None else resize
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
@@ -35,8 +37,10 @@ def read_image(file: str | Path, size: int) -> Tensor:
         with Image.open(file, formats=FORMATS) as image:
             if image.width * image.height > LARGEST:
                 raise ValueError(f"it claims {image.width:,} x {image.height:,} pixels")
-            image.draft("RGB", (2 * size, 2 * size))
-            square = ImageOps.fit(in_colour(image), (size, size), Image.Resampling.BILINEAR)
+            image.draft("RGB", (2 * side, 2 * side))
+            square = ImageOps.fit(in_colour(image), (side, side), Image.Resampling.BILINEAR)
+            cut = (side - size) // 2
+            square = square.crop((cut, cut, cut + size, cut + size))
     except (
         OSError, SyntaxError, ValueError, Image.DecompressionBombError,
         Image.DecompressionBombWarning,
@@ -62,15 +66,15 @@ def in_colour(image: Any) -> Any:
 class Decoder(Dataset):
     """Decode the images at some places into one uint8 batch (B, 3, size, size)."""
 
-    def __init__(self, names: np.ndarray, size: int) -> None:
-        self.names, self.size = names, size
+    def __init__(self, names: np.ndarray, size: int, resize: int | None) -> None:
+        self.names, self.size, self.resize = names, size, resize
 
     def __getitems__(self, at: list[int]) -> Tensor | str:
         """Return the batch, or what is wrong: an error would arrive wrapped in a traceback."""
         batch = torch.empty(len(at), 3, self.size, self.size, dtype=torch.uint8)
         try:
             for place, name in zip(batch, self.names[at], strict=True):
-                place.copy_(read_image(os.fsdecode(name), self.size))
+                place.copy_(read_image(os.fsdecode(name), self.size, self.resize))
         except ValueError as error:
             return str(error)
         return batch
@@ -92,6 +96,7 @@ class Files:
     workers: int | None = None
     shift: Shift | None = None  # made of all images as they are read in order
     seed: int = 0  # of the shift
+    resize: int | None = None  # the shorter side before the cut to `size`, where it is another
 
     @property
     def shape(self) -> torch.Size:
@@ -132,7 +137,7 @@ class Files:
             places = torch.arange(len(self)).split(CHUNK)
         workers = cores() if self.workers is None else self.workers
         loader: Any = DataLoader(
-            Decoder(self.names, self.size),
+            Decoder(self.names, self.size, self.resize),
             batch_sampler=Lists(places),
             collate_fn=as_it_is,
             num_workers=workers,

@@ -76,13 +76,14 @@ def files_of(folder: Path, names: tuple[str, ...], besides: Collection[str] = ()
     return listing(found)
 
 
-def decoded(files: Listing, size: int, workers: int | None) -> Tensor:
+def decoded(files: Listing, size: int, workers: int | None, resize: int | None = None) -> Tensor:
     """Read images into memory, uint8 (N, 3, size, size)."""
     few = workers is None and len(files) < FEW
     none = torch.zeros(3, 1, 1)
     x = torch.empty(len(files), 3, size, size, dtype=torch.uint8)
     here = 0
-    for batch in Files(files.names, size, none, none, 0 if few else workers).raw():
+    whole = Files(files.names, size, none, none, 0 if few else workers, resize=resize)
+    for batch in whole.raw():
         x[here : here + len(batch)] = batch
         here += len(batch)
     return x
@@ -96,6 +97,7 @@ def folder_dataset(
     watched: int,
     limit_gb: float,
     workers: int | None,
+    resize: int | None = None,
     **settings: Any,
 ) -> Dataset:
     """Make a data set of train, test and, where published, val; `settings` as `make_dataset`'s.
@@ -103,6 +105,8 @@ def folder_dataset(
     `stream=None` streams what would take more than `limit_gb`. Without a test part a fifth of the
     images, or `test` of them, is held out by seed.
     """
+    if resize is not None and resize < size:
+        raise ValueError(f"resize must be at least the size of {size} pixels; got {resize}")
     check_classes(parts["train"], names)
     need = check_size(sum(map(len, parts.values())), size)
     stream = need > limit_gb if stream is None else stream
@@ -115,8 +119,10 @@ def folder_dataset(
         parts |= held_out(parts["train"], settings["test"], settings["seed"])
         settings["test"] = None
     if stream:
-        return streamed(parts, names, size, watched, workers, **settings)
-    x = {part: (decoded(files, size, workers), files.labels) for part, files in parts.items()}
+        return streamed(parts, names, size, watched, workers, resize, **settings)
+    x = {
+        part: (decoded(files, size, workers, resize), files.labels) for part, files in parts.items()
+    }
     return make_dataset(Images(*x["train"], *x["test"], names, val=x.get("val")), **settings)
 
 
@@ -150,6 +156,7 @@ def streamed(
     size: int,
     watched: int,
     workers: int | None,
+    resize: int | None,
     train: int | None,
     val: int,
     test: int | None,
@@ -172,14 +179,14 @@ def streamed(
     noisy = flip_labels(learn.labels, len(names), noise, seed)
     some = min(watched, len(learn))
     (seen,) = draw("watched", len(learn), [some], mixed(seed, 3))
-    pixels = decoded(learn.at(seen), size, workers)
+    pixels = decoded(learn.at(seen), size, workers, resize)
     mean, std = scale(pixels, 255, standardise)
 
     def scaled(x: Tensor) -> Tensor:
         return x.float().div_(255).sub_(mean).div_(std)
 
     def on_disk(files: Listing, y: Tensor, at: Tensor) -> Split:
-        x: Any = Files(files.names, size, mean, std, workers)
+        x: Any = Files(files.names, size, mean, std, workers, resize=resize)
         return Split(x, y, files.labels, at)
 
     published = parts.get("val")
@@ -198,5 +205,5 @@ def streamed(
     if checked is None or not len(checked):
         return data
     at = val_at if val else torch.arange(len(checked))
-    x, y = scaled(decoded(checked, size, workers)), checked.labels
+    x, y = scaled(decoded(checked, size, workers, resize)), checked.labels
     return replace(data, val=Split(x, y, y, at))

@@ -97,6 +97,7 @@ def annotated(folder: Path, images: set[str], names: tuple[str, ...]) -> Listing
 def imagenet(
     root: Path = Path("data"),
     size: int = 224,
+    resize: int | None = None,
     train: int | None = None,
     val: int = 2000,
     test: int | None = None,
@@ -113,6 +114,8 @@ def imagenet(
     """Load ImageNet from imagenet/train/WNID/ and imagenet/val/WNID/, streamed where it is large.
 
     The test images are its published validation set; `val` of the training images are held out.
+    The shorter side becomes `resize` pixels (None: 256 for a `size` of 224, in proportion else),
+    of which the middle `size` are cut: the standard evaluation, and ImageNet-C's field of view.
     Reference: Russakovsky et al. (2015), ImageNet large scale visual recognition challenge,
     arXiv 1409.0575.
     """
@@ -121,6 +124,7 @@ def imagenet(
     parts = {"train": files_of(train_folder, names), "test": files_of(test_folder, names)}
     return folder_dataset(
         parts, names, size, stream, watched, limit_gb, workers,
+        resize=round(size * 256 / 224) if resize is None else resize,
         train=train, val=val, test=test, noise=noise, standardise=standardise, augment=augment,
         seed=seed, shift=shift,
     )  # fmt: skip
@@ -131,6 +135,7 @@ def imagenet_c(
     severity: Severity = 3,
     root: Path = Path("data"),
     size: int = 224,
+    resize: int | None = None,
     train: int | None = None,
     val: int = 2000,
     test: int | None = None,
@@ -145,7 +150,8 @@ def imagenet_c(
 ) -> Dataset:
     """Load ImageNet with the published images of one corruption as its shifted test set.
 
-    They are read from imagenet-c/CORRUPTION/SEVERITY/WNID/, all of them, whatever `test` says.
+    They are read from imagenet-c/CORRUPTION/SEVERITY/WNID/, all of them, whatever `test` says, and
+    whole: they were cut from ImageNet's as `imagenet` cuts its own.
     Reference: Hendrycks and Dietterich (2019), Benchmarking neural network robustness to common
     corruptions and perturbations, arXiv 1903.12261.
     """
@@ -157,8 +163,8 @@ def imagenet_c(
         known = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir()))
         raise ValueError(f"there is no folder {place}; {folder} holds {known or 'nothing'}")
     data = imagenet(
-        root, size, train, val, test, noise, standardise, augment, seed, None, stream, watched,
-        limit_gb, workers,
+        root, size, resize, train, val, test, noise, standardise, augment, seed, None, stream,
+        watched, limit_gb, workers,
     )  # fmt: skip
     files = files_of(place, data.names)
     x: Any = Files(files.names, size, data.mean, data.std, workers)

@@ -228,6 +228,7 @@ class Work:
             resume=state and state["watch"], start={"lr": self.set_rate(0), "epoch": 0.0},
             test=self.data.test, objective=self.objective, notify=self.show.row,
             defer=self.means.graph, replay=self.means.graph, processes=self.processes,
+            batch=self.batches.count,
         )  # fmt: skip
         if state is not None:
             set_random_state(state["random"], self.means.torch_device)  # after all that drew

@@ -34,7 +34,8 @@ class Watch:
     `predict(model, x)` for the logits and `report()` for numbers of its own. `test` is only looked
     at where `measure` has "best": logits at the least validation NLL, kept. `notify` is called
     with each row as it is written; `defer` leaves its metrics for later (see `measure`).
-    `eps` is the radius of certificates; `curvature` goes to `CurvatureTracker` (`rtol`, `replay`).
+    `eps` is the radius of certificates; `curvature` goes to `CurvatureTracker`: `rtol`, `replay`,
+    and `batch`, the examples a batch of `batch_sharpness` and `gni` has (128; give your loop's).
     With `processes` (`toosure.processes.join`) each process holds all data and measures its own
     part, the numbers are those of one, and the first one writes; all must call `step` alike.
     `resume` is the `state_dict` of an earlier watch: rows after its step are dropped and measured

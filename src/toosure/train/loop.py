@@ -180,14 +180,16 @@ class Work:
 
     def end(self) -> None:
         """Write the last measurement, checkpoint and status."""
-        if self.diverged(True):
-            self.watch.flush()
+        whole = self.done == self.config.steps
+        if whole and not self.diverged(True):
+            last = self.schedule(self.done - 1, self.config.steps) * self.rates[0]
+            self.watch.finish(lr=last, epoch=self.done / self.batches.an_epoch)
+        if self.diverged(True):  # the last step may be the one that went wrong
+            self.watch.finish()
             step = self.done if self.diverged_at is None else self.diverged_at
             message = f"the loss or the outputs are not finite at step {step}; try a smaller lr"
             self.writer.set_status("diverged", step, message)
-        elif self.done == self.config.steps:
-            last = self.schedule(self.done - 1, self.config.steps) * self.rates[0]
-            self.watch.finish(lr=last, epoch=self.done / self.batches.an_epoch)
+        elif whole:
             self.save()
             self.write_predictions()
             self.writer.set_status("complete", self.done)

@@ -1,5 +1,6 @@
 """One split under watch: a single forward pass serves metrics, margins, curvature, snapshots."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ SMALL = 1 << 22  # logits of fewer elements are measured on the CPU: one copy, n
 
 
 class Diverged(ArithmeticError):
-    """Say that the network's outputs are no longer numbers."""
+    """Say that the network's outputs or its training loss are no longer finite."""
 
 
 class Look(NamedTuple):
@@ -79,9 +80,11 @@ class WatchedSplit:
         loss = self.loss(logits, self.y).detach()
         small = logits.numel() < SMALL
         logits, labels = (logits.cpu(), self.host_y) if small else (logits, self.y)
+        found: dict[str, float | bool] = {"loss": float(loss)}
         if not bool(torch.isfinite(logits).all()):
             raise Diverged(f"the outputs on {self.name} are not finite")
-        found: dict[str, float | bool] = {"loss": float(loss)}
+        if self.name == "train" and not math.isfinite(found["loss"]):
+            raise Diverged("the training loss is not finite")
         if self.tracker is not None:
             found |= flat(self.tracker.measure())
             if not self.tracker.problem.replay.enabled:

@@ -39,7 +39,8 @@ class Watch:
     With `processes` (`toosure.processes.join`) each process holds all data and measures its own
     part, the numbers are those of one, and the first one writes; all must call `step` alike.
     `resume` is the `state_dict` of an earlier watch: rows after its step are dropped and measured
-    again. Where outputs stop being finite, `diverged` is set and the run says so.
+    again. Where outputs or the training loss stop being finite, `diverged` is set and the run
+    says so.
 
     >>> from toosure.models import mlp
     >>> model, x, y = mlp(inputs=4, classes=3, width=8), torch.randn(30, 4), torch.arange(30) % 3
@@ -196,7 +197,7 @@ class Watch:
             self.measure(**numbers)
         self.flush()
         self._keep_snapshot()
-        if self.best is not None and self.writer is not None:
+        if self.best is not None and self.best.kept and self.writer is not None:
             self.writer.write_file("best.npz", self.best.write)
         return self.last
 

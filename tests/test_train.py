@@ -1,12 +1,8 @@
 """The loop: deterministic, every option works, divergence and bad data end in a sentence."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -366,107 +362,6 @@ def test_a_loss_is_the_simplest_objective():
     assert isinstance(as_objective(loss), Plain) and as_objective(loss).loss is loss
     objective = Counting(loss)
     assert as_objective(objective) is objective
-
-
-# -- the command ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch):
-    from typer.testing import CliRunner
-
-    from toosure.cli import app
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))  # the command adds the folder one stands in
-    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
-
-
-FEW = ("--data", "digits:train=60,val=40", "--model", "mlp:width=8", "--device", "cpu")
-
-
-def test_command_trains_a_sweep_and_repeats_nothing(command, tmp_path):
-    words = ["train", *FEW, "--optimizer", "sgd:lr=0.1", "csam:lr=0.1,rho=0.1", "--seed", "0..1"]
-    words += ["--steps", "4", "--every", "2"]
-    first = command(*words)
-    assert first.exit_code == 0, first.output
-    assert first.stdout.count("complete at step 4") == 4 and "run 4 of 4" in first.stdout
-    folders = sorted(p.name for p in (tmp_path / "runs").iterdir())
-    assert len(folders) == 4
-    again = command(*words)
-    assert again.exit_code == 0 and "run 1 of 4" not in again.stdout  # nothing was begun
-    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == folders
-    listed = command("runs", "--where", "optimizer=csam")
-    assert listed.stdout.count("csam") == 2 and "sgd" not in listed.stdout
-    assert "2 rows" not in listed.stdout
-    exported = command("runs", "export", "--parquet", "all.parquet")
-    assert "12 rows of 4 runs" in exported.stdout
-    config = tmp_path / "runs" / folders[0]
-    repeat = command("train", "--config", config, "--out", "again", "--device", "cpu")
-    assert repeat.exit_code == 0
-    assert timeless(Run(tmp_path / "again" / folders[0]).rows) == timeless(Run(config).rows)
-
-
-def test_command_measures_at_steps(command, tmp_path):
-    words = ["train", *FEW, "--steps", "20", "--at", "1,2,4,...", "--measure", "none"]
-    assert command(*words).exit_code == 0
-    (run,) = (tmp_path / "runs").iterdir()
-    assert [row["step"] for row in Run(run).rows] == [1, 2, 4, 8, 16, 20]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--optimizer", "sdg"], "did you mean 'sgd'?"),
-        (["--optimizer", "sgd:lr=fast"], "sgd: lr must be"),
-        (["--seed", "a"], "expected integers"),
-        (["--batch", "some"], "batch must be a whole number or full"),
-        (["--clip", "x"], "clip must be a number"),
-        (["--every", "0"], "every must be at least 1"),
-        (["--at", "soon"], "--at takes steps"),
-        (["--config", "none.json"], "cannot be read"),
-        (["--device", "quantum"], "cannot be used"),
-        (["--graph", "--device", "cpu"], "graph replays CUDA graphs"),
-        (["--objective", "calm"], "no objective is called 'calm'"),
-    ],
-)
-def test_command_says_what_is_wrong_in_one_line(command, words, message):
-    result = command("train", *words)
-    assert result.exit_code == 2 and message in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_command_goes_on_past_a_run_that_fails(command, tmp_path):
-    result = command("train", *FEW[2:], "--data", "cifar10", FEW[1], "--steps", "2")
-    assert result.exit_code == 1
-    assert "holds no cifar-10-batches-py" in result.stdout and "complete at step 2" in result.stdout
-
-
-def test_command_lists_methods(command):
-    everything = command("methods").stdout
-    for word in ("csam", "adamw", "resnet20", "cifar100", "cosine", "mse"):
-        assert f"  {word}  " in everything
-    assert "arXiv" in everything and "rho=0.05" in everything
-    assert "resnet20" not in command("methods", "optimizer").stdout
-    wrong = command("methods", "optimiser")
-    assert wrong.exit_code == 2 and "did you mean 'optimizer'" in wrong.stderr
-
-
-def test_ctrl_c_on_the_command_line(tmp_path):
-    words = [sys.executable, "-m", "toosure", "train", *FEW, "--steps", "100000"]
-    running = subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while "step     20" not in running.stdout.readline():
-        assert running.poll() is None
-    time.sleep(0.1)
-    running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert "stopped at step" in out and "repeat the command" in err
-    (run,) = (tmp_path / "runs").iterdir()
-    status = json.loads((run / "status.json").read_text())
-    assert status["status"] == "stopped" and status["step"] == load_checkpoint(run)[0]["step"]
 
 
 def test_only_flat_convolutions_are_laid_out_for_a_gpu():

@@ -136,6 +136,8 @@ def test_spacing():
         Spacing(every=0)
     with pytest.raises(ValueError, match="share of the time"):
         Spacing(budget=0)
+    with pytest.raises(ValueError, match="one of them"):
+        Spacing(every=5, budget=0.1)
 
 
 @pytest.mark.parametrize("budget", [0.05, 0.3])

@@ -71,8 +71,6 @@ class RunConfig:
             object.__setattr__(self, "batch", None)
         object.__setattr__(self, "at", tuple(sorted(set(self.at))))
         object.__setattr__(self, "measure", tuple(m for m in MEASURES if m in self.measure))
-        if self.at or self.budget is not None:  # `every` then says nothing
-            object.__setattr__(self, "every", type(self).every)
         self._check()
 
     def _check(self) -> None:
@@ -80,8 +78,11 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}; got {value}")
-        if self.at and self.budget is not None:
-            raise ValueError("measure at given steps or by budget, not both")
+        said = [self.every != type(self).every, bool(self.at), self.budget is not None]
+        if sum(said) > 1:
+            raise ValueError(
+                "measure every N steps, at given steps or by budget: one of them"
+            )
         if self.budget is not None and not 0 < self.budget < 1:
             raise ValueError(f"budget is a share of the time in (0, 1); got {self.budget}")
         if self.at and not 0 <= self.at[0] <= self.at[-1] <= self.steps:

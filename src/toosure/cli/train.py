@@ -11,6 +11,7 @@ from toosure.cli.app import app, fail
 from toosure.cli.several import Several
 
 Texts = list[str] | None
+WHEN = ("every", "at", "budget")  # three ways to space measurements, of which one counts
 
 
 @app.command(cls=Several)
@@ -111,14 +112,19 @@ def configs_of(said: dict[str, Any], files: list[Path]) -> list[Any]:
 
     from toosure.config import RunConfig, sweep_of
 
+    when = [name for name in WHEN if name in said]
+    if len(when) > 1:
+        raise ValueError("--every, --at or --budget: give one of them")
     made: dict[RunConfig, None] = {}
-    bases = [{n: [v] for n, v in asdict(RunConfig.read(file)).items()} for file in files] or [{}]
-    for base in bases:
-        values = {**base, **said}
-        if "at" in said:
-            longest = max(values.get("steps", [RunConfig.steps]))
-            values["at"] = [steps_at(said["at"][0], longest)]
-        made |= dict.fromkeys(sweep_of(**values))
+    for base in [asdict(RunConfig.read(file)) for file in files] or [{}]:
+        kept = {n: [v] for n, v in base.items() if not (when and n in WHEN)}
+        values = {**kept, **said}
+        if "at" not in said:
+            made |= dict.fromkeys(sweep_of(**values))
+            continue
+        for one in sweep_of(**{n: v for n, v in values.items() if n != "at"}):
+            at = steps_at(said["at"][0], one.steps)  # of this run: they may differ in length
+            made[RunConfig.of({**asdict(one), "at": at})] = None
     return list(made)
 
 
@@ -152,8 +158,8 @@ def split(texts: list[str]) -> list[str]:
 def steps_at(text: str, steps: int) -> list[int]:
     """Read steps such as 0,5,10; dots continue a product or a sum up to the last step.
 
-    >>> steps_at("1,2,4,...", 20), steps_at("0,5,...", 20)
-    ([1, 2, 4, 8, 16], [0, 5, 10, 15, 20])
+    >>> steps_at("1,2,4,...", 20), steps_at("0,5,...", 20), steps_at("1,2,4,...", 3)
+    ([1, 2, 4, 8, 16], [0, 5, 10, 15, 20], [1, 2])
     """
     pieces = [piece.strip() for piece in text.split(",")]
     goes_on = pieces[-1] == "..."
@@ -171,7 +177,7 @@ def steps_at(text: str, steps: int) -> list[int]:
     gap = found[-1] - found[-2]
     while (step := round(found[-1] * factor) if factor else found[-1] + gap) <= steps:
         found.append(step)
-    return found
+    return [step for step in found if step <= steps]
 
 
 @app.command()

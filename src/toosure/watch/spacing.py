@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Spacing:
-    """Say which steps are measured. `at` comes before `budget`, and `budget` before `every`.
+    """Say which steps are measured: by one of `every`, `at` and `budget`.
 
     With a budget the times decide, so that two such runs are measured at different steps.
 
@@ -22,6 +22,8 @@ class Spacing:
 
     def __post_init__(self) -> None:
         self.at = frozenset(self.at)
+        if (self.every != type(self).every) + bool(self.at) + (self.budget is not None) > 1:
+            raise ValueError("every, at or budget: give one of them")
         if self.every < 1:
             raise ValueError(f"every must be at least 1 step; got {self.every}")
         if self.budget is not None and not 0 < self.budget < 1:

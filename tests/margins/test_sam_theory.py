@@ -58,16 +58,18 @@ def test_geometric_mean():
 
 
 def dense_hessian_minimum(model, x, y, shift):
+    """kappa_min and |g| from all second derivatives, with the draws of seed 0."""
     names, values = zip(*model.named_parameters(), strict=True)
     sizes = [v.numel() for v in values]
 
     def loss(flat):
+        torch.manual_seed(0)
         parts = [f.view_as(v) for f, v in zip(flat.split(sizes), values, strict=True)]
         logits = torch.func.functional_call(model, dict(zip(names, parts, strict=True)), (x,))
         return nn.functional.cross_entropy(logits, y)
 
     flat = torch.cat([v.detach().flatten() for v in values])
-    gradient = torch.func.grad(loss)(flat)
+    gradient = torch.autograd.functional.jacobian(loss, flat)
     point = flat + shift * gradient / gradient.norm()
     hessian = torch.autograd.functional.hessian(loss, point)
     return float(torch.linalg.eigvalsh(hessian)[0]), float(gradient.norm())
@@ -132,6 +134,17 @@ def test_one_dropout_mask_for_both_passes():
         assert certificate["Lemma 2"].holds is True, str(certificate)
         fall = math.log(certificate.p_y) - math.log(certificate.p_y_perturbed)
         assert fall == pytest.approx(1e-3 * certificate.gradient_norm, rel=0.1)
+
+
+def test_kappa_min_is_of_the_same_dropout_mask():
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Tanh(), nn.Linear(8, 3)).double()
+    x, y = data((4,), 12, 0)
+    exact, norm = dense_hessian_minimum(model, x, y, 0.0)
+    torch.manual_seed(99)
+    certificate = certify_sam(model, (x, y), rho=0.1, mode="train", samples=0, rtol=1e-4)
+    assert certificate.kappa_min[0] == pytest.approx(exact, rel=1e-3)
+    assert certificate.gradient_norm == pytest.approx(norm, rel=1e-9)
 
 
 class Spare(nn.Module):

@@ -64,7 +64,7 @@ def test_distance_grows_with_severity(name):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "fogg"}, "no corruption is called 'fogg'. Known: gaussian_noise"),
+        ({"name": "fogg"}, "called 'fogg'; did you mean 'fog'. Known: gaussian_noise"),
         ({"severity": 0}, "from 1 to 5; got 0"),
         ({"images": torch.zeros(3, 32, 32)}, "must have shape"),
         ({"images": torch.zeros(2, 4, 8, 8)}, "must have shape"),

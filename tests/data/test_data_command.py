@@ -121,13 +121,19 @@ def test_shift_in_training_and_of_a_finished_run_agree(command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shift", "message"), [("fog", "shift must be gaussian_noise|"), ("fog:6", ":1|2|3|4|5")]
+    ("shift", "message"),
+    [
+        ("fog", "shift must be gaussian_noise|"),
+        ("fog:6", ":1|2|3|4|5"),
+        ("gausian_noise:3", "did you mean 'gaussian_noise'?"),
+    ],
 )
 def test_wrong_shifts_are_named(command, shift, message, tmp_path):
     out = command("train", "--data", "digits", "--shift", shift, *FEW)
     assert out.exit_code == 2 and message in out.stderr
     out = command("evaluate", tmp_path, "--shift", shift)
     assert out.exit_code == 2 and "--shift must be" in out.stderr
+    assert ("did you mean" in out.stderr) == (shift == "gausian_noise:3")
 
 
 def test_a_shift_needs_data_and_a_run(command, tmp_path):

@@ -99,6 +99,30 @@ def test_nothing_but_the_result_takes_more_than_the_images(standardise):
     assert made[-2] <= x.nbytes
 
 
+@pytest.mark.parametrize(
+    ("shift", "message"),
+    [
+        ("fog:3", r'a corruption and a severity, as \("fog", 3\); got .fog:3.'),
+        (("fog",), "a corruption and a severity"),
+        (("fogg", 3), "no corruption is called 'fogg'; did you mean 'fog'?"),
+        ((["fog"], 3), "no corruption is called"),
+        (("fog", 6), "severity must be a whole number from 1 to 5; got 6"),
+    ],
+)
+def test_a_shift_that_cannot_be_made_is_named_before_training(shift, message):
+    for make in (lambda: make_dataset(raw(), shift=shift), lambda: digits(shift=shift)):
+        with pytest.raises(ValueError, match=message):
+            make()
+    with pytest.raises(ValueError, match=message):
+        make_dataset(raw()).shifted(shift)
+
+
+def test_a_shift_of_images_too_small_for_it_is_named_before_training():
+    x, y = torch.zeros(4, 3, 3, 3, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
+    with pytest.raises(ValueError, match="4 x 4 pixels or more"):
+        make_dataset(Images(x, y, x, y, ("a", "b")), shift=("fog", 3))
+
+
 def test_constant_images_do_not_divide_by_zero():
     x = torch.full((4, 1, 2, 2), 7, dtype=torch.uint8)
     images = Images(x, torch.tensor([0, 1, 0, 1]), x, torch.tensor([0, 1, 0, 1]), ("a", "b"))

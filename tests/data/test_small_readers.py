@@ -140,6 +140,8 @@ def test_svhn(tmp_path, folder):
     assert images.train_y[:10].tolist() == [*range(1, 10), 0]  # 10 means 0
     data = svhn(tmp_path, val=5)
     assert (len(data.train), len(data.val), len(data.test), data.mirror) == (15, 5, 10, False)
+    with pytest.raises(ValueError, match=r"no .*extra_32x32\.mat: .* from http.*/extra_32x32\.mat"):
+        svhn(tmp_path, extra=True)
     write_mat(tmp_path / folder / "extra_32x32.mat", 40)
     assert len(svhn(tmp_path, val=5, extra=True).train) == 55
 

@@ -146,9 +146,13 @@ def test_only_what_is_watched_is_in_memory(folder):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"train": 0}, "train=0 leaves nothing"), ({"watched": 0}, "watched must be.*got 0"),
-     ({"watched": -1}, "watched must be.*got -1")],
-)  # fmt: skip
+    [
+        ({"shift": ("fogg", 3)}, "did you mean 'fog'"),
+        ({"train": 0}, "train=0 leaves nothing"),
+        ({"watched": 0}, "watched must be.*got 0"),
+        ({"watched": -1}, "watched must be.*got -1"),
+    ],
+)
 def test_something_is_trained_on_and_watched(folder, settings, message):
     with pytest.raises(ValueError, match=message):
         imagefolder(folder, size=8, stream=True, workers=0, **settings)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from toosure.data.augment import crop_and_flip
-from toosure.data.corruptions import Shift, corrupt
+from toosure.data.corruptions import Shift, check_shift, corrupt
 from toosure.data.seeds import mixed
 
 Standardise = Literal["channel", "global", "none"]
@@ -114,6 +114,7 @@ class Dataset:
             return None
         if isinstance(shift, Split):
             return replace(shift, x=shift.x.double()) if self.mean.dtype.itemsize == 8 else shift
+        check_shift(shift, torch.empty(0, *self.inputs))
         if not isinstance(self.test.x, Tensor):  # on disk: made as it is read
             return replace(self.test, x=replace(self.test.x, shift=shift, seed=seed))
         pixels = (self.test.x * self.std + self.mean).clamp(0, 1)
@@ -158,6 +159,8 @@ def make_dataset(
     >>> len(data.train), len(data.val), len(data.test), int(data.train.flipped.sum())
     (6, 3, 10, 3)
     """
+    if shift is not None:  # now, and not when the run has ended
+        check_shift(shift, images.test_x[:0])
     val_at, train_at = draw_training(len(images.train_y), val, train, seed)
     (test_at,) = draw("test", len(images.test_y), [test], seed)
     mean, std = scale(images.train_x[train_at], images.white, standardise)

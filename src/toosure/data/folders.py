@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.data.corruptions import Shift
+from toosure.data.corruptions import Shift, check_shift
 from toosure.data.dataset import (
     Dataset,
     Images,
@@ -109,6 +109,8 @@ def folder_dataset(
         raise ValueError(f"resize must be at least the size of {size} pixels; got {resize}")
     check_classes(parts["train"], names)
     need = check_size(sum(map(len, parts.values())), size)
+    if settings["shift"] is not None:
+        check_shift(settings["shift"], torch.empty(0, 3, size, size))
     stream = need > limit_gb if stream is None else stream
     if not stream and need > limit_gb:
         raise ValueError(

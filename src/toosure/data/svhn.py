@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.data.catalogue import locate
+from toosure.data.catalogue import HOUSES, locate
 from toosure.data.corruptions import Shift
 from toosure.data.dataset import Dataset, Images, Standardise, make_dataset
 
@@ -22,9 +22,13 @@ def load_svhn(root: str | Path, download: bool = False, extra: bool = False) -> 
     set. Reference: Netzer et al. (2011), Reading digits in natural images.
     """
     train, test = locate("svhn", Path(root), download)
-    parts = [read_mat(train)]
-    if extra:
-        parts.append(read_mat(train.with_name("extra_32x32.mat")))
+    more = train.with_name("extra_32x32.mat")
+    if extra and not more.is_file():
+        raise ValueError(
+            f"there is no {more}: it is not downloaded for you; fetch its 1.3 GB from "
+            f"{HOUSES}{more.name}, or leave out extra"
+        )
+    parts = [read_mat(file) for file in ([train, more] if extra else [train])]
     x, y = (torch.cat(each) for each in zip(*parts, strict=True))
     return Images(x, y, *read_mat(test), tuple("0123456789"), mirror=False)
 

@@ -5,6 +5,7 @@ import math
 import re
 import types
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -83,7 +84,19 @@ def read(text: str, kind: Any) -> Any:
             return read_part(json.loads(text) if quoted else text, part)
         except (ValueError, ZeroDivisionError):
             continue
-    raise ValueError(f"must be {describe(kind)}; got {text!r}")
+    raise ValueError(f"must be {describe(kind)}; got {text!r}{meant(text, kind)}")
+
+
+def meant(text: str, kind: Any) -> str:
+    """Name the choice that a typo may have meant, be it one of several values."""
+    kinds = [each for part in parts_of(kind) for each in (part, *get_args(part))]
+    literal = [choice for each in kinds if get_origin(each) is Literal for choice in get_args(each)]
+    choices = [choice for choice in literal if isinstance(choice, str)]
+    for piece in re.split(r"[:|]", text):
+        close = get_close_matches(piece, choices, 1)
+        if close and piece not in choices:
+            return f"; did you mean {close[0]!r}?"
+    return ""
 
 
 def read_part(text: str, kind: Any) -> Any:

@@ -4,9 +4,18 @@ from toosure.data.corruptions.table import (
     CORRUPTIONS,
     Corruption,
     Shift,
+    check_shift,
     corrupt,
     corrupt_part,
     together,
 )
 
-__all__ = ["CORRUPTIONS", "Corruption", "Shift", "corrupt", "corrupt_part", "together"]
+__all__ = [
+    "CORRUPTIONS",
+    "Corruption",
+    "Shift",
+    "check_shift",
+    "corrupt",
+    "corrupt_part",
+    "together",
+]

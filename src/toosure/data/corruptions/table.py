@@ -1,7 +1,8 @@
 """`corrupt`: one of eighteen corruptions at one of five severities, batched and seeded."""
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -68,9 +69,18 @@ def corrupt_part(pixels: Tensor, name: str, severity: int, seed: int, number: in
     return (out.clamp(0, 1) * 255 + 1e-3).to(torch.uint8)
 
 
+def check_shift(shift: Any, images: Tensor) -> None:
+    """Raise if a shift is no corruption and severity that can be made of such images."""
+    if not isinstance(shift, tuple | list) or len(shift) != 2:
+        raise ValueError(f'shift must be a corruption and a severity, as ("fog", 3); got {shift!r}')
+    check(images, *shift)
+
+
 def check(images: Tensor, name: str, severity: int) -> None:
-    if name not in CORRUPTIONS:
-        raise ValueError(f"no corruption is called {name!r}. Known: {', '.join(CORRUPTIONS)}")
+    if not isinstance(name, str) or name not in CORRUPTIONS:
+        close = get_close_matches(str(name), CORRUPTIONS, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise ValueError(f"no corruption is called {name!r}{hint} Known: {', '.join(CORRUPTIONS)}")
     if severity not in get_args(Severity):
         raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
     if images.ndim != 4 or images.shape[1] not in (1, 3):

@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import time
 
 import numpy as np
 import pytest
@@ -138,28 +137,6 @@ def test_spacing():
         Spacing(budget=0)
     with pytest.raises(ValueError, match="one of them"):
         Spacing(every=5, budget=0.1)
-
-
-@pytest.mark.parametrize("budget", [0.05, 0.3])
-def test_budget_bounds_the_share(budget):
-    """Replay a schedule of known costs on a made-up clock."""
-    spacing, seconds, measuring, cost, count = Spacing(budget=budget), 1.0, 1.0, 1.0, 0
-    for step in range(1, 20_000):
-        seconds += 0.01
-        if spacing.due(step, seconds, measuring, cost):
-            cost = 0.5 + (step % 3) * 0.1
-            seconds, measuring, count = seconds + cost, measuring + cost, count + 1
-    assert count > 2
-    assert 0.7 * budget < measuring / seconds < budget + 0.02
-
-
-def test_budget_on_a_real_clock():
-    watch = Watch(model(), CE, data(), measure=(), budget=0.2)
-    while watch.seconds < 1.0:
-        time.sleep(0.002)
-        watch.step()
-    assert watch.measuring / watch.seconds < 0.3  # the last measurement may end late
-    assert len(watch.rows) > 3
 
 
 def test_divergence_is_noted_and_not_raised(tmp_path):

@@ -10,10 +10,10 @@ class Spacing:
 
     With a budget the times decide, so that two such runs are measured at different steps.
 
-    >>> [step for step in range(50) if Spacing(every=20).due(step, 0, 0, 0)]
+    >>> [step for step in range(50) if Spacing(every=20).due(step, 0, 0, 0, 0)]
     [0, 20, 40]
-    >>> Spacing(budget=0.1).due(7, seconds=9.0, measuring=0.5, cost=0.5)
-    False
+    >>> [Spacing(budget=0.1).due(7, t, measuring=0.5, cost=0.5, rested=t - 0.5) for t in (9, 10)]
+    [False, True]
     """
 
     every: int = 20
@@ -29,17 +29,19 @@ class Spacing:
         if self.budget is not None and not 0 < self.budget < 1:
             raise ValueError(f"budget is a share of the time in (0, 1); got {self.budget}")
 
-    def due(self, step: int, seconds: float, measuring: float, cost: float) -> bool:
+    def due(self, step: int, seconds: float, measuring: float, cost: float, rested: float) -> bool:
         """Whether to measure now: after `seconds`, `measuring` of them spent so, `cost` the last.
 
         Under a budget b it is due when one more measurement as dear as the last would still leave
-        the share measuring / seconds at b or below.
+        the share measuring / seconds at b or below, and when the time since the last, `rested`,
+        pays for it alone, cost (1 - b) / b: what was saved up is not spent on steps in a row.
         """
         if self.at:
             return step in self.at
         if self.budget is None:
             return step % self.every == 0
-        return measuring + cost <= self.budget * (seconds + cost)
+        spare = self.budget * (seconds + cost) - (measuring + cost)
+        return spare >= 0 and self.budget * (rested + cost) >= cost
 
 
 def next_snapshot(step: int) -> int:

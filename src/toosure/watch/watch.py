@@ -89,7 +89,8 @@ class Watch:
         }  # fmt: skip
         self.best = Best(watched(model, objective), val, test) if "best" in measure else None
         self.steps, self.measured, self.snapshot_from, self.diverged = 0, -1, 0, False
-        self.measuring, self.cost = 0.0, 0.0  # seconds, in all and of the last measurement
+        self.measuring, self.ended = 0.0, 0.0  # seconds: in all, and when the last one was over
+        self.cost: float | None = None  # of the last; 0 after the first, which is cold and no guide
         self.rows: list[Row] = []  # the last one only, where a folder holds them
         self.notify, self.defer = notify, defer
         self.pending: tuple[Row, dict[str, Look], bool] | None = None
@@ -120,7 +121,8 @@ class Watch:
         self.steps += 1
         if self.diverged:
             return None
-        due = self.spacing.due(self.steps, self.seconds, self.measuring, self.cost)
+        now, cost = self.seconds, self.cost or 0.0
+        due = self.spacing.due(self.steps, now, self.measuring, cost, now - self.ended)
         if self.spacing.budget is not None:  # by the clock of the first process
             (due,) = self.processes.any(due and self.processes.first)
         return self.measure(**numbers) if due else None
@@ -149,8 +151,9 @@ class Watch:
         if snapshot:
             self.snapshot_from = next_snapshot(self.steps)
         self.measured = self.steps
-        self.cost = time.perf_counter() - start
-        row |= {"seconds": self.seconds, "seconds_measuring": self.cost}
+        cost = time.perf_counter() - start
+        self.measuring, self.ended = self.measuring + cost, self.seconds
+        row |= {"seconds": self.ended, "seconds_measuring": cost}
         self.pending = row, looks, snapshot
         if not self.defer:
             self.flush()
@@ -169,9 +172,9 @@ class Watch:
         if snapshot:
             self._keep_snapshot()
         spent = time.perf_counter() - start
-        self.cost = cost + spent
-        self.measuring += self.cost
-        row |= {"seconds": seconds + spent, "seconds_measuring": self.cost}
+        self.measuring, self.ended = self.measuring + spent, self.seconds
+        self.cost = 0.0 if self.cost is None else cost + spent
+        row |= {"seconds": seconds + spent, "seconds_measuring": cost + spent}
         self._keep(row)
 
     def _keep(self, row: Row) -> None:
@@ -227,6 +230,7 @@ class Watch:
         self.snapshot_from = state["snapshot_from"]
         self.measuring, self.cost = state["measuring"], state["cost"]
         self.began = time.perf_counter() - state["seconds"]
+        self.ended = state["seconds"]
         for name, tracker_state in state["trackers"].items():
             tracker = self.splits[name].tracker
             assert tracker is not None

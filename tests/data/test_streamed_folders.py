@@ -276,8 +276,8 @@ def test_a_run_trains_on_the_stream_and_says_how_it_did_on_the_shift(folder, tmp
 def test_what_needs_everything_in_memory_says_so(folder, tmp_path):
     with pytest.raises(ValueError, match="full batch of 54 streamed images"):
         train(replace(config(folder), batch=None), tmp_path)
-    with pytest.raises(ValueError, match="crl needs the training set in memory"):
-        train(replace(config(folder), objective="crl"), tmp_path)
+    with pytest.raises(ValueError, match="ar_adals needs the training set in memory"):
+        train(replace(config(folder), objective="ar_adals"), tmp_path)
 
 
 KILLED = """

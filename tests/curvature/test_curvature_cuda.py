@@ -41,6 +41,19 @@ def test_no_waiting_inside_a_product():
             torch.cuda.set_sync_debug_mode("default")
 
 
+def test_replayed_products_follow_the_parameters():
+    model, data = on_gpu("mlp")
+    plain, replayed = Problem(model, data), Problem(model, data, replay=True)
+    for seed in range(3):
+        v = torch.randn(2, plain.size, generator=torch.Generator().manual_seed(seed)).double()
+        for matrix in ("gn", "hessian"):
+            expected = plain.apply(v.cuda(), matrix)
+            torch.testing.assert_close(replayed.apply(v.cuda(), matrix), expected)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1)
+
+
 @pytest.mark.parametrize("rank", [None, 8])
 def test_replayed_passes_follow_training(rank):
     torch.manual_seed(0)

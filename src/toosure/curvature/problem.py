@@ -182,10 +182,13 @@ class Problem(Reader):
         if self.forward_mode:
             return self.pull(self.weighted(self.images(vectors), matrix))
         for piece in self.chunks():
+
+            def products(block: Tensor, piece: Linearised = piece) -> Tensor:
+                rows = self._chunk_products(piece, [self.split(v) for v in block], matrix)
+                return torch.stack([flat(row) for row in rows])
+
             with self.reading():
-                products = self._chunk_products(piece, [self.split(v) for v in vectors], matrix)
-                for row, product in zip(total, products, strict=True):
-                    row += flat(product)
+                total += self.replay(f"{matrix} times {len(vectors)}", products, vectors)
         return self.reduced(total) / self.count
 
     def _chunk_products(

@@ -1,6 +1,7 @@
 """The view of several runs at once, fed by hand."""
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from rich.console import Console
 
 from test_sweep import CPU, configs
 from toosure.cli import side_by_side
-from toosure.cli.progress import show_for
+from toosure.cli.progress import Bar, figures, show_for
 from toosure.cli.side_by_side import Bars, Lines
 from toosure.train import train
 
@@ -102,3 +103,29 @@ def test_bars_show_the_sweep_and_each_run(tmp_path):
 def test_the_view_is_chosen_by_the_output():
     assert isinstance(show_for(configs(), at_once=True), Lines)
     assert not isinstance(show_for(configs()), Lines)
+
+
+ROW = {"train/loss": 0.0123, "val/accuracy": 0.987, "val/ece": 0.0321, "train/gn_sharpness": 123.4}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 150])
+def test_a_moving_line_keeps_the_time_left(width):
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=width, color_system=None)
+    show = Bar(12, console)
+    (config,) = configs(seed=[0], steps=[20000])
+    show.begin(config, Path("a"), 0)
+    show.row({"step": 12000, **ROW})
+    show.bar.refresh()
+    show.bar.stop()
+    line = text.getvalue().split("\r")[-1]
+    assert re.search(r"12000/20000 \d+ steps/s +(\d+:\d\d|--:--) ", line), line
+    assert "ECE 0.0321" in line and "…" not in line
+    assert ("accuracy 0.987" in line) == (width == 150)
+
+
+def test_figures_give_way_in_order():
+    assert figures(ROW) == "loss 0.0123  accuracy 0.987  ECE 0.0321  sharpness 123.4"
+    assert figures(ROW, 45) == "loss 0.0123  ECE 0.0321  sharpness 123.4"
+    assert figures(ROW, 30) == "ECE 0.0321  sharpness 123.4"
+    assert figures(ROW, 3) == "ECE 0.0321"

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import io
 import json
 import os
 import subprocess
@@ -10,9 +11,11 @@ import threading
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from toosure.cli import app
+from toosure.cli.runs import COLUMNS, table_of
 from toosure.runs import Run, RunError, RunWriter, export, find_runs, select
 from toosure.runs.files import is_locked
 
@@ -238,6 +241,23 @@ def test_a_key_that_no_run_has_is_named(three):
     found = command("--out", three, "--where", "val/ecee<0.05").stdout
     assert "none has 'val/ecee'; did you mean 'val/ece'?" in found
     assert command("--out", three, "--where", "val/ece<0").stdout == f"no such runs in {three}\n"
+
+
+@pytest.mark.parametrize(("width", "kept"), [(60, 1), (80, 3), (100, 5), (200, 6)])
+def test_runs_of_a_sweep_are_told_apart_at_any_width(tmp_path, width, kept):
+    """Figures give way, and a name is folded with its seed and id in one piece each."""
+    row = {"step": 2000, **{f"val/{name}": 0.123456 for name in COLUMNS}}
+    stem = "digits-train400-noise0.2-mlp-width50-csam-lr0.1-rho0.05-gamma2-cosine-warmup100"
+    names = [f"{stem}-s{seed}-{seed:08x}" for seed in range(3)]
+    runs = [make(tmp_path / name, [row]) for name in names]
+    text = io.StringIO()
+    Console(file=text, width=width).print(table_of(runs, width))
+    lines = text.getvalue().splitlines()
+    assert all(len(line) <= width and "…" not in line for line in lines)
+    assert len(set(lines[0].split()) & set(COLUMNS)) == kept
+    assert all(f"{seed:08x}" in text.getvalue() for seed in range(3))
+    first = "".join(line.split()[0] for line in lines[1:])
+    assert first == "".join(names)
 
 
 def test_warnings_say_what_did_not_converge(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from toosure.cli.runs import table_of
 from toosure.config import RunConfig
@@ -61,20 +62,21 @@ class Rows(Show):
             self.line(f"`toosure runs --out {self.ended[0].path.parent}` lists the runs")
         elif len(self.ended) > 1:
             console = Console(width=None if sys.stdout.isatty() else 200)
-            console.print(table_of(self.ended))
+            console.print(table_of(self.ended, console.width))
         self.ended = []
 
 
 class Bar(Rows):
     """Move a line on the terminal: steps a second, time left, ECE and sharpness."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, console: Console | None = None) -> None:
         super().__init__(count)
-        columns = [TextColumn("{task.description}"), BarColumn(None)]
-        columns += [TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[pace]}")]
+        left = TimeRemainingColumn(compact=True, table_column=Column(min_width=5, no_wrap=True))
         self.bar = Progress(
-            *columns, TimeRemainingColumn(compact=True), TextColumn("{task.fields[figures]}")
-        )
+            TextColumn("{task.description}"), BarColumn(None),
+            TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[pace]}"), left,
+            TextColumn("{task.fields[figures]}"), console=console,
+        )  # fmt: skip
 
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
         super().begin(config, path, step)
@@ -86,7 +88,8 @@ class Bar(Rows):
         )  # fmt: skip
 
     def row(self, row: dict[str, Any]) -> None:
-        self.bar.update(self.task, figures=figures(row))
+        beside = 38 + 2 * len(str(self.total))  # the bar, counts, pace and time left
+        self.bar.update(self.task, figures=figures(row, self.bar.console.width - beside))
         self.tick(row["step"])
 
     def tick(self, step: int) -> None:
@@ -100,8 +103,8 @@ class Bar(Rows):
         super().end(path, outcome)
 
 
-def figures(row: dict[str, Any]) -> str:
-    """Return the few figures of a row that fit a line, validation where there is one."""
+def figures(row: dict[str, Any], room: int = 200) -> str:
+    """Return the figures of a row that fit into a line, validation where there is one."""
     split = "val" if "val/ece" in row else "train"
     found = {
         "loss": row.get("train/loss"),
@@ -109,7 +112,11 @@ def figures(row: dict[str, Any]) -> str:
         "ECE": row.get(f"{split}/ece"),
         "sharpness": row.get("train/gn_sharpness"),
     }
-    return "  ".join(f"{name} {value:.4g}" for name, value in found.items() if value is not None)
+    said = {name: f"{name} {value:.4g}" for name, value in found.items() if value is not None}
+    for least in ("accuracy", "loss", "sharpness"):
+        if len("  ".join(said.values())) > room:
+            said.pop(least, None)
+    return "  ".join(said.values())
 
 
 def show_for(configs: Sequence[RunConfig], at_once: bool = False) -> Rows:

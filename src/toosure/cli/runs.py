@@ -21,6 +21,8 @@ runs_app = typer.Typer(
 app.add_typer(runs_app, name="runs")
 
 COLUMNS = ("accuracy", "nll", "ece", "smece", "gn_sharpness", "margin_q01")
+LEAST_FIRST = ("margin_q01", "smece", "nll", "gn_sharpness", "ece", "accuracy")  # to leave out
+NAME = 28  # characters of a name for which figures give way
 Folder = Annotated[Path, typer.Option("--out", help="Where run folders are.")]
 Where = Annotated[
     list[str] | None, typer.Option(help='Keep runs where this holds: "val/ece<0.05", "seed=0".')
@@ -40,7 +42,7 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
         return
     console = Console()
     console = console if console.is_terminal else Console(width=200)
-    console.print(table_of(found))
+    console.print(table_of(found, console.width))
     for run in found:
         for warning in run.warnings:
             typer.echo(f"{run.name}: {warning}")
@@ -87,19 +89,54 @@ def unknown_key(out: Path, where: Sequence[str]) -> str:
     return ""
 
 
-def table_of(runs: "Sequence[Run]") -> "Table":
-    """Lay runs out side by side: one row a run, figures of the last measurement."""
+def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
+    """Lay runs out side by side: one row a run, figures of the last measurement.
+
+    Names tell runs apart, so where the width is short figures give way, and names are folded.
+    """
     from rich.table import Table
 
-    table = Table("run", "status", box=None, pad_edge=False, header_style="dim")
-    for heading in ("step", *COLUMNS):
-        table.add_column(heading, justify="right")
-    for run in runs:
-        row = run.last
-        split = "val" if "val/ece" in row else "train"
-        values = [cell(row.get(f"{split}/{name}")) for name in COLUMNS]
-        table.add_row(run.name, run.status, str(row.get("step", 0)), *values)
+    lines = [figures_of(run) for run in runs]
+    columns = {name: [line[name] for line in lines] for name in ("status", "step", *COLUMNS)}
+    shown, room = fitting(columns, width, max((len(run.name) for run in runs), default=0))
+    table = Table("run", box=None, pad_edge=False, header_style="dim")
+    for name in shown:
+        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
+    for run, line in zip(runs, lines, strict=True):
+        table.add_row(folded(run.name, room), *(line[name] for name in shown))
     return table
+
+
+def figures_of(run: "Run") -> dict[str, str]:
+    """Return what a table says of a run beside its name."""
+    row = run.last
+    split = "val" if "val/ece" in row else "train"
+    figures = {name: cell(row.get(f"{split}/{name}")) for name in COLUMNS}
+    return {"status": run.status, "step": str(row.get("step", 0)), **figures}
+
+
+def fitting(columns: dict[str, list[str]], width: int, longest: int) -> tuple[list[str], int]:
+    """Return the columns that fit beside names of up to `longest`, and the room names then have."""
+    shown = list(columns)
+    wide = {name: 2 + max(map(len, [name, *cells])) for name, cells in columns.items()}
+    for least in LEAST_FIRST:
+        if width - sum(wide[name] for name in shown) < min(longest, NAME):
+            shown.remove(least)
+    return shown, max(8, width - sum(wide[name] for name in shown))
+
+
+def folded(name: str, width: int) -> str:
+    """Break a name at its dashes into lines of a width, so that its id stays in one piece.
+
+    >>> folded("digits-mlp-sgd-lr0.1-s0-65eeefe4", 16).split("\\n")
+    ['digits-mlp-sgd-', 'lr0.1-s0-', '65eeefe4']
+    """
+    lines = [""]
+    for piece in name.replace("-", "-\n").split("\n"):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 def cell(value: Any) -> str:

@@ -16,16 +16,15 @@ train, val = order[:200], order[200:700]
 model = nn.Sequential(nn.Linear(64, 100), nn.Tanh(), nn.Linear(100, 10))
 loss = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-watch = Watch(  # 2
-    model, loss, (inputs[train], labels[train]), (inputs[val], labels[val]), run="runs/own_loop"
-)
+data = (inputs[train], labels[train]), (inputs[val], labels[val])
 
-for _epoch in range(40):
-    for batch in train[torch.randperm(len(train))].split(50):
-        optimizer.zero_grad()
-        loss(model(inputs[batch]), labels[batch]).backward()
-        optimizer.step()
-        watch.step(lr=0.5)  # 3
+with Watch(model, loss, *data, run="runs/own_loop") as watch:  # 2
+    for _epoch in range(40):
+        for batch in train[torch.randperm(len(train))].split(50):
+            optimizer.zero_grad()
+            loss(model(inputs[batch]), labels[batch]).backward()
+            optimizer.step()
+            watch.step(lr=0.5)  # 3
 
 print(f"accuracy {watch.last['val/accuracy']:.3f}, ECE {watch.last['val/ece']:.3f}")
 print(f"sharpness {watch.last['train/gn_sharpness']:.1f}; all rows: runs/own_loop/metrics.jsonl")

@@ -77,12 +77,14 @@ assert not {{"torch", "plotly", "typer", "sklearn"}} & set(sys.modules)
 
 def test_second_writer_is_told_who_is_first(tmp_path):
     with RunWriter(tmp_path) as first:
-        with pytest.raises(RunError, match=f"being written by process {os.getpid()}"):
+        with pytest.raises(RunError, match=r"earlier Watch or RunWriter .* call its close\(\)"):
             RunWriter(tmp_path)
         code = f"from toosure.runs import RunWriter; RunWriter({str(tmp_path)!r})"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert f"being written by process {os.getpid()}" in other.stderr
         first.append({"step": 0})
+    with pytest.raises(RunError, match="was closed"):
+        first.append({"step": 1})
     RunWriter(tmp_path).close()  # free again
     assert Run(tmp_path).rows == [{"step": 0}]
 

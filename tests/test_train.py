@@ -218,7 +218,7 @@ def test_corrupt_cifar_is_one_sentence(tmp_path):
 
 def test_two_processes_on_one_folder(tmp_path):
     config = RunConfig(**SMALL, steps=4, every=2)
-    with RunWriter(tmp_path / config.name), pytest.raises(RunError, match="being written by"):
+    with RunWriter(tmp_path / config.name), pytest.raises(RunError, match="is held by"):
         train(config, tmp_path, CPU)
     assert train(config, tmp_path, CPU).status == "complete"
 

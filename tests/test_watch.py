@@ -78,6 +78,7 @@ def test_one_forward_pass_a_split():
     net.hidden.register_forward_hook(lambda module, x, y: calls.append(len(x[0])))
     with torch.no_grad():
         net.head.bias += 1
+    watch.step()
     watch.measure()
     assert calls == [60, 40]
 

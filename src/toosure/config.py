@@ -62,7 +62,7 @@ class RunConfig:
     eps: float = 0.01  # radius of the certificate
 
     def __post_init__(self) -> None:
-        check_measures(self.measure)
+        object.__setattr__(self, "measure", as_measures(self.measure))
         for kind in WORDS:
             text = getattr(self, kind)
             if text is not None:
@@ -70,7 +70,6 @@ class RunConfig:
         if self.full_batch:
             object.__setattr__(self, "batch", None)
         object.__setattr__(self, "at", tuple(sorted(set(self.at))))
-        object.__setattr__(self, "measure", tuple(m for m in MEASURES if m in self.measure))
         self._check()
 
     def _check(self) -> None:
@@ -80,9 +79,7 @@ class RunConfig:
                 raise ValueError(f"{name} must be at least {least}; got {value}")
         said = [self.every != type(self).every, bool(self.at), self.budget is not None]
         if sum(said) > 1:
-            raise ValueError(
-                "measure every N steps, at given steps or by budget: one of them"
-            )
+            raise ValueError("measure every N steps, at given steps or by budget: one of them")
         if self.budget is not None and not 0 < self.budget < 1:
             raise ValueError(f"budget is a share of the time in (0, 1); got {self.budget}")
         if self.at and not 0 <= self.at[0] <= self.at[-1] <= self.steps:
@@ -165,13 +162,15 @@ class RunConfig:
             raise ValueError(f"{path} is not JSON: {error}") from error
 
 
-def check_measures(names: Iterable[str]) -> None:
-    """Raise if a quantity to measure does not exist."""
+def as_measures(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Bring quantities to measure into their order; one alone may be bare. Unknown ones raise."""
+    names = (names,) if isinstance(names, str) else tuple(names)
     for name in names:
         if name not in MEASURES:
             near = get_close_matches(name, MEASURES, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise ValueError(f"cannot measure {name!r}{hint} Known: {', '.join(MEASURES)}")
+    return tuple(name for name in MEASURES if name in names)
 
 
 def sweep_of(**values: Iterable[Any]) -> list[RunConfig]:

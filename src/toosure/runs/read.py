@@ -13,6 +13,7 @@ from toosure.runs.files import is_locked, read_json
 from toosure.runs.show import as_html
 
 Row = dict[str, Any]
+USUAL = ("complete", "running", "ended")  # what needs no warning; "ended" is a loop of one's own
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """One of running, complete, diverged, stopped, failed; interrupted if its writer died."""
+        """One of running, complete, ended, diverged, stopped, failed; interrupted if killed."""
         said = self.outcome.get("status", "running")
         return "interrupted" if said == "running" and not is_locked(self.path) else said
 
@@ -85,7 +86,7 @@ class Run:
     @property
     def warnings(self) -> list[str]:
         """What a reader of this run should know: an unusual end, numbers that did not converge."""
-        found = [] if self.status in ("complete", "running") else [self.ending]
+        found = [] if self.status in USUAL else [self.ending]
         flags = sorted({key for row in self.rows for key in row if key.endswith("_unconverged")})
         for key in flags:
             count = sum(bool(row.get(key)) for row in self.rows)

@@ -35,6 +35,11 @@ class RunWriter:
             self.lock = take_lock(self.path)
         if self.lock is None:
             owner = (self.path / "lock").read_text().strip()
+            if owner == str(os.getpid()):
+                raise RunError(
+                    f"{self.path} is held by an earlier Watch or RunWriter of this process: "
+                    "call its close(), or name another folder"
+                )
             raise RunError(
                 f"{self.path} is being written by process {owner}: wait for it, or end it; "
                 "the run goes on from its checkpoint when you repeat the command"
@@ -120,6 +125,8 @@ class RunWriter:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add a measurement and hand it to the system at once."""
+        if self.lock is None:
+            raise RunError(f"{self.path} was closed: nothing can be added to its rows")
         line = json.dumps({key: plain(value) for key, value in row.items()}, allow_nan=False)
         with self.writing():
             if self.rows is None:

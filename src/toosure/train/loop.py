@@ -29,9 +29,9 @@ from toosure.train.parts import in_memory, model_of, network_of, objective_of, o
 from toosure.train.show import Show
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
+from toosure.watch.folder import device_name
 from toosure.watch.split import logits_of
 from toosure.watch.subject import watched
-from toosure.watch.watch import device_name
 
 CHECKED = 64  # losses kept on the device before the host looks at them
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure import margins, metrics
+from toosure.config import MEASURES
 from toosure.curvature import MSE, CurvatureTracker
 from toosure.losses import MSELoss
 from toosure.losses.loss import per_example_part
@@ -25,7 +26,15 @@ METRICS = (
 TRAIN_ONLY = ("batch_sharpness", "gni", "certificate")
 VAL_ONLY = ("temperature", "best")
 NOT_CURVATURE = ("certificate", "temperature", "best")
+OWN = {"step", "seconds", "seconds_measuring", "diverged"}  # keys that a row has of its own
+OWN |= {f"{split}/{name}" for split in ("train", "val") for name in (*METRICS, *MEASURES)}
 SMALL = 1 << 22  # logits of fewer elements are measured on the CPU: one copy, no waiting
+
+
+def check_numbers(numbers: Mapping[str, Any]) -> None:
+    """Raise where a number that joins a row has the name of one the watch finds itself."""
+    for name in OWN & numbers.keys():
+        raise ValueError(f"a row has a {name} of its own: give your number another name")
 
 
 class Diverged(ArithmeticError):

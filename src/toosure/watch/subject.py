@@ -21,6 +21,19 @@ class Predicting(nn.Module):
         return self.predict(self.model, x)
 
 
+def device_of(model: nn.Module) -> torch.device:
+    """Return where a network's parameters are; raise on what is no network."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(
+            f"model must be a torch.nn.Module; got {type(model).__name__}: put a function of one "
+            "into the forward of a Module that holds it"
+        )
+    first = next(model.parameters(), None)
+    if first is None:
+        raise ValueError(f"{type(model).__name__} has no parameters: there is nothing to watch")
+    return first.device
+
+
 def watched(model: nn.Module, objective: Any = None) -> nn.Module:
     """Return what gives the logits to measure: the model, or the objective's prediction."""
     return Predicting(model, objective) if hasattr(objective, "predict") else model

@@ -9,15 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from toosure.config import check_measures
+from toosure.config import as_measures
 from toosure.processes import ALONE, Processes
-from toosure.runs import RunError, RunWriter
+from toosure.runs import RunWriter
 from toosure.runs.environment import environment
 from toosure.runs.read import Row
+from toosure.runs.write import plain
 from toosure.watch.best import Best
+from toosure.watch.folder import device_name, end_run, own_writer
 from toosure.watch.spacing import Spacing, next_snapshot
-from toosure.watch.split import Diverged, Look, WatchedSplit
-from toosure.watch.subject import Data, as_data, watched
+from toosure.watch.split import Diverged, Look, WatchedSplit, check_numbers
+from toosure.watch.subject import Data, as_data, device_of, watched
 
 
 class Watch:
@@ -27,8 +29,9 @@ class Watch:
     NLL, Brier score, entropy, margins, and what `measure` adds (Gauss-Newton sharpness unless
     told; see docs/training.md for every key of a row). The start is measured at once as step 0,
     then `every` so many steps, or `at` given steps, or as often as `budget`, a share of the time,
-    allows. Rows go to the folder `run`, or to `watch.rows` without one. The model is only read:
-    modes, buffers, gradients and random state stay as they are.
+    allows; the end by `finish`, or on leaving a `with` block. Rows go to the folder `run`, or to
+    `watch.rows` without one. The model is only read: modes, buffers, gradients and random state
+    stay as they are.
 
     `loss` is the criterion of (logits, labels); `objective`, where one is trained, may offer
     `predict(model, x)` for the logits and `report()` for numbers of its own. `test` is only looked
@@ -58,7 +61,7 @@ class Watch:
         val: Data | None = None,
         run: str | Path | RunWriter | None = None,
         budget: float | None = None,
-        measure: Sequence[str] = ("gn_sharpness",),
+        measure: str | Sequence[str] = ("gn_sharpness",),
         *,
         every: int = 20,
         at: Iterable[int] = (),
@@ -74,10 +77,10 @@ class Watch:
         bins: int = 15,
         **curvature: Any,
     ) -> None:
-        check_measures(measure)
+        self.measures = measure = as_measures(measure)
         self.spacing, self.processes = Spacing(every, at, budget), processes
         self.report = getattr(objective, "report", None)
-        self.device = next(model.parameters()).device
+        self.device = device_of(model)
         self.splits = {
             name: WatchedSplit(
                 name, watched(model, objective), loss,
@@ -96,15 +99,38 @@ class Watch:
         self.pending: tuple[Row, dict[str, Look], bool] | None = None
         self.unkept: dict[str, Look] = {}
         self.began = time.perf_counter()
-        self._end: Any = None
+        self.closed, self._end = False, None
         self.writer = run if isinstance(run, RunWriter) else None
         if isinstance(run, str | Path) and processes.first:
-            self.writer = own_writer(run, config, resume is not None, self.device)
-            self._end = weakref.finalize(self, end_run, self.writer, self.rows)
+            self.writer = own_writer(run, config, resume is not None)
+            self._end = weakref.finalize(self, end_run, self.writer, self.rows, self.best)
+        try:
+            self._begin(resume, start or {})
+        except BaseException:
+            if self._end is not None and self.writer is not None:  # so that the next try has it
+                self._end.detach()
+                self.writer.close()
+            raise
+
+    def _begin(self, resume: Mapping[str, Any] | None, start: Mapping[str, Any]) -> None:
         if resume is not None:
             self.load_state_dict(resume)
-        elif not self.spacing.at or 0 in self.spacing.at:
-            self.measure(**(start or {}))
+        if self._end is not None and self.writer is not None:
+            self.writer.write_environment(environment(device_name(self.device)))
+            self.writer.set_status("running", self.steps)
+        if resume is None and (not self.spacing.at or 0 in self.spacing.at):
+            self.measure(**start)
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """Measure the end and let go of the folder; a loop that raised has failed."""
+        if error is None:
+            self.finish()
+        stopped = isinstance(error, KeyboardInterrupt)
+        ending = ("stopped" if stopped else "failed", str(error) or type(error).__name__)
+        self.close(*(ending if error is not None else ()))
 
     @property
     def seconds(self) -> float:
@@ -118,6 +144,7 @@ class Watch:
 
     def step(self, **numbers: Any) -> Row | None:
         """Count a step, and measure if it is due; `numbers` such as `lr=0.1` join the row."""
+        self._check(numbers)
         self.steps += 1
         if self.diverged:
             return None
@@ -130,10 +157,14 @@ class Watch:
     def measure(self, **numbers: Any) -> Row:
         """Measure now, and keep the row; a snapshot too where one is due.
 
+        A step has one row: where it was measured already, that is returned as it is.
         With `defer` the metrics are worked out when the next row is due or somebody asks (`flush`),
         so that a device with steps in its queue does not wait for them.
         """
+        self._check(numbers)
         self.flush()
+        if self.measured == self.steps:
+            return self.last
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # what training queued is not our time
         start = time.perf_counter()
@@ -158,6 +189,13 @@ class Watch:
         if not self.defer:
             self.flush()
         return row
+
+    def _check(self, numbers: Mapping[str, Any]) -> None:
+        if self.closed:
+            raise ValueError(
+                "this watch was closed: to go on, make another with resume=state, its state_dict"
+            )
+        check_numbers(numbers)
 
     def flush(self) -> None:
         """Work out the row that was left for later, and write it."""
@@ -204,10 +242,13 @@ class Watch:
             self.writer.write_file("best.npz", self.best.write)
         return self.last
 
-    def close(self) -> None:
+    def close(self, status: str = "ended", message: str = "") -> None:
         """Let go of the folder now, and not when the watch is gone or the process ends."""
-        if self._end is not None:
-            self._end()
+        if not self.closed:
+            self.flush()
+        self.closed = True
+        if self._end is not None and self.writer is not None and self._end.detach():
+            end_run(self.writer, self.rows, self.best, status, message)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it takes to go on as if nothing had happened, tensors and plain types."""
@@ -220,12 +261,19 @@ class Watch:
             "seconds": self.seconds,
             "measuring": self.measuring,
             "cost": self.cost,
+            "measure": list(self.measures),
+            "splits": list(self.splits),
+            "last": {key: plain(value) for key, value in self.last.items()},
             "trackers": {name: t.state_dict() for name, t in trackers.items() if t is not None},
             "best": {} if self.best is None else self.best.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to where `state` was taken; later rows of the folder are dropped."""
+        for name, mine in (("measure", self.measures), ("splits", tuple(self.splits))):
+            taken = tuple(state.get(name, mine))
+            if set(taken) != set(mine):
+                raise ValueError(f"the state is of a watch with {name} {taken}; got {mine}")
         self.steps, self.measured = state["steps"], state["measured"]
         self.snapshot_from = state["snapshot_from"]
         self.measuring, self.cost = state["measuring"], state["cost"]
@@ -233,37 +281,11 @@ class Watch:
         self.ended = state["seconds"]
         for name, tracker_state in state["trackers"].items():
             tracker = self.splits[name].tracker
-            assert tracker is not None
+            assert tracker is not None  # since the measures are the same
             tracker.load_state_dict(tracker_state)
         if self.best is not None and state.get("best"):
             self.best.load_state_dict(state["best"])
-        self.rows[:] = [row for row in self.rows if row["step"] <= self.measured]
+        kept = [row for row in self.rows if row["step"] <= self.measured]
+        self.rows[:] = kept or ([state["last"]] if state.get("last") else [])
         if self.writer is not None:
             self.writer.cut_back(self.measured)
-
-
-def own_writer(
-    run: str | Path, config: Mapping[str, Any] | None, resuming: bool, device: torch.device
-) -> RunWriter:
-    """Open the folder of a loop that is not ours."""
-    writer = RunWriter(run, config)
-    if writer.has_rows and not resuming:
-        writer.close()
-        raise RunError(
-            f"{run} holds a run already: name another folder, or give resume=state, the "
-            "state_dict of its watch from your checkpoint"
-        )
-    writer.write_environment(environment(device_name(device)))
-    writer.set_status("running", 0)
-    return writer
-
-
-def end_run(writer: RunWriter, rows: list[Row]) -> None:
-    """Note that a loop of one's own is over: called when its watch is gone or the process ends."""
-    writer.set_status("ended", rows[-1]["step"] if rows else 0)
-    writer.close()
-
-
-def device_name(device: torch.device) -> str:
-    """Name a device as people do."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -85,7 +85,7 @@ def data_of(config: RunConfig):
 
 
 DIVERGES = RunConfig(**{**SMALL, "loss": "mse", "optimizer": "sgd:lr=1e30", "steps": 90})
-BUDGET = RunConfig(**{**SMALL, "budget": 0.5, "steps": 20})
+BUDGET = RunConfig(**{**SMALL, "every": 20, "budget": 0.5, "steps": 20})
 LONG = {**SMALL, "steps": 20, "every": 2}
 HALF = RunConfig(**{**LONG, "optimizer": "sam:lr=0.1,momentum=0.9"})
 LOST = RunConfig(**{**LONG, "optimizer": "csam:lr=0.1,momentum=0.9"})

@@ -1,8 +1,6 @@
 """Run folders: read without torch while they grow, one writer, nothing destroyed by a bad disk."""
 
-import csv
 import errno
-import io
 import json
 import os
 import subprocess
@@ -11,12 +9,8 @@ import threading
 
 import numpy as np
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner
 
-from toosure.cli import app
-from toosure.cli.runs import COLUMNS, table_of
-from toosure.runs import Run, RunError, RunWriter, export, find_runs, select
+from toosure.runs import Run, RunError, RunWriter
 from toosure.runs.files import is_locked
 
 
@@ -174,92 +168,6 @@ def test_read_only_folder(tmp_path, nobody):
         tmp_path.chmod(0o500)
     with pytest.raises(RunError, match=r"cannot be made \(Permission denied\): .*name another"):
         RunWriter(tmp_path / "run")
-
-
-@pytest.fixture
-def three(tmp_path):
-    for seed, ece in enumerate((0.1, 0.04, None)):
-        rows = [{"step": 0, "val/ece": 0.2}, {"step": 20, "val/ece": ece}]
-        config = {"seed": seed, "optimizer": "sgd:lr=0.1" if seed else "csam", "at": [1, 2]}
-        make(tmp_path / f"group/run{seed}", rows, config=config)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("where", "kept"),
-    [
-        ([], [0, 1, 2]),
-        (["val/ece<0.05"], [1]),
-        (["val/ece >= 0.04"], [0, 1]),
-        (["seed=0"], [0]),
-        (["seed!=0"], [1, 2]),
-        (["optimizer=sgd"], [1, 2]),
-        (["optimizer!=sgd"], [0]),
-        (["status=complete", "seed<2"], [0, 1]),
-        (["nothing<1"], []),
-    ],
-)
-def test_where(three, where, kept):
-    assert [run.config["seed"] for run in select(find_runs(three), where)] == kept
-
-
-def test_where_that_cannot_be_read(three):
-    with pytest.raises(ValueError, match=r'reads like "val/ece<0\.05"'):
-        select(find_runs(three), ["val/ece"])
-    with pytest.raises(ValueError, match="is not a folder"):
-        find_runs(three / "none")
-
-
-def test_export(three):
-    from pyarrow import parquet
-
-    assert export(find_runs(three), three / "all.parquet") == 6
-    table = parquet.read_table(three / "all.parquet").to_pydict()
-    assert table["run"] == ["run0", "run0", "run1", "run1", "run2", "run2"]
-    assert table["config/seed"] == [0, 0, 1, 1, 2, 2]
-    assert table["val/ece"] == [0.2, 0.1, 0.2, 0.04, 0.2, None]
-    export(find_runs(three), three / "all.csv")
-    with (three / "all.csv").open() as file:
-        assert [row["val/ece"] for row in csv.DictReader(file)][:2] == ["0.2", "0.1"]
-    with pytest.raises(ValueError, match=r"\.parquet or \.csv"):
-        export(find_runs(three), three / "all.xlsx")
-    with pytest.raises(ValueError, match="no rows"):
-        export([], three / "all.csv")
-
-
-def command(*words):
-    return CliRunner().invoke(app, ["runs", *map(str, words)])
-
-
-def test_export_heeds_options_on_either_side(three):
-    before = ["--out", three, "--where", "seed<2"]
-    found = command(*before, "export", "--parquet", three / "a.csv", "--where", "seed>0")
-    assert found.exit_code == 0 and "2 rows of 1 runs" in found.stdout
-    found = command("export", "--out", three, "--parquet", three / "b.csv")
-    assert found.exit_code == 0 and "6 rows of 3 runs" in found.stdout
-
-
-def test_a_key_that_no_run_has_is_named(three):
-    found = command("--out", three, "--where", "val/ecee<0.05").stdout
-    assert "none has 'val/ecee'; did you mean 'val/ece'?" in found
-    assert command("--out", three, "--where", "val/ece<0").stdout == f"no such runs in {three}\n"
-
-
-@pytest.mark.parametrize(("width", "kept"), [(60, 1), (80, 3), (100, 5), (200, 6)])
-def test_runs_of_a_sweep_are_told_apart_at_any_width(tmp_path, width, kept):
-    """Figures give way, and a name is folded with its seed and id in one piece each."""
-    row = {"step": 2000, **{f"val/{name}": 0.123456 for name in COLUMNS}}
-    stem = "digits-train400-noise0.2-mlp-width50-csam-lr0.1-rho0.05-gamma2-cosine-warmup100"
-    names = [f"{stem}-s{seed}-{seed:08x}" for seed in range(3)]
-    runs = [make(tmp_path / name, [row]) for name in names]
-    text = io.StringIO()
-    Console(file=text, width=width).print(table_of(runs, width))
-    lines = text.getvalue().splitlines()
-    assert all(len(line) <= width and "…" not in line for line in lines)
-    assert len(set(lines[0].split()) & set(COLUMNS)) == kept
-    assert all(f"{seed:08x}" in text.getvalue() for seed in range(3))
-    first = "".join(line.split()[0] for line in lines[1:])
-    assert first == "".join(names)
 
 
 def test_warnings_say_what_did_not_converge(tmp_path):

@@ -25,7 +25,8 @@ LEAST_FIRST = ("margin_q01", "smece", "nll", "gn_sharpness", "ece", "accuracy") 
 NAME = 28  # characters of a name for which figures give way
 Folder = Annotated[Path, typer.Option("--out", help="Where run folders are.")]
 Where = Annotated[
-    list[str] | None, typer.Option(help='Keep runs where this holds: "val/ece<0.05", "seed=0".')
+    list[str] | None,
+    typer.Option(help='Keep runs where this holds: "val/ece<0.05", "seed=0".'),
 ]
 
 
@@ -38,7 +39,7 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
 
     found = selected(out, where)
     if not found:
-        typer.echo(f"no such runs in {out}{unknown_key(out, where or ())}")
+        typer.echo(f"no such runs in {out}")
         return
     console = Console()
     console = console if console.is_terminal else Console(width=200)
@@ -74,19 +75,6 @@ def selected(out: Path, where: Sequence[str] | None) -> "list[Run]":
         return select(find_runs(out), where or ())
     except ValueError as error:
         fail(str(error))
-
-
-def unknown_key(out: Path, where: Sequence[str]) -> str:
-    """Say which key of the conditions no run has, as a misspelt one."""
-    from toosure.runs import find_runs
-    from toosure.runs.table import CONDITION, summary
-    from toosure.words.method import nearest
-
-    known = {key for run in find_runs(out) for key in summary(run)}
-    for match in map(CONDITION.fullmatch, where):
-        if known and match and match[1] not in known:
-            return f": none has {match[1]!r}{nearest(match[1], sorted(known))}"
-    return ""
 
 
 def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":

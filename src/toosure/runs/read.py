@@ -21,7 +21,7 @@ class Run:
     """Read a run folder: `config`, `environment`, `status`, `rows`, `columns`, `snapshots`.
 
     What is read is kept; make a new `Run` to see what has been added since. `config` and
-    `environment` are plain dictionaries, empty where there is no such file.
+    `environment` are plain dictionaries, empty where there is no such file or it is damaged.
     """
 
     path: Path
@@ -38,23 +38,44 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """What was asked."""
-        return read_json(self.path / "config.json")
+        return self._file("config")
 
     @cached_property
     def environment(self) -> dict[str, Any]:
         """Where it ran: versions, device, commit, command."""
-        return read_json(self.path / "environment.json")
+        return self._file("environment")
 
     @cached_property
     def outcome(self) -> dict[str, Any]:
         """How it ended: `status`, the `step` it reached, and a `message`."""
-        return read_json(self.path / "status.json")
+        return self._file("status")
 
     @property
     def status(self) -> str:
-        """One of running, complete, ended, diverged, stopped, failed; interrupted if killed."""
+        """One of running, complete, ended, diverged, stopped, failed; interrupted if killed.
+
+        "unreadable" where a file of the run is damaged: the rest of it can still be read.
+        """
+        if self.damage:
+            return "unreadable"
         said = self.outcome.get("status", "running")
         return "interrupted" if said == "running" and not is_locked(self.path) else said
+
+    def _file(self, name: str) -> dict[str, Any]:
+        try:
+            return read_json(self.path / f"{name}.json")
+        except ValueError:
+            return {}  # `damage` says so
+
+    @cached_property
+    def damage(self) -> str:
+        """Which file of the run cannot be read, in a sentence; nothing where all can."""
+        for name in ("status", "config", "environment"):
+            try:
+                read_json(self.path / f"{name}.json")
+            except ValueError as error:
+                return str(error)
+        return ""
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -101,6 +122,8 @@ class Run:
     @property
     def ending(self) -> str:
         """The status in a sentence."""
+        if self.damage:
+            return f"unreadable: {self.damage}"
         step, message = self.outcome.get("step"), self.outcome.get("message", "")
         return f"{self.status} at step {step}" + (f": {message}" if message else "")
 

@@ -1,8 +1,11 @@
 """Many runs as one table: filter by what was asked or found, and export every row."""
 
+import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,15 @@ from toosure.runs.read import Run
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
+    "==": operator.eq,
     "!=": operator.ne,
     "=": operator.eq,
     "<": operator.lt,
     ">": operator.gt,
 }
-CONDITION = re.compile(r"\s*([^<>=!\s]+)\s*(<=|>=|!=|=|<|>)\s*(.+?)\s*")
+CONDITION = re.compile(r"\s*([^<>=!\s]+)\s*(<=|>=|==|!=|=|<|>)\s*(.+?)\s*")
+
+ONE_EACH = ": give each condition a --where of its own"
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -27,35 +33,81 @@ def summary(run: Run) -> dict[str, Any]:
 def select(runs: Iterable[Run], where: Sequence[str] = ()) -> list[Run]:
     """Keep the runs for which every condition holds, such as "val/ece<0.05" or "seed=0".
 
-    The left side is a key of `summary`; a comparison with a number needs a number there, and
-    `=` on text asks whether it occurs in it: "optimizer=sgd" keeps sgd:lr=0.1 too.
+    The left side is a key of `summary`; after < and its kin stands a number, and only numbers
+    compare with it. On text `=` asks whether it occurs in it ("optimizer=sgd" keeps sgd:lr=0.1,
+    and bulksgd), `==` whether it is the whole text or the name of the word; `none` is what was not
+    set or not found. A key that no run has is an error, so that a typo keeps nothing by accident.
     """
-    conditions = [parse_condition(text) for text in where]
-    return [run for run in runs if all(holds(summary(run)) for holds in conditions)]
+    conditions = [Condition.read(text) for text in where]
+    found = [(run, summary(run)) for run in runs]
+    for condition in conditions:
+        condition.check([record for _, record in found])
+    return [run for run, record in found if all(c.holds(record) for c in conditions)]
 
 
-def parse_condition(text: str) -> Callable[[dict[str, Any]], bool]:
-    """Read a condition into a test of a summary."""
-    match = CONDITION.fullmatch(text)
-    if not match:
-        raise ValueError(f'a condition reads like "val/ece<0.05" or "seed=0"; got {text!r}')
-    key, sign, wanted = match.groups()
+@dataclass(frozen=True)
+class Condition:
+    """Hold a key of a summary, a comparison and what to compare with."""
 
-    def holds(record: dict[str, Any]) -> bool:
-        found = record.get(key)
-        number = as_number(wanted)
-        if number is not None and isinstance(found, int | float):
-            return COMPARE[sign](found, number)
-        if sign in ("=", "!="):
-            return (found is not None and wanted in str(found)) == (sign == "=")
-        return False
+    key: str
+    sign: str
+    wanted: str
 
-    return holds
+    @classmethod
+    def read(cls, text: str) -> "Condition":
+        """Read "val/ece<0.05"; quotes around the right side are taken off."""
+        match = CONDITION.fullmatch(text)
+        if not match:
+            raise ValueError(f'a condition reads like "val/ece<0.05" or "seed=0"; got {text!r}')
+        key, sign, wanted = match.groups()
+        if len(wanted) > 1 and wanted[0] == wanted[-1] and wanted[0] in "'\"":
+            wanted = wanted[1:-1]
+        if sign[0] in "<>" and as_number(wanted) is None:
+            raise ValueError(f"a number must follow {key}{sign}; got {wanted!r}{ONE_EACH}")
+        return cls(key, sign, wanted)
+
+    def check(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Raise where the condition can say nothing of these runs."""
+        if not records:
+            return
+        known = sorted({key for record in records for key in record})
+        if self.key not in known:
+            near = get_close_matches(self.key, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"no run has {self.key!r} in its config or last row{hint}")
+        values = [v for r in records if (v := r.get(self.key)) is not None]
+        said = as_number(self.wanted) is not None or self.wanted.lower() == "none"
+        if values and not said and all(is_number(value) for value in values):
+            raise ValueError(f"{self.key} is a number; got {self.wanted!r}{ONE_EACH}")
+
+    def holds(self, record: Mapping[str, Any]) -> bool:
+        """Whether a run's summary meets the condition."""
+        found, number = record.get(self.key), as_number(self.wanted)
+        if number is not None and is_number(found):
+            return COMPARE[self.sign](found, number)
+        if self.sign[0] in "<>":
+            return False
+        return self.says(found) != (self.sign == "!=")
+
+    def says(self, found: Any) -> bool:
+        """Whether a value that is not compared as a number is the wanted one."""
+        if found is None:
+            return self.wanted.lower() == "none"
+        if isinstance(found, bool):
+            return str(found).lower() == self.wanted.lower()
+        text = str(found)
+        if self.sign == "==":
+            return self.wanted in (text, text.partition(":")[0])
+        return self.wanted in text
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def as_number(text: str) -> float | None:
     try:
-        return float(text)
+        return None if math.isnan(float(text)) else float(text)
     except ValueError:
         return None
 

@@ -47,6 +47,10 @@ def test_frozen_and_hashable():
         ({"measure": ("gni", "gn_sharpness")}, {"measure": ("gn_sharpness", "gni")}),
         ({"budget": 0.1, "every": 20}, {"budget": 0.1}),
         ({"loss": "ce:label_smoothing=0.0"}, {}),
+        ({"batch": "full"}, {"batch": None}),
+        ({"clip": 1}, {"clip": 1.0}),
+        ({"measure": "trace"}, {"measure": ("trace",)}),
+        ({"at": [1, 2]}, {"at": (2, 1)}),
     ],
 )
 def test_equal_runs_are_equal(one, two):
@@ -88,11 +92,39 @@ def test_names_are_readable_and_safe():
         ({"at": (3000,)}, "steps from 0 to 2000"),
         ({"clip": 0.0}, "positive norm"),
         ({"precision": "fp8"}, "float32, float64, bf16 or fp16"),
+        ({"eps": -1.0}, "eps is the radius of a ball, above 0; got -1.0"),
+        ({"eps": float("nan")}, "above 0; got nan"),
+        ({"schedule": "step:at=1000"}, "shares of the run"),
     ],
 )
 def test_mistakes_are_found_before_anything_runs(settings, message):
     with pytest.raises(ValueError, match=message):
         RunConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"steps": 10.5}', "steps must be a whole number; got float 10.5"),
+        ('{"steps": "100"}', "steps must be a whole number; got str '100'"),
+        ('{"steps": true}', "steps must be a whole number; got bool True"),
+        ('{"batch": "some"}', "batch must be a whole number or none; got str 'some'"),
+        ('{"every": "2"}', "every must be a whole number; got str '2'"),
+        ('{"clip": "1"}', "clip must be a number or none; got str '1'"),
+        ('{"budget": [0.1]}', "budget must be a number or none; got list .0.1."),
+        ('{"at": 5}', "at must be a list of whole numbers; got int 5"),
+        ('{"at": ["5"]}', "at must be a whole number; got str '5'"),
+        ('{"measure": null}', "measure must be a list of words; got NoneType None"),
+        ('{"measure": "gn_sharpnes"}', "cannot measure 'gn_sharpnes'; did you mean"),
+        ('{"optimizer": 5}', "optimizer must be a word; got int 5"),
+        ('{"objective": 5}', "objective must be a word or none; got int 5"),
+        ('{"data": null}', "data must be a word; got NoneType None"),
+        ('{"precision": 16}', "precision must be a word; got int 16"),
+    ],
+)
+def test_types_are_checked_before_anything_else(text, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig.from_json(text)
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,22 @@
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from itertools import product
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from toosure.words import Word, parse
 
 Precision = Literal["float32", "float64", "bf16", "fp16"]
+TYPES: dict[Any, Any] = {int: Integral, float: Real, str: str}
+NAMED: dict[Any, str] = {int: "whole number", float: "number", str: "word"}
 WORDS = ("data", "model", "optimizer", "loss", "objective", "schedule")
 MEASURES = (
     "gn_sharpness",
@@ -62,6 +67,8 @@ class RunConfig:
     eps: float = 0.01  # radius of the certificate
 
     def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            object.__setattr__(self, name, typed(name, getattr(self, name), kind))
         object.__setattr__(self, "measure", as_measures(self.measure))
         for kind in WORDS:
             text = getattr(self, kind)
@@ -90,6 +97,9 @@ class RunConfig:
             )
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be a positive norm; got {self.clip}")
+        if not 0 < self.eps < math.inf:
+            raise ValueError(f"eps is the radius of a ball, above 0; got {self.eps}")
+        self.word("schedule").build()  # which says what is wrong with its settings
 
     def word(self, kind: str) -> Word:
         """Return the word of a kind, read into its method and settings."""
@@ -137,17 +147,14 @@ class RunConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "RunConfig":
-        """Make a config of settings by name, lists standing for tuples."""
+        """Make a config of settings by name; one that does not exist is an error."""
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ValueError(f"a run has no setting {name!r}{hint}")
-        tuples: dict[str, Any] = {
-            n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()
-        }
-        return cls(**tuples)
+        return cls(**settings)
 
     @classmethod
     def read(cls, path: str | Path) -> "RunConfig":
@@ -160,6 +167,28 @@ class RunConfig:
             raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from error
+
+
+def typed(name: str, value: Any, kind: Any) -> Any:
+    """Return a setting in the type of its annotation; raise where it has another.
+
+    >>> typed("batch", "full", int | None), typed("clip", 1, float | None), typed("seed", 3, int)
+    (None, 1.0, 3)
+    """
+    kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    optional, one = type(None) in kinds, str if get_origin(kind) is Literal else kinds[0]
+    if (value is None and optional) or (name == "batch" and value == "full"):
+        return None
+    if get_origin(one) is tuple:
+        values = (value,) if name == "measure" and isinstance(value, str) else value
+        if isinstance(values, list | tuple | set | frozenset):
+            return tuple(typed(name, each, get_args(one)[0]) for each in values)
+    elif not isinstance(value, bool) and isinstance(value, TYPES[one]):
+        return one(value)
+    plural = get_origin(one) is tuple
+    wanted = f"a list of {NAMED[get_args(one)[0]]}s" if plural else f"a {NAMED[one]}"
+    also = " or none" if optional else ""
+    raise ValueError(f"{name} must be {wanted}{also}; got {type(value).__name__} {value!r}")
 
 
 def as_measures(names: str | Iterable[str]) -> tuple[str, ...]:

@@ -13,6 +13,11 @@ def warm(step: int, warmup: int) -> float:
     return min(1.0, (step + 1) / warmup) if warmup else 1.0
 
 
+def check_warmup(warmup: int) -> None:
+    if warmup < 0:
+        raise ValueError(f"warmup is a number of steps, at least 0; got {warmup}")
+
+
 @dataclass(frozen=True)
 class Constant:
     """Keep the learning rate, after `warmup` steps of a linear rise.
@@ -22,6 +27,9 @@ class Constant:
     """
 
     warmup: int = 0
+
+    def __post_init__(self) -> None:
+        check_warmup(self.warmup)
 
     def __call__(self, step: int, steps: int) -> float:
         return warm(step, self.warmup)
@@ -41,6 +49,15 @@ class Step:
     factor: float = 0.1
     warmup: int = 0
 
+    def __post_init__(self) -> None:
+        check_warmup(self.warmup)
+        if not self.at or not all(0 < share < 1 for share in self.at):
+            raise ValueError(
+                f"at holds shares of the run, between 0 and 1; write 0.5:0.75; got {self.at}"
+            )
+        if not 0 < self.factor < 1:
+            raise ValueError(f"factor makes the rate smaller, between 0 and 1; got {self.factor}")
+
     def __call__(self, step: int, steps: int) -> float:
         passed = sum(step >= share * steps for share in self.at)
         return warm(step, self.warmup) * self.factor**passed
@@ -59,6 +76,11 @@ class Cosine:
 
     final: float = 0.0
     warmup: int = 0
+
+    def __post_init__(self) -> None:
+        check_warmup(self.warmup)
+        if not 0 <= self.final < 1:
+            raise ValueError(f"final is a share of the rate, from 0 to below 1; got {self.final}")
 
     def __call__(self, step: int, steps: int) -> float:
         if step < self.warmup:

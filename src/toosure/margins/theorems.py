@@ -100,7 +100,7 @@ def separated(facts: Facts) -> list[Statement]:
     k, log_q, why = facts.k, facts.log_q("Q_D"), facts.separation
     both: dict[str, Any] = {"rounding": facts.clean.rounding, "applies": not why, "reason": why}
     upper, gamma = (k - 1) * exp(log_q), (k - 1) * exp(-float(facts.margins.amin()))
-    claim = "ECE = mean(1 - p_y), whatever the bins: the larger <= the smaller"
+    claim = "ECE = mean(1 - p_y), whatever the bins (larger <= smaller)"
     pair = sorted((ece, misconfidence), reverse=True)
     return [
         judge("4.2 (i) lower", "Q_D / K <= ECE", exp(log_q) / k, ece, base=UNDERFLOW, **both),

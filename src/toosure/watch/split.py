@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from toosure import margins, metrics
 from toosure.config import MEASURES
-from toosure.curvature import MSE, CurvatureTracker
-from toosure.losses import MSELoss
-from toosure.losses.loss import per_example_part
+from toosure.curvature import CurvatureTracker
 from toosure.metrics.inputs import at_least_float32
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
+from toosure.watch.criterion import check_criterion, curved, mean_loss
 
 QUANTILES = {"margin_min": 0.0, "margin_q01": 0.01, "margin_q05": 0.05, "margin_q25": 0.25}
 QUANTILES |= {"margin_q50": 0.5, "margin_q75": 0.75}
@@ -65,6 +64,7 @@ class WatchedSplit:
         processes: Processes = ALONE,
         **curvature: Any,
     ) -> None:
+        check_criterion(loss)
         self.processes = processes
         self.name, self.model, self.loss, self.eps, self.bins = name, model, loss, eps, bins
         others = VAL_ONLY if name == "train" else TRAIN_ONLY
@@ -78,15 +78,14 @@ class WatchedSplit:
         quantities = tuple(m for m in wanted if m not in NOT_CURVATURE)
         self.tracker: CurvatureTracker | None = None
         if quantities:
-            plain = MSE(loss.scale) if isinstance(loss, MSELoss) else per_example_part(loss)
             curvature |= {"group": processes.group}
-            self.tracker = make_tracker(model, self.own, plain, quantities, **curvature)
+            self.tracker = make_tracker(model, self.own, curved(loss), quantities, **curvature)
         self.host_y = self.y.cpu()
 
     def look(self) -> Look:
         """Do what needs the model: its outputs, the loss, curvature and certificates."""
         logits = self.logits()
-        loss = self.loss(logits, self.y).detach()
+        loss = mean_loss(self.loss, logits, self.y)
         small = logits.numel() < SMALL
         logits, labels = (logits.cpu(), self.host_y) if small else (logits, self.y)
         found: dict[str, float | bool] = {"loss": float(loss)}

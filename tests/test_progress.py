@@ -9,8 +9,9 @@ from rich.console import Console
 
 from test_sweep import CPU, configs
 from toosure.cli import side_by_side
-from toosure.cli.progress import Bar, figures, show_for
+from toosure.cli.progress import Bar, Rows, figures, show_for
 from toosure.cli.side_by_side import Bars, Lines
+from toosure.config import sweep_of
 from toosure.train import train
 
 
@@ -129,3 +130,12 @@ def test_figures_give_way_in_order():
     assert figures(ROW, 45) == "loss 0.0123  ECE 0.0321  sharpness 123.4"
     assert figures(ROW, 30) == "ECE 0.0321  sharpness 123.4"
     assert figures(ROW, 3) == "ECE 0.0321"
+
+
+def test_a_log_says_that_the_start_is_being_measured(capsys):
+    for settings, expected in (({}, True), ({"at": [(0, 2)]}, True), ({"at": [(2,)]}, False)):
+        (config,) = sweep_of(steps=[4], **settings)
+        Rows(1).begin(config, Path("a"), 0)
+        assert ("measuring step 0 ..." in capsys.readouterr().out) == expected
+    Rows(1).begin(config, Path("a"), 3)  # resumed
+    assert "measuring" not in capsys.readouterr().out

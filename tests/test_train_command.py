@@ -116,6 +116,34 @@ def test_command_goes_on_past_a_run_that_fails(command, tmp_path):
     assert "holds no cifar-10-batches-py" in result.stdout and "complete at step 2" in result.stdout
 
 
+NET = """
+from math import prod
+from torch import nn
+
+def net(inputs, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(inputs), WIDTH), nn.Linear(WIDTH, classes))
+"""
+
+
+def test_a_network_of_ones_own_that_was_edited_is_noticed(tmp_path):
+    """In processes of their own, since a module is loaded once."""
+    words = [sys.executable, "-m", "toosure", "train", *FEW[:2], "--device", "cpu"]
+    words += ["--model", "edited:net", "--steps", "1", "--measure", "none"]
+
+    def said(width):
+        (tmp_path / "edited.py").write_text(NET.replace("WIDTH", str(width)))
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    note = "the source of edited:net has changed since"
+    assert note not in said(8)
+    assert note not in said(8)
+    again = said(9)
+    assert note in again and "move the folder away" in again and "complete at step 1" in again
+    (run,) = (tmp_path / "runs").iterdir()
+    assert list(Run(run).environment["sources"]) == ["edited:net"]
+
+
 def test_command_lists_methods(command):
     everything = command("methods").stdout
     for word in ("csam", "adamw", "resnet20", "cifar100", "cosine", "mse"):

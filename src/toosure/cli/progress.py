@@ -29,6 +29,12 @@ class Rows(Show):
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
         self.line(f"run {self.number + 1} of {self.count}: {path}")
         self.total = config.steps
+        if step == 0 and (not config.at or 0 in config.at):
+            self.start()
+
+    def start(self) -> None:
+        """The first measurement, the longest, is on its way."""
+        self.line("measuring step 0 ...")
 
     def row(self, row: dict[str, Any]) -> None:
         self.line(f"step {row['step']:>6} of {self.total}  {figures(row)}")
@@ -84,8 +90,11 @@ class Bar(Rows):
         self.bar.start()
         self.task = self.bar.add_task(
             f"{self.number + 1}/{self.count}", total=config.steps, completed=step,
-            pace="", figures="",
+            pace="", figures="measuring" if step == 0 else "",
         )  # fmt: skip
+
+    def start(self) -> None:
+        pass  # the moving line stands at 0
 
     def row(self, row: dict[str, Any]) -> None:
         beside = 38 + 2 * len(str(self.total))  # the bar, counts, pace and time left

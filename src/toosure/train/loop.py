@@ -27,6 +27,7 @@ from toosure.train.means import Means
 from toosure.train.pace import Pace
 from toosure.train.parts import in_memory, model_of, network_of, objective_of, optimizer_of
 from toosure.train.show import Show
+from toosure.train.sources import changes, sources
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
 from toosure.watch.folder import device_name
@@ -60,6 +61,8 @@ def train(
     processes = join(device)
     show = (show if processes.first else None) or Show()
     with open_run(config, Path(out), processes) as writer:
+        for change in changes(config, writer.path):
+            show.say(change)
         if not writer.finished:
             devices = [device] if device.type == "cuda" else []
             with means.threading(), torch.random.fork_rng(devices), interruptible() as stop:
@@ -241,6 +244,8 @@ class Work:
         name = device_name(self.means.torch_device)
         if self.processes.count > 1:
             means["processes"] = self.processes.count
+        if own := sources(self.config):
+            means["sources"] = own
         return environment(name, threads=torch.get_num_threads(), **means)
 
     def save(self) -> None:

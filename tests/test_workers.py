@@ -143,7 +143,7 @@ def test_a_run_of_another_process_is_left_to_it(tmp_path):
     with RunWriter(tmp_path / asked[0].name):
         done = sweep(asked, tmp_path, CPU, show)
     assert [run.name for run in done.runs] == [asked[1].name]
-    assert "is being written by process" in done.failures[asked[0].name]
+    assert "is held by an earlier" in done.failures[asked[0].name]
     assert sweep(asked, tmp_path, CPU).failures == {}
 
 

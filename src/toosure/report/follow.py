@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from toosure.runs import Run, find_runs
-from toosure.runs.read import Row, as_float, as_row
+from toosure.runs.read import USUAL, Row, as_float, as_row
 
 QUANTITIES = (
     *("loss", "accuracy", "confidence", "ece", "smece", "nll"),
@@ -121,31 +121,21 @@ class FollowedRun:
 
     @property
     def status(self) -> str:
-        try:
-            return self.run.status
-        except ValueError:
-            return "damaged"
+        return self.run.status
 
     def _json(self, name: str) -> dict[str, Any]:
         """Read a small file of the folder once; a damaged one is empty and told by `warnings`."""
         if not self._files.get(name):
-            try:
-                self._files[name] = getattr(self.run, name)
-            except ValueError:
-                self._files[name] = {}
+            self._files[name] = getattr(self.run, name)
         return self._files[name]
 
     @property
     def warnings(self) -> list[str]:
         """What a reader should know: an unusual end, damage, numbers that did not converge."""
-        found = []
-        for name in ("config", "environment", "outcome"):
-            try:
-                getattr(self.run, name)
-            except ValueError as error:
-                found.append(str(error))
-        if self.status not in ("complete", "running", "ended", "damaged"):
-            found.append(self.run.ending)
+        run = self.run
+        found = list(run.damage)
+        if run.status not in (*USUAL, "unreadable"):
+            found.append(run.ending)
         if self.count == 0:
             found.append("no rows yet")
         for name, count in sorted(self.unconverged.items()):

@@ -99,7 +99,7 @@ def since_when(gap: np.ndarray, half: float, now: float) -> int:
 
 def ending(run: FollowedRun) -> str:
     """Say how a run ended, if not as it should."""
-    if run.status in ("complete", "running", "ended", "damaged"):
+    if run.status in ("complete", "running", "ended", "unreadable"):
         return ""
     step = run.run.outcome.get("step")
     return (

@@ -68,14 +68,15 @@ class Run:
             return {}  # `damage` says so
 
     @cached_property
-    def damage(self) -> str:
-        """Which file of the run cannot be read, in a sentence; nothing where all can."""
-        for name in ("status", "config", "environment"):
+    def damage(self) -> list[str]:
+        """Which files of the run cannot be read, a sentence each."""
+        found = []
+        for name in ("config", "environment", "status"):
             try:
                 read_json(self.path / f"{name}.json")
             except ValueError as error:
-                return str(error)
-        return ""
+                found.append(str(error))
+        return found
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -123,7 +124,7 @@ class Run:
     def ending(self) -> str:
         """The status in a sentence."""
         if self.damage:
-            return f"unreadable: {self.damage}"
+            return f"unreadable: {'; '.join(self.damage)}"
         step, message = self.outcome.get("step"), self.outcome.get("message", "")
         return f"{self.status} at step {step}" + (f": {message}" if message else "")
 

@@ -129,6 +129,7 @@ def batches(setting: Setting) -> list[RunConfig]:
         (0, 60, 120) if setting.quick else (0, 50, 100, 200, 400, 800, 1600, 3200, 4800, 6400, 8000)
     )
     more: dict[str, Any] = {"measure": ("gn_sharpness", "batch_sharpness"), "at": at}
+    more["every"] = RunConfig.every  # `at` says when
     if setting.quick:  # fewer images than a batch: nothing to sample
         more["data"] = "digits:train=120,val=100,test=100"
     found = [

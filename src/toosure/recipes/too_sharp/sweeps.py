@@ -130,12 +130,8 @@ def batches(setting: Setting) -> list[RunConfig]:
     )
     more: dict[str, Any] = {"measure": ("gn_sharpness", "batch_sharpness"), "at": at}
     more["every"] = RunConfig.every  # `at` says when
-    if setting.quick:  # fewer images than a batch: nothing to sample
-        more["data"] = "digits:train=120,val=100,test=100"
-    found = [
-        trajectory(
-            setting, series.word.format(rate), steps=series.steps, batch=series.batch, **more
-        )
-        for rate in series.rates
-    ]
+    more |= {"steps": series.steps, "batch": series.batch}
+    if setting.quick:  # a batch of all images: nothing to sample
+        more |= {"data": "digits:train=120,val=100,test=100", "batch": 120}
+    found = [trajectory(setting, series.word.format(rate), **more) for rate in series.rates]
     return found[:1] if setting.quick else found

@@ -1,5 +1,6 @@
 """Runs on a real Ray cluster of two nodes: the same numbers, whoever dies on the way."""
 
+import itertools
 import json
 import os
 import secrets
@@ -15,12 +16,16 @@ from pathlib import Path
 
 import pytest
 
+from test_ddp import draw_images
 from test_resume import same_run
-from test_sweep import CPU, configs
+from test_sweep import CPU, Count, configs
 from test_workers import ONE, Watching, wait_until
+from toosure.runs import RunWriter
 from toosure.sweep import Cluster, sweep
+from toosure.sweep.cluster import Driver
 from toosure.sweep.folders import Packer, place
-from toosure.sweep.node import Mailbox
+from toosure.sweep.jobs import Jobs
+from toosure.sweep.node import Mailbox, come_to
 from toosure.train import Means, train
 
 SLOW = Means("cpu", checkpoint=0.0)  # a checkpoint a step: some 5 ms
@@ -205,6 +210,98 @@ def test_ctrl_c_from_afar_leaves_what_a_repeat_finishes(second, tmp_path, shared
         same_run(one, other)
 
 
+class PressWhenWaiting(Count):
+    """Presses Ctrl-C once it is said that no node can take the runs."""
+
+    def say(self, message):
+        super().say(message)
+        if "waiting for one" in message:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def too_long(number, frame):
+    raise AssertionError("it did not stop")
+
+
+def test_ctrl_c_does_not_wait_for_a_node_that_never_comes(head, tmp_path):
+    show, before = PressWhenWaiting(), signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(30)
+    try:
+        on = Cluster(ADDRESS, cpus_per_run=2, shared=False)
+        done = sweep(configs(seed=[0, 1]), tmp_path, CPU, show, on=on)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert done.stopped and done.failures == {} and done.runs == []
+    assert sweep(configs(seed=[0]), tmp_path, CPU).failures == {}  # its folder is free
+
+
+OWN = """from math import prod
+from torch import nn
+
+
+def small(inputs, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(inputs), classes))
+"""
+
+
+def test_paths_and_modules_are_meant_from_where_the_driver_stands(head, tmp_path, monkeypatch):
+    draw_images(tmp_path / "here" / "pictures")
+    (tmp_path / "here" / "own_to_ray.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    data = ["imagefolder:path=pictures,size=8,val=6"]
+    asked = configs(data=data, model=["own_to_ray:small"])
+    alone = sweep(asked, tmp_path / "alone", ONE)
+    done = sweep(asked, tmp_path / "ray", ONE, on=f"ray://127.0.0.1:{CLIENT_PORT}")
+    assert done.failures == {}
+    same_run(alone.runs[0], done.runs[0])
+
+
+def test_a_node_without_the_drivers_folder_refuses_a_relative_path(tmp_path):
+    gone = tmp_path / "gone"
+    (relative,) = configs(data=["imagefolder:path=pictures"])
+    (absolute,) = configs(data=[f"imagefolder:path={tmp_path}"])
+    assert f"no folder {gone}, in which pictures is meant" in come_to(gone, relative)
+    assert come_to(gone, absolute) == come_to(gone, configs()[0]) == ""
+
+
+@pytest.mark.slow
+def test_a_lost_mailbox_is_said_in_a_sentence(head, tmp_path):
+    def strike():
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                if file.read_bytes().startswith(b"ray::Mailbox"):
+                    os.kill(int(file.parent.name), signal.SIGKILL)
+
+    asked = configs(seed=[0], steps=[3000], every=[5])
+    with pytest.raises(ValueError, match=r"the cluster's head was lost .* repeat the command"):
+        sweep(asked, tmp_path, CPU, Acting(strike, runs=1), on=ADDRESS)
+
+
+def test_what_cannot_be_lent_fails_alone_and_only_the_held_one_waits(tmp_path):
+    asked = configs(seed=[0, 1, 2])
+    damaged, other, held = (tmp_path / config.name for config in asked)
+    for folder, text in ((damaged, "no json"), (other, '{"steps": 5}')):
+        folder.mkdir()
+        (folder / "config.json").write_text(text)
+    driver = object.__new__(Driver)  # no cluster: nothing gets there
+    driver.jobs = Jobs(asked, tmp_path, Count(), patience=60)
+    driver.shared, driver.slots, driver.references = False, lambda: 1, {}
+    driver.numbers = itertools.count()
+    with RunWriter(held):
+        driver.hand_out()
+    assert [job.folder for job in driver.jobs.waiting] == [held] and not driver.references
+    reasons = [driver.jobs.failures[folder.name] for folder in (damaged, other)]
+    assert "config.json cannot be read" in reasons[0] and "another run" in reasons[1]
+
+
+def test_a_folder_that_cannot_be_made_is_said(head, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"cannot be written \(Not a directory\)"):
+        sweep(configs(), tmp_path / "file" / "runs", CPU, on=ADDRESS)
+
+
 def test_without_ray_it_is_said_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"pip install 'toosure\[ray\]'"):
@@ -214,8 +311,20 @@ def test_without_ray_it_is_said_how_to_get_it(tmp_path, monkeypatch):
 def test_on_and_workers_exclude_each_other(tmp_path):
     with pytest.raises(ValueError, match="use one of the two"):
         sweep(configs(), tmp_path, CPU, workers=2, on="ray")
-    with pytest.raises(ValueError, match="must not be negative; got 1 and -1"):
-        Cluster(gpus_per_run=-1)
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ({"gpus_per_run": -1}, "must not be negative; got 1 and -1"),
+        ({"cpus_per_run": float("nan")}, "must be finite .* got nan and 0"),
+        ({"gpus_per_run": 1.5}, "a share of one or a whole number; got 1.5"),
+        ({"address": ""}, "needs an address"),
+    ],
+)
+def test_what_a_run_cannot_take_of_a_cluster(said, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        Cluster(**said)
 
 
 def test_a_run_thought_dead_is_told_to_stop():

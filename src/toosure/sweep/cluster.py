@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import math
 import os
 import sys
 import time
@@ -12,7 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toosure.runs import RunError, RunWriter
+from toosure.runs import RunWriter
+from toosure.runs.files import is_locked
 from toosure.sweep.folders import Load, Packer, place
 from toosure.sweep.jobs import Job, Jobs, Result, Sweep
 from toosure.sweep.node import Mailbox, Task, carry_out_task, sees
@@ -38,10 +40,19 @@ class Cluster:
     shared: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.cpus_per_run < 0 or self.gpus_per_run < 0:
+        if not self.address:
             raise ValueError(
-                "CPUs and GPUs per run must not be negative; got "
+                "a cluster needs an address: ray, host:port or ray://host:port; got ''"
+            )
+        needs = (self.cpus_per_run, self.gpus_per_run)
+        if not all(math.isfinite(need) and need >= 0 for need in needs):
+            raise ValueError(
+                "CPUs and GPUs per run must be finite and must not be negative; got "
                 f"{self.cpus_per_run:g} and {self.gpus_per_run:g}"
+            )
+        if self.gpus_per_run > 1 and self.gpus_per_run % 1:
+            raise ValueError(
+                f"GPUs per run are a share of one or a whole number; got {self.gpus_per_run:g}"
             )
 
 
@@ -53,8 +64,19 @@ def on_cluster(jobs: Jobs, out: Path, means: Means, cluster: Cluster) -> Sweep:
     skip_finished(jobs, out, means)
     if jobs.left:
         with connected(cluster.address), interruptible() as stop, token_in(out) as token:
-            Driver(jobs, out, means, cluster, token).go(stop)
+            drive(jobs, out, means, cluster, token, stop)
     return jobs.sweep()
+
+
+def drive(jobs: Jobs, out: Path, means: Means, cluster: Cluster, token: str, stop: Stop) -> None:
+    """Let the driver work; an error of Ray that is not of a task is the loss of its head."""
+    try:
+        Driver(jobs, out, means, cluster, token).go(stop)
+    except (import_ray().exceptions.RayError, ConnectionError) as error:
+        raise ValueError(
+            f"the cluster's head was lost ({type(error).__name__}): repeat the command once it is "
+            "back, and the runs go on from their checkpoints"
+        ) from error
 
 
 @contextmanager
@@ -93,9 +115,14 @@ def import_ray() -> Any:
 @contextmanager
 def token_in(out: Path) -> Iterator[str]:
     """Leave a file in the folder by which a node can tell that it sees the same one."""
-    out.mkdir(parents=True, exist_ok=True)
     token = out / f".sweep-{uuid.uuid4().hex}"
-    token.touch()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        token.touch()
+    except OSError as error:
+        raise ValueError(
+            f"{out} cannot be written ({error.strerror}): name another folder for the runs"
+        ) from error
     try:
         yield token.name
     finally:
@@ -109,6 +136,12 @@ class Attempt:
     number: int
     job: Job
     writer: RunWriter | None = None
+    heard: bool = False  # whether it has begun, as far as one knows
+
+    def close(self) -> None:
+        """Let others write the folder."""
+        if self.writer is not None:
+            self.writer.close()
 
 
 class Driver:
@@ -128,6 +161,7 @@ class Driver:
         self.task = ray.remote(carry_out_task).options(
             num_cpus=cluster.cpus_per_run, num_gpus=cluster.gpus_per_run, max_retries=0
         )
+        self.needs = {"CPU": cluster.cpus_per_run, "GPU": cluster.gpus_per_run}
         self.shared = self.all_see() if cluster.shared is None else cluster.shared
         self.numbers = itertools.count()
         self.attempts: dict[int, Attempt] = {}
@@ -149,20 +183,36 @@ class Driver:
 
     def go(self, stop: Stop) -> None:
         """Keep the cluster busy until nothing is left, or until each run has its checkpoint."""
-        if not self.slots():
+        if any(self.needs.values()) and not self.slots():
             self.jobs.show.say("no node has the CPUs and GPUs of a run now; waiting for one")
-        while self.jobs.under_way or (self.jobs.waiting and not self.stopping):
-            if stop.asked and not self.stopping:
-                self.stopping = True
-                self.jobs.show.say("stopping: the runs write checkpoints; again to end at once")
-                self.ray.get(self.mailbox.stop.remote())
-            if not self.stopping:
-                self.hand_out()
-            self.hear(self.ready())
+        try:
+            while self.jobs.under_way or (self.jobs.waiting and not self.stopping):
+                if stop.asked and not self.stopping:
+                    self.stop()
+                if not self.stopping:
+                    self.hand_out()
+                self.hear(self.ready())
+        finally:
+            for attempt in self.attempts.values():
+                attempt.close()
+
+    def stop(self) -> None:
+        """Ask the runs to stop, and take back those that have not begun: no node may ever come.
+
+        One that begins all the same is told to stop by the answer to its first letter.
+        """
+        self.stopping = True
+        self.jobs.show.say("stopping: the runs write checkpoints; again to end at once")
+        self.ray.get(self.mailbox.stop.remote())
+        self.hear([])
+        for reference, attempt in list(self.references.items()):
+            if not attempt.heard:
+                self.ray.cancel(reference)
+                self.take_back(reference, Result("left"))
 
     def slots(self) -> int:
         """Return how many runs the cluster can take at once."""
-        needs = {"CPU": self.cluster.cpus_per_run, "GPU": self.cluster.gpus_per_run}
+        needs = self.needs
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         return sum(
             int(min(node.get(name, 0) // need for name, need in needs.items() if need))
@@ -177,12 +227,15 @@ class Driver:
             attempt = Attempt(next(self.numbers), job)
             try:
                 load = None if self.shared else self.lend(attempt)
-            except RunError as error:
-                self.jobs.take_back(job, Result("busy", str(error)))
+            except ValueError as error:  # held by another, or damaged
+                attempt.close()
+                kind = "busy" if is_locked(job.folder) else "failed"
+                self.jobs.take_back(job, Result(kind, str(error)))
                 continue
             task = Task(
-                attempt.number, job.config, self.means, self.out, self.token, load, sys.argv
-            )
+                attempt.number, job.config, self.means, self.out, self.token, Path.cwd(), load,
+                sys.argv,
+            )  # fmt: skip
             self.attempts[attempt.number] = attempt
             self.references[self.task.remote(task, self.mailbox)] = attempt
 
@@ -204,17 +257,20 @@ class Driver:
         """Read the letters first, the last of the ended tasks among them; then take runs back."""
         for number, events in self.ray.get(self.mailbox.take.remote()):
             if number in self.attempts:
+                self.attempts[number].heard = True
                 for event in events:
                     self.tell(self.attempts[number], event)
         for reference in ready:
-            attempt = self.references.pop(reference)
-            result = self.result_of(reference)
-            del self.attempts[attempt.number]
-            if result.kind == "died":
-                self.mailbox.disown.remote(attempt.number)
-            if attempt.writer is not None:
-                attempt.writer.close()
-            self.jobs.take_back(attempt.job, result)
+            self.take_back(reference, self.result_of(reference))
+
+    def take_back(self, reference: Any, result: Result) -> None:
+        """Let go of an attempt; what it may still say is not read."""
+        attempt = self.references.pop(reference)
+        del self.attempts[attempt.number]
+        if result.kind == "died":
+            self.mailbox.disown.remote(attempt.number)
+        attempt.close()
+        self.jobs.take_back(attempt.job, result)
 
     def tell(self, attempt: Attempt, event: dict[str, Any]) -> None:
         if event["event"] == "files":
@@ -234,7 +290,8 @@ class Driver:
         except errors.RayTaskError as error:  # not of the run, which turns its own into a result
             return Result("failed", str(error).strip().splitlines()[-1])
         except errors.RayError as error:
-            return Result("died", f"its worker died ({type(error).__name__})")
+            kind = "left" if self.stopping else "died"
+            return Result(kind, f"its worker died ({type(error).__name__})")
         if result == Result("ended", "stopped") and not self.stopping:
             return Result("died", "its worker was asked to stop")
         return result

@@ -1,5 +1,6 @@
 """What happens on a node of a Ray cluster: one task a run, and the mailbox it writes to."""
 
+import os
 import queue
 import sys
 import tempfile
@@ -51,13 +52,17 @@ class Mailbox:
 
 @dataclass(frozen=True)
 class Task:
-    """Say all that a node must know of a run; `load` is its folder, None where that is shared."""
+    """Say all that a node must know of a run; `load` is its folder, None where that is shared.
+
+    `here` is where the driver stands.
+    """
 
     attempt: int
     config: RunConfig
     means: dict[str, Any]
     out: Path
     token: str
+    here: Path
     load: Load | None = None
     argv: list[str] = field(default_factory=list)
 
@@ -70,6 +75,8 @@ def carry_out_task(task: Task, mailbox: Any) -> Result:
         letters.deliver()
         if stop.asked:
             return Result("left")
+        if problem := come_to(task.here, task.config):
+            return Result("failed", problem)
         if task.load is None:
             if not (task.out / task.token).is_file():
                 return Result("died", f"a node does not see {task.out}")
@@ -87,11 +94,25 @@ def in_folder(task: Task, out: Path, letters: "Letters") -> Result:
     """Train while the letters go out, the last of them before the result."""
     with letters:
         means = Means(**task.means)
-        return carry_out(task.config, out, means, Telling(letters.add), loaded(means))
+        return carry_out(task.config, out, means, Telling(letters.add), loaded(means, task.here))
+
+
+def come_to(here: Path, config: RunConfig) -> str:
+    """Go where the driver stands, from where paths and modules are meant; or say why that fails."""
+    if here.is_dir():
+        os.chdir(here)
+        if str(here) not in sys.path:  # a driver from afar does not bring its own
+            sys.path.insert(0, str(here))
+        return ""
+    with suppress(ValueError):  # what is wrong with the word, the run itself says
+        for value in config.word("data").settings.values():
+            if isinstance(value, Path) and not value.expanduser().is_absolute():
+                return f"a node has no folder {here}, in which {value} is meant: name it from /"
+    return ""
 
 
 @cache
-def loaded(means: Means) -> Loaded:
+def loaded(means: Means, here: Path) -> Loaded:
     """Return what this process has loaded: Ray gives it one run after another."""
     return Loaded(means)
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from toosure.data import digits
 from toosure.models import mlp
 from toosure.optim import SAM
 from toosure.processes import Sharded, join, share_gradients
+from toosure.sweep import sweep
 from toosure.train import Means, train
 from toosure.watch import Watch
 from toosure.words import parse
@@ -91,6 +93,7 @@ HALF = RunConfig(**{**LONG, "optimizer": "sam:lr=0.1,momentum=0.9"})
 LOST = RunConfig(**{**LONG, "optimizer": "csam:lr=0.1,momentum=0.9"})
 STOPPED = RunConfig(**{**LONG, "optimizer": "vasso:lr=0.1"})
 WRONG = RunConfig(**{**SMALL, "data": "digits:train=51,val=0", "objective": "adafocal"})
+BETWEEN = [RunConfig(**{**SMALL, "model": "mlp:width=8", "seed": seed}) for seed in (7, 8)]
 BF16 = RunConfig(**{**SMALL, "precision": "bf16"})
 
 
@@ -134,6 +137,22 @@ class Ending(nn.CrossEntropyLoss):
         return super().forward(logits, labels)
 
 
+def pressed_between(out, means, processes):
+    """Sweep over two runs; Ctrl-C reaches the second process alone, after the first of them."""
+    module = import_module("toosure.sweep.sweep")
+    carry_out = module.carry_out
+
+    def then_press(*arguments):
+        result = carry_out(*arguments)
+        signal.raise_signal(signal.SIGINT)
+        return result
+
+    module.carry_out = carry_out if processes.first else then_press
+    done = sweep(BETWEEN, out, means)
+    module.carry_out = carry_out
+    return [done.stopped, len(done.runs), done.failures]
+
+
 def refused(config, out, means):
     try:
         train(config, out, means)
@@ -152,6 +171,7 @@ def main(out: Path, device: str) -> None:
     said["compile"] = refused(LOST, out, Means(device, compile=True))
     own_loop(out / "own")
     processes = join(torch.device(device))
+    said["between"] = pressed_between(out, means, processes)
     if not processes.first:  # one of them is asked to stop, and all do
         nn.CrossEntropyLoss, Ending.end = Ending, partial(signal.raise_signal, signal.SIGINT)
     said["stopped"] = train(STOPPED, out, means).status

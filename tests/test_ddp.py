@@ -18,11 +18,14 @@ from torch import nn
 from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, STOPPED, cases, data_of, images, own_loop
 from toosure.config import RunConfig
 from toosure.processes import ALONE, Processes
-from toosure.processes.layers import seeing_all
+from toosure.processes.layers import seeing_all, together
 from toosure.runs import Run
 from toosure.sweep import sweep
+from toosure.sweep.sweep import wants_to_stop
 from toosure.train import Means, train
+from toosure.train.bystander import Bystander, closed_run, open_run
 from toosure.train.checkpoint import load_checkpoint
+from toosure.train.interrupt import Stop
 from toosure.train.show import Show
 from toosure.words.tables import TABLES
 
@@ -266,6 +269,38 @@ def test_all_stop_when_one_is_asked_to(pair, alone):
 
 
 @ONE_PAIR
+def test_a_wish_between_two_runs_is_everybodys(pair):
+    pair.done()
+    for rank in range(2):
+        said = json.loads((pair.out / f"said{rank}.json").read_text())
+        assert said["between"] == [True, 1, {}]
+
+
+class Broken(Processes):
+    """Stands for processes of which one has gone."""
+
+    def told(self, value):
+        raise RuntimeError("Connection closed by peer\nat line 5")
+
+    def largest(self, *numbers):
+        return self.told(numbers)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda out, processes: open_run(HALF, out, processes),
+        lambda out, processes: closed_run(Bystander(out), processes),
+        lambda out, processes: wants_to_stop(Stop(), processes),
+    ],
+    ids=["to open", "to close", "between runs"],
+)
+def test_one_that_cannot_be_reached_ends_the_others_with_a_sentence(ask, tmp_path):
+    with pytest.raises(SystemExit, match=r"process 1 of 2 ends: Connection closed by peer\. Rep"):
+        ask(tmp_path, Broken(1, 2))
+
+
+@ONE_PAIR
 def test_streamed_images_are_decoded_by_both(pair, alone):
     config = images(pair.out / "images")
     wanted = train(config, alone, CPU, data=data_of(config))
@@ -362,6 +397,12 @@ def test_batch_norm_is_torchs(momentum, shape):
     with seeing_all([found], len(x), ALONE):
         assert torch.allclose(found(x), wanted(x), atol=1e-12)
     assert "forward" not in vars(found)
+
+
+def test_batch_norm_without_running_statistics_is_refused():
+    with pytest.raises(ValueError, match="BatchNorm1d without running statistics"):
+        together(nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False)))
+    assert len(together(nn.Sequential(nn.BatchNorm1d(2)))) == 1
 
 
 def test_batch_norm_has_second_derivatives():

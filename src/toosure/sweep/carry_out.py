@@ -11,6 +11,7 @@ from toosure.runs.files import is_locked
 from toosure.runs.write import RunError
 from toosure.sweep.jobs import Result, is_finished
 from toosure.train import Means, train
+from toosure.train.bystander import give_up
 from toosure.train.loading import load_data
 from toosure.train.show import Show
 
@@ -29,7 +30,10 @@ class Loaded:
             return None
         if config.data != self.word:
             self.data, self.word = None, ""  # free the old before the new is loaded
-            self.data, self.word = load_data(config, self.means), config.data
+            try:
+                self.data, self.word = load_data(config, self.means), config.data
+            except Exception as error:  # where the others have the data, they wait for us
+                give_up(error, join(self.means.torch_device))
         return self.data
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from toosure.config import RunConfig
-from toosure.processes import join
+from toosure.processes import Processes, join
 from toosure.sweep.carry_out import Loaded, carry_out
 from toosure.sweep.cluster import Cluster, on_cluster
 from toosure.sweep.jobs import Jobs, Sweep
 from toosure.sweep.workers import with_workers
 from toosure.train import Means
-from toosure.train.interrupt import interruptible
+from toosure.train.bystander import reaching
+from toosure.train.interrupt import Stop, interruptible
 from toosure.train.show import Show
 
 PATIENCE = 120.0  # seconds: a shared file system may hold a dead node's lock so long
@@ -67,12 +68,18 @@ def check(workers: int, on: Cluster | str | None) -> None:
 
 def one_by_one(jobs: Jobs, out: Path, means: Means) -> Sweep:
     """Carry out the runs in this process, one after another."""
-    loaded = Loaded(means)
+    loaded, processes = Loaded(means), join(means.torch_device)
     with interruptible() as stop:
-        while jobs.left and not stop.asked:
+        while jobs.left and not wants_to_stop(stop, processes):
             job = jobs.next()
             if job is None:
                 time.sleep(0.1)
                 continue
             jobs.take_back(job, carry_out(job.config, out, means, job.show, loaded))
     return jobs.sweep()
+
+
+def wants_to_stop(stop: Stop, processes: Processes) -> bool:
+    """Whether any process was asked to stop: all must begin the next run, or none."""
+    with reaching(processes):
+        return processes.any(stop.asked)[0]

@@ -1,6 +1,7 @@
 """The processes of a run that do not write: they hear what the first one says of the folder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -47,15 +48,19 @@ class Bystander(RunWriter):
 def open_run(config: RunConfig, out: Path, processes: Processes) -> RunWriter:
     """Open the folder in the first process; the others learn how the run stands there."""
     check_alike(config, processes)
-    path, writer, problem = out / config.name, None, ""
+    path, writer, problem, outcome = out / config.name, None, "", {}
     if processes.first:
         try:
             writer = RunWriter(path, asdict(config))
-        except RunError as error:
+            outcome = writer.outcome
+        except ValueError as error:  # a RunError, or a file that cannot be read
             problem = str(error)
+            if writer is not None:
+                writer.close()
             if processes.count == 1:
                 raise
-    problem, outcome = processes.told((problem, writer.outcome if writer else {}))
+    with reaching(processes):
+        problem, outcome = processes.told((problem, outcome))
     if problem:
         raise RunError(problem)
     if writer is None:
@@ -66,7 +71,9 @@ def open_run(config: RunConfig, out: Path, processes: Processes) -> RunWriter:
 
 def check_alike(config: RunConfig, processes: Processes) -> None:
     """Raise unless all processes were asked for the same run."""
-    if processes.told(config.name) != config.name:
+    with reaching(processes):
+        told = processes.told(config.name)
+    if told != config.name:
         raise SystemExit(f"process {processes.rank} was asked for another run: {config.name}")
 
 
@@ -89,7 +96,8 @@ def closed_run(writer: RunWriter, processes: Processes) -> Run:
 
     A machine that cannot see the folder keeps the status alone, so that a sweep can go on there.
     """
-    outcome = processes.told(writer.outcome)
+    with reaching(processes):
+        outcome = processes.told(writer.outcome)
     if isinstance(writer, Bystander) and not (writer.path / "status.json").is_file():
         writer.path.mkdir(parents=True, exist_ok=True)
         write_json(writer.path / "status.json", outcome)
@@ -100,10 +108,23 @@ def give_up(error: Exception, processes: Processes) -> NoReturn:
     """End this process, since the others wait for it; where all failed alike, raise the error."""
     if processes.count == 1 or (not isinstance(error, RunError) and processes.all_failed()):
         raise error
+    end(error, processes)
+
+
+def end(error: Exception, processes: Processes) -> NoReturn:
     raise SystemExit(
         f"process {processes.rank} of {processes.count} ends: {in_a_line(error)}. "
         "Repeat the command to go on from the last checkpoint"
     ) from error
+
+
+@contextmanager
+def reaching(processes: Processes) -> Iterator[None]:
+    """Inside, one that cannot be reached ends this process: without it no run can go on."""
+    try:
+        yield
+    except RuntimeError as error:  # what the group raises, as torch has it
+        end(error, processes)
 
 
 def in_a_line(error: Exception) -> str:

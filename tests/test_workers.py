@@ -1,15 +1,18 @@
 """Runs side by side: the same numbers, and whoever is killed, nothing is lost."""
 
 import os
+import queue
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
+from test_ddp import draw_images
 from test_resume import same_run, timeless
 from test_sweep import CPU, Count, configs
 from toosure.runs import Run, RunWriter, find_runs
@@ -195,6 +198,64 @@ def test_workers_share_the_cores_and_the_gpus(monkeypatch):
     assert settings_of(1, CPU, 3)["device"] == "cpu"
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # the user said OMP_NUM_THREADS=1
     assert settings_of(0, CPU, 2)["threads"] == 1
+
+
+@pytest.mark.parametrize("said", ["no json", "[]"])
+def test_a_run_that_cannot_be_read_fails_alone(tmp_path, said):
+    asked = configs(seed=[0, 1])
+    for config in asked:
+        train(config, tmp_path, CPU)
+    (tmp_path / asked[0].name / "status.json").write_text(said)
+    done = sweep(asked, tmp_path, CPU, workers=2)
+    assert [run.name for run in done.runs] == [asked[1].name]
+    assert "status.json" in done.failures[asked[0].name]
+
+
+def test_decoders_share_the_cores(monkeypatch, tmp_path):
+    from toosure.sweep import workers
+    from toosure.train import loading
+
+    draw_images(tmp_path / "images")
+    (config,) = configs(data=[f"imagefolder:path={tmp_path / 'images'},size=8,stream=true"])
+    monkeypatch.setattr(loading, "cores", lambda: 8)
+    monkeypatch.setattr(workers, "cores", lambda: 8)
+    assert [settings_of(0, CPU, n)["decoders"] for n in (2, 3, 16)] == [4, 2, 1]
+
+    def decoders(means):
+        return loading.load_data(config, means).stream.x.workers
+
+    assert decoders(CPU) == 8 and decoders(Means(**settings_of(0, CPU, 3))) == 2
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    assert decoders(CPU) == 2
+
+
+FORKS = """
+import os, signal, sys
+from toosure.sweep import worker
+
+def fork(*arguments):
+    if os.fork() == 0:
+        signal.pause()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+worker.carry_out = fork
+worker.main()
+"""
+
+
+def test_a_worker_that_dies_is_noticed_though_its_decoders_live(tmp_path, monkeypatch):
+    from toosure.sweep import workers
+
+    monkeypatch.setattr(workers, "START", FORKS)
+    said = queue.Queue()
+    worker = workers.Worker(0, tmp_path, settings_of(0, CPU, 1), said)
+    try:
+        worker.take(Jobs(configs(), tmp_path, Count()).next())
+        assert said.get(timeout=60) == (worker, None)  # its output has ended
+        assert worker.wait() == "its worker was killed (SIGKILL)"
+    finally:
+        with suppress(OSError):
+            os.killpg(worker.process.pid, signal.SIGKILL)  # the child that lives on
 
 
 def test_torchrun_and_workers_exclude_each_other(monkeypatch, tmp_path):

@@ -54,8 +54,12 @@ def train(
     on: Annotated[
         str | None, typer.Option(help="A Ray cluster: ray, host:port, ray://host:port")
     ] = None,
-    cpus_per_run: Annotated[float, typer.Option(help="CPUs a run takes, with --on.")] = 1.0,
-    gpus_per_run: Annotated[float, typer.Option(help="GPUs a run takes, with --on.")] = 0.0,
+    cpus_per_run: Annotated[
+        float | None, typer.Option(help="CPUs a run takes, with --on. [1]")
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None, typer.Option(help="GPUs a run takes, with --on. [0]")
+    ] = None,
 ) -> None:
     """Train and watch. Every option of what to do takes several values; their product is the sweep.
 
@@ -80,7 +84,10 @@ def train(
     try:
         configs = configs_of({name: v for name, v in said.items() if v}, config or [])
         means = Means(device, data_root, download, compile, graph, checkpoint, threads)
-        cluster = Cluster(on, cpus_per_run, gpus_per_run) if on else None
+        if on is None and (cpus_per_run, gpus_per_run) != (None, None):
+            raise ValueError("--cpus-per-run and --gpus-per-run: only with --on, a Ray cluster")
+        cpus = 1.0 if cpus_per_run is None else cpus_per_run
+        cluster = None if on is None else Cluster(on, cpus, gpus_per_run or 0.0)
         show = show_for(configs, at_once=workers > 1 or cluster is not None)
         done = sweep(configs, out, means, show, workers, cluster)
         show.close()

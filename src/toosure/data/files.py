@@ -18,6 +18,7 @@ from toosure.data.corruptions import Shift, corrupt_part, together
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 LARGEST = 1 << 26  # pixels of an image; more is a bomb, or none for a classifier
+MOST = 16  # processes that decode, however many cores there are
 CHUNK = 256  # images decoded together where nobody says
 
 
@@ -172,7 +173,7 @@ def leave_interrupts(worker: int) -> None:
 
 def cores() -> int:
     affinity = getattr(os, "sched_getaffinity", None)
-    return min(16, len(affinity(0)) if affinity else os.cpu_count() or 1)
+    return min(MOST, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
 class Reader:

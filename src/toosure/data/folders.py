@@ -78,7 +78,7 @@ def files_of(folder: Path, names: tuple[str, ...], besides: Collection[str] = ()
 
 def decoded(files: Listing, size: int, workers: int | None, resize: int | None = None) -> Tensor:
     """Read images into memory, uint8 (N, 3, size, size)."""
-    few = workers is None and len(files) < FEW
+    few = len(files) < FEW
     none = torch.zeros(3, 1, 1)
     x = torch.empty(len(files), 3, size, size, dtype=torch.uint8)
     here = 0

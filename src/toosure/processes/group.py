@@ -149,3 +149,8 @@ def leave() -> None:
 def local_rank() -> int | None:
     """Return the place of this process on its machine, as torchrun says it."""
     return int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else None
+
+
+def local_count() -> int:
+    """Return how many processes of this run torchrun started on this machine."""
+    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from toosure.data.files import MOST
 from toosure.runs import RunWriter
 from toosure.runs.files import is_locked
 from toosure.sweep.folders import Load, Packer, place
@@ -150,8 +151,9 @@ class Driver:
     def __init__(self, jobs: Jobs, out: Path, means: Means, cluster: Cluster, token: str) -> None:
         self.ray = ray = import_ray()
         self.jobs, self.out, self.cluster, self.token = jobs, out, cluster, token
-        threads = means.threads or max(1, int(cluster.cpus_per_run))
-        self.means = asdict(replace(means, threads=threads))
+        share = max(1, int(cluster.cpus_per_run))
+        decoders = min(MOST, share) if means.decoders is None else means.decoders
+        self.means = asdict(replace(means, threads=means.threads or share, decoders=decoders))
         self.means["data_root"] = means.data_root.absolute()
         self.mailbox = (
             ray.remote(Mailbox)

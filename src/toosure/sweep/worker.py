@@ -10,6 +10,7 @@ import queue
 import sys
 import threading
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from toosure.train.interrupt import Stop, interruptible
 def main() -> None:
     """Work until the input ends or a signal asks to stop."""
     answers = os.dup(1)
+    if hasattr(os, "register_at_fork"):  # a child that decodes images must not keep it open
+        os.register_at_fork(after_in_child=partial(os.close, answers))
     os.dup2(2, 1)  # what a model prints is not an answer
     with interruptible() as stop, open(0, "rb", buffering=0, closefd=False) as asked:
         start = json.loads(asked.readline() or b"null")

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from toosure.data.files import MOST
 from toosure.sweep.carry_out import Loaded, carry_out
 from toosure.sweep.jobs import Job, Jobs, Result, Sweep, is_finished
 from toosure.train import Means
@@ -181,8 +182,11 @@ class Worker:
 def settings_of(number: int, means: Means, count: int) -> dict[str, Any]:
     """Return the means of one worker: its share of the cores, and its GPU where there are many."""
     settings = {**asdict(means), "data_root": str(means.data_root)}
+    share = max(1, cores() // count)
     if means.threads is None:
-        settings["threads"] = min(torch.get_num_threads(), max(1, cores() // count))
+        settings["threads"] = min(torch.get_num_threads(), share)
+    if means.decoders is None:
+        settings["decoders"] = min(MOST, share)
     if means.device in (None, "cuda") and torch.cuda.device_count() > 1:
         settings["device"] = f"cuda:{number % torch.cuda.device_count()}"
     return settings

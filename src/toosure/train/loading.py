@@ -5,14 +5,22 @@ from functools import partial
 
 from toosure.config import RunConfig
 from toosure.data import Dataset
+from toosure.data.files import cores
 from toosure.processes import join
+from toosure.processes.group import local_count
 from toosure.train.means import Means
 
 
 def load_data(config: RunConfig, means: Means) -> Dataset:
     """Load what the word names, onto the device."""
     device = means.torch_device
-    build = partial(config.word("data").build, root=means.data_root, download=means.download)
+    decoders = max(1, cores() // local_count()) if means.decoders is None else means.decoders
+    build = partial(
+        config.word("data").build,
+        root=means.data_root,
+        download=means.download,
+        workers=decoders,
+    )
     return (join(device).in_turn(build) if means.download else build()).to(device)
 
 

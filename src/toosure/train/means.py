@@ -18,7 +18,8 @@ class Means:
     forward, backward and step as one CUDA graph. `checkpoint` is the time between checkpoints, in
     seconds. `threads` is how many a run uses on the CPU, None for torch's choice, or for one where
     a GPU trains: what is left to the CPU then is too small to share. Sums over another number of
-    threads may differ in their last bits.
+    threads may differ in their last bits. `decoders` is how many processes decode the images of a
+    folder that is streamed, None for one a core; the processes of torchrun share the cores.
     """
 
     device: str | None = None
@@ -28,6 +29,7 @@ class Means:
     graph: bool = False
     checkpoint: float = 30.0
     threads: int | None = None
+    decoders: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data_root", Path(self.data_root))

@@ -15,11 +15,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from test_ddp import draw_images
 from test_resume import same_run
 from test_sweep import CPU, Count, configs
 from test_workers import ONE, Watching, wait_until
+from toosure.cli import app
 from toosure.runs import RunWriter
 from toosure.sweep import Cluster, sweep
 from toosure.sweep.cluster import Driver
@@ -325,6 +327,22 @@ def test_on_and_workers_exclude_each_other(tmp_path):
 def test_what_a_run_cannot_take_of_a_cluster(said, wrong):
     with pytest.raises(ValueError, match=wrong):
         Cluster(**said)
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["--cpus-per-run", "2"], "only with --on"),
+        (["--gpus-per-run", "0"], "only with --on"),
+        (["--on", ""], "needs an address"),
+    ],
+)
+def test_what_a_command_says_of_a_cluster_it_does_not_name(words, wrong, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    few = ["--data", "digits:train=60,val=40", "--model", "mlp:width=8", "--steps", "2"]
+    said = CliRunner().invoke(app, ["train", *few, *words, "--out", str(tmp_path / "runs")])
+    assert said.exit_code == 2 and wrong in said.output
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_thought_dead_is_told_to_stop():

@@ -32,6 +32,7 @@ class Processes:
     count: int = 1
     group: Any = None  # exchanges tensors where they lie
     host: Any = None  # exchanges what the hosts decide: a GPU need not wait for it
+    failing: Any = None  # where those that failed meet: nobody waits long there
 
     @property
     def first(self) -> bool:
@@ -100,7 +101,7 @@ class Processes:
     def all_failed(self) -> bool:
         """Whether the others fail too, so that all can go on to the next run side by side."""
         try:
-            dist.monitored_barrier(self.host, TOGETHER)
+            dist.all_reduce(torch.zeros(1), group=self.failing)
         except RuntimeError:
             return False
         return True
@@ -127,17 +128,18 @@ def join(device: torch.device) -> Processes:
 
 
 @cache
-def groups(world: Any, device: torch.device) -> tuple[Any, Any]:
-    """Make the group that exchanges tensors and the one in which hosts agree, once."""
+def groups(world: Any, device: torch.device) -> tuple[Any, Any, Any]:
+    """Make the groups that exchange tensors, in which hosts agree, and in which they fail, once."""
     host = dist.new_group(backend="gloo", timeout=TIMEOUT)
+    failing = dist.new_group(backend="gloo", timeout=TOGETHER)
     if device.type != "cuda" or dist.get_backend(world) == "nccl":
-        return world, host
+        return world, host, failing
     torch.cuda.set_device(device)
     places: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(places, (socket.gethostname(), str(device)), group=host)
     if len(set(places)) < len(places):
-        return world, host
-    return dist.new_group(backend="nccl", timeout=TIMEOUT), host
+        return world, host, failing
+    return dist.new_group(backend="nccl", timeout=TIMEOUT), host, failing
 
 
 def leave() -> None:

@@ -108,14 +108,14 @@ def give_up(error: Exception, processes: Processes) -> NoReturn:
     """End this process, since the others wait for it; where all failed alike, raise the error."""
     if processes.count == 1 or (not isinstance(error, RunError) and processes.all_failed()):
         raise error
-    end(error, processes)
+    raise ending(in_a_line(error), processes) from error
 
 
-def end(error: Exception, processes: Processes) -> NoReturn:
-    raise SystemExit(
-        f"process {processes.rank} of {processes.count} ends: {in_a_line(error)}. "
+def ending(reason: str, processes: Processes) -> SystemExit:
+    return SystemExit(
+        f"process {processes.rank} of {processes.count} ends: {reason}. "
         "Repeat the command to go on from the last checkpoint"
-    ) from error
+    )
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def reaching(processes: Processes) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # what the group raises, as torch has it
-        end(error, processes)
+        raise ending("another has ended or does not answer", processes) from error
 
 
 def in_a_line(error: Exception) -> str:

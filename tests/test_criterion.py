@@ -60,5 +60,5 @@ def test_a_value_an_example_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"must give one number; got shape \(60,\)"):
         Watch(model(), lambda z, y: F.cross_entropy(z, y, reduction="none"), data(), measure=())
     config = RunConfig(data="digits:train=60,val=0", loss="ce:reduction=none", steps=1)
-    with pytest.raises(ValueError, match="reduction .*none"):
+    with pytest.raises(ValueError, match=r"reduction .*none"):
         train(config, tmp_path, Means("cpu"))

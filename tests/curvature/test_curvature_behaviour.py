@@ -4,8 +4,10 @@ import copy
 
 import pytest
 import torch
-from dense import CASES, gauss_newton, make, softmax_hessian
+from dense import CASES, gauss_newton, hessian, jacobian, make, softmax_hessian
+from sklearn.datasets import load_digits
 from torch import nn
+from torch.nn.utils import prune
 
 from toosure.curvature import (
     MSE,
@@ -14,7 +16,9 @@ from toosure.curvature import (
     gn_sharpness,
     hessian_sharpness,
     jacobian_norms,
+    spectral_density,
     top_eigenpairs,
+    trace,
 )
 
 
@@ -151,3 +155,111 @@ def test_too_small_a_budget_is_said():
     assert not result.converged
     assert result.products <= 3
     assert "not converged after 3 products" in result.note
+
+
+def test_a_wrong_matrix_is_refused():
+    model, data = make("mlp")
+    for measure in (trace, spectral_density):
+        with pytest.raises(ValueError, match="matrix must be one of"):
+            measure(model, data, matrix="Hessian")
+
+
+def test_clusters_of_eigenvalues_from_a_cold_start():
+    """Wide networks under MSE: the top ten eigenvalues lie within a few percent."""
+    digits = load_digits()
+    x = torch.tensor(digits.data[:120], dtype=torch.float32) / 8 - 1
+    y = torch.tensor(digits.target[:120])
+    for seed in range(6):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 10))
+        found = gn_sharpness(model, (x, y), "mse")
+        exact = gn_sharpness(model.double(), (x.double(), y), "mse", rtol=1e-8).value
+        assert abs(found.value / exact - 1) <= 1e-3, (seed, found, exact)
+
+
+def test_torch_attention_behind_a_convolution():
+    """Fused attention has no forward derivatives: the plain kind is taken, and put back after."""
+    torch.manual_seed(0)
+
+    class Patches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Conv2d(1, 8, 4, stride=4)
+            self.block = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.head(self.block(self.embed(x).flatten(2).transpose(1, 2)).mean(1))
+
+    model = Patches().double()
+    x, y = torch.randn(6, 1, 8, 8).double(), torch.arange(6) % 3
+    fast = torch.backends.mha.get_fastpath_enabled()
+    found = gn_sharpness(model, (x, y), rtol=1e-8)
+    exact = torch.linalg.eigvalsh(gauss_newton(model, x, softmax_hessian(model, x)))[-1]
+    assert found.value == pytest.approx(float(exact), rel=1e-7)
+    assert torch.backends.mha.get_fastpath_enabled() == fast
+
+
+class Tied(nn.Module):
+    """A layer whose weight is read a second time, outside of its call."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 4), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.layer(x)) @ self.layer.weight)
+
+
+class TwoOfOne(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.b(torch.tanh(self.a(x)))))
+
+
+def pruned():
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    prune.random_unstructured(model[0], "weight", 0.5)
+    return model
+
+
+def doubled():
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    model[0].register_forward_hook(lambda layer, arguments, output: 2 * output)
+    return model
+
+
+@pytest.mark.parametrize("build", [Tied, TwoOfOne, pruned, doubled])
+def test_weights_used_in_unusual_ways(build):
+    torch.manual_seed(0)
+    model = build().double()
+    x, y = torch.randn(8, 6).double(), torch.arange(8) % 3
+    matrix = gauss_newton(model, x, softmax_hessian(model, x))
+    v = torch.randn(2, matrix.shape[0]).double()
+    problem = Problem(model, (x, y))
+    torch.testing.assert_close(problem.apply(v, "gn"), v @ matrix)
+    torch.testing.assert_close(problem.apply(v, "hessian"), v @ hessian(model, x, y))
+    norms = torch.linalg.matrix_norm(jacobian(model, x), ord=2)
+    torch.testing.assert_close(jacobian_norms(model, x).value, norms)
+
+
+def test_class_weights_do_not_depend_on_the_chunks():
+    model, (x, y) = make("mlp")
+    classes = model(x).shape[1]
+    loss = nn.CrossEntropyLoss(weight=torch.arange(1.0, classes + 1).double(), label_smoothing=0.1)
+    exact = torch.linalg.eigvalsh(hessian(model, x, y, loss))[-1]
+    for chunk in (None, 3):
+        found = hessian_sharpness(model, (x, y), loss, rtol=1e-8, chunk=chunk).value
+        assert found == pytest.approx(float(exact), rel=1e-6)
+
+
+def test_ignored_labels_are_refused():
+    model, data = make("mlp")
+    with pytest.raises(ValueError, match="leave them out of the data"):
+        gn_sharpness(model, data, nn.CrossEntropyLoss(ignore_index=0))

@@ -14,6 +14,7 @@ from toosure.curvature import (
     gn_sharpness,
     hessian_sharpness,
     kappa_min,
+    top_eigenpairs,
 )
 from toosure.curvature.restrict import Restricted
 
@@ -262,3 +263,48 @@ def test_recovers_after_a_value_that_is_not_finite():
         for p, g in zip(model.parameters(), good, strict=True):
             p.copy_(g)
     assert tracker.measure()["gn_sharpness"].converged
+
+
+@pytest.mark.parametrize("change", ["data", "set", "step"])
+def test_weights_changed_in_any_way_are_seen(change):
+    data, model = digits(100), network()
+    tracker = CurvatureTracker(model, data)
+    for _ in range(6):
+        tracker.measure()
+    with torch.no_grad():
+        for p in model.parameters():
+            if change == "data":
+                p.data.mul_(1.5)
+            elif change == "set":
+                p.data = 1.5 * p.data
+            else:
+                p.mul_(1.5)
+    result = tracker.measure()["gn_sharpness"]
+    assert abs(result.value / gn_sharpness(model, data).value - 1) <= 2 * RTOL
+
+
+def test_wide_inputs_that_are_not_finite_have_a_status():
+    (x, y), model = wide_digits(), wide_network()
+    x[3, 5] = float("nan")
+    assert not CurvatureTracker(model, (x, y)).measure()["gn_sharpness"].converged
+
+
+def test_one_parameter():
+    x, y = torch.randn(20, 1), torch.arange(20) % 2
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ConstantPad1d((0, 1), 0.0))
+    tracker = CurvatureTracker(model, (x, y))
+    for _ in range(12):
+        assert tracker.measure()["gn_sharpness"].converged
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_close_eigenvalues_along_training(seed):
+    """Logistic regression, whose leading eigenvalues come as near as half a percent."""
+    (x, y), lr = digits(120), 0.2
+    torch.manual_seed(seed + 3)
+    model = nn.Linear(64, 10)
+    tracker = CurvatureTracker(model, (x, y))
+    for step in train(model, (x, y), lr, 40):
+        result = tracker.measure()["gn_sharpness"]
+        exact = top_eigenpairs(model, (x, y), 3, rtol=1e-5).value[0]
+        assert abs(result.value / exact - 1) <= RTOL or not result.converged, (step, result)

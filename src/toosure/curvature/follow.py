@@ -89,13 +89,14 @@ class Follower:
         result = self._calm(predicted, basis)
         if result is not None:
             return result
-        second, first = memory.spectra[-1][1], memory.spectra[-1][0]
+        first, second = [*memory.spectra[-1], 0.0][:2]
         gap = 0.5 * (1 - second / first)  # half of what it was: the second may have risen since
         found = self._solve(basis, reserve=memory.spaces[0], known_gap=gap)
         return self._settle(found, predicted, full=False)
 
     def _solve(self, basis: Basis, **options: Any) -> Solution:
-        return solve(basis, rtol=self.rtol, budget=self.budget, keep=KEEP, **options)
+        warm = bool(self.memory.spaces)
+        return solve(basis, rtol=self.rtol, budget=self.budget, keep=KEEP, warm=warm, **options)
 
     def _opening(self) -> Result:
         """Measure from the last vectors and a random one; the first time, two pairs."""

@@ -54,7 +54,8 @@ def _gram(problem: Problem, x: Tensor) -> Tensor:
     """J_i J_i^T of every sample in float64: (n, K, K)."""
     piece = problem.linearise(x, torch.zeros(len(x), dtype=torch.long, device=x.device))
     with problem.reading():
-        if piece.direct:  # parameters outside of such layers: no shortcut
+        used = [slot for layer in problem.layers for slot in problem.places(layer)]
+        if piece.direct or len(used) > len(set(used)):  # no shortcut: outside of layers, or shared
             return _outer(_rows(problem, x))
         pulled = _pulled(piece)
         calls: dict[nn.Module, list[tuple[Call, Tensor]]] = {}

@@ -167,6 +167,8 @@ def linear_layers(model: nn.Module, place: dict[int, int], train: bool) -> Slots
         if type(layer) not in LINEAR_IN_PARAMETERS or (train and _is_batchnorm(layer)):
             continue
         own = {name: place.get(id(p)) for name, p in layer.named_parameters()}
+        if layer._forward_hooks or layer._forward_pre_hooks or not own.keys() <= {"weight", "bias"}:
+            continue  # pruned, normed by a hook, or watched by one that may change it
         if any(slot is not None for slot in own.values()):
             slots[layer] = own
     return slots
@@ -223,9 +225,21 @@ def double_differentiable(exact: bool = True) -> Iterator[None]:
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(_no_fast_attention())
         if exact:
             stack.enter_context(_full_precision())
         yield
+
+
+@contextmanager
+def _no_fast_attention() -> Iterator[None]:
+    """No fused attention layers: they have no derivatives of the forward kind."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextmanager

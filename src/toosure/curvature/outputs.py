@@ -99,4 +99,24 @@ def output_loss(loss: LossLike) -> CrossEntropy | MSE | UserLoss:
 
 
 def _is_plain(loss: nn.CrossEntropyLoss) -> bool:
+    if loss.ignore_index >= 0:
+        raise ValueError(
+            f"ignore_index={loss.ignore_index} leaves samples out: leave them out of the data, as "
+            "curvature is a mean over all of them"
+        )
     return loss.weight is None and loss.label_smoothing == 0 and loss.reduction == "mean"
+
+
+class ClassWeighted:
+    """Cross-entropy with class weights, whose mean divides by the weights of all samples."""
+
+    reduction = "sum"
+
+    def __init__(self, loss: nn.CrossEntropyLoss, scale: float) -> None:
+        self.loss, self.scale = loss, scale
+
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        weight = self.loss.weight.to(logits)  # type: ignore[union-attr]
+        smoothing = self.loss.label_smoothing
+        total = F.cross_entropy(logits, labels, weight, reduction="sum", label_smoothing=smoothing)
+        return self.scale * total

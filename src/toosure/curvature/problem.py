@@ -1,6 +1,7 @@
 """A model, its data and its loss as one symmetric operator on parameter space, never formed."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from typing import Any, Literal
@@ -17,10 +18,10 @@ from toosure.curvature.linearise import (
     linear_layers,
     recorded,
 )
-from toosure.curvature.outputs import LossLike, output_loss
+from toosure.curvature.outputs import ClassWeighted, LossLike, output_loss
 from toosure.curvature.reader import Mode, Reader, flat
 from toosure.curvature.replay import Replay
-from toosure.metrics.inputs import as_labels
+from toosure.metrics.inputs import as_labels, check_choice
 
 Matrix = Literal["gn", "hessian", "fisher"]
 MATRICES = ("gn", "hessian", "fisher")
@@ -63,11 +64,14 @@ class Problem(Reader):
             self.inputs = self.inputs.to(self.dtype)
         self.labels = data[1]
         self._check_data()
+        self._check_layers()
         self.chunk = chunk or self._affordable_chunk()
         self.count = int(self.reduced(torch.tensor([float(len(self.inputs))]).to(self.device)))
+        self.loss = self._loss_over_all()
         self._kept: Linearised | None = None  # of all data, where they are one chunk
         self._logits: Tensor | None = None  # where they are several
         self._kept_versions: list[int] = []
+        self.fresh = False  # whether what is kept was made since it last served a measurement
         self.replay = Replay(enabled=replay)
         self.may_be_written = replay
         if replay and (self.device.type != "cuda" or mode == "train" or self.chunked):
@@ -109,6 +113,7 @@ class Problem(Reader):
                 self._kept = None  # free the old graph before the new one is made
             self._kept = self.replay("forward", self._linearise_all)
             self._kept_versions = versions
+            self.fresh = True
         yield self._kept
 
     def _pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -119,6 +124,19 @@ class Problem(Reader):
         if self.replay.enabled:  # its pull-back graph must lie inside the captured pass
             piece.push([torch.zeros_like(p) for p in piece.points])
         return piece
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """Let a kept pass serve what is inside if it is fresh, and nothing after it.
+
+        Parameters changed through `.data` do not say so: only a new pass sees them.
+        """
+        if not self.fresh:
+            self._kept_versions = []
+        try:
+            yield
+        finally:
+            self.fresh = False
 
     def release(self) -> None:
         """Forget the kept forward pass."""
@@ -149,6 +167,7 @@ class Problem(Reader):
 
     def weighted(self, images: Tensor, matrix: Matrix) -> Tensor:
         """H_z (or the Fisher's output matrix) applied to images (k, n, C)."""
+        check_choice("matrix", matrix, MATRICES)
         logits = self.logits()
         if matrix == "fisher":
             return output_loss("ce").hessian(logits, self.labels, images)
@@ -172,6 +191,7 @@ class Problem(Reader):
 
     def apply(self, vectors: Tensor, matrix: Matrix = "gn") -> Tensor:
         """The matrix times a block of vectors, (k, P) to (k, P), in one sweep over the data."""
+        check_choice("matrix", matrix, MATRICES)
         total = torch.zeros_like(vectors)
         if self.forward_mode and matrix == "hessian":
             for x, y in self._pieces():
@@ -215,7 +235,7 @@ class Problem(Reader):
             with self.reading(), torch.no_grad():
                 pieces = self.inputs.split(self.chunk)
                 self._logits = torch.cat([functional_call(self.model, state, (x,)) for x in pieces])
-            self._kept_versions = versions
+            self._kept_versions, self.fresh = versions, True
         return self._logits
 
     def gradient(self) -> tuple[Tensor, Tensor]:
@@ -266,7 +286,36 @@ class Problem(Reader):
         small.count = len(rows)
         return small
 
+    def _loss_over_all(self) -> Any:
+        """The loss as a sum over samples, whatever chunks they come in."""
+        loss = getattr(self.loss, "function", None)
+        if type(loss) is not nn.CrossEntropyLoss or loss.weight is None or loss.reduction != "mean":
+            return self.loss
+        weight = self.reduced(loss.weight.to(self.device).double()[self.labels].sum())
+        return output_loss(ClassWeighted(loss, self.count / float(weight)))
+
+    def places(self, layer: nn.Module) -> list[int]:
+        """The places of a layer's differentiated parameters in a vector."""
+        return [slot for slot in self._slots[layer].values() if slot is not None]
+
     # -- checks -----------------------------------------------------------------------------
+
+    def _check_layers(self) -> None:
+        """See that layers' calls are all there is of their weights, by <u, J v> = <J^T u, v>.
+
+        Weights that are read elsewhere, as in `h @ layer.weight`, are differentiated as such.
+        """
+        piece = self.linearise(self.inputs[:2], self.labels[:2])
+        generator = torch.Generator().manual_seed(0)
+        v = torch.randn(self.size, generator=generator).to(piece.logits)
+        u = torch.randn(piece.logits.shape, generator=generator).to(piece.logits)
+        with self.reading():
+            image, pulled = piece.jvp(self.split(v)), flat(piece.vjp(u))
+        left, right = float((image * u).sum()), float(pulled @ v)
+        size = float(torch.linalg.vector_norm(image) * torch.linalg.vector_norm(u))
+        size += float(torch.linalg.vector_norm(pulled))
+        if abs(left - right) > (1e-3 if self.dtype == torch.float32 else 1e-8) * size:
+            self._slots, self._direct = {}, list(range(len(self.names)))
 
     def _check_data(self) -> None:
         n = len(self.inputs)

@@ -133,7 +133,7 @@ def first_dense_layer(problem: Problem) -> dict[str, int | None]:
         raise ValueError("input_rank needs all data in one chunk on one process")
     piece = problem.linearise(problem.inputs[:2], problem.labels[:2])
     call = piece.calls[0] if piece.calls else None
-    if call is None or type(call.layer) is not nn.Linear or call.slots["weight"] is None:
+    if call is None or type(call.layer) is not nn.Linear or call.slots.get("weight") is None:
         raise ValueError("input_rank needs a model whose first layer is a free nn.Linear")
     inputs, raw = call.arguments[0], problem.inputs[:2].flatten(1)
     if inputs.shape != raw.shape or inputs.data_ptr() != problem.inputs.data_ptr():

@@ -16,6 +16,7 @@ from toosure.curvature.basis import Basis
 
 SAFETY = 3.0  # the residual estimate understates the error up to 2.3 times: docs/curvature.md
 ROUNDING = {torch.float32: 5e-5, torch.float64: 1e-12}  # relative; 2e-5 seen on a ResNet-20
+CLOSE = 0.05  # relative gap below which the residual alone is believed
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -46,34 +47,45 @@ def solve(
     largest_basis: int = 30,
     keep: int = 4,
     reserve: Tensor | None = None,
+    warm: bool = False,
     known_gap: float = 0.0,
     refresh: int = 1,
 ) -> Solution:
     """Find the `wanted` largest eigenpairs, starting from what a basis spans.
 
     Pairs are settled in order, each by expanding with its residual, and all are looked at once
-    more at the end. `reserve` holds vectors to join before the first expansion; `known_gap` is a
-    relative gap to the second eigenvalue known from before, used while the basis shows none;
-    `refresh` says how many vectors are improved by their residuals for a later start.
+    more at the end. From a cold start the error is judged by the residual alone: in a cluster of
+    eigenvalues a few vectors show a mixture of them and nothing near it, a false gap. A `warm`
+    basis is trusted with its gaps, the last of them narrowed by the residual of the pair after it.
+    `reserve` holds vectors to join before the first expansion; `known_gap` is a relative gap to
+    the second eigenvalue known from before, used while a warm basis shows none; `refresh` says
+    how many vectors are improved by their residuals for a later start.
     Never raises for lack of convergence: the solution says so.
     """
     operator = basis.operator
     residuals, errors = np.full(wanted, np.nan), np.full(wanted, np.inf)
     beyond = np.zeros(wanted)
     index, looked_again = 0, wanted == 1
-    leading: Tensor | None = None  # the residual of the first pair
+    pulled: dict[int, Tensor] = {}  # residuals in the present basis
     while basis.finite:
         if index >= len(basis):  # fewer vectors than pairs wanted: a random one opens the space
             direction = random_vectors(1, basis.vectors, seed=len(basis))[0]
         else:
             direction, norm, outside = basis.residual(index)
-            leading = direction if index == 0 else leading
+            pulled[index] = direction
             size = max(abs(basis.values[index]), TINY)
             residuals[index] = np.hypot(norm, outside) / size
-            inside = estimated_error(norm, basis.values, index, known_gap)
             beyond[index] = 2 * (outside / size) ** 2  # r^2 / gap, the gap being half the value
+            allowed = max(rtol - beyond[index], rtol / 2)
+            inside = norm / size
+            if warm:
+                inside = estimated_error(norm, basis.values, index, known_gap)
+            if warm and inside <= allowed and index == wanted - 1 and len(basis) > wanted:
+                pulled[wanted], width, _ = basis.residual(wanted)
+                inside = estimated_error(norm, basis.values, index, width=width)
+                direction = direction if inside <= allowed else pulled[wanted]
             errors[index] = inside + beyond[index]
-            if inside <= max(rtol - beyond[index], rtol / 2):
+            if inside <= allowed:
                 index += 1
                 if index == wanted and looked_again:
                     break
@@ -84,6 +96,7 @@ def solve(
         if reserve is not None:
             basis = Basis(operator, reserve, basis)
             reserve, index = None, 0
+            pulled.clear()
             continue
         if basis.products + operator.image_cost + operator.product_cost > budget:
             break
@@ -91,32 +104,32 @@ def solve(
             basis.restart(min(wanted + keep, largest_basis - 1))
         if not basis.expand(direction):
             break
+        pulled.clear()
     count = min(len(basis), max(wanted, keep))
     return Solution(
         values=basis.values[:count].copy(),
         vectors=basis.ritz_vectors(count),
         residuals=residuals,
         errors=errors,
-        improved=_improved(basis, count, refresh, leading),
+        improved=_improved(basis, count, refresh, pulled),
         beyond=float(beyond[0]),
         products=basis.products,
         converged=bool(basis.finite and (errors <= rtol).all()),
     )
 
 
-def _improved(basis: Basis, count: int, refresh: int, residual: Tensor | None) -> Tensor:
+def _improved(basis: Basis, count: int, refresh: int, pulled: dict[int, Tensor]) -> Tensor:
     """The Ritz vectors, the first ones moved along their residuals: x + r / (theta - shift).
 
     What a Ritz vector still lacks lies outside the basis, where the eigenvalues are below the
     smallest Ritz value; half of that is the shift.
     """
     vectors = basis.ritz_vectors(count)
-    if not basis.finite or residual is None:
+    if not basis.finite or 0 not in pulled:
         return vectors
     shift = 0.5 * max(float(basis.values[-1]), 0.0) if len(basis) > 1 else 0.0
-    for index in range(min(max(refresh, 1), count)):
-        if index:
-            residual, _, _ = basis.residual(index)
+    for index in range(min(max(refresh, 1, len(pulled)), count)):
+        residual = pulled[index] if index in pulled else basis.residual(index)[0]
         distance = float(basis.values[index]) - shift
         if distance > 0:
             vectors[index] += residual / distance
@@ -124,14 +137,24 @@ def _improved(basis: Basis, count: int, refresh: int, residual: Tensor | None) -
 
 
 def estimated_error(
-    residual: float, values: np.ndarray, index: int, known_gap: float = 0.0
+    residual: float,
+    values: np.ndarray,
+    index: int,
+    known_gap: float = 0.0,
+    width: float = 0.0,
 ) -> float:
-    """min(r, r^2 / gap) relative to the value, times the safety factor."""
+    """min(r, r^2 / gap) relative to the value, times the safety factor; r where the gap is small.
+
+    `width` is the residual of the pair after it, whose eigenvalue may be larger by that.
+    """
     if not np.isfinite(residual):
         return float("inf")
-    others = np.abs(np.delete(values, index) - values[index])
-    gap = others.min() if len(others) else known_gap * abs(values[index])
-    bound = min(residual, residual**2 / gap) if gap > 0 else residual
+    gaps = np.abs(values - values[index])
+    if index + 1 < len(values):
+        gaps[index + 1] -= width
+    gap = np.delete(gaps, index).min() if len(values) > 1 else known_gap * abs(values[index])
+    close = gap <= CLOSE * abs(values[index])
+    bound = residual if close else min(residual, residual**2 / gap)
     return float(SAFETY * bound / max(abs(values[index]), TINY))
 
 

@@ -98,6 +98,8 @@ class CurvatureTracker:
             first_dense_layer(self.problem)
         except ValueError:
             return None
+        if not bool(torch.isfinite(self.problem.inputs).all()):
+            return None
         return RANK if min(self.problem.inputs.flatten(1).shape) >= 4 * RANK else None
 
     def _follower(self, quantity: str) -> Follower:
@@ -111,7 +113,7 @@ class CurvatureTracker:
     def measure(self) -> dict[str, Result]:
         """Measure every quantity at the model's present parameters."""
         self._steps += 1
-        with self.problem.reading():
+        with self.problem.reading(), self.problem.served():
             return {quantity: self._measure(quantity) for quantity in self.quantities}
 
     def _measure(self, quantity: str) -> Result:
@@ -151,7 +153,8 @@ class CurvatureTracker:
         known = self._bulk.get((matrix, k))
         start = start if known is None else known
         budget = self._settings["budget"] * k
-        found = solve(Basis(operator, start), k, self.rtol, budget, refresh=k, keep=k + 2)
+        options: dict[str, Any] = {"refresh": k, "keep": k + 2, "warm": known is not None}
+        found = solve(Basis(operator, start), k, self.rtol, budget, **options)
         self._bulk[matrix, k] = found.improved
         return Eigenpairs(
             value=torch.from_numpy(found.values[:k]),

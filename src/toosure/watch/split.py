@@ -27,6 +27,7 @@ VAL_ONLY = ("temperature", "best")
 NOT_CURVATURE = ("certificate", "temperature", "best")
 OWN = {"step", "seconds", "seconds_measuring", "diverged"}  # keys that a row has of its own
 OWN |= {f"{split}/{name}" for split in ("train", "val") for name in (*METRICS, *MEASURES)}
+SAMPLED = 0.02  # standard error of batch sharpness, GNI and trace in a row
 SMALL = 1 << 22  # logits of fewer elements are measured on the CPU: one copy, no waiting
 
 
@@ -78,7 +79,7 @@ class WatchedSplit:
         quantities = tuple(m for m in wanted if m not in NOT_CURVATURE)
         self.tracker: CurvatureTracker | None = None
         if quantities:
-            curvature |= {"group": processes.group}
+            curvature = {"sampled_rtol": SAMPLED, "group": processes.group} | curvature
             self.tracker = make_tracker(model, self.own, curved(loss), quantities, **curvature)
         self.host_y = self.y.cpu()
 

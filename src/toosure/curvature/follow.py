@@ -24,7 +24,7 @@ from toosure.curvature.basis import Basis
 from toosure.curvature.operators import Operator
 from toosure.curvature.result import Result
 from toosure.curvature.sharpness import as_result
-from toosure.curvature.solver import Solution, random_vectors, solve
+from toosure.curvature.solver import ROUNDING, Solution, random_vectors, solve
 
 KEEP = 4  # Ritz vectors carried from step to step
 MEMORY = 6  # leading vectors remembered for the extrapolation
@@ -52,6 +52,7 @@ class Memory:
     steady: int = 0
     since_full: int = 0
     calm: int = 0  # calm steps since the last residual
+    since_probe: int = 0
 
 
 class Follower:
@@ -78,6 +79,7 @@ class Follower:
         """The eigenvalue now, with its estimated error."""
         memory = self.memory
         memory.steps += 1
+        memory.since_probe += 1
         if memory.steps <= OPENING or len(memory.spaces) < 2:
             return self._opening()
         predicted = self._extrapolated()
@@ -121,12 +123,17 @@ class Follower:
         sufficed = full or len(found.values) == 1  # a lean step that called the reserve did not
         well = missed < WELL * self.rtol and not near and sufficed
         jumped = abs(found.values[0] / memory.values[-1] - 1) > JUMP
-        if jumped or (self.probe_every and memory.steps % self.probe_every == 0):
+        if jumped or self._probe_due:
             found = self._probed(found)
+            memory.since_probe = 0
         memory.steady = memory.steady + 1 if well else 0
         memory.since_full = memory.since_full + 1 if len(found.values) == 1 else 0
         self._remember(found, predicted)
         return as_result(found, self.sign)
+
+    @property
+    def _probe_due(self) -> bool:
+        return bool(self.probe_every) and self.memory.since_probe >= self.probe_every
 
     def _probed(self, found: Solution) -> Solution:
         """Look for a larger eigenvalue from a random start; adopt it if there is one."""
@@ -143,7 +150,7 @@ class Follower:
         """Accept the Rayleigh quotient if credit is left and the value goes on as it went."""
         memory, value = self.memory, float(basis.values[0])
         credit = min(MOST_CALM, memory.steady - STEADY)
-        if memory.calm >= credit or self.operator.product_cost == 0:
+        if memory.calm >= credit or self.operator.product_cost == 0 or self._probe_due:
             return None
         past = memory.values
         expected = (2 * past[-1] - past[-2], 2 * past[-2] - past[-4])
@@ -156,7 +163,7 @@ class Follower:
         self._push(predicted, value)
         return Result(
             self.sign * value,
-            error,
+            max(error, ROUNDING[self.like.dtype]),
             products=basis.products,
             note="no residual: the eigenvector is extrapolated",
         )

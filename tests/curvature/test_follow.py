@@ -1,0 +1,88 @@
+"""The follower on a matrix whose eigenpairs are ours to move."""
+
+import math
+
+import pytest
+import torch
+
+from toosure.curvature.follow import Follower
+
+SIZE = 40
+
+
+class Diagonal:
+    """diag(d) seen as a Gauss-Newton matrix: an image is sqrt(d) v."""
+
+    image_cost, product_cost = 0.5, 0.5
+
+    def __init__(self):
+        self.d = torch.linspace(0.1, 1.0, SIZE).double()
+
+    def images(self, vectors):
+        return vectors * self.d.sqrt()
+
+    def weighted(self, images):
+        return images
+
+    def gram(self, vectors, weighted, images):
+        return weighted @ images.T
+
+    def product(self, weighted):
+        return weighted * self.d.sqrt(), torch.zeros(()).double()
+
+    def replay(self, name, function, *arguments):
+        return function(*arguments)
+
+
+def follower(**options):
+    operator = Diagonal()
+    return operator, Follower(operator, torch.empty(0, SIZE).double(), **options)
+
+
+def test_a_hidden_eigenvector_is_found_by_a_probe():
+    """It grows in a direction that the followed space does not contain."""
+    operator, following = follower(probe_every=20)
+    operator.d[0] = 10.0
+    for _ in range(30):
+        assert following.measure().value == pytest.approx(10.0, rel=1e-3)
+    operator.d[7] = 20.0
+    found = [following.measure().value for _ in range(20)]
+    assert found[-1] == pytest.approx(20.0, rel=1e-3)
+
+
+def test_a_second_eigenvector_that_overtakes():
+    operator, following = follower(probe_every=0)
+    for step in range(120):
+        operator.d[0], operator.d[1] = 10.0, 7.0 + 0.06 * step
+        result = following.measure()
+        exact = float(operator.d.max())
+        assert abs(result.value / exact - 1) <= 1e-3 or not result.converged, (step, result)
+    assert exact > 14.0
+
+
+def test_calm_steps_end_when_the_value_leaves_its_course():
+    operator, following = follower(probe_every=0)
+    products = []
+    for step in range(60):
+        operator.d[0] = 10.0 + 0.01 * step
+        products.append(following.measure().products)
+    assert min(products[20:]) == 0.5  # a Rayleigh quotient alone
+    operator.d[0] = 13.0
+    assert following.measure().products > 0.5
+
+
+def test_errors_are_never_below_rounding():
+    operator, following = follower(probe_every=0)
+    operator.d[0] = 10.0
+    assert all(following.measure().error >= 1e-12 for _ in range(30))
+
+
+def test_starts_anew_after_what_is_not_finite():
+    operator, following = follower()
+    operator.d[0] = 10.0
+    for _ in range(10):
+        following.measure()
+    operator.d[3] = math.nan
+    assert not following.measure().converged
+    operator.d[3] = 0.5
+    assert following.measure().value == pytest.approx(10.0, rel=1e-3)

@@ -83,7 +83,7 @@ def test_a_killed_worker_loses_nothing_and_a_deadly_run_is_given_up(tmp_path):
 
 def command(out, seeds="0..1"):
     words = [sys.executable, "-m", "toosure", "train", "--data", "digits:train=60,val=40"]
-    words += ["--model", "mlp:width=8", "--steps", "1500", "--every", "50", "--measure", "none"]
+    words += ["--model", "mlp:width=8", "--steps", "3000", "--every", "50", "--measure", "none"]
     words += ["--seed", seeds]
     words += ["--device", "cpu", "--threads", "1", "--workers", "2", "--out", str(out)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -118,10 +118,11 @@ def test_ctrl_c_and_a_killed_parent_leave_what_a_repeat_finishes(tmp_path):
     second.kill()
     second.communicate(timeout=60)
     wait_until(lambda: not any(is_locked(run.path) for run in find_runs(cut)))
-    assert [run.status for run in find_runs(cut)] == ["stopped"] * 2  # each with a checkpoint
+    ended = [run.status for run in find_runs(cut)]  # each with a checkpoint; one may be through
+    assert sorted(ended) in (["stopped"] * 2, ["complete", "stopped"])
     assert all(run.outcome["step"] > 30 for run in find_runs(cut))
 
-    asked = configs(seed=[0, 1], steps=[1500], every=[50], measure=[()])
+    asked = configs(seed=[0, 1], steps=[3000], every=[50], measure=[()])
     done = sweep(asked, cut, ONE)
     for one, other in zip(sweep(asked, tmp_path / "alone", ONE).runs, done.runs, strict=True):
         same_run(one, other)
@@ -134,7 +135,7 @@ def test_two_sweeps_share_a_folder(tmp_path):
     both = [command(tmp_path / "both", "0..4") for _ in range(2)]
     said = [process.communicate(timeout=300)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
-    asked = configs(seed=range(5), steps=[1500], every=[50], measure=[()])
+    asked = configs(seed=range(5), steps=[3000], every=[50], measure=[()])
     for run in sweep(asked, tmp_path / "alone", ONE).runs:
         other = Run(tmp_path / "both" / run.name)
         assert sum(text.count(f"begun at step 0: {other.path}") for text in said) == 1

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from toosure.curvature import checks
 from toosure.curvature.linearise import (
     Call,
     Linearised,
@@ -18,14 +19,13 @@ from toosure.curvature.linearise import (
     linear_layers,
     recorded,
 )
-from toosure.curvature.outputs import ClassWeighted, LossLike, output_loss
+from toosure.curvature.outputs import LossLike, output_loss
 from toosure.curvature.reader import Mode, Reader, flat
 from toosure.curvature.replay import Replay
-from toosure.metrics.inputs import as_labels, check_choice
+from toosure.metrics.inputs import check_choice
 
 Matrix = Literal["gn", "hessian", "fisher"]
 MATRICES = ("gn", "hessian", "fisher")
-KEEP_BYTES = 4 << 30
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -62,12 +62,12 @@ class Problem(Reader):
         self.inputs = data[0].to(self.device)
         if self.inputs.is_floating_point():
             self.inputs = self.inputs.to(self.dtype)
-        self.labels = data[1]
-        self._check_data()
-        self._check_layers()
-        self.chunk = chunk or self._affordable_chunk()
+        self.labels, self.classes = checks.checked_labels(self, data[1])
+        if not checks.layers_are_all(self):
+            self._slots, self._direct = {}, list(range(len(self.names)))
+        self.chunk = chunk or checks.affordable_chunk(self)
         self.count = int(self.reduced(torch.tensor([float(len(self.inputs))]).to(self.device)))
-        self.loss = self._loss_over_all()
+        self.loss = checks.loss_over_all(self)
         self._kept: Linearised | None = None  # of all data, where they are one chunk
         self._logits: Tensor | None = None  # where they are several
         self._kept_versions: list[int] = []
@@ -286,64 +286,6 @@ class Problem(Reader):
         small.count = len(rows)
         return small
 
-    def _loss_over_all(self) -> Any:
-        """The loss as a sum over samples, whatever chunks they come in."""
-        loss = getattr(self.loss, "function", None)
-        if type(loss) is not nn.CrossEntropyLoss or loss.weight is None or loss.reduction != "mean":
-            return self.loss
-        weight = self.reduced(loss.weight.to(self.device).double()[self.labels].sum())
-        return output_loss(ClassWeighted(loss, self.count / float(weight)))
-
     def places(self, layer: nn.Module) -> list[int]:
         """The places of a layer's differentiated parameters in a vector."""
         return [slot for slot in self._slots[layer].values() if slot is not None]
-
-    # -- checks -----------------------------------------------------------------------------
-
-    def _check_layers(self) -> None:
-        """See that layers' calls are all there is of their weights, by <u, J v> = <J^T u, v>.
-
-        Weights that are read elsewhere, as in `h @ layer.weight`, are differentiated as such.
-        """
-        piece = self.linearise(self.inputs[:2], self.labels[:2])
-        generator = torch.Generator().manual_seed(0)
-        v = torch.randn(self.size, generator=generator).to(piece.logits)
-        u = torch.randn(piece.logits.shape, generator=generator).to(piece.logits)
-        with self.reading():
-            image, pulled = piece.jvp(self.split(v)), flat(piece.vjp(u))
-        left, right = float((image * u).sum()), float(pulled @ v)
-        size = float(torch.linalg.vector_norm(image) * torch.linalg.vector_norm(u))
-        size += float(torch.linalg.vector_norm(pulled))
-        if abs(left - right) > (1e-3 if self.dtype == torch.float32 else 1e-8) * size:
-            self._slots, self._direct = {}, list(range(len(self.names)))
-
-    def _check_data(self) -> None:
-        n = len(self.inputs)
-        if n == 0:
-            raise ValueError("data is empty: curvature needs at least one sample")
-        _, state = self.state()
-        with self.reading(), torch.no_grad():
-            logits = functional_call(self.model, state, (self.inputs[: min(n, 2)],))
-        if not torch.is_tensor(logits) or logits.ndim != 2 or len(logits) != min(n, 2):
-            shape = tuple(logits.shape) if torch.is_tensor(logits) else type(logits).__name__
-            raise ValueError(f"the model must return logits of shape (N, C); got {shape}")
-        self.classes = logits.shape[1]
-        self.labels = as_labels(self.labels, n, self.classes).to(self.device)
-        value = self.loss.total(logits, self.labels[: len(logits)])
-        if bool(torch.isfinite(logits).all()) and not bool(torch.isfinite(value)):
-            raise ValueError(f"the loss is not finite on finite logits: it gave {float(value)}")
-
-    def _affordable_chunk(self) -> int:
-        """How many samples' graphs fit into KEEP_BYTES, from what two samples save."""
-        n = min(2, len(self.inputs))
-        saved: dict[int, int] = {}
-
-        def note(tensor: Tensor) -> Tensor:
-            saved[tensor.data_ptr()] = tensor.nbytes
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
-            piece = self.linearise(self.inputs[:n], self.labels[:n])
-        own = {p.data_ptr() for p in piece.parameters}
-        each = sum(size for pointer, size in saved.items() if pointer not in own) / n
-        return max(1, min(len(self.inputs), int(KEEP_BYTES / (2 * max(each, 1.0)))))

@@ -247,6 +247,7 @@ def small(inputs, classes):
 """
 
 
+@pytest.mark.slow  # Ray itself may fail to start beside other work
 def test_paths_and_modules_are_meant_from_where_the_driver_stands(head, tmp_path, monkeypatch):
     draw_images(tmp_path / "here" / "pictures")
     (tmp_path / "here" / "own_to_ray.py").write_text(OWN)
@@ -298,6 +299,7 @@ def test_what_cannot_be_lent_fails_alone_and_only_the_held_one_waits(tmp_path):
     assert "config.json cannot be read" in reasons[0] and "another run" in reasons[1]
 
 
+@pytest.mark.slow  # Ray itself may fail to start beside other work
 def test_a_folder_that_cannot_be_made_is_said(head, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"cannot be written \(Not a directory\)"):

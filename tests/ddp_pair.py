@@ -20,6 +20,7 @@ from toosure.data import digits
 from toosure.models import mlp
 from toosure.optim import SAM
 from toosure.processes import Sharded, join, share_gradients
+from toosure.processes.group import end
 from toosure.sweep import sweep
 from toosure.train import Means, train
 from toosure.watch import Watch
@@ -182,4 +183,7 @@ def main(out: Path, device: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    try:
+        main(Path(sys.argv[1]), sys.argv[2])
+    except SystemExit as ended:
+        end(ended.code)

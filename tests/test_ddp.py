@@ -36,6 +36,7 @@ HERE = Path(__file__).parent
 CPU = Means("cpu")
 ONE_PAIR = pytest.mark.xdist_group("pair")  # workers of pytest share what two processes did
 ENDED = ("complete", "diverged")
+PROC = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks into /proc")
 CLOSE = 1e-8  # relative, in float64; the promise is 1e-5
 
 
@@ -64,23 +65,27 @@ def free_port():
         return str(found.getsockname()[1])
 
 
+def two(*words):
+    """Start the words in two processes that will find each other."""
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    return [
+        subprocess.Popen(
+            [sys.executable, *words],
+            env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **meeting),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+
 class Pair:
     """Two processes at work on every case, and the folder of their runs."""
 
     def __init__(self, out, device="cpu"):
         self.out, self.codes = out, None
-        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-        words = [sys.executable, str(HERE / "ddp_pair.py"), str(out), device]
-        self.processes = [
-            subprocess.Popen(
-                words,
-                env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **meeting),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for rank in range(2)
-        ]
+        self.processes = two(str(HERE / "ddp_pair.py"), str(out), device)
 
     def __enter__(self):
         return self
@@ -348,7 +353,50 @@ def children(pid):
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the processes in /proc")
+THREADS = """
+import os, torch
+from toosure.processes.group import join, leave
+def gloo():
+    tasks = os.listdir("/proc/self/task")
+    return sum("gloo" in open(f"/proc/self/task/{task}/comm").read() for task in tasks)
+join(torch.device("cpu")).largest(1)
+print(gloo() > 0, end=" ")
+leave()
+print(gloo())
+"""
+
+
+@PROC
+def test_no_thread_of_gloo_outlives_the_conversation():
+    """One that does may abort the process while Python shuts down."""
+    for process in two("-c", THREADS):
+        said = process.communicate(timeout=100)[0]
+        assert (process.returncode, said) == (0, "True 0\n")
+
+
+ENDS = """
+import atexit, sys
+from toosure.processes.group import end
+class Aborts:
+    def __del__(self):
+        import os
+        os.abort()  # what gloo may do while Python shuts down
+kept = Aborts()
+atexit.register(print, "left in order")
+end({code})
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted", "said"), [(None, 0, ""), (0, 0, ""), (3, 3, ""), ("a word", 1, "a word\n")]
+)
+def test_a_process_ends_without_pythons_shutdown(code, wanted, said):
+    command = [sys.executable, "-c", ENDS.format(code=repr(code))]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (wanted, "left in order\n", said)
+
+
+@PROC
 def test_torchrun_killed_and_repeated_equals_one(tmp_path, alone):
     config = RunConfig(**WORDS)
     file = tmp_path / config.name / "metrics.jsonl"

@@ -1,13 +1,15 @@
 """The processes of one run: which of them this is, and how they agree."""
 
 import atexit
+import gc
 import os
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -121,7 +123,6 @@ def join(device: torch.device) -> Processes:
         if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
             return ALONE
         dist.init_process_group("gloo", timeout=TIMEOUT)
-        atexit.register(leave)
     if dist.get_world_size() == 1:
         return ALONE
     return Processes(dist.get_rank(), dist.get_world_size(), *groups(dist.group.WORLD, device))
@@ -130,6 +131,7 @@ def join(device: torch.device) -> Processes:
 @cache
 def groups(world: Any, device: torch.device) -> tuple[Any, Any, Any]:
     """Make the groups that exchange tensors, in which hosts agree, and in which they fail, once."""
+    atexit.register(leave)
     host = dist.new_group(backend="gloo", timeout=TIMEOUT)
     failing = dist.new_group(backend="gloo", timeout=TOGETHER)
     if device.type != "cuda" or dist.get_backend(world) == "nccl":
@@ -144,8 +146,24 @@ def groups(world: Any, device: torch.device) -> tuple[Any, Any, Any]:
 
 def leave() -> None:
     """End the conversation in order."""
+    groups.cache_clear()
     if dist.is_initialized():
         dist.destroy_process_group()
+    gc.collect()  # a group's threads end with the last reference to it
+
+
+def end(code: Any) -> NoReturn:
+    """End this process with the code of a `SystemExit`, not by way of Python's own shutdown.
+
+    A thread of gloo that lets go of a tensor while Python shuts down aborts the process, and
+    torchrun would call a complete run failed.
+    """
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else code is not None)
 
 
 def local_rank() -> int | None:

@@ -13,6 +13,7 @@ from toosure.curvature import (
     MSE,
     CurvatureTracker,
     Problem,
+    batch_sharpness,
     gn_sharpness,
     hessian_sharpness,
     jacobian_norms,
@@ -114,6 +115,56 @@ def test_bad_input_is_refused():
     model.requires_grad_(False)
     with pytest.raises(ValueError, match="no parameters that require grad"):
         gn_sharpness(model, (x, y))
+
+
+NUMBERS = {
+    "chunk": (gn_sharpness, {"chunk": 0}),
+    "chunk must": (jacobian_norms, {"chunk": 1.5}),
+    "rtol": (gn_sharpness, {"rtol": -1.0}),
+    "rtol must": (hessian_sharpness, {"rtol": float("nan")}),
+    "k must": (top_eigenpairs, {"k": 0}),
+    "batch": (batch_sharpness, {"batch": 0}),
+    "batch must": (CurvatureTracker, {"batch": -3}),
+    "most": (trace, {"most": 0}),
+    "vectors": (spectral_density, {"vectors": 0}),
+    "depth": (spectral_density, {"depth": 0}),
+    "input_rank": (CurvatureTracker, {"input_rank": 0}),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_out_of_range_are_named(name):
+    measure, options = NUMBERS[name]
+    model, (x, y) = make("mlp")
+    with pytest.raises(ValueError, match=f"^{name}"):
+        measure(model, x if measure is jacobian_norms else (x, y), **options)
+
+
+def test_data_that_is_no_pair_is_refused():
+    model, (x, y) = make("mlp")
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y))
+    for data in (x, loader, (x, y, y)):
+        with pytest.raises(ValueError, match="two tensors"):
+            gn_sharpness(model, data)
+
+
+def test_a_state_of_another_tracker_is_refused():
+    model, data = make("mlp")
+    state = CurvatureTracker(model, data).state_dict()
+    other = CurvatureTracker(*make("cnn with BatchNorm"))
+    with pytest.raises(ValueError, match="of another tracker: it follows .* of 66 parameters"):
+        other.load_state_dict(state)
+    with pytest.raises(ValueError, match="of another tracker"):
+        CurvatureTracker(model, data, quantities=("kappa_min",)).load_state_dict(state)
+
+
+def test_replaced_parameters_are_named():
+    model, data = make("mlp")
+    tracker = CurvatureTracker(model, data)
+    tracker.measure()
+    model[0] = copy.deepcopy(model[0])
+    with pytest.raises(ValueError, match=r"'0\.weight'.*Make a new tracker"):
+        tracker.measure()
 
 
 def test_a_loss_that_is_not_finite_is_refused():

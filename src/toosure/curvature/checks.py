@@ -1,5 +1,6 @@
 """What is asked of a model, its data and its loss before the first product."""
 
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +18,29 @@ KEEP_BYTES = 4 << 30  # of a forward pass that is kept
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # how well two ways to a number must agree
 
 
-def checked_labels(problem: "Problem", labels: Tensor) -> tuple[Tensor, int]:
+def check_count(name: str, value: Any) -> None:
+    """Raise unless a number of samples, products or the like is a whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name} must be a whole number, at least 1; got {value!r}")
+
+
+def check_rtol(rtol: float) -> None:
+    """Raise unless an error may be asked for: 0 asks for as little as rounding leaves."""
+    if not rtol >= 0:
+        raise ValueError(f"rtol must be 0 or more; got {rtol!r}")
+
+
+def pair_of(data: Any) -> tuple[Tensor, Any]:
+    """Inputs and labels; raise where data is something else."""
+    if isinstance(data, tuple | list) and len(data) == 2 and torch.is_tensor(data[0]):
+        return data[0], data[1]
+    raise ValueError(
+        f"data must be two tensors, (inputs, labels); got {type(data).__name__}. A DataLoader's "
+        "batches are joined with `x, y = map(torch.cat, zip(*loader))`"
+    )
+
+
+def checked_labels(problem: "Problem", labels: Any) -> tuple[Tensor, int]:
     """The labels on the model's device, and the number of classes; raise on what cannot be used."""
     n = len(problem.inputs)
     if n == 0:

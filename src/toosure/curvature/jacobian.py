@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vjp, vmap
 
+from toosure.curvature.checks import check_count
 from toosure.curvature.linearise import Call, Linearised, gradients
 from toosure.curvature.problem import Problem
 from toosure.curvature.result import Result
@@ -26,6 +27,8 @@ def jacobian_norms(
     >>> float(jacobian_norms(nn.Linear(2, 3), torch.tensor([[3.0, 4.0]])).value)  # sqrt(25 + 1)
     5.0990...
     """
+    if chunk is not None:
+        check_count("chunk", chunk)
     labels = torch.zeros(len(x), dtype=torch.long)
     problem = Problem(model, (x, labels), parameters=parameters, chunk=chunk or 1)
     pieces = problem.inputs.split(chunk or _affordable(problem))

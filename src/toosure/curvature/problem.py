@@ -52,6 +52,9 @@ class Problem(Reader):
         replay: bool = False,
     ) -> None:
         super().__init__(model, parameters, mode)
+        inputs, labels = checks.pair_of(data)
+        if chunk is not None:
+            checks.check_count("chunk", chunk)
         self.loss, self.group = output_loss(loss), group
         place = {id(p): i for i, p in enumerate(self.originals)}
         self._slots: Slots = linear_layers(self.model, place, mode == "train")
@@ -59,10 +62,10 @@ class Problem(Reader):
         self._direct = [i for i in range(len(self.names)) if i not in owned]
         self.forward_mode = any(isinstance(m, CONVOLUTIONS) for m in self.model.modules())
         self._copy_outputs = any(getattr(m, "inplace", False) for m in self.model.modules())
-        self.inputs = data[0].to(self.device)
+        self.inputs = inputs.to(self.device)
         if self.inputs.is_floating_point():
             self.inputs = self.inputs.to(self.dtype)
-        self.labels, self.classes = checks.checked_labels(self, data[1])
+        self.labels, self.classes = checks.checked_labels(self, labels)
         if not checks.layers_are_all(self):
             self._slots, self._direct = {}, list(range(len(self.names)))
         self.chunk = chunk or checks.affordable_chunk(self)
@@ -131,6 +134,7 @@ class Problem(Reader):
 
         Parameters changed through `.data` do not say so: only a new pass sees them.
         """
+        self.check_same()
         if not self.fresh:
             self._kept_versions = []
         try:

@@ -91,6 +91,17 @@ class Reader:
         """Numbers that move on whenever a parameter or a buffer is written to."""
         return [t._version for t in self._watched]
 
+    def check_same(self) -> None:
+        """Raise where parameters of the model were replaced by others since it was first read."""
+        named = dict(self.model.named_parameters())
+        pairs = zip(self.names, self.originals, strict=True)
+        other = [name for name, p in pairs if named.get(name) is not p]
+        if other:
+            raise ValueError(
+                f"the model's parameters {other} are not those it had: what was replaced is not "
+                "followed. Make a new tracker"
+            )
+
     @contextmanager
     def displaced(self, vector: Tensor) -> Iterator[None]:
         """Work at theta + vector inside the context; the model itself does not move."""

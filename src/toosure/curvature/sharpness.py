@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.curvature.basis import Basis
+from toosure.curvature.checks import check_count, check_rtol
 from toosure.curvature.operators import GaussNewton, Operator, Whole
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import MATRICES, Matrix, Problem
@@ -58,6 +59,7 @@ def kappa_min(
         return _extreme(model, data, loss, "hessian", -1.0, rtol, options)
     if points < 2:
         raise ValueError(f"a path has at least 2 points; got {points}")
+    check_rtol(rtol)
     budget, seed = options.pop("budget", 200.0), options.pop("seed", 0)
     problem = Problem(model, data, loss, **options)
     operator: Operator = Whole(problem, "hessian", -1.0)
@@ -93,8 +95,8 @@ def top_eigenpairs(
         raise ValueError(f"matrix must be one of {MATRICES}; got {matrix!r}")
     if which not in ("largest", "smallest"):
         raise ValueError(f'which must be "largest" or "smallest"; got {which!r}')
-    if k < 1:
-        raise ValueError(f"k must be at least 1; got {k}")
+    check_count("k", k)
+    check_rtol(rtol)
     budget, seed = options.pop("budget", 100.0 + 50.0 * k), options.pop("seed", 0)
     problem = Problem(model, data, loss, **options)
     if k > problem.size:
@@ -144,6 +146,7 @@ def _extreme(
     rtol: float,
     options: dict[str, Any],
 ) -> Result:
+    check_rtol(rtol)
     budget, seed = options.pop("budget", 200.0), options.pop("seed", 0)
     problem = Problem(model, data, loss, **options)
     operator = operator_for(problem, matrix, sign)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.curvature.basis import Basis
+from toosure.curvature.checks import check_count, check_rtol
 from toosure.curvature.operators import Whole
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import Matrix, Problem
@@ -61,6 +62,9 @@ def _mean_over_batches(
     options: dict[str, Any],
     whole: bool,
 ) -> Result:
+    check_rtol(rtol)
+    check_count("batch", batch)
+    check_count("most", most)
     full = Problem(model, data, loss, **options)
     size = min(batch, full.count)
     generator = torch.Generator().manual_seed(seed)
@@ -103,6 +107,8 @@ def trace(
     **options: Any,
 ) -> Result:
     """Estimate the trace of a matrix by Hutchinson's random signs, to a standard error `rtol`."""
+    check_rtol(rtol)
+    check_count("most", most)
     problem = Problem(model, data, loss, **options)
     like = torch.empty(0, problem.size, dtype=problem.dtype, device=problem.device)
     terms: list[float] = []
@@ -133,6 +139,8 @@ def spectral_density(
     `value` is (m, 2): nodes, ascending, and their weights, which sum to 1; smooth or sum them as
     you like. `error` is the standard error of the mean eigenvalue over the random vectors.
     """
+    check_count("vectors", vectors)
+    check_count("depth", depth)
     problem = Problem(model, data, loss, **options)
     like = torch.empty(0, problem.size, dtype=problem.dtype, device=problem.device)
     nodes, weights, means = [], [], []

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.curvature.basis import Basis
+from toosure.curvature.checks import check_count, check_rtol
 from toosure.curvature.follow import Follower
 from toosure.curvature.jacobian import jacobian_norms
 from toosure.curvature.operators import GaussNewton
@@ -70,11 +71,16 @@ class CurvatureTracker:
         seed: int = 0,
         **options: Any,
     ) -> None:
+        quantities = (quantities,) if isinstance(quantities, str) else tuple(quantities)
         unknown = [q for q in quantities if q not in QUANTITIES]
-        if unknown:
+        if unknown or not quantities:
             raise ValueError(f"quantities must be among {QUANTITIES}; got {unknown}")
+        check_rtol(rtol)
+        check_count("batch", batch)
+        if input_rank is not None and input_rank != "auto":
+            check_count("input_rank", input_rank)
         self.problem = Problem(model, data, loss, **options)
-        self.quantities, self.rtol = tuple(quantities), rtol
+        self.quantities, self.rtol = quantities, rtol
         self._batch, self._seed, self._steps = batch, seed, 0
         self._sampled_rtol = sampled_rtol
         self._settings: dict[str, Any] = {
@@ -212,6 +218,7 @@ class CurvatureTracker:
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs to go on warm."""
         return {
+            "size": self.problem.size,
             "steps": self._steps,
             "rank": self._rank,
             "followers": {q: f.state_dict() for q, f in self._followers.items()},
@@ -219,6 +226,12 @@ class CurvatureTracker:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        size, followed = state.get("size", self.problem.size), list(state.get("followers", ()))
+        if size != self.problem.size or followed != list(self._followers):
+            raise ValueError(
+                f"a state of another tracker: it follows {followed} of {size} parameters, this one "
+                f"{list(self._followers)} of {self.problem.size}"
+            )
         self._steps = state["steps"]
         if state["rank"] != self._rank:
             self._rank = state["rank"]

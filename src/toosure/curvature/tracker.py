@@ -73,7 +73,7 @@ class CurvatureTracker:
     ) -> None:
         quantities = (quantities,) if isinstance(quantities, str) else tuple(quantities)
         unknown = [q for q in quantities if q not in QUANTITIES]
-        if unknown or not quantities:
+        if unknown:
             raise ValueError(f"quantities must be among {QUANTITIES}; got {unknown}")
         check_rtol(rtol)
         check_count("batch", batch)

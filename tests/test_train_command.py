@@ -163,7 +163,7 @@ def test_ctrl_c_on_the_command_line(tmp_path):
         assert running.poll() is None
     time.sleep(0.1)
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=300)
     assert running.returncode == 130
     assert "stopped at step" in out and "repeat the command" in err
     (run,) = (tmp_path / "runs").iterdir()

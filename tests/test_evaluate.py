@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binom, binomtest
 
 from toosure.evaluate import GROUPS, evaluate
 from toosure.evaluate.estimates import calibrated_ece, confidence_gap, hit_rate
@@ -50,7 +51,7 @@ def test_published_figures(real_data, no_pairs):
     for name, value in published.items():
         assert result.metrics[name].value == pytest.approx(value, abs=2e-6)
     assert result.metrics["accuracy"].value == pytest.approx(1 - 0.0644)
-    assert verdict(result).sentence == "Over-confident by 4.8 points ± 0.5"
+    assert verdict(result).sentence == "Over-confident by 4.8 points ± 0.4"  # 0.44 by normal theory
 
 
 def test_the_gap_and_its_interval_match_resampled_rows():
@@ -121,6 +122,51 @@ def test_a_calibrated_model_is_seldom_accused(only_the_verdict):
     ]
     wrong = sum(kind not in ("fine", "unclear") for kind in accused)
     assert wrong <= 8  # of 40, 5 % by the gap and 2.5 % by the ECE: 3 expected, more once in 500
+
+
+@pytest.mark.parametrize(("n", "low"), [(100, 0.98), (300, 0.99), (1000, 0.997), (10, 0.9)])
+def test_a_sure_and_calibrated_model_is_seldom_accused(n, low):
+    """Often no row is wrong, and resampling alone would call that an accuracy of exactly 1."""
+    gaps = [
+        confidence_gap(from_confidence(*drawn(n, low=low, seed=seed)), 0.95, seed, 200)
+        for seed in range(200)
+    ]
+    accused = sum(gap.low > 0 or gap.high < 0 for gap in gaps)
+    assert accused <= 19  # of 200 at 5 %; more would come once in 200
+    assert all(gap.half > 0 for gap in gaps)
+
+
+def test_a_few_unsure_rows_among_sure_ones_accuse_nobody():
+    generator, accused = np.random.default_rng(0), 0
+    for seed in range(200):
+        confidence = np.where(generator.random(50) < 0.05, 0.5, 0.9995)
+        correct = generator.random(50) < confidence
+        gap = confidence_gap(from_confidence(confidence, correct), 0.95, seed, 200)
+        accused += gap.low > 0 or gap.high < 0
+    assert accused <= 19
+
+
+@pytest.mark.parametrize(("n", "hits"), [(10, 10), (10, 0), (40, 39), (1, 1)])
+def test_the_gap_of_equal_confidences_is_exact(n, hits):
+    """Clopper and Pearson's interval of the accuracy, or what chance would give if wider."""
+    correct = np.arange(n) < hits
+    gap = confidence_gap(from_confidence(np.full(n, 0.5), correct), 0.95, 0, 20_000)
+    exact = (
+        0.5 - np.array(binomtest(hits, n).proportion_ci().high),
+        0.5 - np.array(binomtest(hits, n).proportion_ci().low),
+    )
+    chance = binom(n, 0.5).ppf([0.025, 0.975]) / n - hits / n  # widened to these
+    assert gap.low == pytest.approx(min(exact[0], chance[0]), abs=0.01)
+    assert gap.high == pytest.approx(max(exact[1], chance[1]), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "sentence"),
+    [([0.95] * 10, "Cannot tell with 10 samples"), ([0.6], "Cannot tell with 1 sample")],
+)
+def test_rows_that_are_all_right_prove_little(confidence, sentence, only_the_verdict):
+    found = verdict(evaluate(from_confidence(confidence, [True] * len(confidence))))
+    assert found.sentence == sentence
 
 
 def test_kinds_agree():

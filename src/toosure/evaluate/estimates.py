@@ -43,17 +43,29 @@ def fine_cells(predictions: Predictions, bins: int, edge: str) -> tuple[np.ndarr
 
 
 def confidence_gap(predictions: Predictions, level: float, seed: int, samples: int) -> Estimate:
-    """Return mean confidence minus accuracy, above 0 where too sure, with a bootstrap interval.
+    """Return mean confidence minus accuracy, above 0 where too sure, with its interval.
 
-    Right and wrong samples are resampled by cells of equal confidence (to 1/1024), which leaves
-    the mean exact and makes the cost independent of n.
+    A Bayesian bootstrap (Rubin 1981) with one imaginary row of mean confidence, right for the low
+    end and wrong for the high one: where all confidences are equal that is the exact interval of
+    Clopper & Pearson (1934), which knows that ten right rows of ten do not show an accuracy of 1.
+    It is widened to hold 0 where hits drawn from the confidences show such a gap by chance.
+    Rows are resampled by cells of nearly equal confidence (to 1/1024), whatever n is.
     """
-    n = predictions.n
+    generator, tails = np.random.default_rng(seed), (0.5 - level / 2, 0.5 + level / 2)
     counts, hits, mean = fine_cells(predictions, 16, "right")
     sizes, gaps = np.concatenate([hits, counts - hits]), np.concatenate([mean - 1, mean])
-    drawn = np.random.default_rng(seed).multinomial(n, sizes / n, samples)
-    low, high = np.quantile(drawn @ gaps / n, [0.5 - level / 2, 0.5 + level / 2])
-    return Estimate(float(sizes @ gaps / n), float(low), float(high))
+    n, claimed = predictions.n, counts @ mean / predictions.n
+    gaps, sizes = gaps[sizes > 0], sizes[sizes > 0]
+    weights = generator.standard_gamma(np.append(sizes, 1), (samples, len(sizes) + 1))
+    weights /= weights.sum(1, keepdims=True)
+    ends = [weights @ np.append(gaps, claimed - hit) for hit in (1, 0)]
+    low, high = (np.quantile(end, tail) for end, tail in zip(ends, tails, strict=True))
+    value = sizes @ gaps / n
+    by_chance = claimed - generator.binomial(counts, mean, (samples, len(counts))).sum(1) / n
+    lowest, highest = np.quantile(by_chance, tails)
+    return Estimate(
+        float(value), float(min(low, value - highest)), float(max(high, value - lowest))
+    )
 
 
 def calibrated_ece(

@@ -5,11 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import poisson
 from torch import tensor
 
 from toosure import metrics
 from toosure.metrics.binned import BinSums, error_of
-from toosure.metrics.cells import error_along
+from toosure.metrics.cells import error_along, gather_values
 
 
 def rows(n=400, seed=0):
@@ -50,6 +51,84 @@ def test_vectorised_is_plain_resampling(metric, n):
     noise = 0.35 * (high - low)  # what 150 resamples leave uncertain
     assert float(fast.low) == pytest.approx(low, abs=noise)
     assert float(fast.high) == pytest.approx(high, abs=noise)
+
+
+@pytest.mark.parametrize("crowd", [4e-4, 1e-9])
+@pytest.mark.parametrize("metric", [metrics.auroc_misclass, metrics.aurc], ids=lambda m: m.__name__)
+def test_rankings_where_confidences_crowd_near_one(metric, crowd):
+    rng = np.random.default_rng(0)
+    doubt = rng.random(4000)
+    correct = tensor(rng.random(4000) < 0.9 - 0.4 * doubt)
+    logits = torch.stack([-tensor(crowd * doubt).log(), torch.zeros(4000).double()], 1)
+    labels = (~correct).long()
+    interval = metrics.confidence_interval(metric, logits, labels, method="percentile")
+    picks = (torch.from_numpy(rng.integers(4000, size=4000)) for _ in range(200))
+    low, high = np.quantile([float(metric(logits[i], labels[i])) for i in picks], [0.025, 0.975])
+    assert float(interval.value) == float(metric(logits, labels))
+    assert float(interval.low) == pytest.approx(low, abs=0.25 * (high - low))
+    assert float(interval.high) == pytest.approx(high, abs=0.25 * (high - low))
+
+
+def spread(interval):
+    return float(interval.high - interval.low)
+
+
+@pytest.mark.parametrize("jitter", [0.0, 1e-3])  # two distinct losses, and all distinct
+@pytest.mark.parametrize("metric", [metrics.nll, metrics.brier, metrics.accuracy])
+def test_rare_large_losses_keep_their_spread(metric, jitter):
+    n, wrong = 100_000, 10
+    logits = torch.zeros(n, 2, dtype=torch.float64)
+    noise = torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits[:, 0] = 10 + jitter * noise
+    labels = (torch.arange(n) < wrong).long()
+    interval = metrics.confidence_interval(metric, logits, labels)
+    loss = {metrics.nll: 10.0, metrics.brier: 2.0, metrics.accuracy: 1.0}[metric]
+    low, high = poisson(wrong).ppf([0.025, 0.975])  # how many of the wrong rows are drawn
+    assert spread(interval) == pytest.approx((high - low) * loss / n, rel=0.15)
+
+
+def test_many_large_losses_keep_their_spread():
+    values = torch.cat([torch.rand(95_000), 10 + torch.rand(5_000)]).double()
+    levels, counts = gather_values(values)
+    assert len(levels) <= 2048 and int(counts.sum()) == 100_000
+    assert float(counts @ levels) == pytest.approx(float(values.sum()))
+    variance = counts @ (levels - values.mean()).square() / 100_000
+    assert float(variance) == pytest.approx(float(values.var()), rel=1e-3)
+
+
+def test_each_class_has_its_own_interval():
+    logits, labels = rows(200)
+    options = {"samples": 100, "method": "percentile"}
+    every = metrics.confidence_interval(
+        metrics.classwise_ece, logits, labels, reduction="none", **options
+    )
+    assert every.low.shape == every.high.shape == (4,)
+
+    def second(logits, labels):
+        return metrics.classwise_ece(logits, labels, reduction="none")[1]
+
+    alone = metrics.confidence_interval(second, logits, labels, **options)
+    assert float(every.low[1]) == float(alone.low) and float(every.high[1]) == float(alone.high)
+
+
+@pytest.mark.parametrize("name", ["ece", "rmsce", "mce", "adaptive_ece"])
+def test_no_gap_at_all_is_not_certain(name):
+    confidence, correct = torch.full((1000,), 0.75).double(), torch.arange(1000) < 750
+    value, low, high = metrics.confidence_interval_from_confidence(
+        getattr(metrics, f"{name}_from_confidence"), confidence, correct
+    )
+    assert (float(value), float(low)) == (0, 0)
+    assert float(high) == pytest.approx(2.24 * np.sqrt(0.75 * 0.25 / 1000), rel=0.1)  # of |N(0, 1)|
+
+
+def test_one_bin_without_a_gap_adds_its_noise():
+    confidence = tensor([0.75, 0.9]).double().repeat_interleave(1000)
+    correct = torch.cat([torch.arange(1000) < 750, torch.arange(1000) < 500])
+    interval = metrics.confidence_interval_from_confidence(
+        metrics.ece_from_confidence, confidence, correct
+    )
+    noise = 1.96 * np.sqrt(0.75 * 0.25 / 1000 + 0.5 * 0.5 / 1000) / 2
+    assert float(interval.high - interval.value) == pytest.approx(noise, rel=0.15)
 
 
 def test_any_metric_gets_an_interval():
@@ -176,3 +255,25 @@ def test_every_interval_holds_its_value(pairs, bins):
 def test_wrong_options():
     with pytest.raises(ValueError, match="method must be one of"):
         metrics.confidence_interval(metrics.ece, *rows(), method="magic")
+    with pytest.raises(ValueError, match="samples must be a positive integer; got 0"):
+        metrics.confidence_interval(metrics.ece, *rows(), samples=0)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bins'"):
+        metrics.confidence_interval(metrics.nll, *rows(), bins=3)
+
+
+def test_what_has_no_interval_is_named():
+    logits, labels = rows()
+    for metric in (metrics.auroc_ood, metrics.fpr95_ood):
+        with pytest.raises(ValueError, match=f"{metric.__name__} compares two sets"):
+            metrics.confidence_interval(metric, logits, logits)
+    for metric, kind in ((metrics.nll_split, "Split"), (metrics.reliability, "Reliability")):
+        with pytest.raises(ValueError, match=f"{metric.__name__} returns {kind}"):
+            metrics.confidence_interval(metric, logits, labels)
+
+
+def test_an_infinite_mean_has_no_interval():
+    for n in (10, 5000):
+        logits = torch.randn(n, 2, generator=torch.Generator().manual_seed(0))
+        logits[0] = tensor([0.0, -torch.inf])
+        interval = metrics.confidence_interval(metrics.nll, logits, torch.ones(n).long())
+        assert interval.value == torch.inf and interval.low.isnan() and interval.high.isnan()

@@ -147,3 +147,16 @@ def test_fpr95_accepts_what_lies_on_the_threshold():
     same = torch.tensor([[1.0, 0.0]]).repeat(30, 1)
     assert float(metrics.fpr95_ood(same, same)) == 1
     assert float(metrics.auroc_ood(same, same)) == 0.5
+
+
+@pytest.mark.parametrize("metric", [metrics.auroc_misclass, metrics.aurc], ids=lambda m: m.__name__)
+def test_rankings_go_on_where_confidence_is_rounded_to_one(metric):
+    """From a margin of 17 every float32 confidence is 1, from 37 every float64 one."""
+    margins = torch.linspace(5, 80, 500)
+    logits = torch.stack([margins, torch.zeros(500)], 1)
+    correct = torch.rand(500, generator=torch.Generator().manual_seed(0)) < 0.9 - margins / 200
+    expected = {
+        metrics.auroc_misclass: roc_auc_score(correct, margins),
+        metrics.aurc: float(metrics.aurc_from_confidence(margins / 80, correct)),
+    }[metric]
+    assert float(metric(logits, (~correct).long())) == pytest.approx(expected, abs=1e-12)

@@ -84,12 +84,15 @@ def error_along(sums: binned.BinSums, replicas: binned.BinSums, norm: float) -> 
 
     sum_b share_b w_b gap_b with the weights w that make it the error of `sums` itself: linear in
     the replicas' gaps, so without the bias that their absolute values have, and never above it.
+    Gaps that are all 0 have no direction: then replicas err by all of their size, downwards.
     """
-    gaps = sums.gaps()
+    gaps, error = sums.gaps(), binned.error_of(sums, norm)
+    if error == 0:
+        return -binned.error_of(replicas, norm)
     if norm == math.inf:
         top = gaps.abs().argmax()
         return gaps[top].sign() * replicas.gaps()[..., top]
-    weights = gaps.sign() if norm == 1 else gaps / binned.error_of(sums, 2).clamp(min=1e-300)
+    weights = torch.where(gaps < 0, -1.0, 1.0).double() if norm == 1 else gaps / error
     return (replicas.shares() * replicas.gaps()) @ weights
 
 
@@ -97,16 +100,45 @@ def debiased_on_cells(cells: Cells, bins: int = 15, edge: str = "right", norm: f
     return debiased.debiased_error_of(bin_sums(cells, bins), norm)
 
 
-def auroc_on_cells(cells: Cells) -> Tensor:
-    return ranking.auroc_of_counts(cells.counts[..., 1], cells.counts[..., 0])
+def gather_ranks(score: Tensor, correct: Tensor) -> Tensor:
+    """Count wrong and right rows at each score, or in slices of equally many rows when many.
+
+    Slices of ranks stay fine wherever scores crowd; equal scores are never split. (levels, 2).
+    """
+    levels, level = score.unique(return_inverse=True)
+    counts = torch.bincount(level * 2 + correct, minlength=2 * len(levels)).view(-1, 2)
+    if len(levels) <= _CELLS:
+        return counts
+    below = counts.sum(1).cumsum(0) - counts.sum(1)
+    return counts.new_zeros(_CELLS, 2).index_add_(0, below * _CELLS // len(score), counts)
 
 
-def aurc_on_cells(cells: Cells) -> Tensor:
+def auroc_of_ranks(counts: Tensor) -> Tensor:
+    return ranking.auroc_of_counts(counts[..., 1], counts[..., 0])
+
+
+def aurc_of_ranks(counts: Tensor) -> Tensor:
     """Sum (H + j a) / (K + j), j = 1 .. n, down the levels: n a + (H - K a) (psi - psi)."""
-    counts = cells.counts.flip(-2)
+    counts = counts.flip(-2)
     n, hits = counts.sum(-1), counts[..., 1]
     a = hits / n.clamp(min=1)
     before, hits_before = n.cumsum(-1) - n, hits.cumsum(-1) - hits
     spread = torch.digamma(before + n + 1) - torch.digamma(before + 1)
     area = (hits + (hits_before - before * a) * spread).sum(-1)
     return 1 - area / n.sum(-1)
+
+
+def gather_values(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return distinct values and how often each occurs, or the means and sizes of slices when many.
+
+    A slice holds an equal part of the rows and of their distance from the mean together, so that
+    rare values far out, which make most of the variance, stay by themselves.
+    """
+    levels, counts = values.unique(return_counts=True)
+    if len(levels) <= _CELLS:
+        return levels, counts
+    far = counts * (levels - values.mean()).abs()
+    reach = (counts / len(values) + far / far.sum()).cumsum(0)  # up to 2
+    level = (reach * (_CELLS / 2)).long().unique_consecutive(return_inverse=True)[1]
+    sizes = torch.bincount(level, counts.double())
+    return torch.bincount(level, counts * levels) / sizes, sizes

@@ -51,6 +51,24 @@ def _top_of(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return confidence, correct
 
 
+def top_odds(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log(c / (1 - c)) of each row's confidence c, float64, and whether its argmax is right.
+
+    From the other classes' logsumexp, so that it goes on where c is rounded to 1: in float32 from
+    odds of 2^25. Inputs already checked; +inf where c is 1 exactly. Differentiable in `logits`.
+    """
+    parts = [_odds_of(rows.double(), targets) for rows, targets in chunked_pairs(logits, labels)]
+    odds, correct, top = (torch.cat(part) for part in zip(*parts, strict=True))
+    check_finite(top)
+    return odds, correct
+
+
+def _odds_of(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    top, predicted = rows.max(1)
+    others = rows.scatter(1, predicted[:, None], -torch.inf).logsumexp(1)
+    return top - others, predicted == labels, top.detach()
+
+
 def probabilities(rows: Tensor) -> Tensor:
     """Return softmax over classes; torch's own is slow over few classes on a CPU."""
     if rows.shape[1] >= _WIDE or rows.requires_grad or rows.device.type != "cpu":

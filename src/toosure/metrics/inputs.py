@@ -1,5 +1,8 @@
 """What may come in: logits and labels, checked once, with errors that say what to do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -54,9 +57,9 @@ def as_confidence(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:
             f"correct must have shape {tuple(confidence.shape)} to match confidence; "
             f"got {tuple(correct.shape)}"
         )
-    check_finite(confidence, "confidence")
-    low, high = torch.stack(torch.aminmax(confidence.detach())).tolist()
-    if low < 0 or high > 1:
+    low, high = torch.stack(torch.aminmax(confidence.detach())).tolist()  # NaN where a row is
+    if not (low >= 0 and high <= 1):
+        check_finite(confidence, "confidence")
         raise ValueError(f"confidence must lie in [0, 1]; got {low:g} to {high:g}")
     if correct.dtype != torch.bool:
         if not ((correct == 0) | (correct == 1)).all():
@@ -91,7 +94,28 @@ def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
+def check_count(name: str, value: object) -> None:
+    """Raise unless the keyword `name` was given a positive integer, numpy's included."""
+    if not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name} must be a positive integer; got {value!r}")
+
+
 def check_bins(bins: int) -> None:
     """Raise unless `bins` is a positive integer."""
-    if not isinstance(bins, int) or bins < 1:
-        raise ValueError(f"bins must be a positive integer; got {bins!r}")
+    check_count("bins", bins)
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise unless the keyword `name` was given a number above 0."""
+    if not value > 0:
+        raise ValueError(f"{name} must be positive; got {value}")
+
+
+@contextmanager
+def naming_rows(logits: Tensor) -> Iterator[None]:
+    """Let an error about a row of a chunk of `logits` name the row of the whole."""
+    try:
+        yield
+    except ValueError:
+        check_finite(logits.detach().amax(1))
+        raise

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from toosure.metrics import binned, cells, debiased, kernel, ranking, scores, smooth
-from toosure.metrics.confidence import chunked_pairs, top_label
-from toosure.metrics.inputs import as_confidence, as_pair, check_choice
+from toosure.metrics.confidence import chunked_pairs, top_label, top_odds
+from toosure.metrics.inputs import as_confidence, as_pair, check_choice, check_count
 
 Metric = Callable[..., Tensor]
-_CELLS = 2048  # more rows than this are resampled as that many cells of nearly equal rows
 METHODS = ("auto", "basic", "percentile")
 
 
@@ -49,14 +48,19 @@ def confidence_interval(
 
     Binned errors, AURC, misclassification AUROC and means over rows resample counts, all at once:
     exact up to 2048 distinct values, beyond that neighbours in value are drawn as one of about
-    2048 cells. Equal-mass bins keep their edges. Any other metric is called `samples` times.
+    2048 cells. Equal-mass bins keep their edges. Any other metric is called `samples` times; one
+    that returns several numbers in a tensor (`reduction="none"`) gets an interval for each.
+    `auroc_ood` and `fpr95_ood`, of two sets of logits, have none.
 
     >>> logits = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
     >>> value, low, high = confidence_interval(binned.ece, logits, logits.argmax(1))
     >>> bool(low < value < high)
     True
     """
+    if metric in _OF_TWO_SETS:
+        raise ValueError(f"{_name(metric)} compares two sets of logits and has no interval")
     logits, labels = as_pair(logits, labels)
+    check_count("samples", samples)
     logits, draws = logits.detach(), _Draws(seed, samples)
     if metric in _ON_CONFIDENCE:
         reduced = _ON_CONFIDENCE[metric]
@@ -64,15 +68,17 @@ def confidence_interval(
         return confidence_interval_from_confidence(
             reduced, *pair, level, seed, samples, method, **options
         )
+    value = _as_tensor(metric(logits, labels, **options), metric)
     if metric in _ROWS:
         rows = [_ROWS[metric](*pair) for pair in chunked_pairs(logits, labels)]
         offsets = _mean_offsets(torch.cat(rows).double(), draws)
-        value = metric(logits, labels)
+    elif metric in _RANKED:
+        offsets = _rank_offsets(_RANKED[metric], *top_odds(logits, labels), draws)
     else:
-        value = metric(logits, labels, **options)
         drawn = [metric(logits[i], labels[i], **options) for i in draws.rows(labels)]
         offsets = torch.stack(drawn) - value
-    return _interval(value, offsets, level, method, unit=metric is scores.accuracy)
+    unit = metric is scores.accuracy or metric in _RANKED
+    return _interval(value, offsets, level, method, unit)
 
 
 def confidence_interval_from_confidence(
@@ -94,12 +100,15 @@ def confidence_interval_from_confidence(
     0.333333
     """
     confidence, correct = as_confidence(confidence, correct)
+    check_count("samples", samples)
     confidence, draws = confidence.detach(), _Draws(seed, samples)
     check_choice("method", method, METHODS)
-    value = metric(confidence, correct, **options)
+    value = _as_tensor(metric(confidence, correct, **options), metric)
     if metric in _NORMS and method == "auto":
         return _of_gaps(metric, value, confidence, correct, level, draws, **options)
-    if metric in _ON_CELLS or metric in _NORMS:
+    if metric in _RANKED:
+        offsets = _rank_offsets(_RANKED[metric], confidence, correct, draws)
+    elif metric in _ON_CELLS or metric in _NORMS:
         offsets = _cell_offsets(metric, confidence, correct, draws, options)
     else:
         drawn = [metric(confidence[i], correct[i], **options) for i in draws.rows(correct)]
@@ -123,11 +132,11 @@ def _interval(value: Tensor, offsets: Tensor, level: float, method: str, unit: b
 
 
 def _tails(offsets: Tensor, level: float) -> Tensor:
-    """Return the quantiles that leave (1 - level) / 2 on either side."""
+    """Return the quantiles over the replicas that leave (1 - level) / 2 on either side, (2, ..)."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, such as 0.95; got {level}")
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    return offsets.double().cpu().nanquantile(tails)
+    return offsets.double().cpu().nanquantile(tails, 0)
 
 
 def _of_gaps(
@@ -178,11 +187,33 @@ class _Draws(NamedTuple):
 
 
 def _mean_offsets(values: Tensor, draws: _Draws) -> Tensor:
-    """Return resampled means less the mean; neighbours in value share a cell when N is large."""
-    cells = values.sort().values.tensor_split(min(len(values), _CELLS))
-    means = torch.stack([cell.mean() for cell in cells])
-    sizes = torch.tensor([len(cell) for cell in cells], device=values.device)
-    return draws.counts(sizes) @ means / len(values) - values.mean()
+    """Return resampled means less the mean; NaN where that is infinite."""
+    if not values.mean().isfinite():
+        return values.new_full((draws.samples,), torch.nan)
+    levels, counts = cells.gather_values(values)
+    return draws.counts(counts) @ levels / len(values) - values.mean()
+
+
+def _rank_offsets(
+    of_ranks: Callable[[Tensor], Tensor], score: Tensor, correct: Tensor, draws: _Draws
+) -> Tensor:
+    """Return a ranking of replicas less that of the rows."""
+    counts = cells.gather_ranks(score, correct)
+    return of_ranks(draws.counts(counts)) - of_ranks(counts.double())
+
+
+def _as_tensor(value: Any, metric: Metric) -> Tensor:
+    """Return a metric's value, or say that an interval needs a number."""
+    if isinstance(value, Tensor):
+        return value
+    raise ValueError(
+        f"an interval needs a metric that returns a tensor; {_name(metric)} returns "
+        f"{type(value).__name__}: pass a function that returns one of its fields"
+    )
+
+
+def _name(metric: Metric) -> str:
+    return getattr(metric, "__name__", repr(metric))
 
 
 def _cell_offsets(
@@ -205,8 +236,6 @@ _ON_CONFIDENCE: dict[Metric, Metric] = {
     debiased.debiased_ece: debiased.debiased_ece_from_confidence,
     kernel.mmce: kernel.mmce_from_confidence,
     smooth.smece: smooth.smece_from_confidence,
-    ranking.auroc_misclass: ranking.auroc_misclass_from_confidence,
-    ranking.aurc: ranking.aurc_from_confidence,
 }
 _NORMS: dict[Metric, float] = {  # binned errors, with their norm where none is given
     binned.ece_from_confidence: 1,
@@ -217,9 +246,14 @@ _NORMS: dict[Metric, float] = {  # binned errors, with their norm where none is 
 _EQUAL_MASS = (binned.adaptive_ece_from_confidence,)
 _ON_CELLS: dict[Metric, Callable[..., Tensor]] = {
     debiased.debiased_ece_from_confidence: cells.debiased_on_cells,
-    ranking.auroc_misclass_from_confidence: cells.auroc_on_cells,
-    ranking.aurc_from_confidence: cells.aurc_on_cells,
 }
+_RANKED: dict[Metric, Callable[[Tensor], Tensor]] = {
+    ranking.auroc_misclass: cells.auroc_of_ranks,
+    ranking.auroc_misclass_from_confidence: cells.auroc_of_ranks,
+    ranking.aurc: cells.aurc_of_ranks,
+    ranking.aurc_from_confidence: cells.aurc_of_ranks,
+}
+_OF_TWO_SETS = (ranking.auroc_ood, ranking.fpr95_ood)
 _ROWS: dict[Metric, scores.Rows] = {
     scores.nll: scores.nll_rows,
     scores.brier: scores.brier_rows,

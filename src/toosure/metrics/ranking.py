@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks, top_label
+from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks, top_odds
 from toosure.metrics.inputs import as_confidence, as_logits, as_pair, check_choice, check_finite
 from toosure.metrics.scores import entropy_rows
 
@@ -51,7 +51,14 @@ def auroc_misclass(logits: Any, labels: Any) -> Tensor:
     >>> float(auroc_misclass(logits, torch.tensor([0, 1])))
     1.0
     """
-    return auroc_misclass_from_confidence(*top_label(logits, labels))
+    odds, correct = _odds(logits, labels)
+    return auroc(odds[correct], odds[~correct])
+
+
+def _odds(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    """Return what ranks rows as their confidence does, but never saturates, and the hits."""
+    logits, labels = as_pair(logits, labels)
+    return top_odds(logits.detach(), labels)
 
 
 def auroc_ovr(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
@@ -124,8 +131,11 @@ class Coverage(NamedTuple):
 
 def accuracy_coverage_from_confidence(confidence: Any, correct: Any) -> Coverage:
     """Return the accuracy-coverage curve of `(confidence, correct)`; see `accuracy_coverage`."""
-    confidence, correct = as_confidence(confidence, correct)
-    values, order = confidence.detach().sort(descending=True)
+    return _coverage(*as_confidence(confidence, correct))
+
+
+def _coverage(score: Tensor, correct: Tensor) -> Coverage:
+    values, order = score.detach().sort(descending=True)
     hits = _share_ties(values, correct[order].double())
     kept = torch.arange(1, len(values) + 1, dtype=torch.float64, device=values.device)
     return Coverage(kept / len(values), hits.cumsum(0) / kept)
@@ -147,7 +157,7 @@ def accuracy_coverage(logits: Any, labels: Any) -> Coverage:
     >>> curve.accuracy.tolist()
     [1.0, 0.5]
     """
-    return accuracy_coverage_from_confidence(*top_label(logits, labels))
+    return _coverage(*_odds(logits, labels))
 
 
 def aurc_from_confidence(confidence: Any, correct: Any) -> Tensor:
@@ -163,7 +173,7 @@ def aurc(logits: Any, labels: Any) -> Tensor:
     >>> float(aurc(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])))
     0.25
     """
-    return aurc_from_confidence(*top_label(logits, labels))
+    return 1 - accuracy_coverage(logits, labels).accuracy.mean()
 
 
 def auroc_ood(logits: Any, ood_logits: Any, score: str = "confidence") -> Tensor:

@@ -152,7 +152,7 @@ def test_a_state_of_another_tracker_is_refused():
     model, data = make("mlp")
     state = CurvatureTracker(model, data).state_dict()
     other = CurvatureTracker(*make("cnn with BatchNorm"))
-    with pytest.raises(ValueError, match="of another tracker: it follows .* of 66 parameters"):
+    with pytest.raises(ValueError, match=r"of another tracker: it follows .* of 66 parameters"):
         other.load_state_dict(state)
     with pytest.raises(ValueError, match="of another tracker"):
         CurvatureTracker(model, data, quantities=("kappa_min",)).load_state_dict(state)

@@ -1,13 +1,18 @@
 """Claims are judged by what the runs hold: made folders whose verdicts are known."""
 
+import re
+import shutil
+
 import numpy as np
 import pytest
 from fake_runs import write_run
 
 from toosure.recipes import Setting, Shelf, recipe
+from toosure.recipes.kept import Scores
 from toosure.recipes.reproduce import cost, judge_parts, ordered
 from toosure.recipes.too_sharp import (
     bulk,
+    calmo,
     certificates,
     hypotheses,
     mse,
@@ -51,15 +56,18 @@ def test_table_1_is_the_mean_over_rates_and_two_deviations_decide(tmp_path):
     assert claims["Table 1: r of train ECE and sharpness, SGD"].passed is False
     assert claims["Table 1: r of train ECE and sharpness, Muon"].passed is None
     assert claims["Table 1: r of train ECE and sharpness, SAM"].note == "no complete run"
+    assert "2.4 of the paper's" in claims["Table 1: r of train ECE and sharpness, Muon"].note
     by_seed = found.values["couplings"]["train ECE"]["GD"]["0"]
     assert [each["pearson"] for each in by_seed] == pytest.approx([0.6, 0.7, 0.7, 0.72])
 
 
 def test_test_rows_pair_the_held_out_error_with_the_held_out_sharpness(tmp_path):
     a, b = with_r(0.95)
-    write_column(tmp_path, "GD", [-0.5] * 4, val_ece=a, val_gn_sharpness=b)
+    write_column(tmp_path, "GD", [-0.5] * 4, val_ece=a, val_mmce=-a, val_gn_sharpness=b)
     found = table1.couplings(PAPER, Shelf(tmp_path))
     assert found["test ECE"]["GD"][0][0].pearson == pytest.approx(0.95)
+    assert found["test KCE"]["GD"][0][0].pearson == pytest.approx(-0.95)
+    assert found["train KCE"]["GD"][0][0].pearson == pytest.approx(-0.5)
     assert found["train ECE"]["GD"][0][0].pearson == pytest.approx(-0.5)
     other = found["test ECE, train sharpness"]["GD"][0][0].pearson
     assert other != pytest.approx(0.95)
@@ -74,6 +82,10 @@ def test_a_run_that_diverged_is_told_and_not_counted(tmp_path):
     shelf = Shelf(tmp_path)
     found = table1.findings(PAPER, shelf)
     assert "(n = 3 rates)" in found.claims[0].found
+    assert found.claims[0].passed is None
+    assert found.claims[0].note == "1 of 4 runs missing or ended early"
+    rates = next(t for t in found.tables if t.title == "Table 1, run by run")
+    assert [row[2] for row in rates.rows[:4]] == ["–", "0.90", "0.90", "0.90"]
     assert shelf.ill[config.name] == "diverged at step 7: no"
 
 
@@ -86,17 +98,40 @@ def test_quick_and_other_data_are_not_judged_by_the_papers_figures(tmp_path):
         assert {claim.passed for claim in claims} == {None}
 
 
-def test_figure_1_asks_for_a_rise_a_fall_and_peaks_close_by(tmp_path):
-    rise = np.concatenate([np.linspace(1, 10, 21), np.linspace(9, 1, 20)])
-    for out, sharpness, expected in (
-        ("a", np.roll(rise, 1), [True, True]),  # one row of 40 later
-        ("b", np.linspace(1, 10, 41), [False, False]),  # never falls
-    ):
-        for config in rise_and_fall.configs(PAPER):
-            write_run(tmp_path / out, config, train_ece=rise, train_gn_sharpness=sharpness)
-        found = rise_and_fall.findings(PAPER, Shelf(tmp_path / out))
-        assert [claim.passed for claim in found.claims] == expected
-    assert found.tables[0].rows[0][1:3] == ("4,000", "8,000")
+def bump(at, n=161, width=6.0):
+    """A hump over rows 0 to n - 1, from .05 up to 1 and back."""
+    return 0.05 + 0.95 * np.exp(-(((np.arange(n) - at) / width) ** 2))
+
+
+LOST = np.where(np.arange(161) < 160, np.linspace(0.1, 1, 161), np.nan)  # rises, and then nothing
+SHAPES = {  # ECE, sharpness, verdicts: rise and fall, together
+    "together": (bump(40), bump(43), [True, True]),
+    "apart, though near in a long run": (bump(10), bump(25), [True, False]),
+    "only rises": (bump(40), np.linspace(0.1, 1, 161), [False, False]),
+    "only falls": (np.linspace(1, 0.1, 161), bump(2), [False, True]),
+    "the last row is lost": (LOST, LOST, [False, True]),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_figure_1_asks_for_a_rise_a_fall_and_one_time(tmp_path, name):
+    ece, sharpness, expected = SHAPES[name]
+    for config in rise_and_fall.configs(PAPER):
+        write_run(tmp_path, config, train_ece=ece, train_gn_sharpness=sharpness)
+    found = rise_and_fall.findings(PAPER, Shelf(tmp_path))
+    assert [claim.passed for claim in found.claims] == expected
+
+
+def test_figure_1_fails_by_one_run_of_eight(tmp_path):
+    for number, config in enumerate(rise_and_fall.configs(PAPER)):
+        late = 0 if number else 15
+        write_run(tmp_path, config, train_ece=bump(40), train_gn_sharpness=bump(40 + late))
+    found = rise_and_fall.findings(PAPER, Shelf(tmp_path))
+    assert [claim.passed for claim in found.claims] == [True, False]
+    assert (
+        found.claims[1].found == "7 of 8 runs; peaks 0 to 750 steps apart, of ECE at 2,000 to 2,000"
+    )
+    assert found.tables[0].rows[0][1:3] == ("2,000", "2,750")
 
 
 # -- hypotheses, Muon, BulkSGD --------------------------------------------------------------
@@ -117,18 +152,61 @@ def test_peak_area_and_settling(tmp_path):
     assert trace.settled(Shelf(tmp_path / "never").run(config)) == np.inf
 
 
-def test_muon_is_judged_at_its_own_length(tmp_path):
-    n = 41
-    for name, margin in (("GD", 2.0), ("SGD", 2.2), ("SAM", 1.9), ("Muon", 9.0)):
+def write_table(out, tops):
+    """Write every run of Table 1, with a peak of training ECE for each optimizer."""
+    for name, top in tops.items():
         for config in sweeps.column(PAPER, name, 0):
-            late = 50.0 if name != "Muon" else margin  # after step 2,000 nobody looks
-            step = np.linspace(0, config.steps, n)
+            write_run(out, config, train_ece=hump(top))
+
+
+@pytest.mark.parametrize(("sam", "muon", "expected"), [
+    (0.20, 0.10, [True, True]),
+    (0.13, 0.10, [False, True]),  # SAM peaks lower, too
+    (0.20, 0.19, [True, False]),  # Muon peaks lower, but not substantially
+    (0.20, 0.30, [True, False]),
+])  # fmt: skip
+def test_hypotheses_compare_peaks_with_gd_and_sgd(tmp_path, sam, muon, expected):
+    write_table(tmp_path, {"GD": 0.2, "SGD": 0.21, "SAM": sam, "Muon": muon, "AdamW": 0.1})
+    claims = hypotheses.findings(PAPER, Shelf(tmp_path)).claims
+    assert [claim.passed for claim in claims[:2]] == expected
+    assert [c.note for c in claims[2:]] == ["no complete run"] * 6  # BulkSGD's
+
+
+def test_bulk_peaks_are_compared_a_group_each(tmp_path):
+    write_table(tmp_path, {"GD": 0.2, "SGD": 0.21, "SAM": 0.2, "Muon": 0.1})
+    for (_, k), config in sweeps.bulk(PAPER).items():
+        write_run(tmp_path, config, train_ece=hump({1: 0.1, 3: 0.15, 5: 0.3}[k]))
+    claims = hypotheses.directional(PAPER, hypotheses.groups(PAPER, Shelf(tmp_path)))
+    assert [claim.passed for claim in claims] == [True, True, True, True, False]
+
+
+MUON = {"margin": 9.0, "ece": 0.001, "confidence": 0.9}
+OTHERS = {"margin": 2.0, "ece": 0.1, "confidence": 0.8}
+CASES = {
+    "as in the paper": ({}, {}, [True, True, True]),
+    "another has larger margins": ({}, {"margin": 10.0}, [False, True, True]),
+    "not calibrated in sample": ({"ece": 0.02}, {}, [True, False, True]),
+    "under-confident": ({"confidence": 0.1}, {}, [True, True, False]),
+    "another is surer still": ({}, {"confidence": 0.95}, [True, True, False]),
+    "barely over-confident": ({"confidence": 0.55}, {"confidence": 0.5}, [True, True, False]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_muon_is_judged_at_its_own_length(tmp_path, case):
+    own, other, expected = CASES[case]
+    n = 41
+    for name in sweeps.columns(PAPER):
+        numbers = {**MUON, **own} if name == "Muon" else {**OTHERS, **other}
+        for config in sweeps.column(PAPER, name, 0):
+            late = np.linspace(0, config.steps, n) > 2000  # after step 2,000 nobody looks
             write_run(
-                tmp_path, config, train_margin_q50=np.where(step <= 2000, margin, late),
-                train_ece=np.full(n, 0.001), val_ece=np.full(n, 0.4),
+                tmp_path, config, train_margin_q50=np.where(late, 50.0, numbers["margin"]),
+                train_ece=np.full(n, numbers["ece"]), val_accuracy=np.full(n, 0.5),
+                val_confidence=np.where(late, 0.5, numbers["confidence"]),
             )  # fmt: skip
     claims = muon.findings(PAPER, Shelf(tmp_path)).claims
-    assert [claim.passed for claim in claims] == [True, True, True]
+    assert [claim.passed for claim in claims] == expected
 
 
 def test_bulk_claims_hold_for_a_run_that_oscillates_and_fail_for_a_calm_one(tmp_path):
@@ -148,35 +226,62 @@ def test_bulk_claims_hold_for_a_run_that_oscillates_and_fail_for_a_calm_one(tmp_
         assert [claim.passed for claim in claims] == [expected, True, expected]
 
 
-def test_a_diverged_bulk_run_still_counts_up_to_its_end(tmp_path):
-    config = next(iter(sweeps.bulk(PAPER).values()))
+def test_a_diverged_bulk_run_counts_up_to_its_end_and_does_not_fall(tmp_path):
     values = np.array([2.0, 1.0, 0.8, 5.0, np.nan])
     series = {"train_loss": values, "train_gn_sharpness": 1000 * values, "train_ece": values / 10}
-    write_run(tmp_path, config, status="diverged", **series)
+    for config in sweeps.bulk(PAPER).values():
+        write_run(tmp_path, config, status="diverged", **series)
     found = hypotheses.findings(PAPER, Shelf(tmp_path))
-    assert found.claims[0].passed is True and "5,000" in found.claims[0].found
+    reaches, falls = found.claims[5:7]
+    assert reaches.passed is True and "5,000" in reaches.found
+    assert falls.passed is False and falls.found == "0 of 6 runs"
     assert found.tables[1].rows[0][-2:] == ("0.500", "3,000")
+
+
+def test_a_loss_that_ends_above_its_start_does_not_fall(tmp_path):
+    loss = np.array([2.0, 1.9, 1.8, 1.7, 1.0, 40.0])
+    for config in sweeps.bulk(PAPER).values():
+        write_run(tmp_path, config, train_loss=loss)
+    claims = bulk.claims(PAPER, Shelf(tmp_path), sweeps.bulk(PAPER))
+    assert [claim.passed for claim in claims] == [False, False]
 
 
 # -- squared error and certificates ---------------------------------------------------------
 
 
-def test_mse_claims_follow_confidence_and_sharpness(tmp_path):
-    limit = paper.mse_confidence(10)
-    assert limit == pytest.approx(0.2320, abs=5e-5)
-    n = 5
-    for out, confidence, sharp, expected in (
-        ("a", limit, np.linspace(5, 30, n), [True] * 4),
-        ("b", 0.9, np.array([5, 30, 20, 10, 1.0]), [False, False, False, False]),
-    ):
-        for config in sweeps.mse(PAPER)["GD"]:
-            write_run(
-                tmp_path / out, config, train_confidence=np.full(n, confidence),
-                train_accuracy=np.full(n, 0.99), train_gn_sharpness=sharp,
-                train_ece=np.linspace(0.2, abs(0.99 - confidence), n),
-            )  # fmt: skip
-        claims = mse.findings(PAPER, Shelf(tmp_path / out)).claims
-        assert [claim.passed for claim in claims] == expected
+def write_mse(out, setting, confidences, sharpness):
+    for config, confidence in zip(sweeps.mse(setting)["GD"], confidences, strict=True):
+        n = len(sharpness)
+        write_run(
+            out, config, train_confidence=np.full(n, confidence), train_accuracy=np.full(n, 0.99),
+            train_gn_sharpness=sharpness, train_ece=np.full(n, abs(0.99 - confidence)),
+        )  # fmt: skip
+
+
+STAYS, DECAYS = np.linspace(5, 30, 5), np.array([5, 30, 20, 10, 1.0])
+
+
+@pytest.mark.parametrize(("data", "confidences", "sharpness", "expected"), [
+    ("cifar10", [0.232] * 4, STAYS, [True] * 4),
+    ("cifar10", [0.9] * 4, DECAYS, [False] * 4),
+    ("cifar10", [0.232] * 4, DECAYS, [True, True, True, False]),
+    ("cifar10", [0.05, 0.05, 0.42, 0.42], STAYS, [True, False, True, True]),  # by the mean only
+    ("cifar10", [0.232] * 3 + [0.29], STAYS, [True, False, True, True]),
+    ("cifar10", [0.232] * 3 + [0.85], STAYS, [False, False, False, True]),
+    ("cifar100", [0.0267] * 4, STAYS, [True] * 4),
+    ("cifar100", [0.0125] * 4, STAYS, [True, False, True, True]),  # that of an untrained network
+])  # fmt: skip
+def test_mse_asks_every_run(tmp_path, data, confidences, sharpness, expected):
+    setting = Setting(data=data)
+    write_mse(tmp_path, setting, confidences, sharpness)
+    claims = mse.findings(setting, Shelf(tmp_path)).claims
+    assert [claim.passed for claim in claims[:4]] == expected
+    assert [claim.note for claim in claims[4:]] == ["no complete run"] * 4  # SGD's
+
+
+def test_the_limit_of_squared_error():
+    assert paper.mse_confidence(10) == pytest.approx(0.2320, abs=5e-5)
+    assert paper.mse_confidence(100) == pytest.approx(0.0267, abs=5e-5)
 
 
 @pytest.mark.parametrize(("failures", "margin", "expected"), [
@@ -194,6 +299,34 @@ def test_certificates_count_failures_and_ask_for_both_regimes(tmp_path, failures
     assert [claim.passed for claim in found.claims] == expected
     assert "4 checks of 4.1 and 4.2 in 3 rows" in found.claims[0].found
     assert found.tables[0].header[4:] == ("4.1 (i)", "4.2 (i) lower")
+
+
+def test_certificates_that_checked_nothing_do_not_pass(tmp_path):
+    nothing = np.full(3, np.nan)
+    series = {"train_margin_min": np.array([-1.0, 0.5, 1.0]), "train_slack 4.1 (i)": nothing}
+    write_run(tmp_path, sweeps.certified(PAPER), train_certificate_failed=nothing, **series)
+    claims = certificates.findings(PAPER, Shelf(tmp_path)).claims
+    assert [claim.passed for claim in claims] == [False, True]
+
+
+# -- CalMO ----------------------------------------------------------------------------------
+
+
+def scored(accuracy, ece, seeds=3):
+    return [Scores(accuracy, ece, 0.1, ece, ece, 1.0, 500)] * seeds
+
+
+@pytest.mark.parametrize(("calmo_scores", "expected"), [
+    (scored(0.76, 0.05), True),
+    (scored(0.75, 0.05), True),
+    (scored(0.74, 0.05), False),  # calibrated at a price
+    (scored(0.80, 0.09), False),
+    (scored(0.76, 0.05, seeds=2), None),
+    ([], None),
+])  # fmt: skip
+def test_calmo_must_not_cost_accuracy(calmo_scores, expected):
+    claim = calmo.improved(PAPER, "SGD", scored(0.75, 0.08), calmo_scores)
+    assert claim.passed is expected
 
 
 # -- the whole ------------------------------------------------------------------------------
@@ -222,6 +355,35 @@ def test_long_runs_start_first_and_each_once():
     assert len(found) == 27 and set(found) == set(configs)
     costs = [cost(config) for config in found]
     assert costs == sorted(costs, reverse=True)
+
+
+def test_the_papers_table_is_the_papers(real_data):
+    """Every figure that claims are compared with, against the text of the paper."""
+    text = real_data.parent / "papers" / "too_sharp_too_sure.txt"
+    if not text.is_file():
+        pytest.skip(f"no paper at {text}")
+    told = re.findall(r"(-?\d?\.\d+)±(\.\d+)", text.read_text(encoding="utf-8"))
+    found = [pair for row in paper.TABLE_1.values() for pair in row.values()]
+    pairs = [(float(mean), float(spread)) for mean, spread in told]
+    starts = [i for i in range(len(pairs)) if pairs[i : i + len(found)] == found]
+    assert len(starts) == 1
+
+
+@pytest.mark.parametrize("part", ["table1", "fig1", "muon", "fig2", "mse"])
+def test_nothing_is_judged_where_runs_are_missing(tmp_path, part):
+    part = recipe("too-sharp").part(part)
+    configs = list(dict.fromkeys(part.configs(PAPER)))
+    for config in configs:
+        a, b = with_r(0.9)
+        write_run(tmp_path, config, train_ece=np.abs(a), train_gn_sharpness=np.abs(b))
+    assert any(c.passed is not None for c in part.findings(PAPER, Shelf(tmp_path)).claims)
+    names = [config.optimizer.split(":")[0] for config in configs]
+    for name in set(names):  # of every optimizer, one is missing and one was stopped
+        gone, stopped = [c for c, of in zip(configs, names, strict=True) if of == name][:2]
+        shutil.rmtree(tmp_path / gone.name)
+        (tmp_path / stopped.name / "status.json").write_text('{"status": "stopped", "step": 9}')
+    claims = part.findings(PAPER, Shelf(tmp_path)).claims
+    assert claims and {claim.passed for claim in claims} == {None}
 
 
 def test_parts_are_chosen_by_name():

@@ -3,6 +3,7 @@
 import builtins
 import json
 import re
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -89,7 +90,9 @@ def test_the_page_has_every_figure(sharp):
     }
 
 
-def test_without_plotly_the_claims_are_there_and_the_way_to_figures_is_said(sharp, monkeypatch):
+def test_without_plotly_the_claims_are_there_and_the_way_to_figures_is_said(
+    sharp, monkeypatch, tmp_path
+):
     out, _, _ = sharp
     real = builtins.__import__
 
@@ -99,17 +102,64 @@ def test_without_plotly_the_claims_are_there_and_the_way_to_figures_is_said(shar
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    (out / "too-sharp.html").unlink()
-    result = reproduce("too-sharp", "--quick", "--from", out)
+    page = tmp_path / "page.html"
+    result = reproduce("too-sharp", "--quick", "--from", out, "--html", page)
     assert result.exit_code == 0 and "Table 1" in result.stdout
     assert f"toosure reproduce too-sharp --from {out}" in result.stderr
-    assert not (out / "too-sharp.html").exists() and (out / "too-sharp.json").exists()
+    assert not page.exists() and page.with_suffix(".json").exists()
 
 
 def test_from_trains_nothing_and_says_what_is_missing(tmp_path):
     result = reproduce("too-sharp", "--quick", "--from", tmp_path, "--only", "certificates")
     assert result.exit_code == 1 and "missing" in result.stdout
     assert not list(tmp_path.glob("*/metrics.jsonl"))
+
+
+def test_from_writes_only_where_it_is_asked_to(sharp, tmp_path):
+    out, _, _ = sharp
+    before = {file: file.stat().st_mtime_ns for file in out.rglob("*")}
+    result = reproduce("too-sharp", "--quick", "--from", out, "--only", "mse")
+    assert result.exit_code == 0 and "not here: table1, fig1" in result.stdout
+    assert {file: file.stat().st_mtime_ns for file in out.rglob("*")} == before
+    result = reproduce("too-sharp", "--quick", "--from", out, "--html", "/proc/no/page.html")
+    assert result.exit_code == 2 and "cannot be written" in result.stderr
+    assert "judged claims hold" in result.stdout  # shown before anything is written
+    for words, said in (
+        (("--from", tmp_path / "typo"), "there is no such folder"),
+        (("--from", out, "--html", tmp_path / "page.json"), "ends in .html"),
+    ):
+        result = reproduce("too-sharp", "--quick", *words)
+        assert result.exit_code == 2 and said in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_part_has_a_page_of_its_own(sharp, tmp_path):
+    out, _, _ = sharp
+    shutil.copytree(out, tmp_path / "runs")
+    whole = (tmp_path / "runs" / "too-sharp.html").read_text()
+    words = ("--only", "mse,batch", "--out", tmp_path / "runs", "--device", "cpu")
+    assert reproduce("too-sharp", "--quick", *words).exit_code == 0
+    assert (tmp_path / "runs" / "too-sharp.html").read_text() == whole
+    assert "mse-gd" in (tmp_path / "runs" / "too-sharp-mse-batch.html").read_text()
+
+
+def test_damaged_folders_are_named(sharp, tmp_path):
+    out, _, _ = sharp
+    shutil.copytree(out, tmp_path / "runs")
+    with (tmp_path / "runs" / "sweeps.jsonl").open("a") as file:
+        file.write('{"parts": ["mse"], "tra')
+    gd = next((tmp_path / "runs").glob("*-gd-*"))
+    (gd / "metrics.jsonl").write_text("")
+    result = reproduce("too-sharp", "--quick", "--from", tmp_path / "runs", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert len(found["sweeps"]) == 1
+    assert found["ill"] == {gd.name: "complete, but only 0 rows are left of it"}
+
+
+def test_a_part_that_is_of_one_data_set_says_so(tmp_path):
+    result = reproduce("too-sharp", "--data", "cifar100", "--only", "calmo", "--out", tmp_path)
+    assert result.exit_code == 1 and "calmo: has no runs on cifar100" in result.stdout
 
 
 def test_a_run_that_cannot_be_is_told_and_the_rest_go_on(tmp_path):

@@ -27,7 +27,9 @@ QUIET = 30.0  # seconds without a line after which a log hears how it stands
 def reproduce(
     name: Annotated[str, typer.Argument(help="The recipe: too-sharp or gamma-net.")],
     only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,
-    quick: Annotated[bool, typer.Option(help="Small, on digits, in a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option(help="Small, on digits: how it works, not the paper's figures.")
+    ] = False,
     data: Annotated[str, typer.Option(help="cifar10 or cifar100.")] = "cifar10",
     seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
     out: Annotated[Path | None, typer.Option(help="Where run folders go. [runs/RECIPE]")] = None,
@@ -41,7 +43,8 @@ def reproduce(
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
     write: Annotated[Path | None, typer.Option(help="Write the results as markdown.")] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write the page with figures. [OUT/RECIPE.html]")
+        Path | None,
+        typer.Option(help="Write the page with figures. [OUT/RECIPE.html, but for --from]"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Name the parts and their runs.")] = False,
@@ -59,10 +62,15 @@ def reproduce(
     try:
         seeds = tuple(sorted(set(integers(seed)))) if seed else ()
         setting, chosen = Setting(quick, data, seeds), recipe(name)
-        parts = chosen.chosen([part for text in only or [] for part in text.split(",") if part])
+        asked = [part for text in only or [] for part in text.split(",") if part]
+        parts = chosen.chosen(asked)
         if list_:
             list_parts(parts, setting)
             return
+        if from_ and not from_.is_dir():
+            raise ValueError(f"--from {from_}: there is no such folder")
+        if html and html.suffix != ".html":
+            raise ValueError(f"--html {html}: the name of a page ends in .html")
         folder = from_ or out or Path("runs") / name
         done = Sweep()
         if not from_:
@@ -72,8 +80,9 @@ def reproduce(
             )
         outcome = judge_parts(chosen, parts, setting, folder)
         outcome.ill |= done.failures
-        save(outcome, write, html or folder / f"{name}.html")
         show(outcome, as_json)
+        usual = None if from_ else folder / f"{'-'.join([name, *asked])}.html"
+        save(outcome, write, html or usual)
     except ValueError as error:
         fail(str(error))
     if done.stopped:
@@ -138,20 +147,22 @@ def show(outcome: "Outcome", as_json: bool) -> None:
     typer.echo(f"\n{results.score(outcome)}")
 
 
-def save(outcome: "Outcome", write: Path | None, html: Path) -> None:
-    """Write the JSON and the page beside the runs, and the markdown where it is wanted."""
+def save(outcome: "Outcome", write: Path | None, html: Path | None) -> None:
+    """Write the page with its numbers as JSON beside it, and the markdown, where it is wanted."""
     from toosure.recipes import results
     from toosure.recipes.page import recipe_page
 
-    files = {html.with_suffix(".json"): json.dumps(results.as_json(outcome), indent=1)}
-    try:
-        files[html] = recipe_page(outcome)
-    except ImportError:
-        typer.echo(
-            f"plotly is not here, so no page: take {outcome.out} where it is, and there "
-            f"`toosure reproduce {outcome.recipe.name} --from {outcome.out}`",
-            err=True,
-        )
+    files: dict[Path, str] = {}
+    if html:
+        files[html.with_suffix(".json")] = json.dumps(results.as_json(outcome), indent=1)
+        try:
+            files[html] = recipe_page(outcome)
+        except ImportError:
+            typer.echo(
+                f"plotly is not here, so no page: take {outcome.out} where it is, and there "
+                f"`toosure reproduce {outcome.recipe.name} --from {outcome.out} --html page.html`",
+                err=True,
+            )
     if write:
         files[write] = results.markdown(outcome, write.parent / "figures")
     for path, text in files.items():

@@ -141,7 +141,7 @@ def reliabilities(columns: Sequence[Column]) -> "Figure":
                     marks(chosen, name, colour, symbol, "95 % interval"), row=1, col=number
                 )
     drawing.update_xaxes(plain_axis() | {"range": [0, 100], "dtick": 25})
-    drawing.update_yaxes(plain_axis() | {"range": [0, 100], "dtick": 25})
+    drawing.update_yaxes(plain_axis() | {"range": [0, 105], "dtick": 25})
     drawing.update_xaxes(title_text="confidence, %").update_yaxes(title_text="accuracy, %", col=1)
     return drawing.update_layout(showlegend=False)
 

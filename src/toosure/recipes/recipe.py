@@ -35,6 +35,12 @@ class Setting:
         """The seed of what is run with one seed."""
         return min(self.among(0))
 
+    @property
+    def elsewhere(self) -> str:
+        """Why a figure of the paper decides nothing here; empty where it does."""
+        papers = not self.quick and self.data == "cifar10"
+        return "" if papers else "judged on CIFAR-10 only"
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -52,6 +58,30 @@ class Claim:
     @property
     def verdict(self) -> str:
         return {True: "pass", False: "FAIL", None: "not judged"}[self.passed]
+
+
+def judged(says: str, found: str, paper: str, holds: bool, rule: str = "", *unless: str) -> Claim:
+    """Return a claim judged by `holds`, or not judged for the reasons that are not empty.
+
+    >>> judged("ECE falls", "0.1", "falls", True, "ours: below .2").verdict
+    'pass'
+    >>> claim = judged("ECE falls", "0.1", "falls", True, "", "", lacking(3, 4))
+    >>> claim.verdict, claim.note
+    ('not judged', '1 of 4 runs missing or ended early')
+    """
+    why = "; ".join(reason for reason in unless if reason)
+    return Claim(says, found, paper, None if why else bool(holds), why or rule)
+
+
+def lacking(found: int, wanted: int) -> str:
+    """Say how many of the wanted runs are not there; nothing where all are."""
+    missing = wanted - found
+    return f"{missing} of {wanted} runs missing or ended early" if missing else ""
+
+
+def unrun(*sayings: str) -> list[Claim]:
+    """Return claims for which there is no run."""
+    return [Claim(says, "–", note="no complete run") for says in sayings]
 
 
 @dataclass(frozen=True)
@@ -107,8 +137,11 @@ class Shelf:
                 return None
             self.read[config.name] = Run(folder)
         run = self.read[config.name]
-        if run.status == "complete":
+        if run.status == "complete" and len(run.rows) > 1:
             return run
+        if run.status == "complete":
+            self.ill[run.name] = f"complete, but only {len(run.rows)} rows are left of it"
+            return None
         self.ill[run.name] = run.ending
         return run if diverged and run.status == "diverged" and len(run.rows) > 2 else None
 

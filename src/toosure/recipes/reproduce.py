@@ -63,7 +63,8 @@ def train_parts(
             done.failures |= some.failures
             done.stopped = some.stopped
     if done.runs:
-        note(out, parts, means, workers, len(done.runs), time.perf_counter() - began)
+        ended = sum(is_done(out / config.name) for config in missing)
+        note(out, parts, means, workers, ended, time.perf_counter() - began)
     return done
 
 
@@ -98,11 +99,11 @@ def is_done(folder: Path) -> bool:
 
 
 def note(
-    out: Path, parts: Sequence[Part], means: Means, workers: int, missing: int, seconds: float
+    out: Path, parts: Sequence[Part], means: Means, workers: int, ended: int, seconds: float
 ) -> None:
     """Remember what a sweep took, beside its runs."""
     record = environment(device_name(means.torch_device), workers=workers, graph=means.graph)
-    record |= {"parts": [part.name for part in parts], "trained": missing, "seconds": seconds}
+    record |= {"parts": [part.name for part in parts], "trained": ended, "seconds": seconds}
     with (out / LOG).open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
 
@@ -111,10 +112,15 @@ def judge_parts(recipe: Recipe, parts: Sequence[Part], setting: Setting, out: Pa
     """Read the runs of the parts and return what they say; runs that are missing are told."""
     outcome = Outcome(recipe, setting, out)
     for part in parts:
-        shelf = Shelf(out)
-        outcome.runs[part.name] = shelf.runs(dict.fromkeys(part.configs(setting)), diverged=True)
+        shelf, configs = Shelf(out), dict.fromkeys(part.configs(setting))
+        if not configs:
+            outcome.ill[part.name] = f"has no runs on {setting.data}"
+        outcome.runs[part.name] = shelf.runs(configs, diverged=True)
         if outcome.runs[part.name]:
-            outcome.findings[part.name] = part.findings(setting, shelf)
-            outcome.drawings[part.name] = part.drawings(setting, shelf)
+            try:
+                outcome.findings[part.name] = part.findings(setting, shelf)
+                outcome.drawings[part.name] = part.drawings(setting, shelf)
+            except KeyError as error:
+                raise ValueError(f"{part.name}: rows of a run in {out} lack {error}") from error
         outcome.ill |= shelf.ill
     return outcome

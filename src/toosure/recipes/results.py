@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,11 @@ def sweeps(out: Path) -> list[dict[str, Any]]:
     """Read what was carried out in a folder: when several times, several records."""
     file = out / LOG
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    return [json.loads(line) for line in lines]
+    found = []
+    for line in lines:
+        with suppress(json.JSONDecodeError):  # torn by a power cut
+            found.append(json.loads(line))
+    return found
 
 
 def provenance(run: Run) -> dict[str, Any]:
@@ -98,9 +103,13 @@ def score(outcome: Outcome) -> str:
     """Say how many claims were judged, how many of these hold, how many were not judged."""
     judged = [claim.passed for claim in outcome.claims if claim.passed is not None]
     rest = len(outcome.claims) - len(judged)
-    return (
+    said = (
         f"{sum(judged)} of {len(judged)} judged claims hold; {rest} are reported without a verdict"
     )
+    left_out = [
+        part.name for part in outcome.recipe.chosen(()) if part.name not in outcome.findings
+    ]
+    return f"{said}; not here: {', '.join(left_out)}" if left_out else said
 
 
 # -- markdown -------------------------------------------------------------------------------
@@ -116,7 +125,7 @@ def markdown(outcome: Outcome, figures: Path | None = None) -> str:
     blocks = [
         f"# {recipe.title}: what we measured",
         f"Made by `toosure reproduce {recipe.name}` ({recipe.reference}); every number below comes "
-        "from run folders by the command named above it, none is typed in.",
+        "from run folders by the command named above it.",
         f"{score(outcome)}.",
         "## Claims",
         pipes(CLAIM_HEADER, [cells(claim) for claim in outcome.claims]),
@@ -160,7 +169,7 @@ def summary(runs: Sequence[Run]) -> str:
     seconds = sum(record["seconds"] or 0 for record in records)
     rows = sum(record["rows"] for record in records)
     where = "; ".join(sorted({f"{r['device']}, torch {r['torch']}" for r in records}))
-    commits = ", ".join(sorted({str(r["commit"] or "no commit")[:12] for r in records}))
+    commits = ", ".join(sorted({short(r["commit"]) for r in records}))
     return (
         f"{len(runs)} runs, {rows:,} rows, {seconds:,.0f} s of running added up "
         f"(runs side by side share a device); {where}; commit {commits}."
@@ -174,11 +183,20 @@ def times(outcome: Outcome) -> str:
         (
             " ".join(each["parts"]), str(each["trained"]), f"{each['seconds']:,.0f}",
             str(each["workers"]), "yes" if each["graph"] else "no", str(each["device"]),
-            str(each["commit"] or "–")[:12], f"`{told(each['command'])}`",
+            short(each["commit"]), f"`{told(each['command'])}`",
         )
         for each in sweeps(outcome.out)
     ]  # fmt: skip
     return pipes(header, rows)
+
+
+def short(commit: str | None) -> str:
+    """Return the first digits of a commit; "+" still says that files differed.
+
+    >>> short("0123456789abcdef+"), short(None)
+    ('0123456789ab+', 'no commit')
+    """
+    return "no commit" if not commit else commit[:12] + "+" * commit.endswith("+")
 
 
 def told(command: str) -> str:

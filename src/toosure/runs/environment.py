@@ -25,7 +25,7 @@ def environment(device: str, **more: Any) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "device": device,
-        "commit": commit(Path(__file__).parent),
+        "commit": commit(Path(__file__).parents[1]),
         "command": shlex.join([program(sys.argv[0]), *sys.argv[1:]]),
         **more,
     }
@@ -43,7 +43,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit(folder: Path) -> str | None:
-    """Return the git commit of our source, "+" added where files differ; None outside git."""
+    """Return the git commit of a folder, "+" added where files in it differ; None outside git."""
     try:
         head = git(folder, "rev-parse", "HEAD")
         return head + ("+" if git(folder, "status", "--porcelain", "--", ".") else "")

@@ -18,7 +18,8 @@ def findings(setting: Setting, shelf: Shelf) -> Findings:
             ))  # fmt: skip
     header = ("2 / lr", "step", "GN sharpness", "batch sharpness", "train ECE")
     note = (
-        "SGD, batch 128. Batch sharpness is the mean over batches of g'Hg / g'g (Andreyev and "
-        "Beneventano, 2024), sampled; ± is the standard error of that mean."
+        f"SGD, batch {sweeps.batches(setting)[0].batch}. Batch sharpness is the mean over batches "
+        "of g'Hg / g'g (Andreyev and Beneventano, 2024), sampled; ± is the standard error of that "
+        "mean."
     )
     return Findings([], [Table("Batch sharpness", header, tuple(rows), note)])

@@ -52,8 +52,10 @@ def of_table_1(setting: Setting, shelf: Shelf) -> list[Drawing]:
     runs = {name: of for name, of in runs.items() if of}
     drawn = [
         *(
-            Drawing(f"portraits-{split}", f"ECE against sharpness, {split} split (Figure A1)",
-                    "A dot at the start, a cross at the end, a colour a learning rate.",
+            Drawing(f"portraits-{split}",
+                    f"ECE against sharpness, {split} split{numbered(setting, 'A1', 'A8')}",
+                    "A dot at the start, a cross at the end; colours are learning rates, in the "
+                    "order of the table of settings. Paths go on below .01 points.",
                     lambda split=split: drawings.portraits(  # type: ignore[misc]
                         [Column(n, of, split) for n, of in runs.items()]))
             for split in ("train", "val")
@@ -61,13 +63,20 @@ def of_table_1(setting: Setting, shelf: Shelf) -> list[Drawing]:
         Drawing("table1", "Table 1 as a picture", "r with sharpness, ours beside the paper's.",
                 lambda: correlations(setting, shelf)),
     ]  # fmt: skip
-    return drawn + [every_panel(name, of) for name, of in runs.items()]
+    return drawn + [every_panel(setting, name, of) for name, of in runs.items()]
 
 
-def every_panel(name: str, runs: dict[str, Run]) -> Drawing:
+def numbered(setting: Setting, *figures: str) -> str:
+    """Return the paper's number of a figure: the first for CIFAR-10, the second for CIFAR-100."""
+    which = {"cifar10": 0, "cifar100": 1}[setting.data]
+    return "" if setting.quick or which >= len(figures) else f" (Figure {figures[which]})"
+
+
+def every_panel(setting: Setting, name: str, runs: dict[str, Run]) -> Drawing:
     """Return an optimizer's own figure, training beside validation."""
     return Drawing(
-        f"trajectory-{name.lower()}", f"{name} along training (Figures A2-A7, A9-A14)",
+        f"trajectory-{name.lower()}",
+        f"{name} along training{numbered(setting, *paper.TRAJECTORIES.get(name, ()))}",
         "Left training, right validation, a colour a learning rate.",
         lambda: drawings.trajectories(both_splits(runs), PANELS),
     )  # fmt: skip
@@ -98,16 +107,17 @@ def of_bulk(setting: Setting, shelf: Shelf) -> list[Drawing]:
     columns = [each for each in columns if each.runs]
     if not columns:
         return []
-    together = compared_optimizers(setting, shelf)
+    together, rate = compared_optimizers(setting, shelf), rates[0]
     every = {f"{each.title}, {k}": run for each in columns for k, run in each.runs.items()}
     return [
         Drawing("fig2", "BulkSGD without its 1, 3, 5 sharpest directions (Figure 2)",
                 "Training split. Oscillations, and a sharpness other optimizers never reach.",
                 lambda: drawings.trajectories(columns, MAIN)),
-        Drawing("hypotheses", "Flat minima or flat directions? (Figure A15)",
-                "One learning rate each, the third of its column; BulkSGD at 2/70 with k = 1.",
+        Drawing("hypotheses", "Flat minima or flat directions?",
+                "One learning rate each, the last but one of its column; BulkSGD at "
+                f"{rate} with k = 1.",
                 lambda: drawings.trajectories([Column("training", together)], SHORT)),
-        every_panel("BulkSGD", every),
+        every_panel(setting, "BulkSGD", every),
     ]  # fmt: skip
 
 
@@ -129,7 +139,8 @@ def of_mse(setting: Setting, shelf: Shelf) -> list[Drawing]:
         runs[name] = labelled(shelf, configs, rates)
     runs = {name: of for name, of in runs.items() if of}
     made = [
-        Drawing(f"mse-{name.lower()}", f"Squared error, {name} (Figures A16, A17)",
+        Drawing(f"mse-{name.lower()}",
+                f"Squared error, {name}{numbered(setting, *paper.SQUARED[name])}",
                 "Neither ECE nor sharpness decays.",
                 lambda of=of: drawings.trajectories(both_splits(of), PANELS))  # type: ignore[misc]
         for name, of in runs.items()
@@ -137,7 +148,7 @@ def of_mse(setting: Setting, shelf: Shelf) -> list[Drawing]:
     columns = [Column(f"{n}, {t}", of, s) for n, of in runs.items()
                for t, s in (("training", "train"), ("validation", "val"))]  # fmt: skip
     if columns:
-        made.append(Drawing("mse-reliability", "Reliability under squared error (Figures A16, A17)",
+        made.append(Drawing("mse-reliability", "Reliability under squared error (as in A16, A17)",
                             "At the end, at the first learning rate: far above the line.",
                             lambda: drawings.reliabilities(columns)))  # fmt: skip
     return made

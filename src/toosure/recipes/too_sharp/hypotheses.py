@@ -1,12 +1,22 @@
 """Flat minima against directional flatness: peaks, areas and ends of ECE, by optimizer."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Shelf,
+    Table,
+    judged,
+    lacking,
+    unrun,
+)
 from toosure.recipes.series import mean_and_spread, spread_text
 from toosure.recipes.too_sharp import bulk, sweeps
 from toosure.recipes.too_sharp.trace import SMALL, area, last, peak, rises, settled
@@ -78,24 +88,38 @@ def ever(runs: Sequence[Run]) -> str:
 
 def directional(setting: Setting, found: dict[str, list[Run]]) -> list[Claim]:
     """Judge Sec. 3.2: SAM peaks as GD does; Muon and BulkSGD peak lower."""
-    if not {"GD", "SGD", "SAM", "Muon"} <= found.keys():
-        return []
+    says = {"SAM": "Hypothesis 1 fails: SAM's peak training ECE is comparable with GD's"}
+    for name in ("Muon", *bulks(setting)):
+        says[name] = f"Hypothesis 2: {name} peaks substantially lower than GD and SGD"
     peaks = {name: mean_and_spread([peak(run) for run in runs])[0] for name, runs in found.items()}
+    if not {"GD", "SGD"} <= peaks.keys():
+        return unrun(*says.values())
     bar = SUBSTANTIAL * min(peaks["GD"], peaks["SGD"])
-    why = "judged on CIFAR-10 only" if setting.quick else ""
-    rule = f"{SUBSTANTIAL} of the lower of GD and SGD, {bar:.3f}"
 
-    def claim(says: str, name: str, wanted: str, holds: bool, side: str) -> Claim:
-        said = ", ".join(f"{each} {peaks[each]:.3f}" for each in (name, "GD", "SGD"))
-        return Claim(says, said, wanted, None if why else holds, why or f"ours: {side} {rule}")
+    def claim(name: str) -> Claim:
+        if name not in peaks:
+            return unrun(says[name])[0]
+        lower, three = name != "SAM", (name, "GD", "SGD")
+        rule = f"ours: {'below' if lower else 'above'} {SUBSTANTIAL} of the lower of GD and SGD, "
+        return judged(
+            says[name], ", ".join(f"{each} {peaks[each]:.3f}" for each in three),
+            "substantially lower" if lower else "comparable", (peaks[name] < bar) == lower,
+            rule + f"{bar:.3f}", setting.elsewhere,
+            lacking(sum(len(found[n]) for n in three), sum(expected(setting, n) for n in three)),
+        )  # fmt: skip
 
-    lower = [name for name in peaks if name == "Muon" or name.startswith("Bulk")]
-    return [
-        claim("Hypothesis 1 fails: SAM's peak training ECE is comparable with GD's", "SAM",
-              "comparable", peaks["SAM"] > bar, "above"),
-        *(claim(f"Hypothesis 2: {name} peaks substantially lower than GD and SGD", name,
-                "substantially lower", peaks[name] < bar, "below") for name in lower),
-    ]  # fmt: skip
+    return [claim(name) for name in says]
+
+
+def bulks(setting: Setting) -> dict[str, int]:
+    """Return the groups of BulkSGD and how many runs each has."""
+    return Counter(f"BulkSGD, k = {k}" for _, k in sweeps.bulk(setting))
+
+
+def expected(setting: Setting, name: str) -> int:
+    """Return how many runs a group has where none is missing."""
+    columns = sweeps.columns(setting)
+    return len(columns[name].rates) if name in columns else bulks(setting)[name]
 
 
 def values(found: dict[str, list[Run]]) -> dict[str, Any]:

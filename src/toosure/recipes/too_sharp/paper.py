@@ -23,6 +23,13 @@ TABLE_1: dict[str, dict[str, tuple[float, float]]] = {
 }  # fmt: skip
 JUDGED = ("GD", "SGD", "SAM")  # AdamW and Muon are reported: their settings are not in the paper
 
+# The figure of each optimizer along training: on CIFAR-10, on CIFAR-100.
+TRAJECTORIES = {
+    "GD": ("A2", "A9"), "SGD": ("A3", "A10"), "SAM": ("A4", "A11"), "Muon": ("A5", "A12"),
+    "AdamW": ("A6", "A13"), "BulkSGD": ("A7", "A14"),
+}  # fmt: skip
+SQUARED = {"GD": ("A16",), "SGD": ("A17",)}
+
 # CalMO (version 1 of the paper): test accuracy in per cent and ECE at the least validation loss.
 CALMO = {
     ("SGD", "CE"): (75.2, 0.081), ("SGD", "CalMO"): (80.1, 0.056),

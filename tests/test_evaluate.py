@@ -195,6 +195,21 @@ def test_probabilities_are_binned_as_they_came():
     assert result.metrics["ece"].value == pytest.approx(expected, abs=1e-7)
 
 
+def test_class_probabilities_on_bin_edges_are_binned_as_they_came():
+    """Tenths, whose bin (a, b] is known by counting: softmax(log p) moves some over the edge."""
+    generator = np.random.default_rng(0)
+    tenths = generator.multinomial(10, [0.5, 0.3, 0.2], 2000)
+    labels = (generator.random((2000, 1)) > (tenths / 10).cumsum(1)).sum(1).clip(0, 2)
+    place = (tenths - 1).clip(0)  # 0 and 0.1 share the first bin
+    gaps = tenths / 10 - np.eye(3)[labels]
+    sums = [[gaps[place[:, k] == b, k].sum() for b in range(10)] for k in range(3)]
+    by_hand = np.abs(sums).sum(1) / 2000
+    for dtype in (np.float32, np.float64):
+        result = evaluate(from_probs((tenths / 10).astype(dtype), labels), bins=10, samples=10)
+        assert [row.ece for row in result.per_class] == pytest.approx(by_hand, abs=1e-7)
+        assert result.metrics["classwise_ece"].value == pytest.approx(by_hand.mean(), abs=1e-7)
+
+
 def test_zero_probabilities_make_no_nan():
     probs = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
     result = evaluate(from_probs(probs, np.array([0, 0, 1, 2])))

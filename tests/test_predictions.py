@@ -79,6 +79,12 @@ def test_two_kinds_in_one_file_need_a_choice(tmp_path):
     assert read_predictions(path, "probs").kind == "probs"
 
 
+def test_a_confidence_rounded_above_one_is_one():
+    found = from_probs([[1.0005, 0.0], [0.5, 0.5]], [0, 1])
+    assert found.confidence.tolist() == [1, 0.5]
+    assert found.probs.max() == 1
+
+
 def test_zero_probability_is_minus_infinity_and_never_nan(tmp_path):
     probs = np.array([[1.0, 0.0], [0.5, 0.5]])
     found = read_predictions(npz_file(tmp_path / "a.npz", probs=probs, labels=[1, 0]))
@@ -228,7 +234,9 @@ def test_kind_that_contradicts_the_file(tmp_path):
     path = npz_file(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
     refused(path, "no array 'probs'; it holds labels, logits", kind="probs")
     refused(path, "no array 'confidence'", kind="confidence")
-    refused(npz_file(tmp_path / "b.npz", logits=PROBS, labels=LABELS), "logits are probabilities")
+    for rounded in (PROBS, PROBS.astype(np.float16), PROBS.round(4), PROBS.round(3)):
+        path = npz_file(tmp_path / "b.npz", logits=rounded, labels=LABELS)
+        refused(path, "logits are probabilities")
     refused(npz_file(tmp_path / "c.npz", probs=LOGITS, labels=LABELS), "row 0 holds -1")
     refused(npz_file(tmp_path / "d.npz", logits=LOGITS), "no array 'labels'")
     table = csv_file(tmp_path / "e.csv", "x,y,z,label", rows_of(PROBS, LABELS))

@@ -36,6 +36,7 @@ LOWER: dict[str, Callable[..., Tensor]] = {  # of dece, soft accuracy needs ever
     for name in names
     if hasattr(metrics, f"{name}_from_confidence") and name != "dece"
 }
+CLASSWISE_OF_PROBS = metrics.classwise_ece_from_probabilities
 
 
 class ClassRow(NamedTuple):
@@ -154,7 +155,7 @@ def estimate(
 ) -> Estimate:
     """Return a metric's value and, where it is affordable, its bootstrap interval.
 
-    Probabilities are binned as they came, by the lower function: exp(log p) may cross an edge.
+    Probabilities are binned as they came, by the lower functions: exp(log p) may cross an edge.
     """
     if name == "accuracy":
         return hit_rate(predictions.correct, bootstrap["level"])
@@ -166,6 +167,8 @@ def estimate(
     else:
         assert predictions.labels is not None
         pair, metric = (predictions.logits, predictions.labels), getattr(metrics, name)
+        if name == "classwise_ece" and predictions.probs is not None:
+            pair, metric = (predictions.probs, predictions.labels), CLASSWISE_OF_PROBS
         resample = metrics.confidence_interval
     if name not in QUICK and (name not in CALLED or pair[0].numel() > MOST_CALLED):
         return Estimate(float(metric(*pair, **options)))
@@ -181,7 +184,10 @@ def class_rows(predictions: Predictions, bins: int, edge: str) -> tuple[ClassRow
         return ()
     classes = logits.shape[1]
     names = predictions.names or tuple(map(str, range(classes)))
-    errors = metrics.classwise_ece(logits, labels, bins, edge, reduction="none")
+    if predictions.probs is None:
+        errors = metrics.classwise_ece(logits, labels, bins, edge, reduction="none")
+    else:
+        errors = CLASSWISE_OF_PROBS(predictions.probs, labels, bins, edge, reduction="none")
     counts = torch.bincount(labels, minlength=classes)
     hits = torch.bincount(labels[predictions.correct], minlength=classes)
     mass = torch.zeros(classes, dtype=torch.float64)

@@ -17,7 +17,7 @@ from toosure.metrics.binned import (
     rmsce,
     rmsce_from_confidence,
 )
-from toosure.metrics.classwise import classwise_ece
+from toosure.metrics.classwise import classwise_ece, classwise_ece_from_probabilities
 from toosure.metrics.confidence import top_label
 from toosure.metrics.debiased import debiased_ece, debiased_ece_from_confidence
 from toosure.metrics.differentiable import (
@@ -84,6 +84,7 @@ __all__ = [
     "brier",
     "brier_split",
     "classwise_ece",
+    "classwise_ece_from_probabilities",
     "confidence_interval",
     "confidence_interval_from_confidence",
     "debiased_ece",

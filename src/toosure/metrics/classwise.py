@@ -1,5 +1,6 @@
 """The calibration error of every class against the rest, in one pass and bounded memory."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -7,7 +8,14 @@ from torch import Tensor
 
 from toosure.metrics.binned import BinSums, equal_width_edges, error_of
 from toosure.metrics.confidence import chunked_pairs, probabilities
-from toosure.metrics.inputs import as_pair, check_choice, check_finite
+from toosure.metrics.inputs import (
+    as_pair,
+    as_probabilities,
+    check_bins,
+    check_choice,
+    check_finite,
+    naming_rows,
+)
 
 
 def classwise_ece(
@@ -28,8 +36,34 @@ def classwise_ece(
     >>> round(float(classwise_ece(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.27807
     """
+    return _reduced(classwise_sums(logits, labels, bins, edge), norm, reduction)
+
+
+def classwise_ece_from_probabilities(
+    probs: Any,
+    labels: Any,
+    bins: int = 15,
+    edge: str = "right",
+    norm: float = 1,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return `classwise_ece` of probabilities (N, C), binned as they came.
+
+    softmax(log p) is p up to rounding, which is enough to cross the edge of a bin.
+
+    >>> probs = torch.tensor([[0.2, 0.8], [0.2, 0.8]])
+    >>> round(float(classwise_ece_from_probabilities(probs, torch.tensor([1, 1]), bins=5)), 6)
+    0.2
+    """
+    probs, labels = as_probabilities(probs, labels)
+    return _reduced(
+        _sums_of(chunked_pairs(probs.detach(), labels), probs, bins, edge), norm, reduction
+    )
+
+
+def _reduced(sums: BinSums, norm: float, reduction: str) -> Tensor:
     check_choice("reduction", reduction, ("mean", "sum", "none"))
-    errors = error_of(classwise_sums(logits, labels, bins, edge), norm)  # (C,)
+    errors = error_of(sums, norm)  # (C,)
     return errors if reduction == "none" else getattr(errors, reduction)()
 
 
@@ -39,16 +73,24 @@ def classwise_sums(logits: Any, labels: Any, bins: int = 15, edge: str = "right"
     A row has at most `bins` probabilities above 1/bins, so only those are sorted into bins; the
     rest of a column, nearly all of it when C is large, is the column's total less those.
     """
-    check_choice("edge", edge, ("right", "left"))
     logits, labels = as_pair(logits, labels)
-    classes = logits.shape[1]
+    pairs = ((probabilities(z), y) for z, y in chunked_pairs(logits.detach(), labels))
+    with naming_rows(logits):
+        return _sums_of(pairs, logits, bins, edge)
+
+
+def _sums_of(pairs: Iterable[tuple[Tensor, Tensor]], like: Tensor, bins: int, edge: str) -> BinSums:
+    """Sum chunks of probabilities and labels, of as many classes as `like` has."""
+    check_bins(bins)
+    check_choice("edge", edge, ("right", "left"))
+    classes, device = like.shape[1], like.device
     total = BinSums(
-        torch.zeros(classes * bins, dtype=torch.int64, device=logits.device),
-        torch.zeros(classes * bins, dtype=torch.int64, device=logits.device),
-        torch.zeros(classes * bins, dtype=torch.float64, device=logits.device),
+        torch.zeros(classes * bins, dtype=torch.int64, device=device),
+        torch.zeros(classes * bins, dtype=torch.int64, device=device),
+        torch.zeros(classes * bins, dtype=torch.float64, device=device),
     )
-    for rows, targets in chunked_pairs(logits.detach(), labels):
-        _add_rows(total, probabilities(rows), targets, bins, edge)
+    for probs, labels in pairs:
+        _add_rows(total, probs, labels, bins, edge)
     return BinSums(*(part.view(classes, bins) for part in total))
 
 

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 
-def as_logits(logits: Any) -> Tensor:
+def as_logits(logits: Any, name: str = "logits") -> Tensor:
     """Return `logits` as a floating tensor of shape (N, C), or say what came instead."""
     logits = torch.as_tensor(logits)
     if logits.ndim != 2:
-        raise ValueError(f"logits must have shape (N, C); got {tuple(logits.shape)}")
+        raise ValueError(f"{name} must have shape (N, C); got {tuple(logits.shape)}")
     if not logits.is_floating_point():
-        raise ValueError(f"logits must be floating point; got {logits.dtype}: call .float()")
+        raise ValueError(f"{name} must be floating point; got {logits.dtype}: call .float()")
     if logits.shape[0] == 0 or logits.shape[1] == 0:
-        raise ValueError(f"logits are empty: got shape {tuple(logits.shape)}")
+        raise ValueError(f"{name} are empty: got shape {tuple(logits.shape)}")
     return logits
 
 
@@ -45,6 +45,14 @@ def as_pair(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     return logits, labels.to(logits.device)
 
 
+def as_probabilities(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    """Check `(probs, labels)`: floats in [0, 1], of shape (N, C) and at least float32."""
+    probs = as_logits(probs, "probabilities")
+    labels = as_labels(labels, *probs.shape)
+    check_unit(probs, "probabilities")
+    return at_least_float32(probs), labels.to(probs.device)
+
+
 def as_confidence(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:
     """Check `(confidence, correct)`: floats in [0, 1] of at least float32, and booleans."""
     confidence, correct = torch.as_tensor(confidence), torch.as_tensor(correct)
@@ -57,10 +65,7 @@ def as_confidence(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:
             f"correct must have shape {tuple(confidence.shape)} to match confidence; "
             f"got {tuple(correct.shape)}"
         )
-    low, high = torch.stack(torch.aminmax(confidence.detach())).tolist()  # NaN where a row is
-    if not (low >= 0 and high <= 1):
-        check_finite(confidence, "confidence")
-        raise ValueError(f"confidence must lie in [0, 1]; got {low:g} to {high:g}")
+    check_unit(confidence, "confidence")
     if correct.dtype != torch.bool:
         if not ((correct == 0) | (correct == 1)).all():
             raise ValueError("correct must be 0 or 1 (was the prediction right?); got other values")
@@ -86,6 +91,14 @@ def check_finite(values: Tensor, name: str = "logits") -> Tensor:
         row = int(bad.reshape(bad.shape[0], -1).any(1).nonzero()[0])
         raise ValueError(f"{name} must be finite; row {row} of {len(bad)} holds NaN or infinity")
     return values
+
+
+def check_unit(values: Tensor, name: str) -> None:
+    """Raise unless all values lie in [0, 1]; one wait for the device."""
+    low, high = torch.stack(torch.aminmax(values.detach())).tolist()  # NaN where one is
+    if not (low >= 0 and high <= 1):
+        check_finite(values, name)
+        raise ValueError(f"{name} must lie in [0, 1]; got {low:g} to {high:g}")
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

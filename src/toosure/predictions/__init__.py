@@ -29,6 +29,7 @@ class Predictions:
     labels: Tensor | None = None  # (N,) int64
     names: tuple[str, ...] = ()  # of the C classes
     source: str = ""
+    probs: Tensor | None = None  # (N, C) as they came, where probabilities came
 
     @property
     def n(self) -> int:
@@ -47,7 +48,7 @@ def from_logits(logits: Any, labels: Any) -> Predictions:
     """
     logits = as_logits(as_tensor(logits, "logits"))
     labels = as_labels(as_tensor(labels, "labels"), *logits.shape)
-    if rows_off(logits, 1e-5) is None:
+    if rows_off(logits, TOLERANCE) is None:
         raise ValueError(
             "logits are probabilities (every row sums to 1): save or read them as probs"
         )
@@ -70,7 +71,8 @@ def from_probs(probs: Any, labels: Any) -> Predictions:
         raise ValueError(f"probs must be rows of numbers in [0, 1] that sum to 1; {wrong}")
     confidence, predicted = probs.max(1)
     correct, logits = predicted == labels, probs.double().log()
-    return Predictions("probs", confidence.clamp(max=1), correct, logits, labels)
+    probs = probs.clamp(max=1)
+    return Predictions("probs", confidence.clamp(max=1), correct, logits, labels, probs=probs)
 
 
 def from_confidence(confidence: Any, correct: Any) -> Predictions:

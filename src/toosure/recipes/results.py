@@ -143,10 +143,15 @@ def markdown(outcome: Outcome, figures: Path | None = None) -> str:
 def pictures(drawings: Sequence[Drawing], folder: Path) -> list[str]:
     """Return the figures that lie in the folder, each with what to see in it."""
     return [
-        f"![{each.title}]({folder.name}/{each.name}.png)\n\n*{each.title}.* {each.note}"
+        f"![{each.title}]({folder.name}/{each.name}.png)\n\n*{stopped(each.title)}* {each.note}"
         for each in drawings
         if (folder / f"{each.name}.png").is_file()
     ]
+
+
+def stopped(title: str) -> str:
+    """Return a title as a sentence."""
+    return title if title.endswith("?") else f"{title}."
 
 
 def part_blocks(outcome: Outcome, name: str) -> list[str]:

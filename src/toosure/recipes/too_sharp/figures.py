@@ -105,18 +105,21 @@ def of_bulk(setting: Setting, shelf: Shelf) -> list[Drawing]:
         for rate in rates
     ]  # fmt: skip
     columns = [each for each in columns if each.runs]
+    together = compared_optimizers(setting, shelf)
+    beside = f"; BulkSGD at {rates[0]} with k = 1" if "BulkSGD" in together else ""
+    drawn = [
+        Drawing("hypotheses", "Flat minima or flat directions?",
+                f"One learning rate each, the last but one of its column{beside}.",
+                lambda: drawings.trajectories([Column("training", together)], SHORT)),
+    ]  # fmt: skip
     if not columns:
-        return []
-    together, rate = compared_optimizers(setting, shelf), rates[0]
+        return drawn if together else []
     every = {f"{each.title}, {k}": run for each in columns for k, run in each.runs.items()}
     return [
         Drawing("fig2", "BulkSGD without its 1, 3, 5 sharpest directions (Figure 2)",
                 "Training split. Oscillations, and a sharpness other optimizers never reach.",
                 lambda: drawings.trajectories(columns, MAIN)),
-        Drawing("hypotheses", "Flat minima or flat directions?",
-                "One learning rate each, the last but one of its column; BulkSGD at "
-                f"{rate} with k = 1.",
-                lambda: drawings.trajectories([Column("training", together)], SHORT)),
+        *drawn,
         every_panel(setting, "BulkSGD", every),
     ]  # fmt: skip
 

@@ -100,7 +100,7 @@ def test_lowers_a_quadratic(name):
     target = torch.randn(6, 6, dtype=torch.float64)
     optimizer = make(name, model)
     if hasattr(optimizer, "criterion"):
-        optimizer.criterion()
+        optimizer.gamma = 0.0  # there are no labels for Eq. 4, which would be missed
 
     def value():
         return ((model.weight - target) ** 2).sum() + (model.bias**2).sum()

@@ -189,8 +189,10 @@ def test_a_loss_without_reduction_is_an_error():
 
 
 def test_the_criterion_knows_where_it_is(fixture_f):
-    criterion = CSAM([nn.Parameter(torch.ones(1))], lr=0.1, gamma=2.0).criterion()
+    optimizer = CSAM([nn.Parameter(torch.ones(1))], lr=0.1, gamma=2.0)
+    criterion = optimizer.criterion()
     assert criterion.reduction == "mean"
     assert criterion(*fixture_f).item() == pytest.approx(0.68762214, abs=1e-8)
-    criterion.perturbed = True
+    optimizer.point.perturbed = True
+    assert criterion.perturbed
     assert criterion(*fixture_f).item() == pytest.approx(0.63216509, abs=1e-8)

@@ -33,7 +33,7 @@ class CSAM(SAM):
     >>> loss = optimizer.step(closure)
     """
 
-    kept: ClassVar[tuple[str, ...]] = (*SAM.kept, "gamma", "detach_weight", "criteria")
+    kept: ClassVar[tuple[str, ...]] = (*SAM.kept, "gamma", "detach_weight", "point")
 
     def __init__(
         self,
@@ -51,46 +51,57 @@ class CSAM(SAM):
             raise ValueError(f"gamma must not be negative (the paper takes 0 to 2); got {gamma}")
         self.gamma = gamma
         self.detach_weight = detach_weight
-        self.criteria: list[CSAMCriterion] = []
+        self.point = Point()
         super().__init__(params, base, rho, model=model, clip_norm=clip_norm, **base_arguments)
 
     def criterion(self, loss: nn.Module | None = None) -> "CSAMCriterion":
         """Wrap `loss` (cross-entropy by default): plain at w, Eq. 4 at the perturbed point."""
-        self.criteria.append(CSAMCriterion(CSAMLoss(loss, self.gamma, self.detach_weight)))
-        return self.criteria[-1]
+        return CSAMCriterion(CSAMLoss(loss, self.gamma, self.detach_weight), self.point)
 
     def _perturbs(self) -> bool:
         return self.gamma != 0 or super()._perturbs()
 
     @contextmanager
     def _perturbed(self, share: float) -> Iterator[None]:
-        if self.gamma != 0 and not self.criteria:
-            raise ValueError(
-                "CSAM changes the loss in its second pass: use "
-                "criterion = optimizer.criterion(nn.CrossEntropyLoss()) in the closure"
-            )
         with super()._perturbed(share):
-            for criterion in self.criteria:
-                criterion.perturbed = True
+            self.point.perturbed, self.point.used = True, False
             try:
                 yield
             finally:
-                for criterion in self.criteria:
-                    criterion.perturbed = False
+                self.point.perturbed = False
+            if self.gamma != 0 and not self.point.used:
+                raise ValueError(
+                    "CSAM changes the loss in its second pass, but the closure did not use it: "
+                    "call criterion = optimizer.criterion(nn.CrossEntropyLoss()) of this very "
+                    "optimizer (not of one it was copied from) in the closure"
+                )
+
+
+class Point:
+    """Where an optimizer's weights are now, told to its criteria, who tell that they were used."""
+
+    def __init__(self) -> None:
+        self.perturbed = False
+        self.used = False  # Eq. 4, in this second pass; a flag: counting would recompile
 
 
 class CSAMCriterion(nn.Module):
     """The plain loss, or Eq. 4 while its optimizer holds the weights at the perturbed point."""
 
-    def __init__(self, calibrated: CSAMLoss) -> None:
+    def __init__(self, calibrated: CSAMLoss, point: Point) -> None:
         super().__init__()
-        self.calibrated = calibrated
-        self.perturbed = False
+        self.calibrated, self.point = calibrated, point
+
+    @property
+    def perturbed(self) -> bool:
+        return self.point.perturbed
 
     @property
     def reduction(self) -> str:
         return self.calibrated.loss.reduction  # type: ignore[return-value]
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        loss = self.calibrated if self.perturbed else self.calibrated.loss
-        return loss(logits, labels)
+        if not self.point.perturbed:
+            return self.calibrated.loss(logits, labels)
+        self.point.used = True
+        return self.calibrated(logits, labels)

@@ -176,6 +176,7 @@ def answer_sections(followed: Followed, _: bytes) -> "Response":
     groups = group_runs(followed.read())
     if not groups:
         return as_json({"html": {}, "frames": []})
+    moving = frames(groups)  # read first: what is damaged is among the warnings
     html = {
         "summary": summary(groups, str(followed.folder)),
         "comparison": comparison(groups),
@@ -183,7 +184,7 @@ def answer_sections(followed: Followed, _: bytes) -> "Response":
         "certificate": certificates(groups),
         "provenance": provenance(groups),
     }
-    return as_json({"html": html, "frames": frames(groups)})
+    return as_json({"html": html, "frames": moving})
 
 
 def answer_report(followed: Followed, _: bytes) -> "Response":

@@ -38,6 +38,16 @@ def test_page_is_the_report_and_more(client):
     assert "connect-src 'self'" in answer.headers["content-security-policy"]
 
 
+def test_a_file_cut_off_is_a_warning(client_of, tmp_path):
+    run = make_run(tmp_path / "r")
+    file = run / "snapshots" / "90.npz"
+    file.write_bytes(file.read_bytes()[:200])
+    client = client_of(tmp_path)
+    for path in ("/", "/body", "/sections", "/report"):
+        answer = client.get(path)
+        assert answer.status_code == 200 and "snapshots/90.npz cannot be read" in answer.text
+
+
 @pytest.mark.parametrize("path", ["/", "/body", "/sections", "/report"])
 def test_other_names_of_this_machine_are_refused(client_of, runs_folder, path):
     """A page of another site whose name was pointed at 127.0.0.1 (DNS rebinding) gets nothing."""

@@ -15,12 +15,13 @@ from made_runs import HOSTILE, make_run, row, snapshot
 from toosure.evaluate.estimates import confidence_gap
 from toosure.figures import bins_of, group_runs
 from toosure.metrics import ece as library_ece
+from toosure.metrics import nll
 from toosure.posthoc import Temperature
 from toosure.predictions import from_logits
 from toosure.report.compare import COLUMNS, best, comparison
 from toosure.report.follow import FollowedRun, follow
 from toosure.report.judge import RunVerdict, headline, judge, standard_error
-from toosure.report.posthoc import ece, fit_temperature
+from toosure.report.posthoc import calibrators, ece, fit_temperature
 from toosure.report.provenance import certificates, provenance
 from toosure.report.runs import report
 from toosure.runs import Run
@@ -189,20 +190,121 @@ def test_temperature_is_that_of_the_library():
     generator = torch.Generator().manual_seed(1)
     logits = (3 * torch.randn(500, 4, generator=generator)).double()
     labels = torch.distributions.Categorical(logits=logits / 2).sample()
-    found = fit_temperature(logits.numpy(), labels.numpy())
+    found, note = fit_temperature(logits.numpy(), labels.numpy())
+    assert note == ""
     temperature = Temperature().fit(logits, labels)
     assert found == pytest.approx(float(temperature.temperature), rel=1e-4)
     assert ece(logits.numpy(), labels.numpy()) == pytest.approx(float(library_ece(logits, labels)))
 
 
-def test_calibrators_come_with_predictions(tmp_path):
+def predictions_of(n=200, seed=0, scale=5.0):
+    """Over-confident logits of 3 classes, val and test, by their names in predictions.npz."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    found = {}
+    for split in ("val", "test"):
+        logits = scale * torch.randn(n, 3, generator=generator, dtype=torch.float64)
+        labels = torch.multinomial((logits / 3).softmax(1), 1, generator=generator).squeeze(1)
+        found |= {f"{split}_logits": logits.numpy(), f"{split}_labels": labels.numpy()}
+    return found
+
+
+def calibrator_cells(path, arrays):
+    np.savez(path / "predictions.npz", **arrays)
+    html = calibrators(group_runs(follow(path.parent)))
+    return re.findall(r'data-value="([^"]*)">(.*?)</td>', html)
+
+
+def test_calibrators_are_those_of_the_library(tmp_path):
+    import torch
+
+    arrays = predictions_of()
+    cells = calibrator_cells(make_run(tmp_path / "r"), arrays)
+    fit, judge = (
+        (torch.from_numpy(arrays[f"{s}_logits"]), torch.from_numpy(arrays[f"{s}_labels"]))
+        for s in ("val", "test")
+    )
+    calibrator = Temperature().fit(*fit)
+    before, after = (judge[0], calibrator(judge[0]))
+    wanted = [float(calibrator.temperature)]
+    wanted += [100 * float(library_ece(z, judge[1])) for z in (before, after)]
+    wanted += [float(nll(z, judge[1])) for z in (before, after)]
+    assert [float(value) for value, _ in cells[1:6]] == pytest.approx(wanted, rel=1e-6)
+    assert len(set(wanted)) == 5 and cells[6][0] == "200"
+    assert "Temperature scaling, before and after" in report(tmp_path)
+
+
+def test_confidences_at_an_edge_lie_below_it():
+    """Three equal logits give a confidence of 5/15, an edge: (a, b], as the library has it."""
+    import torch
+
+    logits = np.concatenate([np.zeros((10, 3)), np.tile([0.1, 0, 0], (10, 1))])
+    labels = np.array([0] * 10 + [1] * 10)
+    wanted = float(library_ece(torch.from_numpy(logits), torch.from_numpy(labels)))
+    assert ece(logits, labels) == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e5])
+def test_a_temperature_without_a_best_stays_one(tmp_path, scale):
+    arrays = predictions_of()
+    arrays["val_logits"] *= scale
+    right, wrong = arrays["val_logits"].argmax(1), arrays["val_logits"].argmin(1)
+    for labels, words in ((right, "every validation row is right"), (wrong, "has no minimum")):
+        found, note = fit_temperature(arrays["val_logits"], labels)
+        assert found == 1 and words in note
+    found, note = fit_temperature(arrays["val_logits"], arrays["val_labels"])
+    assert found == pytest.approx(3 * scale, rel=0.5) and note == ""
+    cells = calibrator_cells(make_run(tmp_path / "r"), arrays | {"val_labels": right})
+    assert "every validation row is right" in cells[0][1] and cells[1][0] == "1.0"
+    assert cells[2][0] == cells[3][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"test_labels": np.full(200, 7)}, r"test_labels must be integers in \[0, 3\)"),
+        ({"val_labels": np.zeros(199, int)}, "val_logits are"),
+        ({"test_logits": np.full((200, 3), np.nan)}, "test_logits hold NaN"),
+        ({"val_labels": np.zeros(200)}, "val_labels must be integers"),
+    ],
+)
+def test_predictions_that_make_no_sense_are_told(tmp_path, change, words):
+    assert calibrator_cells(make_run(tmp_path / "r"), predictions_of() | change) == []
+    assert re.search(f"predictions.npz cannot be read .{words}", report(tmp_path))
+
+
+@pytest.mark.parametrize("kept", [0, 100, 0.5, -30])
+def test_files_cut_off_are_told_and_survived(tmp_path, kept):
     path = make_run(tmp_path / "r")
-    generator = np.random.default_rng(0)
-    logits, labels = generator.normal(0, 5, (200, 3)), generator.integers(0, 3, 200)
-    arrays = {"val_logits": logits, "val_labels": labels}
-    np.savez(path / "predictions.npz", **arrays, test_logits=logits, test_labels=labels)
+    np.savez(path / "predictions.npz", **predictions_of())
+    for name in ("predictions.npz", "snapshots/90.npz"):
+        whole = (path / name).read_bytes()
+        cut = int(kept * len(whole)) if isinstance(kept, float) else kept
+        (path / name).write_bytes(whole[:cut])
     html = report(tmp_path)
-    assert "Temperature scaling, before and after" in html
+    assert "predictions.npz cannot be read" in html and "snapshots/90.npz cannot be read" in html
+    assert "Over-confident" in html and "No warnings" not in html
+
+
+def test_a_snapshot_without_its_parts_is_told(tmp_path):
+    path = make_run(tmp_path / "r")
+    whole = snapshot()
+    np.savez(path / "snapshots" / "90.npz", **{k: whole[k] for k in whole if "margin" not in k})
+    np.savez(path / "snapshots" / "60.npz", **whole | {"val_accuracy": np.zeros(3)})
+    html = report(tmp_path)
+    assert "snapshots/90.npz cannot be read" in html
+    assert "snapshots/60.npz cannot be read (the arrays of val do not fit each other)" in html
+
+
+def test_confidence_without_accuracy_is_no_gap(tmp_path):
+    path = make_run(tmp_path / "r")
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    kept = [{k: v for k, v in line.items() if not k.endswith("accuracy")} for line in lines]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    html = report(tmp_path)
+    assert "Expected calibration error" in html
+    assert "Too sure: mean confidence minus accuracy" not in html
 
 
 def test_no_runs_is_an_error(tmp_path):

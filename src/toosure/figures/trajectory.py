@@ -115,9 +115,8 @@ def values_of(run: Measured, split: str, key: str) -> np.ndarray | None:
     """Return a quantity in the unit of its panel; nothing where the run has none of it."""
     columns = run.columns
     if key == "gap":
-        if f"{split}/confidence" not in columns:
-            return None
-        return 100 * (columns[f"{split}/confidence"] - columns[f"{split}/accuracy"])
+        pair = [columns.get(f"{split}/{name}") for name in ("confidence", "accuracy")]
+        return None if pair[0] is None or pair[1] is None else 100 * (pair[0] - pair[1])
     y = columns.get(f"{split}/{key}")
     if y is None or not np.isfinite(y).any():
         return None

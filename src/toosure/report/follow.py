@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from toosure.runs import Run, find_runs
-from toosure.runs.read import USUAL, Row, as_float, as_row
+from toosure.runs.read import DAMAGE, USUAL, Row, as_float, as_row
 
 QUANTITIES = (
     *("loss", "accuracy", "confidence", "ece", "smece", "nll"),
@@ -17,6 +17,10 @@ QUANTITIES = (
 KEPT = (
     *("step", "lr", "seconds", "seconds_measuring"),
     *(f"{split}/{name}" for split in ("train", "val") for name in QUANTITIES),
+)
+IN_SNAPSHOT = (
+    *("edges", "counts", "accuracy", "confidence", "interval"),
+    *("margin_edges", "margin_counts"),
 )
 BATCH = 2000  # rows parsed before they are put into columns
 
@@ -43,6 +47,7 @@ class FollowedRun:
         self._columns: dict[str, np.ndarray] | None = None
         self._frames: dict[int, dict[str, np.ndarray]] = {}
         self._files: dict[str, dict[str, Any]] = {}
+        self.damaged: dict[str, str] = {}  # files of arrays that could not be read, and why
 
     def read(self) -> bool:
         """Take in new rows; say whether there were any. A torn last line waits for its end."""
@@ -134,6 +139,7 @@ class FollowedRun:
         """What a reader should know: an unusual end, damage, numbers that did not converge."""
         run = self.run
         found = list(run.damage)
+        found += [f"{name} cannot be read ({reason})" for name, reason in self.damaged.items()]
         if run.status not in (*USUAL, "unreadable"):
             found.append(run.ending)
         if self.count == 0:
@@ -147,20 +153,43 @@ class FollowedRun:
         return self.run.snapshots
 
     def snapshot(self, step: int) -> dict[str, np.ndarray]:
-        """Read a snapshot once; one that is damaged or gone is empty."""
+        """Read a snapshot once; one that is damaged, which `warnings` tells, or gone is empty."""
         if step not in self._frames:
-            try:
-                if (self.path / "snapshots" / f"{step}.npz").is_symlink():
-                    return {}
-                self._frames[step] = self.run.snapshot(step)
-            except (OSError, ValueError, KeyError, EOFError):
+            name = f"snapshots/{step}.npz"
+            if (self.path / name).is_symlink():
                 return {}
+            try:
+                self._frames[step] = checked(self.run.snapshot(step))
+            except FileNotFoundError:
+                return {}
+            except DAMAGE as error:
+                self.damaged[name] = reason_of(error)
+                return {}
+            self.damaged.pop(name, None)
         return self._frames[step]
 
     @property
     def split(self) -> str:
         """The split that judges: validation where it was measured."""
         return "val" if "val/ece" in self.columns else "train"
+
+
+def checked(snapshot: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a snapshot whose splits have all that the pages draw, or raise."""
+    for split in ("train", "val"):
+        if f"{split}_counts" in snapshot:
+            parts = {name: snapshot[f"{split}_{name}"] for name in IN_SNAPSHOT}
+            bins, bars = len(parts["counts"]), len(parts["margin_counts"])
+            shapes = [parts[name].shape for name in IN_SNAPSHOT]
+            wanted = [(bins + 1,), *[(bins,)] * 3, (bins, 2), (bars + 1,), (bars,)]
+            if shapes != wanted:
+                raise ValueError(f"the arrays of {split} do not fit each other")
+    return snapshot
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of what went wrong."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def follow(folder: str | Path) -> list[FollowedRun]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from toosure.figures import PANELS, Group, group_runs, phase_portrait, trajectory
 from toosure.figures.groups import name_of
 from toosure.figures.style import PALETTE
+from toosure.figures.trajectory import values_of
 from toosure.report.compare import comparison, correlations
 from toosure.report.follow import FollowedRun, follow
 from toosure.report.judge import headline, judge
@@ -120,8 +121,7 @@ def single(runs: Sequence[FollowedRun], key: str, points: int) -> "Figure":
 
 
 def single_has(runs: Sequence[FollowedRun], key: str) -> bool:
-    needed = "confidence" if key == "gap" else key
-    return any(f"{split}/{needed}" in run.columns for run in runs for split in ("val", "train"))
+    return any(values_of(run, split, key) is not None for run in runs for split in ("val", "train"))
 
 
 def legend(groups: Sequence[Group]) -> str:

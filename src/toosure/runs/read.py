@@ -1,6 +1,9 @@
 """Read a run folder while it grows or after: needs neither torch nor a lock."""
 
 import json
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +17,10 @@ from toosure.runs.show import as_html
 
 Row = dict[str, Any]
 USUAL = ("complete", "running", "ended")  # what needs no warning; "ended" is a loop of one's own
+DAMAGE = (  # what a file of arrays that was cut off or overwritten may raise
+    *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
 
 
 @dataclass(frozen=True)
@@ -102,8 +109,7 @@ class Run:
 
     def snapshot(self, step: int) -> dict[str, np.ndarray]:
         """Read the histograms and reliability bins of a step, by name such as `val_counts`."""
-        with np.load(self.path / "snapshots" / f"{step}.npz", allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+        return read_arrays(self.path / "snapshots" / f"{step}.npz")
 
     @property
     def warnings(self) -> list[str]:
@@ -127,6 +133,12 @@ class Run:
             return f"unreadable: {'; '.join(self.damage)}"
         step, message = self.outcome.get("step"), self.outcome.get("message", "")
         return f"{self.status} at step {step}" + (f": {message}" if message else "")
+
+
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """Read all arrays of an .npz; one of `DAMAGE` where it cannot be read."""
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 def read_rows(file: Path) -> list[Row]:

@@ -33,8 +33,10 @@ PAIRED = [
     metrics.skce,
     metrics.smece,
 ]
-ON_LOGITS = [*PAIRED, metrics.entropy]
+ON_LOGITS = [*PAIRED, metrics.entropy, metrics.median_distance]
 good = torch.randn(12, 3, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
+LOWER = [getattr(metrics, name) for name in metrics.__all__ if name.endswith("_from_confidence")]
+LOWER.remove(metrics.confidence_interval_from_confidence)
 BAD = {
     "empty": (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), r"empty.*\(0, 3\)"),
     "one dimension": (torch.zeros(12), good[1], r"shape \(N, C\); got \(12,\)"),
@@ -61,7 +63,16 @@ def test_wrong_input_is_named(metric, name):
 def test_nan_and_infinity_are_named(metric, value):
     logits = good[0].clone()
     logits[4, 1] = value
-    with pytest.raises(ValueError, match=r"finite; row (4 of 12|0 of 1)"):
+    with pytest.raises(ValueError, match=r"finite; row 4 of 12"):
+        metric(logits, good[1])
+
+
+@pytest.mark.parametrize("metric", ON_LOGITS, ids=lambda m: m.__name__)
+def test_the_row_is_that_of_the_whole(metric, monkeypatch):
+    monkeypatch.setattr(chunks, "_CHUNK_ON_CPU", 5 * 3)
+    logits = good[0].clone()
+    logits[11, 1] = torch.nan
+    with pytest.raises(ValueError, match=r"finite; row 11 of 12"):
         metric(logits, good[1])
 
 
@@ -125,9 +136,44 @@ def test_numpy_and_lists_are_taken():
         ([1], [1], "floating point"),
     ],
 )
-def test_wrong_confidence_is_named(confidence, correct, message):
+@pytest.mark.parametrize("metric", LOWER, ids=lambda m: m.__name__)
+def test_wrong_confidence_is_named(metric, confidence, correct, message):
     with pytest.raises(ValueError, match=message):
-        metrics.ece_from_confidence(tensor(confidence), tensor(correct))
+        metric(tensor(confidence), tensor(correct))
+
+
+@pytest.mark.parametrize("metric", LOWER, ids=lambda m: m.__name__)
+def test_confidences_of_every_kind(metric):
+    confidence, correct = [0.5, 0.75, 0.875, 1.0], [True, False, True, True]
+    expected = as_list(metric(tensor(confidence).double(), tensor(correct)))
+    narrow = [tensor(confidence).to(dtype) for dtype in (torch.float16, torch.bfloat16)]
+    for given in (*narrow, confidence, np.array(confidence)):
+        for ours, value in zip(as_list(metric(given, correct)), expected, strict=True):
+            assert torch.allclose(ours.double(), value.double(), atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("metric", [metrics.sece_from_confidence, metrics.dece_from_confidence])
+def test_soft_hits_are_shares(metric):
+    assert metric([0.5, 0.9], [0.25, 1.0]).isfinite()
+    with pytest.raises(ValueError, match=r"correct must lie in \[0, 1\]; got 0.25 to 1.5"):
+        metric([0.5, 0.9], [0.25, 1.5])
+
+
+@pytest.mark.parametrize(
+    "metric", [metrics.skce_from_probabilities, metrics.classwise_ece_from_probabilities]
+)
+@pytest.mark.parametrize(
+    ("probs", "message"),
+    [
+        ([[0.5, float("nan")], [0.5, 0.5]], "probabilities must be finite; row 0 of 2"),
+        ([[0.5, 0.5], [1.5, -0.5]], r"probabilities must lie in \[0, 1\]; got -0.5 to 1.5"),
+        ([0.5, 0.5], r"probabilities must have shape \(N, C\)"),
+    ],
+)
+def test_wrong_probabilities_are_named(metric, probs, message):
+    with pytest.raises(ValueError, match=message):
+        metric(tensor(probs), tensor([0, 1]))
+    assert metric([[0.5, 0.5], [1.0, 0.0]], [0, 1]).isfinite()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +187,11 @@ def test_wrong_confidence_is_named(confidence, correct, message):
         (metrics.mmce, {"normalization": "mine"}, "normalization must be one of"),
         (metrics.mmce, {"bandwidth": 1e-4}, "bandwidth must be at least"),
         (metrics.skce, {"estimator": "best"}, "estimator must be one of"),
+        (metrics.skce, {"bandwidth": 0}, "bandwidth must be positive"),
+        (metrics.skce, {"bandwidth": -1.0}, "bandwidth must be positive"),
+        (metrics.dece, {"bin_temperature": 0}, "bin_temperature must be positive"),
+        (metrics.classwise_ece, {"bins": -1}, "bins must be a positive integer; got -1"),
+        (metrics.ece, {"bins": 15.0}, "bins must be a positive integer; got 15.0"),
         (metrics.kde_ece, {"bandwidth": -1}, "bandwidth must be positive"),
         (metrics.classwise_ece, {"reduction": "max"}, "reduction must be one of"),
         (metrics.auroc_ovr_binned, {"thresholds": 1}, "thresholds must be at least 2"),
@@ -150,6 +201,19 @@ def test_wrong_confidence_is_named(confidence, correct, message):
 def test_wrong_options_are_named(metric, options, message):
     with pytest.raises(ValueError, match=message):
         metric(*good, **options)
+
+
+BINNED = ("ece", "mce", "rmsce", "adaptive_ece", "debiased_ece", "classwise_ece", "dece", "sece")
+
+
+@pytest.mark.parametrize("name", BINNED)
+def test_bins_may_be_numpys(name):
+    metric = getattr(metrics, name)
+    options = {"form": "grid"} if name == "sece" else {}
+    value = metric(*good, bins=np.int64(7), **options)
+    assert value == metric(*good, bins=7, **options)
+    interval = metrics.confidence_interval(metric, *good, bins=np.int64(7), samples=5, **options)
+    assert interval.value == value
 
 
 @pytest.mark.parametrize("metric", [metrics.skce, metrics.kde_ece])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import betaln
 from scipy.stats import beta, dirichlet, norm
 from torch import tensor
 
@@ -127,6 +128,14 @@ def test_gradients_are_finite_where_others_are_nan(name, batch):
             assert value.isfinite() and logits.grad.isfinite().all(), (dtype, labels)
 
 
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradients_are_finite_at_probability_one(name):
+    metric, options = DIFFERENTIABLE[name]
+    logits = tensor([[0.0, -math.inf], [1.0, 2.0], [0.5, 0.0]]).requires_grad_()
+    metric(logits, tensor([0, 1, 1]), **options).backward()
+    assert logits.grad.isfinite().all()
+
+
 def test_sece_limits():
     logits, labels = rows(50)
     confidence, correct = metrics.top_label(logits, labels)
@@ -174,7 +183,7 @@ def test_sece_of_many_rows_is_the_double_sum(bandwidth, power, monkeypatch):
     monkeypatch.setattr(module, "_MANY", 100)
     fast = metrics.sece_from_confidence(confidence, correct, bandwidth)
     assert fast != dense  # two ways indeed
-    assert float(fast) == pytest.approx(float(dense), abs=1e-7)
+    assert float(fast) == pytest.approx(float(dense), abs=1e-9)  # as its series promises
 
 
 def test_skce_against_the_definition_in_blocks(monkeypatch):
@@ -214,6 +223,32 @@ def test_kde_against_scipy_in_blocks(monkeypatch):
     assert float(ours) == pytest.approx(np.mean(whole), abs=1e-10)
 
 
+@pytest.mark.parametrize("form", ["top", "canonical"])
+def test_kde_of_float32_is_that_of_its_values(form):
+    """Margins past 17, where a float32 confidence is 1 and log(1 - c) would be lost."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 12 * torch.randn(400, 5, generator=generator)
+    labels = torch.where(torch.rand(400, generator=generator) < 0.9, logits.argmax(1), 0)
+    assert (metrics.top_label(logits, labels)[0] == 1).sum() > 50
+    single, double = (metrics.kde_ece(z, labels, form=form) for z in (logits, logits.double()))
+    assert float(single) == pytest.approx(float(double), rel=1e-9)
+
+
+def test_kde_beyond_double_confidences():
+    """log(1 - c) is the margin: Beta densities of two rows at margins 40 and 60 by hand."""
+    margins = np.array([3.0, 40.0, 60.0])
+    correct = np.array([True, False, True])
+    c, doubt = 1 / (1 + np.exp(-margins)), np.exp(-margins) / (1 + np.exp(-margins))
+    alpha, beta_ = c / 0.1 + 1, doubt / 0.1 + 1
+    log_k = (alpha - 1) * np.log(c)[:, None] + (beta_ - 1) * np.log(doubt)[:, None]
+    log_k -= betaln(alpha, beta_)
+    k = np.exp(log_k) * (1 - np.eye(3))
+    expected = np.abs(k @ correct / k.sum(1) - c).mean()
+    logits = torch.stack([tensor(margins), torch.zeros(3).double()], 1)
+    ours = metrics.kde_ece(logits, tensor(1 - correct), bandwidth=0.1)
+    assert float(ours) == pytest.approx(expected, abs=1e-12)
+
+
 def brute_smece(confidence, correct, width, points=40001):
     """The smoothed gap at the middles of many slices, with seven images of each row."""
     t = (np.arange(points) + 0.5) / points
@@ -241,6 +276,15 @@ def test_smece_at_a_width_against_brute_force(name, width):
     confidence, correct = SMOOTH[name](np.random.default_rng(0))
     ours = metrics.smece_from_confidence(tensor(confidence), tensor(correct), width)
     assert abs(float(ours) - brute_smece(confidence, correct, width)) < 1e-6
+
+
+def test_smece_at_the_narrowest_width():
+    rng = np.random.default_rng(0)
+    confidence, correct = rng.permutation(50) / 50 + 0.01, rng.random(50) < 0.5
+    ours = metrics.smece_from_confidence(tensor(confidence), tensor(correct), 1e-5)
+    assert float(ours) == pytest.approx(np.abs(correct - confidence).mean(), abs=1e-8)
+    with pytest.raises(ValueError, match="bandwidth must be at least 1e-05; got 1e-06"):
+        metrics.smece_from_confidence(tensor(confidence), tensor(correct), 1e-6)
 
 
 @pytest.mark.parametrize("name", SMOOTH)

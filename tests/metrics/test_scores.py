@@ -38,11 +38,31 @@ def test_scores_against_torch():
     assert float(metrics.accuracy(logits, labels)) == float(accuracy)
 
 
+@pytest.mark.parametrize("classes", [10, 100])
+def test_nll_of_float32_is_as_good_as_torchs(classes):
+    """Large logits whose difference is small: logsumexp(z) - z_y would keep only their digits."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 1000 + 3 * torch.randn(5000, classes, generator=generator)
+    labels = logits.argmax(1)
+    exact = torch.nn.functional.cross_entropy(logits.double(), labels)
+    assert float(metrics.nll(logits, labels)) == pytest.approx(float(exact), rel=1e-6)
+
+
+def test_scores_have_gradients():
+    logits, labels = rows(6)
+    logits[2] = tensor([1.0, 1.0, 0.0, 0.0, 0.0])  # two largest
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: metrics.nll(z, labels), (logits,))
+
+
 def test_binary_entropy_of_a_near_certain_row():
     logits = tensor([[40.0, 0.0]]).double()
     small = math.exp(-40)
     expected = small * 40 + small  # -(1-e) log(1-e) is e to first order
     assert float(metrics.binary_entropy(logits, tensor([0]))) == pytest.approx(expected, rel=1e-9)
+    logits, small = tensor([[20.0, 0.0, 0.0]]), 2 * math.exp(-20)  # float32, where 1 - p is 0
+    expected = small * (1 - math.log(small))
+    assert float(metrics.binary_entropy(logits, tensor([0]))) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("split_of", [metrics.nll_split, metrics.brier_split])
@@ -57,6 +77,11 @@ def test_split_adds_up_and_finds_the_temperature(split_of):
     score = {metrics.nll_split: metrics.nll, metrics.brier_split: metrics.brier}[split_of]
     nearby = [float(score(logits / (split.temperature * f), labels)) for f in (0.99, 1.01)]
     assert min(nearby) > float(split.refinement)
+
+
+def test_the_split_of_an_impossible_label():
+    split = metrics.nll_split(tensor([[0.0, -math.inf], [1.0, 0.0]]), tensor([1, 0]))
+    assert [float(each) for each in split] == [math.inf, 0, math.inf, 1]
 
 
 def test_nll_of_an_impossible_label_is_infinite():
@@ -141,6 +166,16 @@ def test_ood_against_scikit_learn(score):
     fpr, tpr, _ = roc_curve(truth, scores, drop_intermediate=False)
     expected = fpr[tpr >= 0.95].min()
     assert float(metrics.fpr95_ood(inside, outside, score)) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("score", ["confidence", "entropy", "energy"])
+@pytest.mark.parametrize("metric", [metrics.auroc_ood, metrics.fpr95_ood])
+def test_ood_of_two_precisions(metric, score):
+    """The same logits in float32 and float64 are the same scores, not all a little above."""
+    inside = 3 * torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
+    expected = metric(inside, inside, score)
+    assert metric(inside, inside.double(), score) == expected
+    assert metric(inside.double(), inside, score) == expected
 
 
 def test_fpr95_accepts_what_lies_on_the_threshold():

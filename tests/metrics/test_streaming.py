@@ -8,6 +8,7 @@ import torch.multiprocessing as multiprocessing
 from torch import distributed
 
 from toosure import metrics
+from toosure.metrics import confidence as chunks
 from toosure.metrics import streaming
 
 
@@ -126,6 +127,21 @@ def test_state_dict_round_trip():
 def test_wrong_use_is_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("make", [streaming.NLL, streaming.Brier, streaming.Accuracy])
+def test_a_refused_batch_leaves_no_trace(make, monkeypatch):
+    monkeypatch.setattr(chunks, "_CHUNK_ON_CPU", 7 * 100)  # the fault lies in the last of ten
+    logits, labels = rows()
+    metric = make()
+    metric.update(logits[:100], labels[:100])
+    before = metric.compute()
+    broken = logits.clone()
+    broken[990, 3] = math.nan
+    with pytest.raises(ValueError, match="row 990 of 1000"):
+        metric.update(broken, labels)
+    metric._computed = None
+    assert metric.compute() == before
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method of metric:UserWarning")

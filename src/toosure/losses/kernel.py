@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from toosure.losses.loss import Penalty, Reduction, check_positive, top_label_rows
-from toosure.metrics import mmce_from_confidence, skce_from_probabilities
 from toosure.metrics.inputs import check_choice
-from toosure.metrics.kernel import check_bandwidth
-from toosure.metrics.simplex import median_of_distances
+from toosure.metrics.kernel import check_bandwidth, mmce_of_rows
+from toosure.metrics.simplex import median_of_distances, skce_of_rows
 
 MEDIAN_ROWS = 128  # of a batch, at even steps, whose distances give the bandwidth
 
@@ -47,7 +46,7 @@ class MMCELoss(Penalty):
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         pair = top_label_rows(logits, labels)
-        return mmce_from_confidence(*pair, self.weighted, self.normalization, self.bandwidth)
+        return mmce_of_rows(*pair, self.weighted, self.normalization, self.bandwidth)
 
 
 class SKCELoss(Penalty):
@@ -87,4 +86,4 @@ class SKCELoss(Penalty):
         width = (
             median_of_distances(probs, MEDIAN_ROWS) if self.bandwidth is None else self.bandwidth
         )
-        return skce_from_probabilities(probs, labels, self.estimator, width)
+        return skce_of_rows(probs, labels, self.estimator, width)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.losses.loss import Penalty, Reduction, check_positive, top_label_rows
-from toosure.metrics import dece_from_confidence, sece_from_confidence
-from toosure.metrics.differentiable import soft_correct_rows
+from toosure.metrics.differentiable import dece_of_rows, sece_of_rows, soft_correct_rows
 from toosure.metrics.inputs import check_bins, check_choice
 from toosure.metrics.kernel import root
 
@@ -42,7 +41,7 @@ class DECELoss(Penalty):
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         confidence, _ = top_label_rows(logits, labels)
         hits = soft_correct_rows(logits, labels, self.accuracy_slope)
-        return dece_from_confidence(confidence, hits, self.bins, self.bin_temperature)
+        return dece_of_rows(confidence, hits, self.bins, self.bin_temperature)
 
 
 class SECELoss(Penalty):
@@ -80,7 +79,7 @@ class SECELoss(Penalty):
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         confidence, correct = top_label_rows(logits, labels)
         hits = soft_correct_rows(logits, labels) if self.soft_accuracy else correct
-        return sece_from_confidence(
+        return sece_of_rows(
             confidence, hits, self.bandwidth, self.form, self.bins, self.leave_one_out
         )
 

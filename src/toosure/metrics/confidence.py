@@ -10,6 +10,7 @@ from toosure.metrics.inputs import as_pair, at_least_float32, check_finite
 
 _CHUNK_ON_CPU = 2**18  # elements: 1 MB in float32
 _CHUNK_ON_GPU = 2**27
+_NOTHING = -1e300  # the logit of a class that is not there
 _WIDE = 64  # classes from which torch's softmax is the faster way
 
 
@@ -55,18 +56,20 @@ def top_odds(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return log(c / (1 - c)) of each row's confidence c, float64, and whether its argmax is right.
 
     From the other classes' logsumexp, so that it goes on where c is rounded to 1: in float32 from
-    odds of 2^25. Inputs already checked; +inf where c is 1 exactly. Differentiable in `logits`.
+    odds of 2^25. Inputs already checked; 1e300 where c is 1 exactly. Differentiable in `logits`.
     """
-    parts = [_odds_of(rows.double(), targets) for rows, targets in chunked_pairs(logits, labels)]
-    odds, correct, top = (torch.cat(part) for part in zip(*parts, strict=True))
+    parts = [odds_of_rows(rows) for rows in row_chunks(logits)]
+    odds, predicted, top = (torch.cat(part) for part in zip(*parts, strict=True))
     check_finite(top)
-    return odds, correct
+    return odds, predicted == labels
 
 
-def _odds_of(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    top, predicted = rows.max(1)
-    others = rows.scatter(1, predicted[:, None], -torch.inf).logsumexp(1)
-    return top - others, predicted == labels, top.detach()
+def odds_of_rows(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a chunk's log-odds of the largest probability, its class, and the largest logit."""
+    top, predicted = rows.double().max(1)
+    finite = rows.double().clamp(min=_NOTHING)  # -inf alone would have a gradient of NaN
+    others = finite.scatter(1, predicted[:, None], _NOTHING).logsumexp(1)
+    return top - others, predicted, top.detach()
 
 
 def probabilities(rows: Tensor) -> Tensor:

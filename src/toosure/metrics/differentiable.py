@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import chunked_pairs, top_label
-from toosure.metrics.inputs import as_pair, check_bins, check_choice, check_finite
+from toosure.metrics.inputs import (
+    as_confidence,
+    as_pair,
+    check_bins,
+    check_choice,
+    check_finite,
+    check_positive,
+)
 
 _BLOCK = 2**22  # elements of a block of the N x N weights
 _MANY = 4096  # rows from which sums without gradient are taken on a grid
@@ -37,10 +44,23 @@ def sece(
     """
     confidence, correct = top_label(logits, labels)
     hits = soft_correct(logits, labels) if soft_accuracy else correct
-    return sece_from_confidence(confidence, hits, bandwidth, form, bins, leave_one_out)
+    return sece_of_rows(confidence, hits, bandwidth, form, bins, leave_one_out)
 
 
 def sece_from_confidence(
+    confidence: Any,
+    correct: Any,
+    bandwidth: float = 0.01,
+    form: str = "points",
+    bins: int = 15,
+    leave_one_out: bool = False,
+) -> Tensor:
+    """Return SECE of confidences and hits (boolean or soft); see `sece`."""
+    pair = as_confidence(confidence, correct, soft=True)
+    return sece_of_rows(*pair, bandwidth, form, bins, leave_one_out)
+
+
+def sece_of_rows(
     confidence: Tensor,
     correct: Tensor,
     bandwidth: float = 0.01,
@@ -48,10 +68,9 @@ def sece_from_confidence(
     bins: int = 15,
     leave_one_out: bool = False,
 ) -> Tensor:
-    """Return SECE of confidences and hits (boolean or soft); see `sece`. No value checks."""
+    """Return SECE of inputs already checked: for loops that must not wait."""
     check_choice("form", form, ("points", "grid"))
-    if not bandwidth > 0:
-        raise ValueError(f"bandwidth must be positive; got {bandwidth}")
+    check_positive("bandwidth", bandwidth)
     confidence, correct = confidence.double(), correct.double()
     if form == "grid":
         return _sece_on_grid(confidence, correct, bandwidth, bins)
@@ -147,14 +166,22 @@ def dece(
     """
     confidence, _ = top_label(logits, labels)
     hits = soft_correct(logits, labels, accuracy_slope)
-    return dece_from_confidence(confidence, hits, bins, bin_temperature)
+    return dece_of_rows(confidence, hits, bins, bin_temperature)
 
 
 def dece_from_confidence(
+    confidence: Any, correct: Any, bins: int = 15, bin_temperature: float = 0.01
+) -> Tensor:
+    """Return DECE of confidences and hits (boolean or soft); see `dece`."""
+    return dece_of_rows(*as_confidence(confidence, correct, soft=True), bins, bin_temperature)
+
+
+def dece_of_rows(
     confidence: Tensor, correct: Tensor, bins: int = 15, bin_temperature: float = 0.01
 ) -> Tensor:
-    """Return DECE of confidences and hits (boolean or soft); see `dece`. No value checks."""
+    """Return DECE of inputs already checked: for loops that must not wait."""
     check_bins(bins)
+    check_positive("bin_temperature", bin_temperature)
     m = torch.arange(1, bins + 1, dtype=torch.float64, device=confidence.device)
     gaps = torch.zeros(bins, dtype=torch.float64, device=confidence.device)
     for c, a in zip(confidence.split(2**18), correct.split(2**18), strict=True):

@@ -53,8 +53,11 @@ def as_probabilities(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
     return at_least_float32(probs), labels.to(probs.device)
 
 
-def as_confidence(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:
-    """Check `(confidence, correct)`: floats in [0, 1] of at least float32, and booleans."""
+def as_confidence(confidence: Any, correct: Any, soft: bool = False) -> tuple[Tensor, Tensor]:
+    """Check `(confidence, correct)`: floats in [0, 1] of at least float32, and booleans.
+
+    `soft` hits may be floats in [0, 1].
+    """
     confidence, correct = torch.as_tensor(confidence), torch.as_tensor(correct)
     if confidence.ndim != 1 or len(confidence) == 0:
         raise ValueError(f"confidence must have shape (N,), N > 0; got {tuple(confidence.shape)}")
@@ -66,7 +69,9 @@ def as_confidence(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:
             f"got {tuple(correct.shape)}"
         )
     check_unit(confidence, "confidence")
-    if correct.dtype != torch.bool:
+    if soft and correct.is_floating_point():
+        check_unit(correct, "correct")
+    elif correct.dtype != torch.bool:
         if not ((correct == 0) | (correct == 1)).all():
             raise ValueError("correct must be 0 or 1 (was the prediction right?); got other values")
         correct = correct.bool()

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from toosure.metrics.confidence import top_label
-from toosure.metrics.inputs import check_choice
+from toosure.metrics.inputs import as_confidence, check_choice
 
 
 def mmce(
@@ -31,17 +31,29 @@ def mmce(
     >>> round(float(mmce(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.222378
     """
-    return mmce_from_confidence(*top_label(logits, labels), weighted, normalization, bandwidth)
+    return mmce_of_rows(*top_label(logits, labels), weighted, normalization, bandwidth)
 
 
 def mmce_from_confidence(
+    confidence: Any,
+    correct: Any,
+    weighted: bool = False,
+    normalization: str = "paper",
+    bandwidth: float = 0.4,
+) -> Tensor:
+    """Return MMCE of confidences and boolean hits; see `mmce`."""
+    pair = as_confidence(confidence, correct)
+    return mmce_of_rows(*pair, weighted, normalization, bandwidth)
+
+
+def mmce_of_rows(
     confidence: Tensor,
     correct: Tensor,
     weighted: bool = False,
     normalization: str = "paper",
     bandwidth: float = 0.4,
 ) -> Tensor:
-    """Return MMCE of confidences and boolean hits; see `mmce`. No value checks, no waiting."""
+    """Return MMCE of inputs already checked: for loops that must not wait."""
     check_choice("normalization", normalization, ("paper", "reference"))
     check_bandwidth(bandwidth)
     if not (confidence.requires_grad and torch.is_grad_enabled()):

@@ -5,8 +5,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks, top_odds
-from toosure.metrics.inputs import as_confidence, as_logits, as_pair, check_choice, check_finite
+from toosure.metrics.confidence import (
+    chunked_pairs,
+    odds_of_rows,
+    probabilities,
+    row_chunks,
+    top_odds,
+)
+from toosure.metrics.inputs import (
+    as_confidence,
+    as_logits,
+    as_pair,
+    check_choice,
+    check_finite,
+    naming_rows,
+)
 from toosure.metrics.scores import entropy_rows
 
 
@@ -104,13 +117,15 @@ def auroc_ovr_binned(
     size = logits.shape[1] * thresholds
     everything = torch.zeros(size, dtype=torch.int64, device=logits.device)
     positives = torch.zeros_like(everything)
-    for rows, targets in chunked_pairs(logits.detach(), labels):
-        probs = probabilities(rows)
-        check_finite(probs.sum(1))
-        level = (probs * (thresholds - 1)).long()
-        level += torch.arange(0, size, thresholds, device=level.device)
-        everything += torch.bincount(level.flatten(), minlength=size)
-        positives += torch.bincount(level.gather(1, targets[:, None]).squeeze(1), minlength=size)
+    with naming_rows(logits):
+        for rows, targets in chunked_pairs(logits.detach(), labels):
+            probs = probabilities(rows)
+            check_finite(probs.sum(1))
+            level = (probs * (thresholds - 1)).long()
+            level += torch.arange(0, size, thresholds, device=level.device)
+            everything += torch.bincount(level.flatten(), minlength=size)
+            true = level.gather(1, targets[:, None]).squeeze(1)
+            positives += torch.bincount(true, minlength=size)
     hits, all_ = positives.view(-1, thresholds).double(), everything.view(-1, thresholds).double()
     scores = auroc_of_counts(hits, all_ - hits)
     return scores if reduction == "none" else scores.nanmean()
@@ -202,12 +217,17 @@ def fpr95_ood(logits: Any, ood_logits: Any, score: str = "confidence") -> Tensor
 
 
 def ood_score(logits: Any, score: str = "confidence") -> Tensor:
-    """Return a per-row score, shape (N,), that is higher for rows like the training data."""
+    """Return a per-row score, (N,) float64, that is higher for rows like the training data.
+
+    float64 lets two sets of different precision be compared. "confidence" is its log-odds, which
+    rank alike and do not saturate.
+    """
     check_choice("score", score, ("confidence", "entropy", "energy"))
     logits = as_logits(logits).detach()
     of = {
-        "confidence": lambda rows: (rows.amax(1) - rows.logsumexp(1)).exp(),
+        "confidence": lambda rows: odds_of_rows(rows)[0],
         "entropy": lambda rows: -entropy_rows(rows),
         "energy": lambda rows: rows.logsumexp(1),
     }[score]
-    return check_finite(torch.cat([of(rows) for rows in row_chunks(logits)]))
+    check_finite(torch.cat([rows.amax(1) for rows in row_chunks(logits)]))
+    return torch.cat([of(rows.double()) for rows in row_chunks(logits)])

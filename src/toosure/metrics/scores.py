@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks
-from toosure.metrics.inputs import as_logits, as_pair, check_finite
+from toosure.metrics.inputs import as_logits, as_pair, check_finite, naming_rows
 
 
 def nll(logits: Any, labels: Any) -> Tensor:
@@ -44,8 +44,9 @@ def entropy(logits: Any, labels: Any = None) -> Tensor:
     1.386294
     """
     logits = as_logits(logits)
-    sums = [_double_sum(entropy_rows(rows)) for rows in row_chunks(logits)]
-    return check_finite(torch.stack(sums).sum()[None])[0] / len(logits)
+    with naming_rows(logits):
+        sums = [_double_sum(entropy_rows(rows)) for rows in row_chunks(logits)]
+        return check_finite(torch.stack(sums).sum()[None])[0] / len(logits)
 
 
 def binary_entropy(logits: Any, labels: Any) -> Tensor:
@@ -61,8 +62,9 @@ def binary_entropy(logits: Any, labels: Any) -> Tensor:
 
 def nll_rows(logits: Tensor, labels: Tensor) -> Tensor:
     """Return each row's -log p_y, shape (N,)."""
-    total = check_finite(logits.logsumexp(1))
-    return total - logits.gather(1, labels[:, None]).squeeze(1)
+    shifted = logits - logits.detach().amax(1, keepdim=True)  # large logits would round the loss
+    true = shifted.gather(1, labels[:, None]).squeeze(1)
+    return check_finite(shifted.exp().sum(1)).log() - true
 
 
 def brier_rows(logits: Tensor, labels: Tensor) -> Tensor:
@@ -87,9 +89,10 @@ def entropy_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
 def binary_entropy_rows(logits: Tensor, labels: Tensor) -> Tensor:
     """Return each row's entropy of p_y against 1 - p_y, shape (N,)."""
     probs = check_finite(probabilities(logits))
-    true = probs.gather(1, labels[:, None])
+    true = probs.gather(1, labels[:, None]).squeeze(1)
     others = probs.scatter(1, labels[:, None], 0.0).sum(1)
-    return torch.special.entr(true.squeeze(1)) + torch.special.entr(others)
+    rarer = torch.minimum(true, others)  # 1 less the other would be rounded
+    return torch.special.entr(rarer) - torch.special.xlog1py(1 - rarer, -rarer)
 
 
 Rows = Callable[[Tensor, Tensor], Tensor]
@@ -97,7 +100,8 @@ Rows = Callable[[Tensor, Tensor], Tensor]
 
 def _mean_over_rows(rows_of: Rows, logits: Any, labels: Any) -> Tensor:
     logits, labels = as_pair(logits, labels)
-    sums = [_double_sum(rows_of(*pair)) for pair in chunked_pairs(logits, labels)]
+    with naming_rows(logits):
+        sums = [_double_sum(rows_of(*pair)) for pair in chunked_pairs(logits, labels)]
     return torch.stack(sums).sum() / len(logits)
 
 
@@ -119,6 +123,7 @@ def nll_split(logits: Any, labels: Any) -> Split:
 
     refinement = min_T NLL(z / T), calibration = NLL(z) - refinement: the part that a one-number
     recalibration removes. Berta, Holzmüller, Jordan & Bach 2025, arXiv:2501.19195.
+    A label of probability 0 makes score and refinement infinite, and no temperature helps.
 
     >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
     >>> split = nll_split(logits, torch.tensor([0, 2, 2, 1]))
@@ -145,8 +150,11 @@ def _split(rows_of: Rows, logits: Any, labels: Any) -> Split:
     def score(log_scale: float) -> Tensor:
         return _mean_over_rows(lambda z, y: rows_of(z.double() * 2.0**log_scale, y), logits, labels)
 
+    raw = score(0.0)
+    if not raw.isfinite():  # a label of probability 0, which no temperature helps
+        return Split(raw, torch.zeros_like(raw), raw, torch.ones_like(raw))
     best = _lowest(lambda s: float(score(s)), -10.0, 10.0)
-    raw, rescaled = score(0.0), score(best)
+    rescaled = score(best)
     refinement = torch.minimum(raw, rescaled)
     temperature = torch.tensor(2.0**-best, dtype=torch.float64)
     return Split(raw, raw - refinement, refinement, temperature)

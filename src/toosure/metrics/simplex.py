@@ -5,8 +5,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toosure.metrics.confidence import top_label
-from toosure.metrics.inputs import as_pair, at_least_float32, check_choice, check_finite
+from toosure.metrics.confidence import top_odds
+from toosure.metrics.inputs import (
+    as_confidence,
+    as_pair,
+    as_probabilities,
+    at_least_float32,
+    check_choice,
+    check_finite,
+    check_positive,
+)
 
 _BLOCK = 2**22  # elements of a block of the N x N kernel
 _MEDIAN_ROWS = 2048
@@ -29,21 +37,39 @@ def skce(
     >>> [round(float(skce(logits, labels, how)), 6) for how in ("biased", "unbiased", "linear")]
     [0.066595, -0.04921, -0.000466]
     """
-    check_choice("estimator", estimator, ("unbiased", "biased", "linear"))
     logits, labels = as_pair(logits, labels)
-    if len(logits) < 2 and estimator != "biased":
-        raise ValueError(f"skce needs at least two rows for estimator={estimator!r}; got 1")
+    _check_skce(len(logits), estimator, bandwidth)
     probs = check_finite(at_least_float32(logits).softmax(1))
-    return skce_from_probabilities(probs, labels, estimator, bandwidth)
+    return skce_of_rows(probs, labels, estimator, bandwidth)
 
 
 def skce_from_probabilities(
+    probs: Any,
+    labels: Any,
+    estimator: str = "unbiased",
+    bandwidth: float | Tensor | None = None,
+) -> Tensor:
+    """Return SKCE of probabilities (N, C); see `skce`."""
+    probs, labels = as_probabilities(probs, labels)
+    _check_skce(len(probs), estimator, bandwidth)
+    return skce_of_rows(probs, labels, estimator, bandwidth)
+
+
+def _check_skce(n: int, estimator: str, bandwidth: float | Tensor | None) -> None:
+    check_choice("estimator", estimator, ("unbiased", "biased", "linear"))
+    if bandwidth is not None:
+        check_positive("bandwidth", float(bandwidth))
+    if n < 2 and estimator != "biased":
+        raise ValueError(f"skce needs at least two rows for estimator={estimator!r}; got 1")
+
+
+def skce_of_rows(
     probs: Tensor,
     labels: Tensor,
     estimator: str = "unbiased",
     bandwidth: float | Tensor | None = None,
 ) -> Tensor:
-    """Return SKCE of probabilities (N, C), N > 1 unless biased; see `skce`. No value checks."""
+    """Return SKCE of inputs already checked, N > 1 unless biased: for loops that must not wait."""
     n = len(probs)
     width = median_of_distances(probs) if bandwidth is None else bandwidth
     residual = -probs.scatter_add(1, labels[:, None], -torch.ones_like(probs[:, :1]))
@@ -78,7 +104,7 @@ def median_distance(logits: Any, labels: Any = None) -> Tensor:
     """
     labels = torch.zeros(len(logits), dtype=torch.long) if labels is None else labels
     logits, _ = as_pair(logits, labels)
-    return median_of_distances(at_least_float32(logits).softmax(1))
+    return median_of_distances(check_finite(at_least_float32(logits).softmax(1)))
 
 
 @torch.no_grad()
@@ -111,28 +137,36 @@ def kde_ece(
     0.1985
     """
     check_choice("form", form, ("top", "canonical"))
-    if form == "top":
-        confidence, correct = top_label(logits, labels)
-        return kde_ece_from_confidence(confidence, correct, bandwidth, norm)
     logits, labels = as_pair(logits, labels)
-    log_probs = at_least_float32(logits).log_softmax(1)
+    if form == "top":
+        odds, correct = top_odds(logits, labels)
+        both = torch.stack([odds, -odds], 1)  # log c and log(1 - c), also where c is rounded to 1
+        return _top_kde_ece(torch.nn.functional.logsigmoid(both), correct, bandwidth, norm)
+    log_probs = logits.double().log_softmax(1)
     check_finite(log_probs.amax(1))
-    log_probs = log_probs.double().clamp(min=_LOWEST_LOG)
+    log_probs = log_probs.clamp(min=_LOWEST_LOG)
     targets = torch.nn.functional.one_hot(labels, logits.shape[1]).double()
     smooth = _smoothed_by_the_others(log_probs, targets, bandwidth)
     return (smooth - log_probs.exp()).abs().pow(norm).sum(1).mean()
 
 
 def kde_ece_from_confidence(
-    confidence: Tensor, correct: Tensor, bandwidth: float = 0.01, norm: int = 1
+    confidence: Any, correct: Any, bandwidth: float = 0.01, norm: int = 1
 ) -> Tensor:
-    """Return the Beta-kernel error of confidences and hits; see `kde_ece`. No value checks."""
+    """Return the Beta-kernel error of confidences and hits; see `kde_ece`."""
+    confidence, correct = as_confidence(confidence, correct)
     sure = confidence.double()
     both = torch.stack([sure, 1 - sure], 1)  # (N, 2)
     zero = both <= 0
     log_probs = torch.where(zero, _LOWEST_LOG, torch.where(zero, 1.0, both).log())
+    return _top_kde_ece(log_probs, correct, bandwidth, norm)
+
+
+def _top_kde_ece(log_probs: Tensor, correct: Tensor, bandwidth: float, norm: int) -> Tensor:
+    """Return the Beta-kernel error from log c and log(1 - c), (N, 2)."""
+    log_probs = log_probs.clamp(min=_LOWEST_LOG)
     smooth = _smoothed_by_the_others(log_probs, correct.double()[:, None], bandwidth)
-    return (smooth[:, 0] - sure).abs().pow(norm).mean()
+    return (smooth[:, 0] - log_probs[:, 0].exp()).abs().pow(norm).mean()
 
 
 def _smoothed_by_the_others(log_probs: Tensor, targets: Tensor, bandwidth: float) -> Tensor:
@@ -140,8 +174,7 @@ def _smoothed_by_the_others(log_probs: Tensor, targets: Tensor, bandwidth: float
     n = len(log_probs)
     if n < 2:
         raise ValueError(f"kde_ece leaves each row out and needs at least two; got {n}")
-    if not bandwidth > 0:
-        raise ValueError(f"bandwidth must be positive; got {bandwidth}")
+    check_positive("bandwidth", bandwidth)
     alpha = log_probs.exp() / bandwidth + 1
     log_norm = torch.lgamma(alpha).sum(1) - torch.lgamma(alpha.sum(1))  # (N,)
     rows = max(1, _BLOCK // n)

@@ -13,6 +13,7 @@ from toosure.metrics.confidence import top_label
 from toosure.metrics.inputs import as_confidence
 
 _NARROWEST = 1e-7  # a fixed point below this is called 0
+_NARROWEST_GIVEN = 1e-5  # what the largest grid resolves
 _NARROW = 2e-4
 _LARGEST_GRID = 2**22
 
@@ -36,6 +37,8 @@ def smece_from_confidence(confidence: Any, correct: Any, bandwidth: float | None
     confidence, correct = as_confidence(confidence, correct)
     gaps = CosineSeries(confidence.detach(), correct)
     if bandwidth is not None:
+        if not bandwidth >= _NARROWEST_GIVEN:
+            raise ValueError(f"bandwidth must be at least {_NARROWEST_GIVEN:g}; got {bandwidth}")
         return torch.full_like(gaps.residual[0], gaps.smoothed_area(bandwidth))
     return torch.full_like(gaps.residual[0], _fixed_point(gaps))
 

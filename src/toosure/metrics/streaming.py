@@ -21,7 +21,7 @@ from toosure.metrics.binned import (
 )
 from toosure.metrics.classwise import classwise_sums
 from toosure.metrics.confidence import chunked_pairs, top_label
-from toosure.metrics.inputs import as_pair, check_bins, check_choice
+from toosure.metrics.inputs import as_pair, check_bins, check_choice, naming_rows
 from toosure.metrics.scores import Rows, accuracy_rows, brier_rows, nll_rows
 
 
@@ -228,8 +228,11 @@ class _RowMean(Metric):
         """Add a batch."""
         logits, labels = as_pair(logits.detach(), labels)
         rows_of = self._rows()
-        for rows, targets in chunked_pairs(logits, labels):
-            self.total += rows_of(rows, targets).sum(dtype=torch.float64).to(self.total.device)
+        with naming_rows(logits):  # all chunks, before any of them counts
+            sums = [
+                rows_of(*pair).sum(dtype=torch.float64) for pair in chunked_pairs(logits, labels)
+            ]
+        self.total += torch.stack(sums).sum().to(self.total.device)
         self.n += len(logits)
 
     def compute(self) -> Tensor:

@@ -4,6 +4,7 @@ BIN := .venv/bin
 .PHONY: demo test test-slow lint bench peers clean
 
 .venv/ready: pyproject.toml constraints.txt
+	@echo "Installing into .venv: some minutes, about 2 GB. Nothing else on this machine is touched."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@

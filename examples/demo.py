@@ -27,6 +27,7 @@ def main(folder: str = ".", steps: str = "500") -> None:
     """Train the five, evaluate the test predictions of the first, and report on all."""
     runs, page = Path(folder, "runs", "demo"), Path(folder, "demo_report.html")
     what = ["--data", DATA, "--optimizer", *OPTIMIZERS, "--steps", steps, "--every", "25"]
+    what += ["--threads", "1"]  # few numbers: more threads would wait for each other
     toosure("train", *what, "--out", str(runs))
     first = RunConfig(data=DATA, optimizer=OPTIMIZERS[0], steps=int(steps), every=25)
     predictions = runs / first.name / "predictions.npz"

@@ -97,6 +97,16 @@ def test_export(three):
         export([], three / "all.csv")
 
 
+def test_export_command(three):
+    for option, name in (("--parquet", "a.csv"), ("--csv", "b.csv")):
+        found = command("export", "--out", three, option, three / name)
+        assert found.exit_code == 0 and "6 rows of 3 runs" in found.stdout
+    assert (three / "a.csv").read_text() == (three / "b.csv").read_text()
+    for words, said in (((), "name one file"), (("--csv", three / "b.txt"), "must end in .csv")):
+        found = command("export", "--out", three, *words)
+        assert found.exit_code == 2 and said in found.stderr
+
+
 def command(*words):
     return CliRunner().invoke(app, ["runs", *map(str, words)])
 

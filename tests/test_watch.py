@@ -12,6 +12,7 @@ from toosure import Run, Watch, margins, metrics
 from toosure.curvature import gn_sharpness
 from toosure.losses import MSELoss
 from toosure.models import mlp
+from toosure.predictions import read_predictions
 from toosure.runs import RunError
 from toosure.watch.spacing import Spacing
 from toosure.watch.split import METRICS, quantiles, snapshot_of
@@ -208,6 +209,22 @@ def test_own_loop_resumes(tmp_path):
         return [{k: v for k, v in row.items() if "seconds" not in k} for row in rows]
 
     assert timeless(loop(tmp_path / "a", cut=5)) == timeless(loop(tmp_path / "b"))
+
+
+def test_own_loop_leaves_predictions_to_evaluate(tmp_path):
+    net, (x, y) = model(), data()
+    with Watch(net, CE, (x, y), (x[:7], y[:7]), run=tmp_path / "mine") as watch:
+        watch.step()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.mul_(2.0)  # after the last row
+        watch.step()
+    read = read_predictions(tmp_path / "mine" / "predictions.npz", split="val")
+    assert torch.equal(read.labels, y[:7])
+    assert torch.allclose(read.logits.float(), net(x[:7]).detach(), atol=1e-6)
+    with Watch(net, CE, (x, y), run=tmp_path / "no val"):
+        pass
+    assert not (tmp_path / "no val" / "predictions.npz").exists()
 
 
 def test_objective_predicts_and_reports():

@@ -85,7 +85,11 @@ def in_folder(run: Path) -> Path:
     """Return where a run keeps its predictions, or say that it has none."""
     path = run / "predictions.npz"
     if not path.is_file():
-        raise ValueError(f"{run} holds no predictions.npz: name the folder of one run that ended")
+        raise ValueError(
+            f"{run} holds no predictions.npz: name the folder of one run that ended. A loop of "
+            "your own leaves one if its watch has validation data and ends with `with Watch(...)` "
+            "or `watch.finish()`"
+        )
     return path
 
 

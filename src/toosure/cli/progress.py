@@ -19,6 +19,19 @@ from toosure.train.show import Show
 SHOWN = 60  # a table of more runs is not read
 
 
+def unsaid_rate(config: RunConfig) -> str:
+    """Return the learning rate where it is the optimizer's default: nothing else would show it.
+
+    >>> unsaid_rate(RunConfig(optimizer="adamw")), unsaid_rate(RunConfig())
+    ("  (lr 0.001, adamw's default)", '')
+    """
+    word = config.word("optimizer")
+    rate = word.method.settings.get("lr")
+    if rate is None or "lr" in word.settings or not isinstance(rate.default, float):
+        return ""
+    return f"  (lr {rate.default:g}, {word.name}'s default)"
+
+
 class Rows(Show):
     """Print a line a measurement, and how each run ended."""
 
@@ -27,7 +40,7 @@ class Rows(Show):
         self.ended: list[Run] = []
 
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
-        self.line(f"run {self.number + 1} of {self.count}: {path}")
+        self.line(f"run {self.number + 1} of {self.count}: {path}{unsaid_rate(config)}")
         self.total = config.steps
         if step == 0 and (not config.at or 0 in config.at):
             self.start()

@@ -52,20 +52,26 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
 @runs_app.command()
 def export(
     context: typer.Context,
-    parquet: Annotated[Path, typer.Option(help="Write here: .parquet or .csv.")],
+    parquet: Annotated[Path | None, typer.Option(help="Write here: .parquet or .csv.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write here, as comma-separated values.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where run folders are. [runs]")] = None,
     where: Where = None,
 ) -> None:
     """Write every row of the runs, with their configs, to one file."""
     from toosure.runs import export as write
 
+    target = parquet or csv
+    if target is None or (parquet and csv):
+        fail("name one file: --parquet FILE or --csv FILE")
+    if csv and csv.suffix != ".csv":
+        fail(f"--csv {csv}: the name must end in .csv")
     before = context.parent.params if context.parent else {}  # said before `export`
     found = selected(out or before["out"], [*(before["where"] or ()), *(where or ())])
     try:
-        count = write(found, parquet)
+        count = write(found, target)
     except ValueError as error:
         fail(str(error))
-    typer.echo(f"{count} rows of {len(found)} runs: {parquet}")
+    typer.echo(f"{count} rows of {len(found)} runs: {target}")
 
 
 def selected(out: Path, where: Sequence[str] | None) -> "list[Run]":

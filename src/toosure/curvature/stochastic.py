@@ -82,8 +82,12 @@ def _mean_over_batches(
         mean, error = _mean_and_error(terms)
         if len(terms) >= LEAST_BATCHES and error <= rtol:
             return Result(mean, error, products=products)
-    note = f"standard error {error:.1e} after {most} batches"
+    note = unfinished(error, f"{most} batches")
     return Result(mean, error, products=products, converged=False, note=note)
+
+
+def unfinished(error: float, spent: str) -> str:
+    return f"standard error {error:.1e} after {spent}: allow more (most) or ask for less (rtol)"
 
 
 def _mean_and_error(terms: list[float]) -> tuple[float, float]:
@@ -119,7 +123,7 @@ def trace(
         value, error = _mean_and_error(terms)
         if len(terms) >= LEAST_BATCHES and error <= rtol:
             return Result(value, error, products=len(terms))
-    note = f"standard error {error:.1e} after {most} vectors"
+    note = unfinished(error, f"{most} vectors")
     return Result(value, error, products=most, converged=False, note=note)
 
 

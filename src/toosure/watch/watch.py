@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -232,12 +233,25 @@ class Watch:
             self.writer.write_snapshot(self.measured, arrays)
         self.unkept = {}
 
+    def _keep_predictions(self) -> None:
+        """Keep what a loop of one's own ends with, for `toosure evaluate` and `calibrate`."""
+        if self.writer is not None and "val" in self.splits:
+            val = self.splits["val"]
+            arrays: dict[str, Any] = {"val_logits": val.logits().cpu().numpy()}
+            arrays["val_labels"] = val.host_y.numpy()
+            self.writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
+
     def finish(self, **numbers: Any) -> Row:
-        """Measure the end, unless that was done, and keep its snapshot."""
+        """Measure the end, unless that was done, and keep its snapshot.
+
+        In a folder of its own the watch also keeps the validation logits (`predictions.npz`).
+        """
         if not self.diverged and self.measured != self.steps:
             self.measure(**numbers)
         self.flush()
         self._keep_snapshot()
+        if self._end is not None and not self.diverged:
+            self._keep_predictions()
         if self.best is not None and self.best.kept and self.writer is not None:
             self.writer.write_file("best.npz", self.best.write)
         return self.last

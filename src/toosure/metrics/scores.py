@@ -62,9 +62,9 @@ def binary_entropy(logits: Any, labels: Any) -> Tensor:
 
 def nll_rows(logits: Tensor, labels: Tensor) -> Tensor:
     """Return each row's -log p_y, shape (N,)."""
-    shifted = logits - logits.detach().amax(1, keepdim=True)  # large logits would round the loss
-    true = shifted.gather(1, labels[:, None]).squeeze(1)
-    return check_finite(shifted.exp().sum(1)).log() - true
+    top = logits.detach().amax(1, keepdim=True)  # taken off first: it would round what is left
+    total = check_finite((logits - top).exp_().sum(1))
+    return total.log() - (logits.gather(1, labels[:, None]) - top).squeeze(1)
 
 
 def brier_rows(logits: Tensor, labels: Tensor) -> Tensor:

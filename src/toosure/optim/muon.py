@@ -44,8 +44,8 @@ class Muon(Optimizer):
     Reference: Jordan et al., 2024, kellerjordan.github.io/posts/muon; as torch.optim.Muon, which
     takes only 2-D tensors. Here a convolution is flattened to (out, in * height * width).
 
-    Give it the model, or its parameters in order: every tensor of two or more dimensions but the
-    last (the head) is a hidden matrix; head, biases and norms are AdamW's. Groups may say
+    Give it the model, or its parameters in order: every tensor of two or more dimensions and rows
+    but the last (the head) is a hidden matrix; the rest is AdamW's. Groups may say
     `muon=True` or `False` themselves (an embedding belongs to AdamW). It serves as a base:
     `SAM(model, base=Muon, rho=0.05, lr=0.02)`. `fp32` orthogonalises in float32.
 
@@ -75,7 +75,7 @@ class Muon(Optimizer):
         self.adamw = {"lr": adamw_lr, "betas": adamw_betas, "eps": adamw_eps}
         self.adamw |= {"weight_decay": adamw_weight_decay}
         self.rest: AdamW | None = None
-        super().__init__(_groups(params), {})
+        super().__init__(hidden_and_rest(params), {})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of hidden matrices (`muon=True`) or of AdamW's (`muon=False`)."""
@@ -139,14 +139,26 @@ def _adamw_defaults(settings: dict[str, Any]) -> dict[str, Any]:
     return {**AdamW([torch.zeros(1)], **settings).defaults}
 
 
-def _groups(params: nn.Module | Iterable[Any]) -> list[dict[str, Any]]:
-    """Sort into hidden matrices and the rest; groups that are already made pass through."""
+def hidden_and_rest(
+    params: nn.Module | Iterable[Any], more: Iterable[Any] = ()
+) -> list[dict[str, Any]]:
+    """Sort into hidden matrices and the rest; groups that are already made pass through.
+
+    The head is the last matrix of `params`, whatever `more` (an objective's own) follows. A tensor
+    of one row, as a class token or a table of positions, is no matrix.
+    """
     entries = list(params.named_parameters() if isinstance(params, nn.Module) else params)
     if entries and isinstance(entries[0], dict):
         return entries
-    tensors = [entry[1] if isinstance(entry, tuple) else entry for entry in entries]
-    hidden = {id(p) for p in [p for p in tensors if p.ndim >= 2][:-1]}
-    muon = [entry for entry, p in zip(entries, tensors, strict=True) if id(p) in hidden]
-    adamw = [entry for entry, p in zip(entries, tensors, strict=True) if id(p) not in hidden]
-    groups = [{"params": muon, "muon": True}, {"params": adamw, "muon": False}]
-    return [group for group in groups if group["params"]] or [{"params": [], "muon": False}]
+    heads = [p for p in map(_tensor, entries) if p.ndim >= 2][-1:]
+    entries += more
+    groups: list[dict[str, Any]] = [{"params": [], "muon": True}, {"params": [], "muon": False}]
+    for entry in entries:
+        p = _tensor(entry)
+        hidden = p.ndim >= 2 and p.shape[0] > 1 and all(p is not head for head in heads)
+        groups[not hidden]["params"].append(entry)
+    return [group for group in groups if group["params"]] or groups[1:]
+
+
+def _tensor(entry: Any) -> Tensor:
+    return entry[1] if isinstance(entry, tuple) else entry

@@ -4,13 +4,16 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
 from toosure.config import RunConfig
 from toosure.curvature import CurvatureTracker
+from toosure.curvature.reader import Mode
 from toosure.data import Dataset
 from toosure.objectives import as_objective
 from toosure.objectives.contract import criterion_of
+from toosure.optim.muon import hidden_and_rest
 from toosure.processes import Processes, Sharded
 from toosure.train.means import Means
 from toosure.words import Word
@@ -91,20 +94,41 @@ def optimizer_of(
 ) -> Optimizer:
     """Build the optimizer with what its signature asks of a run."""
     word, given = config.word("optimizer"), {"model": model, "seed": config.seed}
-    own: list[Any] = list(getattr(objective, "parameters", list)())
-    if "tracker" in word.method.parameters:
-        mine = processes.rows(len(data.train))
-        examples = data.train.x[mine], data.train.y[mine]
-        given["tracker"] = CurvatureTracker(
-            model, examples, criterion, quantities=(), group=processes.group
-        )
-    if own and "tracker" in given:
+    own = own_parameters(objective)
+    if own and "tracker" in word.method.parameters:
         raise ValueError(
             f"{word.name} steps along the network's curvature and cannot move the parameters that "
             f"{config.objective} adds: choose another optimizer or objective"
         )
-    parameters = [*model.parameters(), *own]
+    if "tracker" in word.method.parameters:
+        given["tracker"] = tracker_of(model, criterion, data, processes)
+    parameters: list[Any] = [*model.named_parameters(), *own]  # ASAM goes by the names
+    if getattr(word.settings.get("base"), "name", word.name) == "muon":
+        parameters = hidden_and_rest(model, own)  # the head is the network's last matrix
     optimizer = word.build(parameters, clip_norm=config.clip, data_size=data.examples, **given)
     if hasattr(optimizer, "criterion"):  # CSAM's, which knows at which point it is called
         objective.loss = optimizer.criterion(objective.loss)
     return optimizer
+
+
+def own_parameters(objective: Any) -> list[tuple[str, Any]]:
+    """Name the parameters that an objective adds to the network's, as it does or by number."""
+    own = list(getattr(objective, "parameters", list)())
+    known = dict(getattr(objective, "named_parameters", list)())
+    names = {id(p): name for name, p in known.items()}
+    return [(f"objective.{names.get(id(p), i)}", p) for i, p in enumerate(own)]
+
+
+def tracker_of(
+    model: nn.Module, criterion: nn.Module, data: Dataset, processes: Processes
+) -> CurvatureTracker:
+    """Follow the Hessian of what is descended: with BatchNorm, that of train mode.
+
+    Its statistics are then those of all the examples, so every process looks at all of them.
+    Dropout alone stays in eval mode: the Hessian of one fixed mask is that of no step.
+    """
+    mode: Mode = "train" if any(isinstance(m, _NormBase) for m in model.modules()) else "eval"
+    mine = processes.rows(len(data.train)) if mode == "eval" else slice(None)
+    examples = data.train.x[mine], data.train.y[mine]
+    group = processes.group if mode == "eval" else None
+    return CurvatureTracker(model, examples, criterion, quantities=(), mode=mode, group=group)

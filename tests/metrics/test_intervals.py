@@ -131,6 +131,19 @@ def test_one_bin_without_a_gap_adds_its_noise():
     assert float(interval.high - interval.value) == pytest.approx(noise, rel=0.15)
 
 
+def test_the_largest_gap_is_not_below_the_mean_gap():
+    """Its bin may hold a few rows that prove nothing; what all rows prove holds for it too."""
+    generator = torch.Generator().manual_seed(0)
+    confidence = 0.4 + 0.6 * torch.rand(1500, generator=generator).double()
+    correct = torch.rand(1500, generator=generator) < confidence - 0.2
+    confidence[:5], correct[:5] = 0.31, False
+    mean, largest = (
+        metrics.confidence_interval_from_confidence(metric, confidence, correct)
+        for metric in (metrics.ece_from_confidence, metrics.mce_from_confidence)
+    )
+    assert 0.15 < mean.low <= largest.low <= largest.value
+
+
 def test_any_metric_gets_an_interval():
     logits, labels = rows(60)
 

@@ -160,6 +160,11 @@ def _of_gaps(
     below = binned.error_of(replicas, norm) - binned.error_of(sums, norm)
     low = value - _tails(below, level)[1].to(value.device)
     high = value - _tails(above, level)[0].to(value.device)
+    if norm == math.inf:  # the largest gap is no smaller than the mean one
+        mean = binned.error_of(cells.bin_sums(found, bins), 1).to(value)
+        low = low.maximum(
+            _of_gaps(metric, mean, confidence, correct, level, draws, bins, edge, 1).low
+        )
     low, high = torch.minimum(low, value), torch.maximum(high, value)
     return Interval(value, low.clamp(0, 1), high.clamp(0, 1))
 

@@ -161,8 +161,9 @@ class ClasswiseECE(_Sums):
 class AdaptiveECE(_Sums):
     r"""Gather `toosure.metrics.adaptive_ece` over batches, on a fixed fine grid of confidences.
 
-    Confidences within one cell count as equal. Cells are even in log(1 - confidence), 64 to a
-    factor of two, so that they stay fine (1.1 % of 1 - confidence) where networks crowd, near 1.
+    Confidences within one cell count as equal. Cells are even in 1000 c + 48 log2(c / (1 - c)): no
+    wider than 0.001 and than 1.5 % of c and of 1 - c, so that they stay fine where networks crowd,
+    near 1, and where rows of many classes do, near 0 (below 2^-10 they are one).
     The equal-mass edges therefore sit on cells: each bin's mass is off by less than its last cell.
 
     >>> metric = AdaptiveECE()
@@ -172,7 +173,7 @@ class AdaptiveECE(_Sums):
     """
 
     higher_is_better = False
-    cells = 64 * 25  # down to 1 - confidence = 2^-25, below float32's last step
+    cells = 1000 + 48 * (10 + 25)  # from 2^-10 to 1 - 2^-25, above float32's last step
 
     def __init__(self, bins: int = 15, norm: float = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -183,7 +184,10 @@ class AdaptiveECE(_Sums):
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add a batch."""
-        confidence, correct = top_label(logits.detach(), labels)
+        self.take(*top_label(logits.detach(), labels))
+
+    def take(self, confidence: Tensor, correct: Tensor) -> None:
+        """Add confidences and hits already checked."""
         confidence = confidence.double()
         index = self.cell(confidence)
         split = torch.bincount(index * 2 + correct, minlength=2 * self.cells).view(-1, 2)
@@ -192,7 +196,8 @@ class AdaptiveECE(_Sums):
 
     def cell(self, confidence: Tensor) -> Tensor:
         """Return the cell of each confidence, higher for higher."""
-        return (-64 * torch.log2(1 - confidence)).clamp(0, self.cells - 1).long()
+        octaves = torch.log2(confidence) - torch.log2(1 - confidence) + 10
+        return (1000 * confidence + 48 * octaves).clamp(0, self.cells - 1).long()
 
     def compute(self) -> Tensor:
         """Return the error of all batches."""

@@ -224,6 +224,26 @@ def test_constant_logits_are_refused(name):
 
 
 @EACH
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_probabilities_are_not_taken_for_logits(name, dtype):
+    logits, labels = rows(n=100)
+    with pytest.raises(ValueError, match="logits are probabilities"):
+        CALIBRATORS[name]().fit(logits.softmax(1).to(dtype), labels)
+
+
+@EACH
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan])
+def test_what_is_no_number_stays_none(name, bad):
+    logits, labels = rows(n=200)
+    calibrator = fitted(name, logits, labels)
+    spoiled = logits[:3].clone()
+    spoiled[1, 2] = bad
+    found = calibrator.predict_proba(spoiled)
+    assert found[1].isnan().all()
+    torch.testing.assert_close(found[[0, 2]], calibrator.predict_proba(logits[[0, 2]]))
+
+
+@EACH
 def test_a_class_never_seen(name):
     logits, labels = rows(n=200)
     labels = labels.clamp(max=2)

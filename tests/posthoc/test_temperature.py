@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from toosure import metrics
 from toosure.posthoc import Temperature, split_temperature, temperature
+from toosure.watch.split import WatchedSplit
 
 
 def drawn(n, classes, true, seed=0, dtype=torch.float64):
@@ -149,3 +150,45 @@ def test_split_judges_on_the_other_half():
     assert found.refinement == pytest.approx(float(metrics.nll(scaled, labels[judge])))
     assert split_temperature(logits, labels, seed=3) == found
     assert split_temperature(logits, labels, seed=4) != found
+
+
+def test_split_of_rows_that_allow_no_fit():
+    """Dead units, or a validation set of two rows: the run goes on, with T = 1."""
+    labels = torch.arange(60) % 3
+    found = split_temperature(torch.zeros(60, 3), labels)
+    assert found.temperature == 1 and found.refinement == pytest.approx(math.log(3))
+    two = split_temperature(*drawn(2, 3, 1.0))
+    assert two.temperature == 1 and math.isfinite(two.refinement)
+    with pytest.raises(ValueError, match="at least 2 rows; got 1"):
+        split_temperature(torch.zeros(1, 3), labels[:1])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 60])
+def test_the_watch_survives_constant_outputs(n):
+    model = torch.nn.Linear(4, 3)
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    data = (torch.randn(n, 4), torch.arange(n) % 3)
+    split = WatchedSplit("val", model, torch.nn.CrossEntropyLoss(), data, ["temperature"])
+    numbers = split.numbers(split.look())
+    assert ("val/temperature" in numbers) == (n > 1)
+    assert numbers["val/nll"] == pytest.approx(math.log(3))
+
+
+@pytest.mark.parametrize("size", [1e4, 1e8])
+def test_one_huge_row_does_not_hide_the_others(size):
+    logits, labels = drawn(400, 4, 2.0)
+    logits[7] = torch.tensor([size, 0, 0, 0])
+    labels[7] = 0
+    found = Temperature().fit(logits, labels)
+    assert math.log(found.temperature) == pytest.approx(brute(logits, labels), abs=1e-4)
+
+
+def test_rounding_does_not_change_the_class():
+    """Neighbours in float32: z / T rounds them to the same number for most T."""
+    low = torch.linspace(10, 1000, 5000)
+    logits = torch.stack([low, torch.nextafter(low, torch.tensor(2000.0))], 1)
+    for t in (1.1, 3.0, 7.7, 1e4):
+        calibrator = Temperature()
+        calibrator.set_fitted(temperature=torch.tensor(t))
+        assert torch.equal(calibrator(logits).argmax(1), logits.argmax(1))

@@ -58,7 +58,7 @@ class Frequencies(Calibrator):
 
 
 def read_curves(at: Tensor, values: Tensor, probs: Tensor, steps: bool) -> Tensor:
-    """Return each class's curve at its probabilities, (N, C).
+    """Return each class's curve at its probabilities, (N, C); NaN stays NaN.
 
     >>> at, values = torch.tensor([[0.0, 0.5, 1.0]]), torch.tensor([[0.0, 0.2, 1.0]])
     >>> read_curves(at, values, torch.tensor([[0.5], [0.75]]), steps=False).flatten().tolist()
@@ -68,7 +68,7 @@ def read_curves(at: Tensor, values: Tensor, probs: Tensor, steps: bool) -> Tenso
     right = torch.searchsorted(at, columns).clamp(1, at.shape[1] - 1)  # at[right - 1] < p <= ...
     low, high = values.gather(1, right - 1), values.gather(1, right)
     if steps:
-        return low.T
+        return torch.where(columns.isnan(), columns, low).T
     left, end = at.gather(1, right - 1), at.gather(1, right)
     share = ((columns - left) / (end - left).clamp(min=1e-300)).clamp(0, 1)
     return (low + share * (high - low)).T

@@ -62,8 +62,8 @@ class Temperature(Calibrator):
         self.set_fitted(temperature=torch.ones((), device=device))
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        """Return z / T."""
-        return logits / self.temperature.to(logits.dtype)
+        """Return (z - max z) / T: rounding then makes no other class the largest."""
+        return (logits - logits.amax(1, keepdim=True)) / self.temperature.to(logits.dtype)
 
     def extra_repr(self) -> str:
         """Show the temperature."""
@@ -90,7 +90,8 @@ def best_temperature(logits: Tensor, labels: Tensor) -> Found:
     million rows log T is known to a few thousandths, and Newton squares the error each time.
     """
     few = logits[:: max(1, len(logits) // FEW)]
-    scale = float((few.double().amax(1) - few.double().mean(1)).mean()) or 1.0
+    above = few.double().amax(1) - few.double().mean(1)
+    scale = float(above.median()) or float(above.mean()) or 1.0  # few rows may be far larger
     centre, start = -math.log(scale), -math.log(scale)
     if len(logits) > 4 * FEW:
         few_labels = labels[:: max(1, len(logits) // FEW)]
@@ -184,6 +185,8 @@ def split_temperature(
 ) -> SplitTemperature:
     """Fit a temperature on a random half of the rows and judge it on the other.
 
+    T is 1 where that half allows no fit: a single row, or the same logit for every class.
+
     >>> generator = torch.Generator().manual_seed(0)
     >>> logits = torch.randn(2000, 3, generator=generator)
     >>> labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)
@@ -191,9 +194,15 @@ def split_temperature(
     1.9
     """
     logits, labels = as_pair(logits, labels)
+    if len(labels) < 2:
+        raise ValueError(f"a temperature and its judge need at least 2 rows; got {len(labels)}")
     order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(seed))
     fit, judge = order.to(logits.device).tensor_split(2)
-    calibrator = Temperature().fit_quietly(logits[fit], labels[fit])
+    calibrator = Temperature()
+    try:
+        calibrator.fit_quietly(logits[fit], labels[fit])
+    except ValueError:
+        calibrator.become_identity(logits.shape[1], logits.device)
     after = calibrator(logits[judge].detach())
     return SplitTemperature(
         float(calibrator.temperature),

@@ -122,9 +122,10 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> tuple[float, str]
     """
     from scipy.optimize import minimize_scalar
 
-    spread = float(np.median(logits.max(1) - logits.mean(1)))
+    above = logits.max(1) - logits.mean(1)
+    spread = float(np.median(above)) or float(above.mean())
     if spread == 0:
-        return 1.0, "T stays 1: most rows have the same logit for every class"
+        return 1.0, "T stays 1: every validation row has the same logit for every class"
     if (logits[np.arange(len(labels)), labels] >= logits.max(1)).all():
         return 1.0, "T stays 1: every validation row is right, so that the NLL has no minimum"
     found = minimize_scalar(

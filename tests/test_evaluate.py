@@ -11,7 +11,7 @@ from scipy.stats import binom, binomtest
 from toosure.evaluate import GROUPS, evaluate
 from toosure.evaluate.estimates import calibrated_ece, confidence_gap, hit_rate
 from toosure.evaluate.verdict import verdict
-from toosure.metrics import ece_from_confidence
+from toosure.metrics import binary_entropy, brier_split, ece_from_confidence, nll_split
 from toosure.predictions import from_confidence, from_logits, from_probs, read_predictions
 
 BOOTSTRAP = {"level": 0.95, "seed": 0, "samples": 1000}
@@ -216,6 +216,7 @@ def test_zero_probabilities_make_no_nan():
     assert result.metrics["nll"].value == np.inf
     values = {name: each.value for name, each in result.metrics.items()}
     assert not [name for name, value in values.items() if np.isnan(value)]
+    assert result.metrics["nll_calibration"].value == 0
     assert result.as_json()["nll"] is None and "nll" not in result.as_json()["intervals"]
     json.dumps(result.as_json(), allow_nan=False)
 
@@ -236,6 +237,27 @@ def test_json_has_each_metric_and_the_settings():
     assert found["intervals"].pop("level") == 0.9
     for name, (low, high) in found["intervals"].items():
         assert low <= found[name] <= high, name
+
+
+def test_scores_are_split():
+    logits, labels = some_logits()
+    found = evaluate(from_logits(3 * logits, labels), samples=10).as_json()
+    for name, split_of in (("nll", nll_split), ("brier", brier_split)):
+        split = split_of(3 * logits, labels)
+        assert found[f"{name}_calibration"] == float(split.calibration) > 0.1
+        assert found[f"{name}_refinement"] == float(split.refinement)
+        total = found[f"{name}_calibration"] + found[f"{name}_refinement"]
+        assert total == pytest.approx(found[name], abs=1e-12)
+    assert found["binary_entropy"] == float(binary_entropy(3 * logits, labels))
+    low, high = found["intervals"]["binary_entropy"]
+    assert low < found["binary_entropy"] < high
+
+
+def test_a_split_of_very_many_numbers_is_left_out(monkeypatch):
+    monkeypatch.setattr("toosure.evaluate.MOST_SPLIT", 1000)
+    found = evaluate(from_logits(*some_logits()), samples=10)
+    assert "too much for 1,200 numbers" in found.left_out["brier_refinement"]
+    assert found.as_json()["nll_calibration"] is None
 
 
 def test_level_and_seed(only_the_verdict):

@@ -17,7 +17,10 @@ from toosure.predictions import Predictions
 GROUPS = {
     "Binned errors": ("ece", "mce", "rmsce", "adaptive_ece", "debiased_ece", "classwise_ece"),
     "Errors without bins": ("smece", "sece", "dece", "mmce", "skce", "kde_ece"),
-    "Scores": ("accuracy", "nll", "brier", "entropy"),
+    "Scores": (
+        *("accuracy", "nll", "nll_calibration", "nll_refinement"),
+        *("brier", "brier_calibration", "brier_refinement", "entropy", "binary_entropy"),
+    ),
     "Ranking": ("aurc", "auroc_misclass", "auroc_ovr", "auroc_ovr_binned"),
 }
 BINNED = ("ece", "mce", "rmsce", "debiased_ece", "classwise_ece")  # take bins and edge
@@ -25,9 +28,12 @@ PAIRWISE = ("sece", "skce", "kde_ece")  # look at all pairs of samples
 MOST_PAIRS = 2e9  # n^2 times the numbers compared: some seconds
 QUICK = (  # are resampled at a cost that does not grow with n
     *("ece", "mce", "rmsce", "adaptive_ece", "debiased_ece", "aurc", "auroc_misclass"),
-    *("nll", "brier", "entropy"),
+    *("nll", "brier", "entropy", "binary_entropy"),
 )
 CALLED = ("classwise_ece", "dece", "mmce", "auroc_ovr", "auroc_ovr_binned")  # 200 times, if small
+SPLITS = {"nll": metrics.nll_split, "brier": metrics.brier_split}
+PARTS = ("_calibration", "_refinement")
+MOST_SPLIT = 4e6  # numbers in the predictions: a split takes the score at some 45 temperatures
 MOST_BINS = 1000  # resampling holds a number for each bin and replica
 MOST_CALLED = 20_000  # numbers in the predictions
 LOWER: dict[str, Callable[..., Tensor]] = {  # of dece, soft accuracy needs every class
@@ -114,6 +120,12 @@ def evaluate(
     names = [name for group in GROUPS.values() for name in group]
     left_out = {name: why for name in names if (why := reason_against(name, predictions))}
     bootstrap: dict[str, Any] = {"level": level, "seed": seed, "samples": samples}
+    values = splits(predictions, left_out)
+    values |= {
+        name: estimate(name, predictions, bins, edge, bootstrap)
+        for name in names
+        if name not in left_out | values
+    }
     table = reliability_from_confidence(
         predictions.confidence, predictions.correct, bins, edge, level=level
     )
@@ -125,11 +137,7 @@ def evaluate(
         bins=bins,
         edge=edge,
         level=level,
-        metrics={
-            name: estimate(name, predictions, bins, edge, bootstrap)
-            for name in names
-            if name not in left_out
-        },
+        metrics=values,
         left_out=left_out,
         gap=confidence_gap(predictions, **bootstrap),
         chance=calibrated_ece(predictions, bins, edge, **bootstrap),
@@ -143,6 +151,8 @@ def reason_against(name: str, predictions: Predictions) -> str | None:
     n, classes = predictions.n, predictions.classes or 1
     if predictions.logits is None and name not in ("accuracy", *LOWER):
         return "needs the probability of every class"
+    if name.endswith(PARTS) and n * classes > MOST_SPLIT:
+        return f"needs the score at many temperatures, too much for {n * classes:,} numbers"
     if name in PAIRWISE and n < 2:
         return "needs two samples"
     if name in PAIRWISE and n**2 * (classes if name == "skce" else 10) > MOST_PAIRS:
@@ -175,6 +185,17 @@ def estimate(
     samples = bootstrap["samples"] if name in QUICK else min(200, bootstrap["samples"])
     found = resample(metric, *pair, **bootstrap | {"samples": samples}, **options)
     return Estimate(*(float(each) for each in found))
+
+
+def splits(predictions: Predictions, left_out: dict[str, str]) -> dict[str, Estimate]:
+    """Return what of each score is calibration and what refinement, without intervals."""
+    found = {}
+    for name, split_of in SPLITS.items():
+        if f"{name}_calibration" not in left_out:
+            split = split_of(predictions.logits, predictions.labels)
+            found[f"{name}_calibration"] = Estimate(float(split.calibration))
+            found[f"{name}_refinement"] = Estimate(float(split.refinement))
+    return found
 
 
 def class_rows(predictions: Predictions, bins: int, edge: str) -> tuple[ClassRow, ...]:

@@ -182,6 +182,8 @@ def test_words_round_trip(said, random):
         ("optimizer", "sam:base=sgd,betas=0.9:0.9", "sam has no setting 'betas'"),
         ("optimizer", "sam:lr=1,base=(sgd:lr=2)", "lr is given twice"),
         ("optimizer", "bulksgd:k=1", "bulksgd needs lr"),
+        ("optimizer", "SGD", "did you mean 'sgd'"),
+        ("data", "CIFAR10", "did you mean 'cifar10'"),
         ("model", "resnet21", "did you mean 'resnet20'"),
         ("model", "mlp:classes=3", "no setting 'classes'"),
         ("model", "nowhere.nets:make", r"cannot load the model nowhere\.nets:make"),

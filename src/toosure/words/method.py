@@ -180,5 +180,6 @@ def name_of(kind: str, default: Any) -> Any:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    match = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {match[0]!r}?" if match else "."
+    spelled = {each.lower(): each for each in known}
+    match = get_close_matches(name.lower(), list(spelled), n=1, cutoff=0.5)
+    return f"; did you mean {spelled[match[0]]!r}?" if match else "."

@@ -25,7 +25,7 @@ class Still:
 
 
 def size_of(model):
-    return sum(p.numel() for p in model.parameters())
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 MAKE = {

@@ -1,12 +1,13 @@
 """Adaptive SAM: the neighbourhood is measured in units of each weight's own size."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from toosure.optim.limits import Limit, not_negative
 from toosure.optim.passes import climb_, global_norm
 from toosure.optim.sam import SAM
 
@@ -33,6 +34,8 @@ class ASAM(SAM):
     tensor([ 0.6820, -1.7840])
     """
 
+    limits: ClassVar[dict[str, Limit]] = {**SAM.limits, "eta": not_negative}
+
     def __init__(
         self,
         params: Any,
@@ -44,8 +47,6 @@ class ASAM(SAM):
         clip_norm: float | None = None,
         **base_arguments: Any,
     ) -> None:
-        if eta < 0:
-            raise ValueError(f"eta must not be negative; got {eta}")
         super().__init__(params, base, rho, model=model, clip_norm=clip_norm, **base_arguments)
         self._add_setting("eta", eta)
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from toosure.data.seeds import mixed
-from toosure.optim.passes import weights_restored
+from toosure.optim.limits import Limit, a_count, below_one, not_negative, positive
+from toosure.optim.passes import dense_gradient, weights_restored
 from toosure.optim.sam import SAM, Closure
 
 
@@ -27,6 +28,7 @@ class BSAM(SAM):
     weights hold the mean between steps, and `with optimizer.sampled(): ...` predicts with a sample
     (the authors average 32 softmaxes). The noise of a step follows from `seed` and the number of
     draws, which is in the state: runs resume, and DDP ranks draw alike. Not for CUDA graphs.
+    The state of half-precision weights is float32.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = BSAM(model.parameters(), lr=0.5, data_size=800)
@@ -43,6 +45,14 @@ class BSAM(SAM):
     """
 
     kept: ClassVar[tuple[str, ...]] = (*SAM.kept, "sub_batches")
+    limits: ClassVar[dict[str, Limit]] = {
+        **SAM.limits,
+        "lr": not_negative,
+        "betas": below_one,
+        "data_size": positive,
+        "prior_precision": not_negative,
+        "damping": not_negative,
+    }
 
     def __init__(
         self,
@@ -59,6 +69,7 @@ class BSAM(SAM):
         model: nn.Module | None = None,
         clip_norm: float | None = None,
     ) -> None:
+        a_count("sub_batches", sub_batches)
         self.sub_batches = sub_batches
         settings: dict[str, Any] = {"lr": lr, "betas": betas, "damping": damping}
         settings |= {"data_size": data_size, "prior_precision": prior_precision}
@@ -66,18 +77,36 @@ class BSAM(SAM):
         super().__init__(params, MeanAndScale, rho, model=model, clip_norm=clip_norm, **settings)
 
     def split(self, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
-        """Cut a batch into `sub_batches` parts, each a tuple as long as `tensors`."""
-        return list(zip(*(t.chunk(self.sub_batches) for t in tensors), strict=True))
+        """Cut a batch into `sub_batches` parts, each a tuple as long as `tensors`.
+
+        Where they cannot be equal they differ by one example; `step(..., weights=sizes)` counts
+        each by its size. A batch smaller than `sub_batches` has a part for each example.
+        """
+        parts = max(1, min(self.sub_batches, len(tensors[0])))
+        return list(zip(*(t.tensor_split(parts) for t in tensors), strict=True))
 
     @contextmanager
     def sampled(self, generator: torch.Generator | None = None) -> Iterator[None]:
-        """Inside, the weights are a sample w + xi / sqrt(data_size * s); after, the mean again."""
-        with torch.no_grad(), weights_restored([p for p, _ in self._every()]):
-            for p, group in self._every():
+        """Inside, the weights are a sample w + xi / sqrt(data_size * s); after, the mean again.
+
+        Gradients are recorded inside if they are outside. Frozen weights are no sample.
+        """
+        recording = torch.is_grad_enabled()
+        learned = [(p, group) for p, group in self._every() if p.requires_grad]
+        with torch.no_grad(), weights_restored([p for p, _ in learned]):
+            for p, group in learned:
                 deviation = (group["data_size"] * self.state[p]["scale"]).rsqrt()
                 p.add_(deviation * _normal(p, generator))
-            with torch.enable_grad():
+            with torch.set_grad_enabled(recording):
                 yield
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state, in our own types: torch rounds it to those of the parameters."""
+        super().load_state_dict(state_dict)
+        numbers = [i for group in state_dict["param_groups"] for i in group["params"]]
+        for (p, _), i in zip(self._every(), numbers, strict=True):
+            for name, value in state_dict["state"].get(i, {}).items():
+                self.state[p][name] = value.to(p.device, _wide(p), copy=True)
 
     def _every(self) -> list[tuple[Tensor, dict[str, Any]]]:
         return [(p, group) for group in self.param_groups for p in group["params"]]
@@ -112,14 +141,13 @@ class MeanAndScale(Optimizer):
 
     def __init__(self, params: Any, **settings: Any) -> None:
         self.curvature: dict[Tensor, Tensor] = {}
-        if settings["data_size"] <= 0:
-            raise ValueError(f"data_size must be positive; got {settings['data_size']}")
         super().__init__(params, settings)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
-            self.state[p] = {"momentum": torch.zeros_like(p), "scale": torch.ones_like(p)}
+            zeros = torch.zeros_like(p, dtype=_wide(p))
+            self.state[p] = {"momentum": zeros, "scale": zeros + 1}
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -130,11 +158,17 @@ class MeanAndScale(Optimizer):
                 if p.grad is None or p not in self.curvature:
                     continue
                 m, s = self.state[p]["momentum"], self.state[p]["scale"]
-                m.mul_(beta1).add_(p.grad + delta * p, alpha=1 - beta1)
+                gradient = dense_gradient(p).to(m.dtype)
+                m.mul_(beta1).add_(gradient + delta * p.to(m.dtype), alpha=1 - beta1)
                 p.addcdiv_(m, s, value=-group["lr"])
                 s.mul_(beta2)
                 s.add_(self.curvature[p] + (group["damping"] + delta), alpha=1 - beta2)
         self.curvature = {}
+
+
+def _wide(p: Tensor) -> torch.dtype:
+    """The type of a parameter's state: in bfloat16, 0.999 s is s, and s would never change."""
+    return torch.promote_types(p.dtype, torch.float32)
 
 
 def _normal(p: Tensor, generator: torch.Generator | None) -> Tensor:

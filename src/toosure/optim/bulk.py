@@ -1,11 +1,14 @@
 """SGD in the bulk: the gradient without its part along the sharpest directions."""
 
 import warnings
+from numbers import Integral
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
+from toosure.optim.limits import a_count
+from toosure.optim.passes import dense_gradient
 from toosure.optim.wrapper import Wrapper
 
 
@@ -63,16 +66,27 @@ class BulkSGD(Wrapper):
         matrix: str = "hessian",
         **sgd_arguments: Any,
     ) -> None:
-        if k > 0 and tracker is None:
-            raise ValueError("BulkSGD with k > 0 needs tracker=CurvatureTracker(...)")
         if matrix not in ("hessian", "gn"):
             raise ValueError(f"matrix must be 'hessian' or 'gn'; got {matrix!r}")
-        if refresh < 1:
-            raise ValueError(f"refresh must be at least 1 step; got {refresh}")
+        a_count("refresh", refresh)
         self.tracker = tracker
         self.converged = True
         base = torch.optim.SGD(params, lr=lr, **sgd_arguments)
         super().__init__(base, k=k, refresh=refresh, matrix=matrix, steps=0)
+        self._checked_k()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to SGD; the directions are those of all groups together."""
+        for name in ("k", "refresh", "matrix"):
+            if param_group.get(name, self.defaults[name]) != self.defaults[name]:
+                raise ValueError(f"{name} is one for all groups: BulkSGD(..., {name}=...)")
+        super().add_param_group(param_group)
+
+    def __getstate__(self) -> dict[str, Any]:
+        release = getattr(getattr(self.tracker, "problem", None), "release", None)
+        if release is not None:
+            release()  # the graph of its last pass, which cannot be copied
+        return super().__getstate__()
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -81,17 +95,30 @@ class BulkSGD(Wrapper):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        group = self.param_groups[0]
-        if group["k"] > 0:
-            if group["steps"] % group["refresh"] == 0:
-                self._refresh(group["matrix"], group["k"])
+        group, k = self.param_groups[0], self._checked_k()
+        if k > 0:
+            if group["steps"] % group["refresh"] == 0 or self._has_new(k):
+                self._refresh(group["matrix"], k)
             self._project()
         group["steps"] += 1
-        self.base.step()
+        self._step_base()
         return loss
 
     def _parameters(self) -> list[Tensor]:
-        return [p for group in self.param_groups for p in group["params"]]
+        """Those that learn; a tracker follows no frozen ones."""
+        return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+
+    def _checked_k(self) -> int:
+        k, size = self.param_groups[0]["k"], sum(p.numel() for p in self._parameters())
+        if not isinstance(k, Integral) or not 0 <= int(k) <= size:
+            raise ValueError(f"k must be a whole number from 0 to {size} (parameters); got {k}")
+        if self.tracker is None and int(k) > 0:
+            raise ValueError("BulkSGD with k > 0 needs tracker=CurvatureTracker(...)")
+        return int(k)
+
+    def _has_new(self, k: int) -> bool:
+        """Whether k was changed, or parameters came, since the directions were found."""
+        return any(len(self.state.get(p, {}).get("bulk", ())) != k for p in self._parameters())
 
     def _refresh(self, matrix: str, k: int) -> None:
         """Ask for the directions here and keep each parameter's part of them in its state."""
@@ -118,7 +145,8 @@ class BulkSGD(Wrapper):
 
     def _project(self) -> None:
         """Take g - V^T (V g); a parameter without gradient counts as zero and stays so."""
-        pairs = [(p.grad, self.state[p]["bulk"]) for p in self._parameters() if p.grad is not None]
+        trained = [p for p in self._parameters() if p.grad is not None]
+        pairs = [(dense_gradient(p), self.state[p]["bulk"]) for p in trained]
         if not pairs:
             return
         along = sum(part.flatten(1) @ g.flatten() for g, part in pairs)  # (k,)

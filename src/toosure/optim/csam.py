@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from toosure.losses.csam import CSAMLoss
+from toosure.optim.limits import not_negative
 from toosure.optim.sam import SAM
 
 
@@ -47,12 +48,17 @@ class CSAM(SAM):
         clip_norm: float | None = None,
         **base_arguments: Any,
     ) -> None:
-        if gamma < 0:
-            raise ValueError(f"gamma must not be negative (the paper takes 0 to 2); got {gamma}")
+        not_negative("gamma", gamma)
         self.gamma = gamma
         self.detach_weight = detach_weight
         self.point = Point()
         super().__init__(params, base, rho, model=model, clip_norm=clip_norm, **base_arguments)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to the base; it may carry its own `rho`, but no `gamma`."""
+        if "gamma" in param_group:
+            raise ValueError("gamma is of the loss, which knows no groups: CSAM(..., gamma=...)")
+        super().add_param_group(param_group)
 
     def criterion(self, loss: nn.Module | None = None) -> "CSAMCriterion":
         """Wrap `loss` (cross-entropy by default): plain at w, Eq. 4 at the perturbed point."""

@@ -8,6 +8,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from toosure.optim.limits import Limit, a_count, below_one, check, not_negative
+from toosure.optim.passes import dense_gradient
+from toosure.optim.wrapper import step_without_hooks
+
+LIMITS: dict[str, Limit] = {
+    "lr": not_negative,
+    "momentum": below_one,
+    "betas": below_one,
+    "weight_decay": not_negative,
+    "ns_steps": a_count,
+}
+
 
 def newton_schulz(matrix: Tensor, steps: int = 5, fp32: bool = False) -> Tensor:
     """Return a matrix with the singular vectors of `matrix` and singular values near one.
@@ -70,18 +82,20 @@ class Muon(Optimizer):
         adamw_eps: float = 1e-8,
         adamw_weight_decay: float = 0.0,
     ) -> None:
+        check(LIMITS, {"lr": lr, "momentum": momentum, "ns_steps": ns_steps})
         self.muon = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "fp32": fp32}
         self.muon |= {"weight_decay": weight_decay, "ns_steps": ns_steps}
         self.adamw = {"lr": adamw_lr, "betas": adamw_betas, "eps": adamw_eps}
         self.adamw |= {"weight_decay": adamw_weight_decay}
         self.rest: AdamW | None = None
-        super().__init__(hidden_and_rest(params), {})
+        super().__init__(hidden_and_rest(params), {"momentum": momentum})  # which cyclers look for
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of hidden matrices (`muon=True`) or of AdamW's (`muon=False`)."""
         if "muon" not in param_group:
             raise ValueError("a group for Muon must say muon=True (hidden matrices) or muon=False")
         defaults = self.muon if param_group["muon"] else _adamw_defaults(self.adamw)
+        check(LIMITS, {**defaults, **param_group})
         super().add_param_group({**defaults, **param_group})
         flat = [p for p in self.param_groups[-1]["params"] if p.ndim < 2]
         if param_group["muon"] and flat:
@@ -112,16 +126,18 @@ class Muon(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            if group["muon"]:
-                for p in group["params"]:
-                    if p.grad is not None:
-                        self._step_matrix(p, group)
+            if not group["muon"] and "max_momentum" in group:  # a cycler's, which writes momentum
+                group["betas"] = (group["momentum"], group["betas"][1])
+            for p in (p for p in group["params"] if p.grad is not None):
+                gradient = dense_gradient(p)
+                if group["muon"]:
+                    self._step_matrix(p, gradient.flatten(1), group)
         if self.rest is not None:
-            self.rest.step()
+            step_without_hooks(self.rest)
         return loss
 
-    def _step_matrix(self, p: Tensor, group: dict[str, Any]) -> None:
-        gradient = p.grad.flatten(1)  # type: ignore[union-attr]  # (out, in * height * width)
+    def _step_matrix(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """`gradient` is flat: (out, in * height * width)."""
         state = self.state[p]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(gradient)

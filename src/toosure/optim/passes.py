@@ -27,6 +27,14 @@ def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     return list(torch._foreach_mul(list(tensors), 1)) if tensors else []
 
 
+def dense_gradient(parameter: Tensor) -> Tensor:
+    """Return the gradient of a parameter that has one, after making a sparse one dense."""
+    assert parameter.grad is not None
+    if parameter.grad.is_sparse:
+        parameter.grad = parameter.grad.to_dense()
+    return parameter.grad
+
+
 def global_norm(tensors: Sequence[Tensor]) -> Tensor:
     """Return the Euclidean norm of all tensors together, without waiting for the device.
 

@@ -1,14 +1,16 @@
 """Sharpness-aware minimisation around any torch optimizer, and the two passes its kin share."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from toosure.optim.passes import climb_, global_norm, weights_restored
+from toosure.optim.limits import Limit, not_negative, positive
+from toosure.optim.passes import climb_, dense_gradient, global_norm, weights_restored
 from toosure.optim.statistics import RunningStatistics
 from toosure.optim.wrapper import Wrapper
 
@@ -43,6 +45,7 @@ class SAM(Wrapper):
     """
 
     kept: ClassVar[tuple[str, ...]] = ("base", "clip_norm", "statistics")
+    limits: ClassVar[dict[str, Limit]] = {"rho": not_negative}
 
     def __init__(
         self,
@@ -54,57 +57,60 @@ class SAM(Wrapper):
         clip_norm: float | None = None,
         **base_arguments: Any,
     ) -> None:
+        _check_base(base)
+        if clip_norm is not None:
+            positive("clip_norm", clip_norm)
         self.clip_norm = clip_norm
         self.statistics = RunningStatistics(model)
         self.pending: dict[Tensor, Tensor] = {}  # what a subclass keeps if the step is taken
         super().__init__(base(params, **base_arguments), rho=rho)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to the base; it may carry its own `rho`."""
-        rho = param_group.get("rho", self.defaults["rho"])
-        if rho < 0:
-            raise ValueError(f"rho must not be negative; got {rho}")
-        super().add_param_group(param_group)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "pending": {}}
 
     @torch.no_grad()
     def step(  # type: ignore[override]
-        self, closure: Closure | Iterable[Closure], *, scaler: torch.amp.GradScaler | None = None
+        self,
+        closure: Closure | Iterable[Closure],
+        *,
+        scaler: torch.amp.GradScaler | None = None,
+        weights: Sequence[float] | None = None,
     ) -> Any:
         """Step once; return the loss at w.
 
-        A list of closures is one batch in micro-batches of equal size (m-sharpness): each finds
-        its own perturbation, the gradients found there are averaged, and BatchNorm statistics move
-        in the first pass of the first one. With `scaler` the closure calls
+        A list of closures is one batch in micro-batches (m-sharpness): each finds its own
+        perturbation, and the gradients found there are averaged, by `weights` (the sizes of the
+        micro-batches) if they are not equal. A BatchNorm layer's statistics move in the first pass
+        that runs it. With `scaler` the closure calls
         `scaler.scale(loss).backward()`; an infinite gradient in either pass leaves weights and
         state as they were; call `scaler.update()` after.
         """
         closures = _as_list(closure)
+        shares = _shares(weights, len(closures))
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         losses: list[Any] = []
         total: dict[Tensor, Tensor] = {}
         self.pending = {}
-        with ExitStack() as still:
-            for closure in closures:
-                with nullcontext() if losses else self.statistics.noticing():
+        several = len(closures) > 1
+        with self.statistics.moving_once(several):
+            for closure, share in zip(closures, shares, strict=True):
+                with self.statistics.noticing():
                     losses.append(self._first_pass(closure))
-                if len(losses) == 1 and (self._perturbs() or len(closures) > 1):
-                    still.enter_context(self.statistics.held(self._trained, losses[0]))
+                if self._perturbs() or several:
+                    self.statistics.keep(self._trained, losses[-1])
                 if self._perturbs():
                     if scaler is not None and not self._unscaled_is_finite(scaler):
                         scaler.unscale_(self.base)  # tells scaler.update() of the infinity
-                        return _mean(losses)
-                    with self._perturbed(1 / len(closures)):
+                        return _mean(losses, shares)
+                    with self._perturbed(share):
                         self._pass(closure)
-                if len(closures) > 1:
-                    self._add_gradients(total, 1 / len(closures))
+                if several:
+                    self._add_gradients(total, share)
         for p, gradient in total.items():
             p.grad = gradient
         self._descend(scaler)
         self.pending = {}
-        return _mean(losses)
+        return _mean(losses, shares)
 
     def _pass(self, closure: Closure) -> Any:
         """Run the closure on fresh gradients; stale ones must not reach the second pass."""
@@ -145,11 +151,12 @@ class SAM(Wrapper):
             if any(bool(found) for found in scaler._found_inf_per_device(self.base).values()):
                 return
         if self.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self._trained(), self.clip_norm)
+            trained = [_with_dense_gradient(p) for p in self._trained()]
+            torch.nn.utils.clip_grad_norm_(trained, self.clip_norm)
         self._update()
 
     def _update(self) -> None:
-        self.base.step()
+        self._step_base()
 
     def _trained(self) -> list[Tensor]:
         """The parameters that hold a gradient now."""
@@ -162,11 +169,9 @@ class SAM(Wrapper):
             for p in group["params"]:
                 if p.grad is None:
                     continue
-                if p.grad.is_sparse:
-                    p.grad = p.grad.to_dense()
                 params, gradients = alike.setdefault((p.device, p.dtype), ([], []))
                 params.append(p)
-                gradients.append(p.grad)
+                gradients.append(dense_gradient(p))
             for params, gradients in alike.values():
                 yield group, params, gradients
 
@@ -186,6 +191,21 @@ class SAM(Wrapper):
             total[p] = total[p] + gradient if p in total else gradient
 
 
+def _check_base(base: Any) -> None:
+    """Raise unless `base` makes an optimizer whose step uses the gradients at hand."""
+    if isinstance(base, Optimizer):
+        raise ValueError(
+            "base is a class, which gets the other arguments, not an object: write "
+            f"base={type(base).__name__}, lr=..."
+        )
+    asks = inspect.signature(base.step).parameters if hasattr(base, "step") else {}
+    if "closure" in asks and asks["closure"].default is inspect.Parameter.empty:
+        raise ValueError(
+            f"base must step with the gradients at hand; {base.__name__} wants to run the closure "
+            "itself. Take one such as torch.optim.SGD or AdamW"
+        )
+
+
 def _as_list(closure: Closure | Iterable[Closure] | None) -> list[Closure]:
     closures = [closure] if callable(closure) else list(closure or [])
     if not closures:
@@ -193,7 +213,28 @@ def _as_list(closure: Closure | Iterable[Closure] | None) -> list[Closure]:
     return closures
 
 
-def _mean(losses: list[Any]) -> Any:
+def _shares(weights: Sequence[float] | None, count: int) -> list[float]:
+    """Each closure's part of the batch."""
+    weights = [1] * count if weights is None else list(weights)
+    if len(weights) != count or not all(weight > 0 for weight in weights):
+        raise ValueError(f"weights must be a positive number for each of {count}; got {weights}")
+    return [weight / sum(weights) for weight in weights]
+
+
+def _mean(losses: list[Any], shares: list[float]) -> Any:
+    """The loss of the batch; of its first parts, where a step was given up after them."""
     if len(losses) == 1 or any(loss is None for loss in losses):
         return losses[0]
-    return sum(losses) / len(losses)
+    shares = shares[: len(losses)]
+    return sum(loss * share for loss, share in zip(losses, shares, strict=True)) / sum(shares)
+
+
+def _with_dense_gradient(p: Tensor) -> Tensor:
+    """The parameter, or a stand-in whose gradient is the values of its sparse one."""
+    if p.grad is None or not p.grad.is_sparse:
+        return p
+    p.grad = p.grad.coalesce()  # else a row that comes twice would count as two
+    values = p.grad._values()
+    stand_in = values.detach()
+    stand_in.grad = values
+    return stand_in

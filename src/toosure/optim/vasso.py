@@ -1,12 +1,13 @@
 """Variance-suppressed SAM: the ascent direction is an average over steps."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from toosure.optim.limits import Limit, a_share
 from toosure.optim.sam import SAM
 
 
@@ -32,6 +33,8 @@ class VASSO(SAM):
     tensor([ 3., -2.])
     """
 
+    limits: ClassVar[dict[str, Limit]] = {**SAM.limits, "theta": a_share}
+
     def __init__(
         self,
         params: Any,
@@ -43,13 +46,13 @@ class VASSO(SAM):
         clip_norm: float | None = None,
         **base_arguments: Any,
     ) -> None:
-        if not 0 < theta <= 1:
-            raise ValueError(f"theta must be in (0, 1]; got {theta}")
         super().__init__(params, base, rho, model=model, clip_norm=clip_norm, **base_arguments)
         self._add_setting("theta", theta)
 
     def _perturb(self, share: float) -> None:
         buckets = []
+        if share != 1:
+            self._keep_unused(share)
         for group, params, gradients in self._buckets():
             directions = self._directions(params, gradients, group["theta"], share)
             buckets.append((group, params, directions))
@@ -64,8 +67,18 @@ class VASSO(SAM):
         self._average_(directions, params, theta, share == 1 and _captured(params[0]))
         parts = directions if share == 1 else torch._foreach_mul(directions, share)
         for p, part in zip(params, parts, strict=True):
-            self.pending[p] = self.pending[p] + part if p in self.pending else part
+            self._keep(p, part)
         return directions
+
+    def _keep_unused(self, share: float) -> None:
+        """Count a micro-batch that does not use a parameter as one of gradient zero."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None and "direction" in self.state.get(p, {}):
+                    self._keep(p, self.state[p]["direction"] * ((1 - group["theta"]) * share))
+
+    def _keep(self, p: Tensor, part: Tensor) -> None:
+        self.pending[p] = self.pending[p] + part if p in self.pending else part
 
     def _average_(
         self, directions: list[Tensor], params: list[Tensor], theta: float, captured: bool

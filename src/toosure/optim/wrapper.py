@@ -4,15 +4,19 @@ from typing import Any, ClassVar
 
 from torch.optim import Optimizer
 
+from toosure.optim.limits import Limit, check
+
 
 class Wrapper(Optimizer):
     """Share the parameter groups and the state of `base`, and add settings to each group.
 
     A scheduler that sets a group's lr sets the base's; a checkpoint of the wrapper holds both.
-    Subclasses name in `kept` the attributes that a pickle must carry.
+    Subclasses name in `kept` the attributes that a pickle must carry, and in `limits` what the
+    settings of a group may be.
     """
 
     kept: ClassVar[tuple[str, ...]] = ("base",)
+    limits: ClassVar[dict[str, Limit]] = {}
 
     def __init__(self, base: Optimizer, **settings: Any) -> None:
         self.base = base
@@ -21,6 +25,7 @@ class Wrapper(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group to the base; it may carry its own value of each setting."""
+        check(self.limits, {**self.defaults, **param_group})
         if all(param_group is not group for group in self.base.param_groups):
             self.base.add_param_group(param_group)
         self._fill(self.base.param_groups)
@@ -29,11 +34,16 @@ class Wrapper(Optimizer):
         """Give every group a setting of a subclass, now and when groups are added."""
         self.defaults[name] = value
         self._fill(self.param_groups)
+        for group in self.param_groups:
+            check(self.limits, group)
 
     def _fill(self, groups: list[dict[str, Any]]) -> None:
         for group in groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
+
+    def _step_base(self) -> None:
+        step_without_hooks(self.base)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in self.kept}}
@@ -43,3 +53,11 @@ class Wrapper(Optimizer):
         super().__setstate__(state)
         self._fill(self.param_groups)
         self.base.__setstate__({"state": self.state, "param_groups": self.param_groups})
+
+
+def step_without_hooks(optimizer: Optimizer) -> None:
+    """Let an inner optimizer step: torch's hooks on every step are for the one the caller sees."""
+    step: Any = type(optimizer).step
+    if getattr(step, "hooked", False):  # as torch marks a class's step when it wraps it
+        step = step.__wrapped__
+    step(optimizer)

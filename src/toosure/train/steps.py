@@ -35,6 +35,7 @@ class Step:
         self.device = next(model.parameters()).device.type
         self.scaler = torch.amp.GradScaler(self.device) if precision == "fp16" else None
         self.cache = True  # of autocast's casts; a graph must not keep them
+        self.sizes: list[int] | None = None  # of the parts of a batch that is cut
         self.late = False  # prepare when descending, where a graph can record it
 
     def __call__(self, batch: Batch, lr: float) -> Tensor:
@@ -44,6 +45,7 @@ class Step:
         """Prepare the batch, in parts for an optimizer that asks for several closures."""
         cut = isinstance(self.optimizer, BSAM)
         parts: list[Any] = self.optimizer.split(*batch) if cut else [batch]  # type: ignore[attr-defined]
+        self.sizes = [len(labels) for _, labels, _ in parts] if cut else None
         if self.late:
             return parts
         return [self.prepare(self.model, part, lr, place) for place, part in enumerate(parts)]
@@ -54,7 +56,7 @@ class Step:
             prepared = [self.prepare(self.model, batch, math.nan) for batch in prepared]
         closures = [partial(self.closure, each) for each in prepared]
         if isinstance(self.optimizer, SAM):  # it clips and scales between its passes itself
-            loss = self.optimizer.step(closures, scaler=self.scaler)
+            loss = self.optimizer.step(closures, scaler=self.scaler, weights=self.sizes)
         elif self.scaler is not None:
             loss = closures[0]()
             self.scaler.unscale_(self.optimizer)

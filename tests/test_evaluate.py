@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom, binomtest
+from sklearn.metrics import roc_auc_score
 
 from toosure.evaluate import GROUPS, evaluate
 from toosure.evaluate.estimates import calibrated_ece, confidence_gap, hit_rate
@@ -208,6 +209,11 @@ def test_class_probabilities_on_bin_edges_are_binned_as_they_came():
         result = evaluate(from_probs((tenths / 10).astype(dtype), labels), bins=10, samples=10)
         assert [row.ece for row in result.per_class] == pytest.approx(by_hand, abs=1e-7)
         assert result.metrics["classwise_ece"].value == pytest.approx(by_hand.mean(), abs=1e-7)
+        ranks = [roc_auc_score(labels == k, tenths[:, k]) for k in range(3)]
+        assert result.metrics["auroc_ovr"].value == pytest.approx(np.mean(ranks), abs=1e-12)
+        coarse = (tenths * 14) // 10
+        ranks = [roc_auc_score(labels == k, coarse[:, k]) for k in range(3)]
+        assert result.metrics["auroc_ovr_binned"].value == pytest.approx(np.mean(ranks), abs=1e-12)
 
 
 def test_zero_probabilities_make_no_nan():

@@ -160,7 +160,8 @@ def test_soft_hits_are_shares(metric):
 
 
 @pytest.mark.parametrize(
-    "metric", [metrics.skce_from_probabilities, metrics.classwise_ece_from_probabilities]
+    "metric",
+    [getattr(metrics, name) for name in metrics.__all__ if name.endswith("_from_probabilities")],
 )
 @pytest.mark.parametrize(
     ("probs", "message"),

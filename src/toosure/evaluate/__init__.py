@@ -42,7 +42,12 @@ LOWER: dict[str, Callable[..., Tensor]] = {  # of dece, soft accuracy needs ever
     for name in names
     if hasattr(metrics, f"{name}_from_confidence") and name != "dece"
 }
-CLASSWISE_OF_PROBS = metrics.classwise_ece_from_probabilities
+OF_PROBS: dict[str, Callable[..., Tensor]] = {
+    name: getattr(metrics, f"{name}_from_probabilities")
+    for names in GROUPS.values()
+    for name in names
+    if hasattr(metrics, f"{name}_from_probabilities")
+}
 
 
 class ClassRow(NamedTuple):
@@ -165,7 +170,8 @@ def estimate(
 ) -> Estimate:
     """Return a metric's value and, where it is affordable, its bootstrap interval.
 
-    Probabilities are binned as they came, by the lower functions: exp(log p) may cross an edge.
+    Probabilities are taken as they came, by the lower functions: exp(log p) may cross the edge of
+    a bin and break ties.
     """
     if name == "accuracy":
         return hit_rate(predictions.correct, bootstrap["level"])
@@ -177,8 +183,8 @@ def estimate(
     else:
         assert predictions.labels is not None
         pair, metric = (predictions.logits, predictions.labels), getattr(metrics, name)
-        if name == "classwise_ece" and predictions.probs is not None:
-            pair, metric = (predictions.probs, predictions.labels), CLASSWISE_OF_PROBS
+        if name in OF_PROBS and predictions.probs is not None:
+            pair, metric = (predictions.probs, predictions.labels), OF_PROBS[name]
         resample = metrics.confidence_interval
     if name not in QUICK and (name not in CALLED or pair[0].numel() > MOST_CALLED):
         return Estimate(float(metric(*pair, **options)))
@@ -208,7 +214,7 @@ def class_rows(predictions: Predictions, bins: int, edge: str) -> tuple[ClassRow
     if predictions.probs is None:
         errors = metrics.classwise_ece(logits, labels, bins, edge, reduction="none")
     else:
-        errors = CLASSWISE_OF_PROBS(predictions.probs, labels, bins, edge, reduction="none")
+        errors = OF_PROBS["classwise_ece"](predictions.probs, labels, bins, edge, reduction="none")
     counts = torch.bincount(labels, minlength=classes)
     hits = torch.bincount(labels[predictions.correct], minlength=classes)
     mass = torch.zeros(classes, dtype=torch.float64)

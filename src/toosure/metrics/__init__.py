@@ -43,6 +43,8 @@ from toosure.metrics.ranking import (
     auroc_ood,
     auroc_ovr,
     auroc_ovr_binned,
+    auroc_ovr_binned_from_probabilities,
+    auroc_ovr_from_probabilities,
     fpr95_ood,
 )
 from toosure.metrics.scores import (
@@ -80,6 +82,8 @@ __all__ = [
     "auroc_ood",
     "auroc_ovr",
     "auroc_ovr_binned",
+    "auroc_ovr_binned_from_probabilities",
+    "auroc_ovr_from_probabilities",
     "binary_entropy",
     "brier",
     "brier_split",

@@ -1,5 +1,6 @@
 """Does confidence rank right before wrong, each class before the rest, known before unknown?"""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from toosure.metrics.inputs import (
     as_confidence,
     as_logits,
     as_pair,
+    as_probabilities,
     check_choice,
     check_finite,
     naming_rows,
@@ -83,19 +85,29 @@ def auroc_ovr(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
     >>> round(float(auroc_ovr(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.888889
     """
-    check_choice("reduction", reduction, ("mean", "none"))
     logits, labels = as_pair(logits, labels)
     total = torch.cat([rows.logsumexp(1) for rows in row_chunks(logits.detach())])
     check_finite(total)
-    values = [_one_against_rest(logits, labels, total, k) for k in range(logits.shape[1])]
-    scores = torch.stack(values)
-    return scores if reduction == "none" else scores.nanmean()
+    columns = ((z.detach().to(total.dtype) - total).exp() for z in logits.unbind(1))
+    return _over_classes(columns, labels, reduction)
 
 
-def _one_against_rest(logits: Tensor, labels: Tensor, total: Tensor, label: int) -> Tensor:
-    scores = (logits[:, label].detach().to(total.dtype) - total).exp()
-    positive = labels == label
-    return auroc(scores[positive], scores[~positive])
+def auroc_ovr_from_probabilities(probs: Any, labels: Any, reduction: str = "mean") -> Tensor:
+    """Return `auroc_ovr` of probabilities (N, C) as they came: softmax(log p) would break ties.
+
+    >>> float(auroc_ovr_from_probabilities([[0.9, 0.1], [0.8, 0.2]], [0, 1]))
+    1.0
+    """
+    probs, labels = as_probabilities(probs, labels)
+    return _over_classes(probs.detach().unbind(1), labels, reduction)
+
+
+def _over_classes(columns: Iterable[Tensor], labels: Tensor, reduction: str) -> Tensor:
+    """Return the AUROC of each class's scores, or the mean of those that have both sides."""
+    check_choice("reduction", reduction, ("mean", "none"))
+    positive = ((scores, labels == label) for label, scores in enumerate(columns))
+    values = torch.stack([auroc(scores[own], scores[~own]) for scores, own in positive])
+    return values if reduction == "none" else values.nanmean()
 
 
 def auroc_ovr_binned(
@@ -110,22 +122,37 @@ def auroc_ovr_binned(
     >>> round(float(auroc_ovr_binned(logits, torch.tensor([0, 2, 2, 1]), thresholds=5)), 6)
     0.805556
     """
+    logits, labels = as_pair(logits, labels)
+    pairs = ((probabilities(z), y) for z, y in chunked_pairs(logits.detach(), labels))
+    with naming_rows(logits):
+        return _on_thresholds(pairs, logits, thresholds, reduction)
+
+
+def auroc_ovr_binned_from_probabilities(
+    probs: Any, labels: Any, thresholds: int = 15, reduction: str = "mean"
+) -> Tensor:
+    """Return `auroc_ovr_binned` of probabilities (N, C) as they came."""
+    probs, labels = as_probabilities(probs, labels)
+    pairs = chunked_pairs(probs.detach(), labels)
+    return _on_thresholds(pairs, probs, thresholds, reduction)
+
+
+def _on_thresholds(
+    pairs: Iterable[tuple[Tensor, Tensor]], like: Tensor, thresholds: int, reduction: str
+) -> Tensor:
+    """Return the AUROC of chunks of probabilities and labels, of as many classes as `like` has."""
     check_choice("reduction", reduction, ("mean", "none"))
     if thresholds < 2:
         raise ValueError(f"thresholds must be at least 2; got {thresholds}")
-    logits, labels = as_pair(logits, labels)
-    size = logits.shape[1] * thresholds
-    everything = torch.zeros(size, dtype=torch.int64, device=logits.device)
+    size = like.shape[1] * thresholds
+    everything = torch.zeros(size, dtype=torch.int64, device=like.device)
     positives = torch.zeros_like(everything)
-    with naming_rows(logits):
-        for rows, targets in chunked_pairs(logits.detach(), labels):
-            probs = probabilities(rows)
-            check_finite(probs.sum(1))
-            level = (probs * (thresholds - 1)).long()
-            level += torch.arange(0, size, thresholds, device=level.device)
-            everything += torch.bincount(level.flatten(), minlength=size)
-            true = level.gather(1, targets[:, None]).squeeze(1)
-            positives += torch.bincount(true, minlength=size)
+    for probs, labels in pairs:
+        check_finite(probs.sum(1))
+        level = (probs * (thresholds - 1)).long()
+        level += torch.arange(0, size, thresholds, device=level.device)
+        everything += torch.bincount(level.flatten(), minlength=size)
+        positives += torch.bincount(level.gather(1, labels[:, None]).squeeze(1), minlength=size)
     hits, all_ = positives.view(-1, thresholds).double(), everything.view(-1, thresholds).double()
     scores = auroc_of_counts(hits, all_ - hits)
     return scores if reduction == "none" else scores.nanmean()

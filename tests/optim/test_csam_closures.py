@@ -28,11 +28,14 @@ def make(model, **settings):
 
 
 def test_a_criterion_made_inside_the_closure():
-    fast, slow = make_mlp(), make_mlp()
+    fast, slow, sam = make_mlp(), make_mlp(), make_mlp()
+    data = list(batches("mlp", 1)) * 30  # learned by heart, so that Eq. 4 matters
     optimizer = make(fast)
-    train(fast, optimizer, lambda *pair: optimizer.criterion()(*pair), batches("mlp", 10))
-    slow_sam(slow, batches("mlp", 10), sam_shift, csam_loss(2.0), rho=0.1)
+    train(fast, optimizer, lambda *pair: optimizer.criterion()(*pair), data)
+    slow_sam(slow, data, sam_shift, csam_loss(2.0), rho=0.1)
+    slow_sam(sam, data, sam_shift, rho=0.1)
     assert largest_difference(fast, slow) < 1e-12
+    assert largest_difference(fast, sam) > 1e-3
 
 
 def test_a_criterion_that_is_not_used_is_an_error():

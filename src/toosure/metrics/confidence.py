@@ -66,10 +66,10 @@ def top_odds(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def odds_of_rows(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return a chunk's log-odds of the largest probability, its class, and the largest logit."""
-    top, predicted = rows.double().max(1)
+    top, predicted = rows.max(1)
     finite = rows.double().clamp(min=_NOTHING)  # -inf alone would have a gradient of NaN
     others = finite.scatter(1, predicted[:, None], _NOTHING).logsumexp(1)
-    return top - others, predicted, top.detach()
+    return top.double() - others, predicted, top.detach()
 
 
 def probabilities(rows: Tensor) -> Tensor:

@@ -100,6 +100,17 @@ def test_frozen_parameters_with_the_real_tracker():
     assert along.abs().max() < 1e-12
 
 
+def test_parameters_frozen_on_the_way():
+    model = make_mlp()
+    optimizer = real(model)
+    train(model, optimizer, F.cross_entropy, batches("mlp", 1))
+    model[0].weight.requires_grad_(False)
+    model.zero_grad()
+    before = model[0].weight.clone()
+    train(model, optimizer, F.cross_entropy, batches("mlp", 2))
+    assert torch.equal(model[0].weight, before)
+
+
 @pytest.mark.parametrize("copied", [deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
 def test_copies_after_a_step_with_the_real_tracker(copied):
     model = make_mlp()

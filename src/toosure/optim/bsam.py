@@ -24,11 +24,11 @@ class BSAM(SAM):
     Reference: Moellenhoff, Khan, ICLR 2023, arXiv:2210.01620.
 
     `data_size` is the number of training examples (the authors count augmented CIFAR four times).
-    Split the batch with `split` (8 parts by default) and give `step` a closure for each; the
-    weights hold the mean between steps, and `with optimizer.sampled(): ...` predicts with a sample
-    (the authors average 32 softmaxes). The noise of a step follows from `seed` and the number of
-    draws, which is in the state: runs resume, and DDP ranks draw alike. Not for CUDA graphs.
-    The state of half-precision weights is float32.
+    Split the batch with `split` (8 parts by default) and give `step` a closure for each, with their
+    sizes as `weights` where 8 does not divide it. The weights hold the mean between steps, and
+    `with optimizer.sampled(): ...` predicts with a sample (the authors average 32 softmaxes). The
+    noise of a step follows from `seed` and the number of draws, which is in the state: runs resume,
+    and DDP ranks draw alike. Not for CUDA graphs. The state of half-precision weights is float32.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = BSAM(model.parameters(), lr=0.5, data_size=800)

@@ -105,7 +105,7 @@ class BulkSGD(Wrapper):
         return loss
 
     def _parameters(self) -> list[Tensor]:
-        """Those that learn; a tracker follows no frozen ones."""
+        """Those that learn; a tracker follows none that were frozen when it was made."""
         return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
 
     def _checked_k(self) -> int:
@@ -123,17 +123,22 @@ class BulkSGD(Wrapper):
     def _refresh(self, matrix: str, k: int) -> None:
         """Ask for the directions here and keep each parameter's part of them in its state."""
         assert self.tracker is not None
-        kept = {p: p.grad for p in self._parameters()}  # a tracker may run backward itself
+        every = [p for group in self.param_groups for p in group["params"]]
+        gradients = [p.grad for p in every]
         with torch.enable_grad():
             top = self.tracker.top(matrix, k)
-        sizes = [p.numel() for p in kept]
+        for p, gradient in zip(every, gradients, strict=True):
+            p.grad = gradient  # a tracker may run backward itself
+        followed = self._parameters()
+        if top.vectors.shape[1] == sum(p.numel() for p in every):
+            followed = every  # some were frozen after the tracker was made
+        sizes = [p.numel() for p in followed]
         if top.vectors.shape != (k, sum(sizes)):
             raise ValueError(
                 f"the tracker must follow the optimizer's {sum(sizes)} parameters: expected "
                 f"vectors of shape {(k, sum(sizes))}, got {tuple(top.vectors.shape)}"
             )
-        for (p, gradient), part in zip(kept.items(), top.vectors.split(sizes, 1), strict=True):
-            p.grad = gradient
+        for p, part in zip(followed, top.vectors.split(sizes, 1), strict=True):
             self.state[p]["bulk"] = part.to(p).reshape(k, *p.shape)
         self.converged = bool(top.converged)
         if not self.converged:

@@ -6,20 +6,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from toosure.evaluate import estimate
+from toosure.evaluate import MOST_BINS, MOST_CALLED, estimate
 from toosure.evaluate.estimates import Estimate
 from toosure.metrics.binned import Reliability, reliability_from_confidence
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc import CALIBRATORS, Calibrator, Choice, choose
 from toosure.posthoc.calibrator import without_log_zero
+from toosure.posthoc.same_rows import fingerprints, shared_rows
+from toosure.posthoc.select import Makers, Trial, cross_fitted, stratified_folds
 from toosure.predictions import Predictions, from_logits
 from toosure.words import parse
 
 METRICS = ("nll", "brier", "accuracy", "ece", "adaptive_ece", "classwise_ece")
-SHARED = 0.01  # of the judged rows may also be rows of the fit, by chance
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,10 @@ class Recalibration:
     def sentence(self) -> str:
         """Say in one sentence what the calibrator does."""
         nll = [side.metrics["nll"].value for side in (self.before, self.after)]
-        span = f"{self.change.low:+.4f} to {self.change.high:+.4f}".replace("-", "−")
-        numbers = f"NLL {nll[0]:.4f} to {nll[1]:.4f}, change {span} at {100 * self.level:g} %"
+        numbers = f"NLL {nll[0]:.4f} to {nll[1]:.4f}"
+        if self.change.low is not None:
+            span = f"{self.change.low:+.4f} to {self.change.high:+.4f}".replace("-", "−")
+            numbers += f", change {span} at {100 * self.level:g} %"
         if self.choice.name == "uncalibrated":
             return "No calibrator helps: the probabilities stay as they are"
         if self.change.high is not None and self.change.high < 0:
@@ -66,6 +68,14 @@ class Recalibration:
         if self.change.low is not None and self.change.low > 0:
             return f"{described(self.choice)} does harm: {numbers}"
         return f"{described(self.choice)} makes no difference that these rows show: {numbers}"
+
+    @property
+    def omissions(self) -> str:
+        """Say which metrics have no interval, and why; empty where all have one."""
+        sides = (self.before.metrics, self.after.metrics)
+        names = [name for name in METRICS if any(side[name].low is None for side in sides)]
+        why = f"too slow to resample above {MOST_CALLED:,} numbers"
+        return f"No interval: {', '.join(names)} ({why})." if names else ""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values: the choice, the trials, and before and after with intervals."""
@@ -96,24 +106,29 @@ def recalibrate(
     bins: int = 15,
     level: float = 0.95,
     seed: int = 0,
+    told: Callable[[Trial], None] = lambda trial: None,
 ) -> Recalibration:
     """Choose a calibrator on `fit` by held-out NLL and judge it on `judge`, never the same rows.
 
     Without `judge` each row is judged by a calibrator fitted on the other folds. `method` is
-    "auto" or a word such as "temperature:criterion=ece".
+    "auto" or a word such as "temperature:criterion=ece"; `told` hears of each trial as it ends.
 
+    >>> import torch
     >>> logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
     >>> recalibrate(from_logits(5 * logits, logits.argmax(1).roll(1)), method="temperature").n
     300
     """
     if not 0 < level < 1:
         raise ValueError(f"the level of intervals must lie between 0 and 1; got {level:g}")
+    if not 1 <= bins <= MOST_BINS:
+        raise ValueError(f"bins must be from 1 to {MOST_BINS:,}; got {bins}")
     logits, labels = rows_of(fit)
     if judge is not None:
         check_apart(fit, judge)
-    choice = choose(logits, labels, makers(method), folds, seed)
+    tried = makers(method)
+    choice = choose(logits, labels, tried, folds, seed, told)
     if method != "auto":
-        choice = only(choice, method, logits, labels, folds, seed)
+        choice = only(choice, tried, logits, labels, seed, needs_folds=judge is None)
     before = fit if judge is None else judge
     outputs = choice.held_out if judge is None else choice.calibrator(rows_of(judge)[0])
     after = replace(from_logits(outputs, rows_of(before)[1]), source=before.source)
@@ -138,22 +153,28 @@ def makers(method: str) -> dict[str, Callable[[], Calibrator]]:
     if method == "auto":
         return dict(CALIBRATORS)
     word = parse("calibrator", method)
+    if not isinstance(word.build(), Calibrator):
+        raise ValueError(f"{method} makes no calibrator: derive it from toosure.posthoc.Calibrator")
     return {str(word): partial(word.build)}
 
 
 def only(
-    choice: Choice, method: str, logits: Tensor, labels: Tensor, folds: int, seed: int
+    choice: Choice, tried: Makers, logits: Tensor, labels: Tensor, seed: int, needs_folds: bool
 ) -> Choice:
-    """Take the calibrator that was asked for, also where none would have been better."""
-    name, make = next(iter(makers(method).items()))
-    trial = next(each for each in choice.trials if each.name == name)
-    if trial.nll is None:
-        raise ValueError(trial.note)
+    """Take the calibrator that was asked for, also where none would have been better.
+
+    Where other rows judge it, folds that could not be made do not matter.
+    """
+    name, make = next(iter(tried.items()))
     if choice.name == name:
         return choice
-    from toosure.posthoc.select import cross_fitted, stratified_folds
-
-    held_out, _ = cross_fitted(make, logits, labels, stratified_folds(labels, folds, seed))
+    trial = next(each for each in choice.trials if each.name == name)
+    held_out = choice.held_out
+    if needs_folds:
+        if trial.nll is None:
+            raise ValueError(trial.note)
+        parts = stratified_folds(labels, choice.folds, seed, fingerprints(logits, labels))
+        held_out, _ = cross_fitted(make, logits, labels, parts)
     calibrator = make().fit_quietly(logits, labels)
     return choice._replace(name=name, calibrator=calibrator, held_out=held_out)
 
@@ -169,8 +190,12 @@ def rows_of(predictions: Predictions) -> tuple[Tensor, Tensor]:
 
 
 def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
-    """Measure predictions."""
+    """Measure predictions; none of the metrics can be below 0, and so no interval is."""
     found = {name: estimate(name, predictions, bins, "right", options) for name in METRICS}
+    found = {
+        name: each if each.low is None else each._replace(low=max(0.0, each.low))
+        for name, each in found.items()
+    }
     table = reliability_from_confidence(
         predictions.confidence, predictions.correct, bins, level=options["level"]
     )
@@ -178,13 +203,20 @@ def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
 
 
 def nll_change(before: Predictions, after: Predictions, level: float) -> Estimate:
-    """Return the mean change of the rows' NLL, with the interval of the paired differences."""
+    """Return the mean change of the rows' NLL, with Student's interval of the paired differences.
+
+    A single row has none.
+    """
+    from scipy.stats import t as student
+
     old, new = (without_log_zero(rows_of(each)[0].double()) for each in (before, after))
     labels = rows_of(before)[1]
     change = nll_rows(new, labels) - nll_rows(old, labels)
-    z = float(torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64)))
-    half = z * float(change.std()) / len(change) ** 0.5
-    return Estimate(float(change.mean()), float(change.mean()) - half, float(change.mean()) + half)
+    mean, n = float(change.mean()), len(change)
+    if n < 2:
+        return Estimate(mean)
+    half = float(student.ppf(0.5 + level / 2, n - 1)) * float(change.std()) / n**0.5
+    return Estimate(mean, mean - half, mean + half)
 
 
 def check_apart(fit: Predictions, judge: Predictions) -> None:
@@ -194,25 +226,10 @@ def check_apart(fit: Predictions, judge: Predictions) -> None:
         raise ValueError(
             f"{judge.source} has {others.shape[1]} classes and {fit.source} has {logits.shape[1]}"
         )
-    same = logits.shape == others.shape and torch.equal(logits.float(), others.float())
-    shared = len(labels) if same else rows_in_both((logits, labels), (others, other_labels))
-    if shared > SHARED * judge.n:
+    shared = shared_rows((logits, labels), (others, other_labels))
+    if shared:
         raise ValueError(
             f"{shared:,} of {judge.n:,} rows of {judge.source} are also rows of {fit.source}: a "
             "calibrator must not be judged on the rows it is fitted on; give other rows, or no "
             "second file, and folds will be held out"
         )
-
-
-def rows_in_both(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> int:
-    """Count rows that are in both, of those that are in each only once.
-
-    Rounded probabilities of few classes repeat by chance; such rows say nothing.
-    """
-    once = []
-    for logits, labels in (first, second):
-        rows = np.concatenate([logits.float().numpy(), labels[:, None].float().numpy()], 1)
-        hashed = np.ascontiguousarray(rows).view(f"V{rows.shape[1] * 4}").ravel()
-        found, counts = np.unique([hash(row.tobytes()) for row in hashed], return_counts=True)
-        once.append(found[counts == 1])
-    return len(np.intersect1d(*once))

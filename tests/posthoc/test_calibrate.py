@@ -24,7 +24,8 @@ from toosure.posthoc import (
     load_calibrator,
     save_calibrator,
 )
-from toosure.posthoc.select import reason_against, stratified_folds
+from toosure.posthoc.same_rows import fingerprints, shared_rows
+from toosure.posthoc.select import TIE, check_quick, stratified_folds
 from toosure.predictions import from_confidence, from_logits
 from toosure.recalibration import recalibrate
 
@@ -92,11 +93,20 @@ def test_what_refuses_is_left_out_with_its_reason():
     assert trials["temperature"].nll is not None
 
 
+def is_slow(name, n, classes):
+    try:
+        check_quick(name, n, classes)
+    except ValueError:
+        return True
+    return False
+
+
 def test_what_is_too_slow_is_not_tried_among_others():
     slow = {
-        (n, classes): [name for name in CALIBRATORS if reason_against(name, n, classes)]
-        for n, classes in ((5000, 50), (5000, 100), (1_000_000, 100))
+        (n, classes): [name for name in CALIBRATORS if is_slow(name, n, classes)]
+        for n, classes in ((5000, 50), (5000, 100), (5000, 1000), (1_000_000, 100))
     }
+    assert slow[5000, 1000] == ["vector", "matrix", "dirichlet"]
     assert slow[5000, 50] == [] and slow[5000, 100] == ["matrix", "dirichlet"]
     assert len(slow[1_000_000, 100]) == 9 and "temperature" not in slow[1_000_000, 100]
 
@@ -141,7 +151,7 @@ def test_change_is_paired():
     ]
     change = rows[0] - rows[1]
     assert result.change.value == pytest.approx(float(change.mean()), abs=1e-6)
-    half = 1.959964 * float(change.std()) / 1000**0.5
+    half = 1.962341 * float(change.std()) / 1000**0.5  # Student's t of 999 degrees
     assert result.change.high - result.change.value == pytest.approx(half, rel=1e-4)
     assert result.after.metrics["accuracy"] == result.before.metrics["accuracy"]
     assert result.after.metrics["nll"].value == pytest.approx(float(rows[0].mean()), abs=1e-6)
@@ -153,6 +163,113 @@ def test_a_named_method_is_taken_even_where_it_does_harm():
     assert result.choice.name == "histogram:bins=40"
     with pytest.raises(ValueError, match="needs at least"):
         recalibrate(from_logits(*drawn(9, 0)), method="matrix")
+
+
+def test_equal_rows_share_a_fold():
+    logits, labels = drawn(100, 0)
+    rows = torch.cat([logits, logits + 1, logits.log_softmax(1)])
+    same = fingerprints(rows, labels.repeat(3))
+    parts = stratified_folds(labels.repeat(3), 5, 0, same)
+    assert sorted(torch.cat(parts).tolist()) == list(range(300))
+    fold = torch.empty(300, dtype=torch.long)
+    for k, part in enumerate(parts):
+        fold[part] = k
+    assert torch.equal(fold[:100], fold[100:200]) and torch.equal(fold[:100], fold[200:])
+    trials = {t.name: t.nll for t in choose(rows, labels.repeat(3), {"cheat": Cheat}).trials}
+    assert trials["cheat"] == pytest.approx(trials["uncalibrated"])
+    with pytest.raises(ValueError, match="only 2 rows differ from each other: too few for 5"):
+        choose(logits[:2].repeat(50, 1), labels[:2].repeat(50), {"cheat": Cheat})
+
+
+def test_single_rows_are_folded_as_without_groups():
+    logits, labels = drawn(62, 0)
+    plain = stratified_folds(labels, 5, 3)
+    grouped = stratified_folds(labels, 5, 3, fingerprints(logits, labels))
+    for one, other in zip(plain, grouped, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_rare_class_is_not_called_absent():
+    logits, labels = drawn(300, 0)
+    labels = labels.clamp(max=1)
+    labels[7] = 2
+    trials = {t.name: t.note for t in choose(logits, labels, CALIBRATORS).trials}
+    assert trials["platt"] == "class 2 has 1 row: too few for 5 folds"
+    with pytest.raises(ValueError, match="class 2 has 1 row: too few for 5 folds"):
+        recalibrate(from_logits(logits, labels), method="platt")
+    found = recalibrate(from_logits(logits, labels), from_logits(*drawn(200, 1)), "platt")
+    assert found.choice.name == "platt" and found.n == 200
+
+
+def test_ties_go_to_the_first_and_real_gains_do_not():
+    logits, labels = drawn(1000, 0)
+    best = Temperature().fit(logits, labels).temperature
+
+    class Worse(Temperature):
+        def solve(self, logits, labels):
+            super().solve(logits, labels)
+            self.set_fitted(temperature=self.temperature * 1.02)
+
+    rows = choose(logits, labels, {"worse": Worse, "temperature": Temperature})
+    gain = {t.name: t.nll for t in rows.trials}
+    assert TIE < gain["worse"] - gain["temperature"] < 0.01 and rows.name == "temperature"
+    same = choose(logits, labels, {"first": Temperature, "second": Temperature})
+    assert same.name == "first" and float(best) == float(same.calibrator.temperature)
+
+
+def test_trials_are_told_as_they_end():
+    heard = []
+    choice = choose(*drawn(200, 0), {"temperature": Temperature}, told=heard.append)
+    assert [t.name for t in heard] == ["uncalibrated", "temperature"]
+    assert set(heard) == set(choice.trials)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 50])
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        lambda z: z.log_softmax(1),
+        lambda z: z + 1,
+        lambda z: z.half(),
+        lambda z: z.double(),
+        lambda z: z.softmax(1).log(),
+    ],
+)
+@pytest.mark.parametrize("doubled", ["", "fit", "judge", "both"])
+def test_the_same_rows_in_disguise_are_refused(classes, disguise, doubled):
+    logits, labels = drawn(300, 0, classes=classes)
+    twice = [2 if doubled in (part, "both") else 1 for part in ("fit", "judge")]
+    fit, judge = (
+        from_logits(z.repeat(k, 1), labels.repeat(k))
+        for z, k in zip((logits, disguise(logits)), twice, strict=True)
+    )
+    with pytest.raises(ValueError, match=r"rows of .* are also rows of"):
+        recalibrate(fit, judge, "temperature")
+
+
+@pytest.mark.parametrize(("part", "refused"), [(2, False), (3, False), (9, True), (30, True)])
+def test_a_hundredth_may_be_shared(part, refused):
+    """Of 300 judged rows 3 may be rows of the fit."""
+    (logits, labels), (more, more_labels) = drawn(300, 0), drawn(300, 1)
+    more[:part], more_labels[:part] = logits[:part], labels[:part]
+    files = from_logits(logits, labels), from_logits(more, more_labels)
+    if refused:
+        with pytest.raises(ValueError, match=f"{part} of 300 rows"):
+            recalibrate(*files, "temperature")
+    else:
+        assert recalibrate(*files, "temperature").n == 300
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("digits", [2, 4, 15])
+def test_other_rows_are_not_refused(classes, digits):
+    """Thousands of rows of few classes, printed to some digits, are often equal by chance."""
+    files = []
+    for seed in (0, 1):
+        logits, labels = drawn(5000, seed, classes=classes)
+        probs = ((logits / 2).double().softmax(1) * 10**digits).round() / 10**digits
+        files.append((probs.clamp(min=1e-9).log(), labels))
+    assert shared_rows(*files) == 0
 
 
 @pytest.mark.parametrize("change", ["copy", "shuffled", "half", "double"])
@@ -182,6 +299,29 @@ def test_rows_that_repeat_by_chance_are_not_refused():
         for p, y in zip(rounded, (labels, more_labels), strict=True)
     ]
     assert recalibrate(*files, "temperature").n == 400
+
+
+@pytest.mark.filterwarnings("error")
+def test_intervals_of_very_few_rows():
+    fit = from_logits(*drawn(300, 0))
+    one, two = (recalibrate(fit, from_logits(*drawn(n, 5)), "temperature") for n in (1, 2))
+    assert one.change.low is None and "nan" not in one.sentence and "change" not in one.sentence
+    logits, labels = drawn(2, 5)
+    t = float(two.choice.calibrator.temperature)
+    rows = [
+        torch.nn.functional.cross_entropy(z, labels, reduction="none") for z in (logits / t, logits)
+    ]
+    half = 12.7062 * float((rows[0] - rows[1]).std()) / 2**0.5  # Student's t of 1 degree
+    assert two.change.high - two.change.value == pytest.approx(half, rel=1e-4)
+    for side in (one.before, one.after, two.before, two.after):
+        assert all(each.low is None or each.low >= 0 for each in side.metrics.values())
+
+
+def test_a_missing_interval_is_explained():
+    many = recalibrate(from_logits(*drawn(7000, 0)), method="temperature")
+    assert many.after.metrics["classwise_ece"].low is None
+    assert many.omissions.startswith("No interval: classwise_ece (too slow")
+    assert recalibrate(from_logits(*drawn(300, 0)), method="temperature").omissions == ""
 
 
 def test_confidences_are_not_enough():
@@ -234,6 +374,32 @@ def test_saved_and_loaded(name, tmp_path):
     calibrator = CALIBRATORS[name]().fit_quietly(logits, labels)
     save_calibrator(calibrator, tmp_path / "a.pt")
     assert torch.equal(load_calibrator(tmp_path / "a.pt")(logits), calibrator(logits))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"calibrator": "temperature"},
+        {"calibrator": ["x"]},
+        {"calibrator": "temperature", "state": {}},
+        {"calibrator": "temperature", "state": {"temperature": "warm"}},
+        {"calibrator": "temperature", "state": {"temperature": torch.tensor(torch.nan)}},
+        {"calibrator": "temperature", "state": {"temperature": torch.tensor(-1.0)}},
+        {"calibrator": "temperature", "state": {"temperature": torch.ones(3)}},
+        {"calibrator": "vector", "state": {"weight": torch.ones(3), "bias": torch.empty(0)}},
+    ],
+)
+def test_a_calibrator_of_nonsense_is_refused(tmp_path, found):
+    torch.save(found, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=r"a\.pt: "):
+        load_calibrator(tmp_path / "a.pt")
+
+
+def test_a_model_that_ends_in_softmax_is_refused():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Softmax(1))
+    for method in ("temperature", "auto"):
+        with pytest.raises(ValueError, match="what comes before it"):
+            toosure.calibrate(model, [drawn(50, 0)], method)
 
 
 def test_files_that_hold_no_calibrator(tmp_path):
@@ -321,6 +487,9 @@ def test_command_with_two_splits_of_one_file(tmp_path):
         (["-o", "/none/a.pt"], "cannot be written"),
         (["--folds", "700"], "folds must lie between 2 and the 600 rows"),
         (["--split", "val"], "no array 'val_logits'"),
+        (["--bins", "1001"], "bins must be from 1 to 1,000; got 1001"),
+        (["--method", "own_calibrators:NotOne"], "makes no calibrator: derive it from"),
+        (["--method", "own_calibrators:Mine", "-o", "a.pt"], "cannot be saved by name"),
     ],
 )
 def test_command_says_what_is_wrong_in_one_line(files, options, words):
@@ -329,6 +498,37 @@ def test_command_says_what_is_wrong_in_one_line(files, options, words):
     )
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1 and words in result.stderr
+
+
+def test_command_takes_a_calibrator_of_ones_own(files):
+    result = calibrate(*files, "--method", "own_calibrators:Mine")
+    assert result.exit_code == 0 and result.stdout.startswith("own_calibrators:Mine (T = ")
+
+
+def test_command_checks_its_files_before_the_work(files, monkeypatch):
+    def too_soon(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("toosure.recalibration.choose", too_soon)
+    for words in (["-o", "/none/a.pt"], ["--html", "/none/a.html"], ["-o", files[0].parent]):
+        result = calibrate(files[0], *words)
+        assert result.exit_code == 2 and "cannot be written" in result.stderr
+
+
+def test_command_prints_before_it_saves(files, monkeypatch, tmp_path):
+    def full(*_):
+        raise ValueError("a.pt: cannot be written (No space left on device)")
+
+    monkeypatch.setattr("toosure.posthoc.save_calibrator", full)
+    result = calibrate(*files, "--method", "temperature", "-o", tmp_path / "a.pt")
+    assert result.exit_code == 2 and "No space left" in result.stderr
+    assert " helps: NLL " in result.stdout
+
+
+def test_command_says_each_trial_as_it_ends(files):
+    result = calibrate(*files)
+    said = [line.split(":")[0] for line in result.stderr.splitlines()]
+    assert said == [f"tried {name}" for name in ("uncalibrated", *CALIBRATORS)]
 
 
 def test_command_refuses_the_same_rows(files, tmp_path):

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from toosure import metrics
 from toosure.posthoc import (
+    BBQ,
     Beta,
     Dirichlet,
     EnsembleTemperature,
@@ -25,8 +26,9 @@ from toosure.posthoc import (
     RankIsotonic,
     Temperature,
     Vector,
+    binning,
 )
-from toosure.posthoc.affine import odir
+from toosure.posthoc.affine import Problem, odir
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGITS, LABELS = (torch.from_numpy(each) for each in peer_calibrators.rows())
@@ -190,3 +192,61 @@ def test_separable_rows_have_no_best_matrix():
         Matrix().fit(logits, torch.arange(60) % 3)
     with pytest.warns(UserWarning, match="the NLL has no minimum"):
         Vector().fit(logits, torch.arange(60) % 3)
+
+
+@pytest.mark.parametrize("unit", [1e-8, 3000.0, 1e8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", [Platt, Beta])
+def test_units_of_the_logits_do_not_stop_the_sigmoids(kind, dtype, unit):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(400, 4, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((1.5 * logits).softmax(1), 1, generator=generator).squeeze(1)
+    logits = (unit * logits).to(dtype)
+    calibrator = kind().fit_quietly(logits, labels)
+    scaled = metrics.nll(Temperature().fit(logits, labels)(logits), labels)
+    assert calibrator.note == ""
+    assert float(metrics.nll(calibrator(logits), labels)) < float(scaled)
+
+
+def test_a_sigmoid_that_stops_early_says_so(monkeypatch):
+    monkeypatch.setattr("toosure.posthoc.one_vs_rest.CLOSE", -1.0)
+    assert "before the fit converged" in Platt().fit_quietly(LOGITS, LABELS).note
+
+
+def test_many_classes_take_few_products(monkeypatch):
+    """Frequent and rare classes: in units of its own bend each takes as few as the other."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 4 * torch.randn(800, 40, generator=generator) + 8 * torch.linspace(-1, 1, 40)
+    labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)
+    labels[:40] = torch.arange(40)
+    counts, bend = [], Problem.bend
+
+    def counted(*arguments):
+        counts[-1] += 1
+        return bend(*arguments)
+
+    monkeypatch.setattr(Problem, "bend", counted)
+    losses = []
+    for units in (Problem.units, lambda problem, flat: np.ones_like(flat)):
+        monkeypatch.setattr(Problem, "units", units)
+        counts.append(0)
+        losses.append(float(metrics.nll(Vector().fit_quietly(logits, labels)(logits), labels)))
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6) and counts[0] < 0.5 * counts[1]
+
+
+def test_dirichlet_penalty_expects_off_diagonals_of_3_hundredths():
+    lam = 4 * 3 / (2 * 0.03**2 * 250)
+    assert Dirichlet().penalties(250, 4) == pytest.approx((lam, lam))
+
+
+def test_bbq_tries_a_tenth_to_ten_times_the_cube_root(monkeypatch):
+    seen = []
+    original = binning.averaged_binnings
+
+    def noted(probs, hits, sizes):
+        seen.append((min(sizes), max(sizes)))
+        return original(probs, hits, sizes)
+
+    monkeypatch.setattr(binning, "averaged_binnings", noted)
+    BBQ().curve(np.linspace(0, 1, 8000), np.arange(8000) % 2)
+    assert seen == [(2, 200)]

@@ -1,6 +1,7 @@
 """`toosure calibrate`: fit a calibrator on some rows, judge it on others, save it."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from toosure.cli.app import app, fail
 from toosure.cli.evaluate import Kind, in_folder
 
 if TYPE_CHECKING:
+    from toosure.posthoc import Trial
     from toosure.recalibration import Recalibration
 
 
@@ -42,7 +44,9 @@ def calibrate(
     folds: Annotated[int, typer.Option(min=2, help="Folds of the choice.")] = 5,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
     ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Seed of folds and bootstrap.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Seed of folds and bootstrap.")
+    ] = 0,
 ) -> None:
     """Fit a calibrator on VAL, chosen by held-out NLL, and show before and after on TEST.
 
@@ -53,6 +57,7 @@ def calibrate(
     from toosure.recalibration import recalibrate
 
     try:
+        check_wanted(method, output, html)
         if val.is_dir():
             val, split = in_folder(val), split or "val"
             test_split = test_split or (None if test else "test")
@@ -65,20 +70,42 @@ def calibrate(
         judge = None
         if test:
             judge = read_predictions(test, kind.value if kind else None, test_split)
-        result = recalibrate(fit, judge, method, folds, bins, ci, seed)
-        if output:
-            save_calibrator(result.choice.calibrator, output)
-        if html:
-            write_page(result, html)
+        told = say_trial if method == "auto" else lambda trial: None
+        result = recalibrate(fit, judge, method, folds, bins, ci, seed, told)
     except ValueError as error:
         fail(str(error))
     if as_json:
         print(json.dumps(result.as_json(), allow_nan=False))
     else:
         print_result(result)
-    for what, path in (("calibrator", output), ("page", html)):
-        if path:
-            typer.echo(f"{what}: {path}", err=True)
+    try:
+        if output:
+            save_calibrator(result.choice.calibrator, output)
+            typer.echo(f"calibrator: {output}", err=True)
+        if html:
+            write_page(result, html)
+            typer.echo(f"page: {html}", err=True)
+    except ValueError as error:
+        fail(str(error))
+
+
+def check_wanted(method: str, output: Path | None, html: Path | None) -> None:
+    """Refuse, before the work, a method that is none and files that could not be written."""
+    from toosure.posthoc.wrapped import name_of
+    from toosure.recalibration import makers
+
+    for make in makers(method).values():
+        if output:
+            name_of(type(make()))
+    for path in (output, html):
+        if path and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise ValueError(f"{path}: cannot be written (no such folder, or not a file of ours)")
+
+
+def say_trial(trial: "Trial") -> None:
+    """Tell how a calibrator did as soon as it is known: with many classes each takes its time."""
+    did = "left out" if trial.nll is None else f"NLL {trial.nll:.4f} held out"
+    typer.echo(f"tried {trial.name}: {did}", err=True)
 
 
 def write_page(result: "Recalibration", path: Path) -> None:
@@ -111,7 +138,8 @@ def print_result(result: "Recalibration") -> None:
         shown = (printed(each, ".4f") for each in (*before, *result.after.metrics[name]))
         both.add_row(name, *shown)
     Console().print(both)
-    typer.echo(f"\nJudged on {result.held_out}; {100 * result.level:g} % intervals.\n")
+    typer.echo(f"\nJudged on {result.held_out}; {100 * result.level:g} % intervals.")
+    typer.echo(f"{result.omissions}\n" if result.omissions else "")
     trials = made("method", "NLL held out", "change", "± s.e.")
     for trial in result.choice.trials:
         change = printed(trial.change, "+.4f")

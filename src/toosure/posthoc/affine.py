@@ -71,16 +71,17 @@ class Affine(Calibrator):
         problem = Problem(self.features(logits.double()), labels, self.full, lam, mu)
         start = torch.cat([self.weight.flatten(), self.bias]).cpu().numpy()
         dense = self.full and logits.shape[1] <= DENSE
+        unit = np.ones_like(start) if dense else problem.units(start)
         found = minimize(
-            problem.loss,
-            start,
+            lambda u: problem.loss(u * unit),
+            start / unit,
             method="trust-exact" if dense else "trust-ncg",
-            jac=problem.gradient,
+            jac=lambda u: problem.gradient(u * unit) * unit,
             hess=problem.hessian if dense else None,
-            hessp=None if dense else problem.bend,
+            hessp=None if dense else lambda u, v: problem.bend(u * unit, v * unit) * unit,
             options={"gtol": 1e-9 if dense else 1e-5, "maxiter": 200},
         )
-        weight, bias = problem.split(found.x)
+        weight, bias = problem.split(found.x * unit)
         if self.lam == 0 and self.full:
             weight = self.weight + self.seen(weight - self.weight)
         self.set_fitted(weight=weight, bias=bias - bias.mean())
@@ -239,6 +240,17 @@ class Problem:
         self.move(flat)
         u = self.scores(*self.split(direction))
         return self.flat(self.probs * (u - (self.probs * u).sum(1, keepdim=True)), direction)
+
+    def units(self, flat: np.ndarray) -> np.ndarray:
+        """Return 1 / sqrt of the Hessian's diagonal: in these units all directions bend alike."""
+        self.move(flat)
+        spread = self.probs * (1 - self.probs)
+        square = self.x.square()
+        weight = spread.T @ square if self.full else (spread * square).sum(0)
+        _, more, shift = self.penalty(np.ones_like(flat))
+        n = len(self.x)
+        found = torch.cat([(weight / n + more).flatten(), spread.mean(0) + shift])
+        return found.clamp(min=1e-6 * float(found.max())).rsqrt().cpu().numpy()
 
     def hessian(self, flat: np.ndarray) -> np.ndarray:
         """Return the whole Hessian: blocks mean((p_i 1[i = j] - p_i p_j) x x^T), and ODIR's."""

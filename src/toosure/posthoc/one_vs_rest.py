@@ -8,9 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from toosure.posthoc.calibrator import Calibrator
+from toosure.posthoc.temperature import best_temperature
 
 MOST = 2**24  # numbers in the features of the classes fitted together
 RIDGE = 1e-10  # of the mean loss: keeps a class that can be told without error from running away
+CLOSE = 1e-8  # of the mean loss, that Newton's step may still promise
 
 
 def log_pairs(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,15 +48,20 @@ class OneVsRest(Calibrator):
         return F.one_hot(labels, classes).double()
 
     def solve(self, logits: Tensor, labels: Tensor) -> None:
-        """Fit the classes, as many at a time as memory allows."""
+        """Fit the classes, as many at a time as memory allows, from 1/T times the identity."""
         features, targets = self.features(logits.double()), self.targets(labels, logits.shape[1])
         step = max(1, MOST // (len(labels) * (features.shape[2] + 1)))
+        start = features.new_tensor(self.start) / best_temperature(logits, labels).temperature
         parts = zip(features.split(step, 1), targets.split(step, 1), strict=True)
-        self.set_fitted(theta=torch.cat([self.fit_classes(x, t) for x, t in parts]))
+        found = [self.fit_classes(x, t, start) for x, t in parts]
+        self.set_fitted(theta=torch.cat([theta for theta, _ in found]))
+        if not all(converged for _, converged in found):
+            self.keep_if_better(logits, labels)
+            self.note = self.note or "stopped before the fit converged"
 
-    def fit_classes(self, features: Tensor, targets: Tensor) -> Tensor:
-        """Return theta of some classes, (K, features + 1)."""
-        return logistic(with_one(features), targets, features.new_tensor(self.start))
+    def fit_classes(self, features: Tensor, targets: Tensor, start: Tensor) -> tuple[Tensor, bool]:
+        """Return theta of some classes, (K, features + 1), and whether all converged."""
+        return logistic(with_one(features), targets, start)
 
     def become_identity(self, classes: int, device: torch.device) -> None:
         """Set every theta so that q = p."""
@@ -62,10 +69,13 @@ class OneVsRest(Calibrator):
         self.set_fitted(theta=theta.repeat(classes, 1))
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        """Return the logarithm of the renormalised q."""
-        theta = self.theta.to(logits.dtype)
-        scores = (self.features(logits) * theta[:, :-1]).sum(2) + theta[:, -1]
-        return F.logsigmoid(scores).log_softmax(1)
+        """Return the logarithm of the renormalised q, in float64 until the end.
+
+        Where the logits are nearly equal, large slopes tell differences that float32 rounds away.
+        """
+        theta = self.theta.double()
+        scores = (self.features(logits.double()) * theta[:, :-1]).sum(2) + theta[:, -1]
+        return F.logsigmoid(scores).log_softmax(1).to(logits.dtype)
 
 
 class Platt(OneVsRest):
@@ -118,19 +128,20 @@ class Beta(OneVsRest):
         log_p, log_rest = log_pairs(logits)
         return torch.stack([log_p, -log_rest], 2)
 
-    def fit_classes(self, features: Tensor, targets: Tensor) -> Tensor:
+    def fit_classes(self, features: Tensor, targets: Tensor, start: Tensor) -> tuple[Tensor, bool]:
         """Fit, and fit again without the slope that came out negative; at most twice."""
         used = features.new_ones(features.shape[1], 3)
-        x, start = with_one(features), features.new_tensor(self.start)
-        theta = logistic(x, targets, start)
+        x = with_one(features)
+        theta, converged = logistic(x, targets, start)
         for _ in range(2):
             lowest = theta[:, :2].argmin(1, keepdim=True)
             negative = theta.gather(1, lowest) < 0
             if not negative.any():
                 break
             used = used.scatter(1, lowest, torch.where(negative, 0.0, used.gather(1, lowest)))
-            theta = logistic(x * used, targets, start * used) * used
-        return theta
+            theta, converged = logistic(x * used, targets, start * used)
+            theta = theta * used
+        return theta, converged
 
 
 def with_one(features: Tensor) -> Tensor:
@@ -138,12 +149,18 @@ def with_one(features: Tensor) -> Tensor:
     return torch.cat([features, torch.ones_like(features[..., :1])], 2)
 
 
-def logistic(x: Tensor, targets: Tensor, start: Tensor) -> Tensor:
-    r"""Return theta (K, D) of K logistic regressions on x (N, K, D) and targets (N, K) in [0, 1].
+def logistic(x: Tensor, targets: Tensor, start: Tensor) -> tuple[Tensor, bool]:
+    r"""Return theta (K, D) of K logistic regressions on x (N, K, D), targets (N, K) in [0, 1].
 
-    Newton's method for all at once, each with its own step length: halved while the loss rises.
+    The last feature is 1; the others are standardised meanwhile, so that the ridge and Newton's
+    method see no units. All at once, each with its own step length: halved while the loss rises.
+    The truth of the second answer is that all converged.
     """
-    theta = start.expand(x.shape[1], -1).clone()
+    x, mean, spread = standardised(x)
+    theta = start.expand(x.shape[1], -1)
+    theta = torch.cat(
+        [theta[:, :-1] * spread, theta[:, -1:] + (theta[:, :-1] * mean).sum(1, True)], 1
+    )
     value = cross_entropy(x, targets, theta)
     for _ in range(100):
         q = torch.einsum("nkd,kd->nk", x, theta).sigmoid()
@@ -152,9 +169,19 @@ def logistic(x: Tensor, targets: Tensor, start: Tensor) -> Tensor:
         bend += RIDGE * torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
         step = torch.linalg.solve(bend, slope)
         theta, value = halved(lambda t: cross_entropy(x, targets, t), theta, step, value)
-        if float((step * slope).sum(1).max()) < 1e-16:
+        left = float((step * slope).sum(1).max())
+        if left < 1e-16:
             break
-    return theta
+    slopes = theta[:, :-1] / spread
+    return torch.cat([slopes, theta[:, -1:] - (slopes * mean).sum(1, True)], 1), left < CLOSE
+
+
+def standardised(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return x with features of mean 0 and spread 1 but for the last, and both (K, D - 1)."""
+    features = x[..., :-1]
+    mean, spread = features.mean(0), features.std(0, correction=0)
+    spread = torch.where(spread > 0, spread, 1.0)
+    return torch.cat([(features - mean) / spread, x[..., -1:]], 2), mean, spread
 
 
 def cross_entropy(x: Tensor, targets: Tensor, theta: Tensor) -> Tensor:

@@ -8,9 +8,11 @@ from torch import Tensor
 
 from toosure.metrics.inputs import as_pair
 from toosure.metrics.scores import nll_rows
-from toosure.posthoc.calibrator import Calibrator, Identity
+from toosure.posthoc.calibrator import Calibrator, Identity, without_log_zero
+from toosure.posthoc.same_rows import fingerprints
 
 MOST = 2e7  # numbers up to which the slower ones are tried
+SLOW = 2e6  # numbers up to which vector scaling is tried
 WIDE = 50  # classes up to which a full matrix is tried
 TIE = 1e-6  # of NLL: closer ones count as equal, and the first listed is taken
 QUICK = ("uncalibrated", "temperature", "ensemble_temperature")
@@ -37,11 +39,19 @@ class Choice(NamedTuple):
     folds: int
 
 
-def choose(logits: Any, labels: Any, makers: Makers, folds: int = 5, seed: int = 0) -> Choice:
+def choose(
+    logits: Any,
+    labels: Any,
+    makers: Makers,
+    folds: int = 5,
+    seed: int = 0,
+    told: Callable[[Trial], None] = lambda trial: None,
+) -> Choice:
     """Fit every calibrator on each set of all folds but one, and take the lowest NLL held out.
 
     No calibration takes part, as "uncalibrated". A calibrator that refuses the rows is left out
-    with its reason. The winner is fitted again on all rows.
+    with its reason. Equal rows share a fold. The winner is fitted again on all rows. `told` hears
+    of each trial as it ends.
 
     >>> from toosure.posthoc import CALIBRATORS
     >>> generator = torch.Generator().manual_seed(0)
@@ -54,37 +64,33 @@ def choose(logits: Any, labels: Any, makers: Makers, folds: int = 5, seed: int =
     logits, labels = as_pair(logits, labels)
     logits = logits.detach()
     makers = {"uncalibrated": Identity, **makers}
-    parts = stratified_folds(labels, folds, seed)
-    before, trials = torch.empty(0), []
+    Identity().checked(logits, labels)
+    parts = stratified_folds(labels, folds, seed, fingerprints(logits, labels))
+    before, trials = nll_rows(without_log_zero(logits.double()), labels), list[Trial]()
     best, lowest, held_out = "", float("inf"), logits
     for name, make in makers.items():
-        if len(makers) > 2 and (slow := reason_against(name, *logits.shape)):
-            trials.append(Trial(name, None, None, None, slow))
-            continue
         try:
+            if len(makers) > 2:
+                check_quick(name, *logits.shape)
             outputs, note = cross_fitted(make, logits, labels, parts)
+            rows = nll_rows(outputs.double(), labels)
+            trials.append(trial_of(name, rows, before, note))
+            if float(rows.mean()) < lowest - TIE:
+                best, lowest, held_out = name, float(rows.mean()), outputs
         except ValueError as error:
             trials.append(Trial(name, None, None, None, str(error)))
-            continue
-        rows = nll_rows(outputs.double(), labels)
-        before = rows if name == "uncalibrated" else before
-        trials.append(trial_of(name, rows, before, note))
-        if float(rows.mean()) < lowest - TIE:
-            best, lowest, held_out = name, float(rows.mean()), outputs
-    if not best:
-        raise ValueError(next(trial.note for trial in trials))
+        told(trials[-1])
     calibrator = makers[best]().fit_quietly(logits, labels)
     trials.sort(key=lambda trial: float("inf") if trial.nll is None else trial.nll)
     return Choice(best, calibrator, tuple(trials), held_out, folds)
 
 
-def reason_against(name: str, n: int, classes: int) -> str:
-    """Say why a calibrator is not tried among others: it would take too long."""
-    if n * classes > MOST and name not in QUICK:
-        return f"not tried, too slow on {n:,} x {classes:,} numbers; ask for it alone"
+def check_quick(name: str, n: int, classes: int) -> None:
+    """Refuse, among others, a calibrator that would take too long."""
+    if n * classes > (SLOW if name == "vector" else MOST) and name not in QUICK:
+        raise ValueError(f"not tried, too slow on {n:,} x {classes:,} numbers; ask for it alone")
     if classes > WIDE and name in ("matrix", "dirichlet"):
-        return f"not tried, too slow with {classes:,} classes; ask for it alone"
-    return ""
+        raise ValueError(f"not tried, too slow with {classes:,} classes; ask for it alone")
 
 
 def trial_of(name: str, rows: Tensor, before: Tensor, note: str) -> Trial:
@@ -104,14 +110,28 @@ def cross_fitted(
     )
     for k, part in enumerate(parts):
         rest = torch.cat(parts[:k] + parts[k + 1 :])
-        calibrator = make().fit_quietly(logits[rest], labels[rest])
+        calibrator = make()
+        if calibrator.needs_every_class:
+            check_left(labels, rest, len(parts))
+        calibrator.fit_quietly(logits[rest], labels[rest])
         outputs[part] = calibrator(logits[part])
         note = calibrator.note or note
     return outputs, note
 
 
-def stratified_folds(labels: Tensor, folds: int, seed: int) -> list[Tensor]:
-    """Return row numbers of `folds` parts, each class spread evenly over them.
+def check_left(labels: Tensor, rest: Tensor, folds: int) -> None:
+    """Refuse folds that hold all rows of a class, so that the others have none."""
+    counts = torch.bincount(labels)
+    left = torch.bincount(labels[rest], minlength=len(counts))
+    for k in ((left == 0) & (counts > 0)).nonzero().flatten().tolist()[:1]:
+        rows = f"{counts[k]} row" + "s, equal ones taken together," * bool(counts[k] > 1)
+        raise ValueError(f"class {k} has {rows}: too few for {folds} folds")
+
+
+def stratified_folds(
+    labels: Tensor, folds: int, seed: int, same: Tensor | None = None
+) -> list[Tensor]:
+    """Return row numbers of `folds` parts, each class spread evenly, rows of equal `same` together.
 
     >>> [sorted(part.tolist()) for part in stratified_folds(torch.tensor([0, 0, 1, 1]), 2, seed=0)]
     [[..., ...], [..., ...]]
@@ -121,4 +141,14 @@ def stratified_folds(labels: Tensor, folds: int, seed: int) -> list[Tensor]:
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     order = order.to(labels.device)
     order = order[labels[order].argsort(stable=True)]
-    return [order[k::folds] for k in range(folds)]
+    if same is None:
+        return [order[k::folds] for k in range(folds)]
+    groups, inverse = same[order].unique(return_inverse=True)
+    if len(groups) < folds:
+        raise ValueError(
+            f"only {len(groups)} rows differ from each other: too few for {folds} folds"
+        )
+    places = torch.arange(len(order), device=order.device)
+    first = places.new_full(groups.shape, len(order)).scatter_reduce(0, inverse, places, "amin")
+    fold = first.argsort().argsort()[inverse] % folds  # (N,) of the rows in order
+    return [order[fold == k] for k in range(folds)]

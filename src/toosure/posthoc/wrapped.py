@@ -86,14 +86,22 @@ def collect(model: nn.Module, loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
 
 def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
     """Save a fitted calibrator as its name and its numbers; see `load_calibrator`."""
-    names = {kind: name for name, kind in NAMED.items()}
-    if type(calibrator) not in names:
-        raise ValueError(f"{type(calibrator).__name__} is not one of {', '.join(CALIBRATORS)}")
-    state = {"calibrator": names[type(calibrator)], "state": calibrator.state_dict()}
+    state = {"calibrator": name_of(type(calibrator)), "state": calibrator.state_dict()}
     try:
         torch.save(state, path)
     except (OSError, RuntimeError) as error:
         raise ValueError(f"{path}: cannot be written ({error})") from error
+
+
+def name_of(kind: type[Calibrator]) -> str:
+    """Return the name that a file tells a calibrator by; one of your own has none."""
+    for name, each in NAMED.items():
+        if kind is each:
+            return name
+    raise ValueError(
+        f"{kind.__name__} cannot be saved by name, only {', '.join(CALIBRATORS)} can: "
+        "keep its state_dict()"
+    )
 
 
 def load_calibrator(path: str | Path) -> Calibrator:
@@ -106,8 +114,21 @@ def load_calibrator(path: str | Path) -> Calibrator:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{path}: cannot be read ({reason})") from error
     name = found.get("calibrator") if isinstance(found, dict) else None
-    if name not in NAMED:
+    if not isinstance(name, str) or name not in NAMED:
         raise ValueError(f"{path}: holds no calibrator; `toosure calibrate -o` writes one")
     calibrator = NAMED[name]()
-    calibrator.load_state_dict(found["state"])
+    try:
+        calibrator.load_state_dict(found.get("state"))
+    except (TypeError, RuntimeError, AttributeError) as error:
+        raise ValueError(f"{path}: the numbers are not those of {name} ({error})") from error
+    check_loaded(calibrator, f"{path}: the numbers of {name}")
     return calibrator
+
+
+def check_loaded(calibrator: Calibrator, what: str) -> None:
+    """Refuse numbers that no fit makes: none, NaN, infinity, a temperature of 0 or below."""
+    for name, value in calibrator.state_dict().items():
+        if not value.numel() or not value.isfinite().all():
+            raise ValueError(f"{what} are missing or not finite: {name}")
+        if name == "temperature" and (value.ndim or value <= 0):
+            raise ValueError(f"{what} must hold one temperature above 0; got {value.tolist()}")

@@ -77,6 +77,7 @@ def both(result: Recalibration) -> str:
     ]
     header = ("metric", "before", "low", "high", "after", "low", "high")
     note = f"{result.n:,} samples, {result.bins} bins (a, b], {100 * result.level:g} % intervals."
+    note = f"{note} {result.omissions}".strip()
     return section(
         "Before and after", note, table(header, rows, ("", *[".4f"] * 6), minor=(2, 3, 5, 6))
     )

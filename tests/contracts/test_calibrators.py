@@ -268,7 +268,7 @@ def test_too_few_rows(name):
 def test_labels_and_shapes_are_checked(name):
     logits, labels = rows(n=50)
     for pair, words in (
-        ((logits, labels.double()), "call .long"),
+        ((logits, labels.double()), "convert them"),
         ((logits, labels + 1), r"integers in \[0, 4\)"),
         ((logits[0], labels), "shape"),
         ((logits[:, :1], torch.zeros(50, dtype=torch.long)), "at least 2 classes"),

@@ -41,10 +41,12 @@ BAD = {
     "empty": (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), r"empty.*\(0, 3\)"),
     "one dimension": (torch.zeros(12), good[1], r"shape \(N, C\); got \(12,\)"),
     "integer logits": (torch.zeros(12, 3, dtype=torch.long), good[1], "floating point.*int64"),
-    "float labels": (good[0], good[1].float(), r"integers in \[0, 3\); got float32: call .long"),
+    "float labels": (good[0], good[1].float(), r"integers in \[0, 3\); got float32: convert them"),
     "boolean labels": (good[0], good[1].bool(), "got bool"),
     "too few labels": (good[0], good[1][:5], r"shape \(12,\).*got \(5,\)"),
     "column of labels": (good[0], good[1][:, None], r"shape \(12,\).*got \(12, 1\)"),
+    "one-hot labels": (good[0], torch.eye(3)[good[1]], r"got \(12, 3\): argmax\(1\)"),
+    "one column": (good[0][:, :1], good[1].bool(), r"\[0, 1\) \(logits of one column.*got bool"),
     "label too high": (good[0], good[1] + 1, r"\[0, 3\); got 1 to 3"),
     "label negative": (good[0], good[1] - 1, r"\[0, 3\); got -1 to 1"),
 }

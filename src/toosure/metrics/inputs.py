@@ -24,17 +24,21 @@ def as_logits(logits: Any, name: str = "logits") -> Tensor:
 def as_labels(labels: Any, n: int, classes: int) -> Tensor:
     """Return `labels` as int64 of shape (n,) in [0, classes), or say what came instead."""
     labels = torch.as_tensor(labels)
+    if labels.shape != (n,):
+        one_hot = ": argmax(1) turns one-hot rows into numbers" * (labels.shape == (n, classes))
+        raise ValueError(
+            f"labels must have shape ({n},) to match logits; got {tuple(labels.shape)}{one_hot}"
+        )
+    wanted = f"labels must be integers in [0, {classes})"
+    if classes == 1:
+        wanted += " (logits of one column are of one class: for two, stack 0 and the logit)"
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         dtype = str(labels.dtype).removeprefix("torch.")
-        raise ValueError(f"labels must be integers in [0, {classes}); got {dtype}: call .long()")
-    if labels.shape != (n,):
-        raise ValueError(
-            f"labels must have shape ({n},) to match logits; got {tuple(labels.shape)}"
-        )
+        raise ValueError(f"{wanted}; got {dtype}: convert them with .long() or .astype(int)")
     labels = labels.long()
     low, high = torch.stack(torch.aminmax(labels)).tolist()  # one wait for the device, not two
     if low < 0 or high >= classes:
-        raise ValueError(f"labels must be integers in [0, {classes}); got {low} to {high}")
+        raise ValueError(f"{wanted}; got {low} to {high}")
     return labels
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 
 from toosure import figures
-from toosure.figures.style import DARK
+from toosure.figures.style import DARK, log_axis
 from toosure.runs import Run, RunWriter
 
 
@@ -57,7 +57,7 @@ def test_trajectory_has_the_numbers_in_their_units():
     np.testing.assert_allclose(found["stability", "edge"].y, 20)
     assert found["ece", "val"].line.dash == "solid" and found["ece", "train"].line.dash == "dot"
     titles = [drawing.layout[f"yaxis{i}"].title.text for i in ("", *range(2, 7))]
-    assert titles == [panel.title for panel in figures.PANELS.values()]
+    assert titles == [panel.title for panel in figures.PANELS.values()][:6]
 
 
 def test_panels_share_their_steps():
@@ -152,3 +152,20 @@ def test_a_run_shows_itself_in_a_notebook(tmp_path):
     html = Run(tmp_path / "<b>mine")._repr_html_()
     assert "&lt;b&gt;mine" in html and "<b>mine" not in html
     assert "complete, step 7, 1 rows" in html and "<td>–</td><td>0.125</td>" in html
+
+
+SHORT = [(18, 25), (2.1, 8.4), (0.0011, 0.0013), (1, 6), (99, 101)]
+
+
+@pytest.mark.parametrize(("low", "high"), SHORT)
+def test_a_short_log_axis_has_two_labels_at_least(low, high):
+    axis = log_axis([np.array([low, high])])
+    assert sum(low <= tick <= high for tick in axis["tickvals"]) >= 2
+    assert len(axis["tickvals"]) <= 8
+
+
+def test_a_panel_that_no_run_has_is_left_out():
+    drawn = {trace.meta["key"] for trace in figures.trajectory([run()]).data}
+    assert drawn == {*figures.PANELS, "stability"} - {"temperature", "refinement"}
+    more = {"val/temperature": np.full(20, 1.2)}
+    assert "temperature" in {trace.meta["key"] for trace in figures.trajectory([run(**more)]).data}

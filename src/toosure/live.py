@@ -21,7 +21,7 @@ from toosure.report.follow import FollowedRun
 from toosure.report.moments import frames
 from toosure.report.page import POLICY, in_script, page
 from toosure.report.provenance import certificates, provenance
-from toosure.report.runs import SCRIPTS, body, report_of, summary, title_of
+from toosure.report.runs import SCRIPTS, body, refinement, report_of, summary, title_of
 from toosure.runs import find_runs
 
 if TYPE_CHECKING:
@@ -181,6 +181,7 @@ def answer_sections(followed: Followed, _: bytes) -> "Response":
         "summary": summary(groups, str(followed.folder)),
         "comparison": comparison(groups),
         "correlations": correlations(groups),
+        "refinement": refinement(groups),
         "certificate": certificates(groups),
         "provenance": provenance(groups),
     }

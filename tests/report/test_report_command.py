@@ -13,10 +13,16 @@ def typed(*words):
 
 
 def test_report_writes_one_file_and_says_where(runs_folder, tmp_path):
-    page = tmp_path / "new" / "folder" / "r.html"
+    page = tmp_path / "new" / "r.html"
     done = typed("report", runs_folder, "-o", page)
     assert done.exit_code == 0 and done.stdout == f"report: {page}\n"
     assert [file.name for file in page.parent.iterdir()] == ["r.html"]
+
+
+def test_only_the_last_folder_is_made(runs_folder, tmp_path):
+    done = typed("report", runs_folder, "-o", tmp_path / "no" / "such" / "r.html")
+    assert done.exit_code == 2 and "cannot be written" in done.stderr
+    assert not (tmp_path / "no").exists()
 
 
 def test_one_run_is_enough(runs_folder, tmp_path):

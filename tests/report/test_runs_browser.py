@@ -81,6 +81,17 @@ def test_a_press_on_a_heading_sorts(browser, visit, ask, address):
     assert ask(f"{cells}.map(c => +c.dataset.value)") == sorted(down)
 
 
+def test_a_phone_shows_every_column_in_a_box_that_scrolls(browser, visit, ask, address):
+    visit(address, 390)
+    box = "document.querySelector('#comparison .scroll')"
+    assert ask(f"[...{box}.querySelectorAll('th')].every(h => h.offsetWidth > 0)")
+    assert ask(f"{box}.scrollWidth > {box}.clientWidth")
+    browser.execute_script(f"{box}.scrollLeft = 1000")
+    last, name = (f"{box}.querySelector('th:{which}-child')" for which in ("last", "first"))
+    assert ask(f"{last}.getBoundingClientRect().right") <= 390
+    assert ask(f"{name}.getBoundingClientRect().left") >= 0  # the run's name stays in sight
+
+
 def slide_to(browser, place):
     browser.execute_script(
         "const s = document.getElementById('moment-step'); s.value = arguments[0];"

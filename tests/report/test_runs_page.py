@@ -119,7 +119,7 @@ def test_headline_counts_every_run():
     kinds = ("over", "under", "unclear", "none", "none")
     _, sentence = headline([RunVerdict(kind, "", 1.0, 0.5) for kind in kinds])
     assert sentence == (
-        "Of 5 runs, 1 over-confident, 1 under-confident, 1 cannot be told, 2 without a verdict"
+        "Of 5 runs, 1 over-confident, 1 under-confident, 1 too close to tell, 2 without a verdict"
     )
 
 
@@ -299,12 +299,45 @@ def test_a_snapshot_without_its_parts_is_told(tmp_path):
 
 def test_confidence_without_accuracy_is_no_gap(tmp_path):
     path = make_run(tmp_path / "r")
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    kept = [{k: v for k, v in line.items() if not k.endswith("accuracy")} for line in lines]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    without(path, "accuracy")
     html = report(tmp_path)
     assert "Expected calibration error" in html
     assert "Too sure: mean confidence minus accuracy" not in html
+
+
+def without(path, *words):
+    """Take the keys that hold these words out of every row of a run."""
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    kept = [{k: v for k, v in line.items() if not any(w in k for w in words)} for line in lines]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+
+
+def test_nothing_is_said_of_curvature_that_was_not_measured(tmp_path):
+    path = make_run(tmp_path / "r", {"optimizer": "sgd:lr=0.1"})
+    html = report(tmp_path)
+    assert "every eigenvalue converged" in html and "Dashed in the sharpness panel" in html
+    without(path, "sharpness")
+    html = report(tmp_path)
+    assert "No warnings: every run ended as it should." in html
+    assert "eigenvalue" not in without_scripts(html) and "Dashed in" not in html
+
+
+def test_refinement_is_shown_where_it_was_measured(tmp_path, runs_folder):
+    path = make_run(tmp_path / "r")
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    for place, line in enumerate(lines):
+        line |= {"val/temperature": 1 + place / 10, "val/refinement": 0.4 + abs(place - 6) / 100}
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    html = report(tmp_path)
+    assert "NLL that no temperature takes away" in html and 'data-role="temperature"' in html
+    assert "best before calibration at step 60, with an NLL of 0.400 after its temperature" in html
+    assert "0.430 at step 90" in html
+    assert 'id="refinement"' not in report(runs_folder)
+
+
+def test_bold_is_not_called_best(runs_folder):
+    html = comparison(group_runs(follow(runs_folder)))
+    assert "close ones may be chance" in html and "est in bold" not in html
 
 
 def test_no_runs_is_an_error(tmp_path):

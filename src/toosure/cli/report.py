@@ -22,7 +22,7 @@ def report(
 
     try:
         html = write(runs)
-        output.parent.mkdir(parents=True, exist_ok=True)
+        output.parent.mkdir(exist_ok=True)
         output.write_text(html, encoding="utf-8")
     except OSError as error:
         fail(f"{output}: cannot be written ({error.strerror})")

@@ -48,17 +48,31 @@ def plain_layout() -> dict[str, Any]:
 
 
 def log_axis(values: Iterable[np.ndarray]) -> dict[str, Any]:
-    """Return a log axis with few, round ticks: decades where there are some, else 1, 2, 5.
+    """Return a log axis with few, round ticks: decades where there are some, 1, 2, 5, or closer.
 
-    >>> log_axis([np.array([0.01, 10.0])])["dtick"], log_axis([np.array([2.0, 9.0])])["dtick"]
+    >>> log_axis([np.array([0.01, 10.0])])["dtick"], log_axis([np.array([2.0, 19.0])])["dtick"]
     (1, 'D2')
+    >>> log_axis([np.array([18.0, 25.0])])["tickvals"]
+    [16.0, 18.0, 20.0, 22.0, 24.0, 26.0]
     """
     positive = [part[part > 0] for part in values]
     found = np.concatenate([np.log10(part) for part in positive] or [np.zeros(1)])
     decades = float(np.ptp(found)) if len(found) else 0.0
-    dtick = math.ceil(decades / 6) if decades >= 2 else "D2" if decades >= 0.6 else "D1"
+    if 0 < decades < 0.8:  # 1, 2, 5 would leave a single label
+        ticks = round_ticks(float(10 ** found.min()), float(10 ** found.max()))
+        return {"type": "log", "tickformat": "~g", "tickmode": "array", "tickvals": ticks}
+    dtick = math.ceil(decades / 6) if decades >= 2 else "D2" if decades else 1
     long = decades >= 2 and (found.min() < -3.5 or found.max() > 4)
     return {"type": "log", "tickformat": ".0e" if long else "~g", "dtick": dtick}
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers around a stretch, at least two of them in it."""
+    least = (high - low) / 5
+    unit = 10 ** math.floor(math.log10(least))
+    step = next(k * unit for k in (1, 2, 5, 10) if k * unit >= least)
+    places = range(math.ceil(low / step) - 1, math.floor(high / step) + 2)
+    return [float(f"{k * step:.6g}") for k in places if k > 0]
 
 
 def as_text(name: str) -> str:

@@ -30,20 +30,23 @@ PANELS = {
     "loss": Panel("loss", "Loss", log=True),
     "gn_sharpness": Panel("sharpness", "Gauss-Newton sharpness", log=True),
     "margin_q01": Panel("margin, logits", "Margin below which the lowest 1 % lie"),
+    "refinement": Panel("NLL after T, nats", "NLL that no temperature takes away"),
+    "temperature": Panel("T", "Best temperature: above 1 it is too sure", log=True),
 }
 NAMES = {"val": "validation", "train": "training"}
 
 
 def trajectory(
     runs: Sequence[Measured],
-    panels: Sequence[str] = tuple(PANELS),
+    panels: Sequence[str] | None = None,
     splits: Sequence[str] = ("val", "train"),
     points: int = 1000,
 ) -> "Figure":
     """Draw quantities of runs along training: validation solid, training dotted, seeds alike.
 
-    Long runs are thinned to `points` a line without losing their peaks. Sharpness comes with the
-    rate-given edge of stability (`stability`) of runs that have one.
+    Without `panels`, all of `PANELS` that some run has. Long runs are thinned to `points` a line
+    without losing their peaks. Sharpness comes with the rate-given edge of stability
+    (`stability`) of runs that have one.
 
     >>> from types import SimpleNamespace as Row
     >>> columns = {"step": np.arange(3), "val/ece": np.array([0.1, 0.2, 0.15])}
@@ -53,6 +56,7 @@ def trajectory(
     """
     from plotly.subplots import make_subplots
 
+    panels = panels or [key for key in PANELS if has_panel(runs, key)] or ["loss"]
     drawing = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(panels))
     groups = group_runs(runs)
     for row, key in enumerate(panels, 1):
@@ -121,6 +125,11 @@ def values_of(run: Measured, split: str, key: str) -> np.ndarray | None:
     if y is None or not np.isfinite(y).any():
         return None
     return panel_of(key).scale * y
+
+
+def has_panel(runs: Sequence[Measured], key: str) -> bool:
+    """Whether a run has a quantity, on validation or training data."""
+    return any(values_of(run, split, key) is not None for run in runs for split in ("val", "train"))
 
 
 def line(

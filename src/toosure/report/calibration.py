@@ -78,9 +78,7 @@ def both(result: Recalibration) -> str:
     header = ("metric", "before", "low", "high", "after", "low", "high")
     note = f"{result.n:,} samples, {result.bins} bins (a, b], {100 * result.level:g} % intervals."
     note = f"{note} {result.omissions}".strip()
-    return section(
-        "Before and after", note, table(header, rows, ("", *[".4f"] * 6), minor=(2, 3, 5, 6))
-    )
+    return section("Before and after", note, table(header, rows, ("", *[".4f"] * 6)))
 
 
 def numbers(estimate: Estimate) -> tuple[float | None, ...]:
@@ -99,6 +97,4 @@ def trials(result: Recalibration) -> str:
         "standard error. The lowest NLL is taken and fitted again on all rows."
     )
     header = ("method", "NLL held out", "change", "standard error")
-    return section(
-        "How it was chosen", note, table(header, rows, ("", ".4f", "+.4f", ".4f"), minor=(3,))
-    )
+    return section("How it was chosen", note, table(header, rows, ("", ".4f", "+.4f", ".4f")))

@@ -50,7 +50,7 @@ def comparison(groups: Sequence[Group]) -> str:
     return section(
         "Side by side",
         note_on(groups),
-        table(header, rows, sortable=True, minor=(2, 4, 6)),
+        table(header, rows, sortable=True),
         name="comparison",
     )
 
@@ -61,7 +61,8 @@ def note_on(groups: Sequence[Group]) -> str:
     where = {"val": "Validation data", "train": "Training data"}
     said = where[splits.pop()] if len(splits) == 1 else "Validation data, else training data"
     seeds = ", mean over seeds ± standard deviation" if any(len(g.runs) > 1 for g in groups) else ""
-    marked = "Best in bold; p" if len(groups) > 1 else "P"
+    bold = "Bold: the highest accuracy and margin, the lowest of the rest; close ones may be chance"
+    marked = f"{bold}. P" if len(groups) > 1 else "P"
     return f"{said}, last row of each run{seeds}. {marked}ress a heading to sort."
 
 

@@ -146,7 +146,7 @@ def class_table(result: Evaluation) -> str:
         "average, their difference, and its own calibration error. Press a heading to sort."
     )
     formats = ("", ",", ".1f", ".1f", ".1f", "+.2f", ".2f")
-    return section("Every class", note, table(header, rows, formats, True, minor=(3, 4)))
+    return section("Every class", note, table(header, rows, formats, True))
 
 
 def footer(result: Evaluation) -> str:

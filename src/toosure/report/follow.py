@@ -12,7 +12,7 @@ from toosure.runs.read import DAMAGE, USUAL, Row, as_float, as_row
 
 QUANTITIES = (
     *("loss", "accuracy", "confidence", "ece", "smece", "nll"),
-    *("gn_sharpness", "margin_q01"),
+    *("gn_sharpness", "margin_q01", "temperature", "refinement"),
 )
 KEPT = (
     *("step", "lr", "seconds", "seconds_measuring"),

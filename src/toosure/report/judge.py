@@ -132,7 +132,7 @@ def headline(verdicts: Sequence[RunVerdict]) -> tuple[str, str]:
             span = f"{low} to {high}" if low != high else low
             return kind, f"{count} runs are {word}, by {span} points"
     words = {"over": "over-confident", "under": "under-confident", "fine": "well calibrated"}
-    words |= {"unclear": "cannot be told", "none": "without a verdict"}
+    words |= {"unclear": "too close to tell", "none": "without a verdict"}
     counts = {word: sum(v.kind == kind for v in verdicts) for kind, word in words.items()}
     said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return "unclear", f"Of {len(verdicts)} runs, {said}"

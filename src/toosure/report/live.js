@@ -52,8 +52,23 @@
   function retick(axis, values) {
     if (axis.type !== "log") return;
     const logs = values.flat().filter((value) => value > 0).map(Math.log10);
-    const decades = logs.reduce((a, b) => Math.max(a, b), -Infinity) - logs.reduce((a, b) => Math.min(a, b), Infinity);
-    axis.dtick = decades >= 2 ? Math.ceil(decades / 6) : decades >= 0.6 ? "D2" : "D1";
+    if (!logs.length) return;
+    const [low, high] = [logs.reduce((a, b) => Math.min(a, b), Infinity), logs.reduce((a, b) => Math.max(a, b), -Infinity)];
+    const decades = high - low;
+    if (decades > 0 && decades < 0.8) {
+      Object.assign(axis, { tickmode: "array", tickvals: roundTicks(10 ** low, 10 ** high), dtick: null });
+      return;
+    }
+    Object.assign(axis, { tickmode: null, tickvals: null, dtick: decades >= 2 ? Math.ceil(decades / 6) : decades ? "D2" : 1 });
+  }
+
+  function roundTicks(low, high) {
+    const least = (high - low) / 5;
+    const unit = 10 ** Math.floor(Math.log10(least));
+    const step = [1, 2, 5, 10].map((k) => k * unit).find((each) => each >= least) || 10 * unit;
+    const found = [];
+    for (let k = Math.ceil(low / step) - 1; k <= Math.floor(high / step) + 1; k += 1) if (k > 0) found.push(Number((k * step).toPrecision(6)));
+    return found;
   }
 
   function take(run, { cursor, columns }) {

@@ -5,7 +5,7 @@ Each block is a function from values to HTML that escapes every name it is given
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
@@ -128,14 +128,14 @@ def table(
     rows: Iterable[Sequence[Cell]],
     formats: Sequence[str] | None = None,
     sortable: bool = False,
-    minor: Collection[int] = (),
 ) -> str:
     """Return a table; columns without words are aligned as numbers and printed by `formats`.
 
-    A cell of two texts is a name and a small line below; `minor` columns leave a narrow screen.
+    A cell of two texts is a name and a small line below. On a narrow screen a table scrolls
+    sideways in its own box.
     """
     rows, formats = list(rows), formats or [""] * len(header)
-    marks = [marked(all(is_number(row[i]) for row in rows), i in minor) for i in range(len(header))]
+    marks = [marked(all(is_number(row[i]) for row in rows)) for i in range(len(header))]
     head = "".join(heading(*each, sortable) for each in zip(header, marks, strict=True))
     body = "".join(
         f"<tr>{''.join(cell(*each) for each in zip(row, formats, marks, strict=True))}</tr>"
@@ -153,10 +153,9 @@ def is_number(value: Cell) -> bool:
     return isinstance(value, Shown) or not isinstance(value, str | tuple)
 
 
-def marked(numeric: bool, minor: bool) -> str:
+def marked(numeric: bool) -> str:
     """Return the class attribute of a column's cells."""
-    names = ["number"] * numeric + ["minor"] * minor
-    return f' class="{" ".join(names)}"' if names else ""
+    return ' class="number"' if numeric else ""
 
 
 def heading(name: str, mark: str, sortable: bool) -> str:
@@ -169,7 +168,7 @@ def cell(value: Cell, form: str, mark: str) -> str:
     """Return one cell, with the value that it is sorted by."""
     if isinstance(value, Shown):
         said, note = escape(value.text), f"<small>{prose(value.note)}</small>" * bool(value.note)
-        said = f'<strong title="best">{said}</strong>' if value.best else said
+        said = f"<strong>{said}</strong>" if value.best else said
         return f'<td{mark} data-value="{escape(str(value.value))}">{said}{note}</td>'
     if isinstance(value, tuple):
         name, note = value
@@ -193,6 +192,8 @@ def printed(value: str | float | None, form: str = "") -> str:
 
     >>> printed(-0.5, "+.2f"), printed(-0.001, "+.2f"), printed(0.000189, ".4f"), printed(None)
     ('−0.50', '0.00', '0.00019', '–')
+    >>> printed(72.25, ".1f")
+    '72.3'
     """
     if isinstance(value, str):
         return value
@@ -201,5 +202,6 @@ def printed(value: str | float | None, form: str = "") -> str:
     if abs(value) == float("inf"):
         return "∞" if value > 0 else "−∞"
     small = form == ".4f" and 0 < abs(value) < 0.001
-    text = format(value, ".2g" if small else form)
+    exact = value * (1 + 1e-9) if form.endswith("f") else value  # halves go up, as in the scripts
+    text = format(exact, ".2g" if small else form)
     return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")

@@ -53,7 +53,7 @@ def calibrators(groups: Sequence[Group]) -> str:
     return section(
         "Temperature scaling, before and after",
         note,
-        table(header, rows, formats, sortable=True, minor=(4, 5, 6)),
+        table(header, rows, formats, sortable=True),
         name="calibrators",
     )
 

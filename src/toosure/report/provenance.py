@@ -23,7 +23,7 @@ def provenance(groups: Sequence[Group]) -> str:
     rows = [row_of(name_of(run, group), run) for group in groups for run in group.runs]
     header = ("run", "status", "steps", "rows", "seconds", "device")
     blocks = [
-        table(header, rows, ("", "", ",", ",", "", ""), sortable=True, minor=(3, 5)),
+        table(header, rows, ("", "", ",", ",", "", ""), sortable=True),
         pairs("Asked of every run" if len(runs) > 1 else "Asked", shared),
         pairs("Where", where),
         folded(
@@ -58,7 +58,10 @@ def warned(groups: Sequence[Group]) -> str:
         for warning in run.warnings
     ]
     if not found:
-        return "<p>No warnings: every run ended as it should, every eigenvalue converged.</p>"
+        runs = [run for group in groups for run in group.runs]
+        curved = any(key.endswith(("sharpness", "_error")) for run in runs for key in run.last)
+        values = ", every eigenvalue converged" if curved else ""
+        return f"<p>No warnings: every run ended as it should{values}.</p>"
     return f'<ul class="warnings">{"".join(found)}</ul>'
 
 

@@ -23,7 +23,7 @@ window.toosure = {};
     toosure.extend?.(drawing);
     if (role !== "phase") {
       const { xaxis, yaxis } = drawing.layout;
-      if (yaxis.type === "log" && state.scale === "linear") Object.assign(yaxis, { type: "linear", dtick: null });
+      if (yaxis.type === "log" && state.scale === "linear") Object.assign(yaxis, { type: "linear", dtick: null, tickmode: null, tickvals: null });
       xaxis.type = state.steps;
       if (state.range) Object.assign(xaxis, { range: state.range, autorange: false });
       if (!matchMedia("(pointer: fine)").matches) xaxis.fixedrange = true; // a finger scrolls

@@ -5,10 +5,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from toosure.figures import PANELS, Group, group_runs, phase_portrait, trajectory
 from toosure.figures.groups import name_of
 from toosure.figures.style import PALETTE
-from toosure.figures.trajectory import values_of
+from toosure.figures.trajectory import has_panel, stability
 from toosure.report.compare import comparison, correlations
 from toosure.report.follow import FollowedRun, follow
 from toosure.report.judge import headline, judge
@@ -24,6 +26,7 @@ MOST_POINTS = 300_000  # on one page: about 11 bytes each
 SHOWN = len(PALETTE)  # groups drawn at first
 FEW = 12  # verdicts that need no folding
 SCRIPTS = ("runs.js",)
+REFINEMENT = "val/refinement"
 
 
 def report(folder: str | Path) -> str:
@@ -89,17 +92,21 @@ def joined(sentence: str) -> str:
 
 def trajectories(groups: Sequence[Group], runs: Sequence[FollowedRun]) -> str:
     """Return the controls and a panel a quantity, on linked axes."""
-    points = max(100, min(1000, MOST_POINTS // (2 * (len(PANELS) + 1) * max(1, len(runs)))))
+    shown = {key: panel for key, panel in PANELS.items() if has_panel(runs, key)}
+    points = max(100, min(1000, MOST_POINTS // (2 * (len(shown) + 1) * max(1, len(runs)))))
     panels = "".join(
         f"<figure><h3>{prose(panel.says)}</h3>"
         f"{plot(single(runs, key, points), panel.says, role=key)}</figure>"
-        for key, panel in PANELS.items()
-        if single_has(runs, key)
+        for key, panel in shown.items()
     )
+    edge = (
+        "Dashed in the sharpness panel: 2/lr, or (2 + 2β)/lr with momentum β, beyond which "
+        "gradient descent is unstable; only SGD and GD have one. "
+    )
+    has_edge = "gn_sharpness" in shown and any(stability(run) is not None for run in runs)
     note = (
-        "Solid lines are validation, dotted ones training data. Dashed in the sharpness panel: "
-        "2/lr, or (2 + 2β)/lr with momentum β, beyond which gradient descent is unstable; only "
-        "SGD and GD have one. Drag to zoom all panels, double-click to go back."
+        f"Solid lines are validation, dotted ones training data. {edge * has_edge}Drag to zoom all "
+        "panels, double-click to go back."
     )
     return section(
         "Along training",
@@ -107,6 +114,7 @@ def trajectories(groups: Sequence[Group], runs: Sequence[FollowedRun]) -> str:
         legend(groups),
         controls(),
         f'<div class="panels">{panels}</div>',
+        refinement(groups),
         name="trajectories",
     )
 
@@ -120,8 +128,30 @@ def single(runs: Sequence[FollowedRun], key: str, points: int) -> "Figure":
     )
 
 
-def single_has(runs: Sequence[FollowedRun], key: str) -> bool:
-    return any(values_of(run, split, key) is not None for run in runs for split in ("val", "train"))
+def refinement(groups: Sequence[Group]) -> str:
+    """Say when each run was at its best before calibration; nothing where none was measured."""
+    found = [(name_of(run, group), run) for group in groups for run in group.runs]
+    items = [
+        f"<li>{prose(best_moment(*each))}</li>" for each in found if REFINEMENT in each[1].columns
+    ]
+    if not items:
+        return ""
+    inner = f"<ul>{''.join(items)}</ul>"
+    if len(items) > FEW:
+        inner = f"<details><summary>when each run was at its best</summary>{inner}</details>"
+    return f'<div id="refinement">{inner}</div>'
+
+
+def best_moment(name: str, run: FollowedRun) -> str:
+    """Name the step of the lowest NLL after temperature scaling, and what it became."""
+    values, steps = run.columns[REFINEMENT], run.columns["step"]
+    known = np.flatnonzero(np.isfinite(values))
+    best, last = known[values[known].argmin()], known[-1]
+    after = f"; {values[last]:.3f} at step {steps[last]:,.0f}" if best != last else ", its last row"
+    return (
+        f"{name}: best before calibration at step {steps[best]:,.0f}, with an NLL of "
+        f"{values[best]:.3f} after its temperature{after}."
+    )
 
 
 def legend(groups: Sequence[Group]) -> str:

@@ -105,7 +105,7 @@ class WatchedSplit:
     def numbers(self, look: Look) -> dict[str, float | bool]:
         """Return every quantity by its name in a row, such as `val/ece`."""
         found = metrics_of(look.logits, look.labels, self.bins) | look.found
-        if self.temper and len(look.labels) > 1:  # fitted on one half of the split, judged on the other
+        if self.temper and len(look.labels) > 1:  # fitted on a half, judged on the other
             found |= split_temperature(look.logits, look.labels, bins=self.bins)._asdict()
         order = dict.fromkeys([*METRICS, *found])
         return {f"{self.name}/{key}": found[key] for key in order}

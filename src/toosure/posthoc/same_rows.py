@@ -44,7 +44,7 @@ def shared_rows(fit: tuple[Tensor, Tensor], judge: tuple[Tensor, Tensor]) -> int
     the fit equals another of its own; a fit whose rows all come k times is read as if once.
     """
     kinds, counts = fingerprints(*fit).unique(return_counts=True)
-    counts = counts // math.gcd(*counts.tolist())
+    counts = counts // math.gcd(*counts.unique().tolist())
     n, judged = int(counts.sum()), len(judge[1])
     chance = float(counts[counts > 1].sum()) / n
     shared = int(torch.isin(fingerprints(*judge), kinds).sum())

@@ -123,6 +123,7 @@ def own_loop(folder: Path) -> None:
     for _ in range(4):
         optimizer.step(closure)
         watch.step()
+    watch.finish()
     watch.close()
 
 

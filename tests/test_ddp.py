@@ -320,6 +320,8 @@ def test_own_loop(pair, tmp_path):
     own_loop(tmp_path / "own")
     found, wanted = Run(pair.done().out / "own"), Run(tmp_path / "own")
     assert len(wanted.rows) == 3
+    mine, other = (np.load(run.path / "predictions.npz")["val_logits"] for run in (found, wanted))
+    assert mine.shape == (21, 10) and np.allclose(mine, other, rtol=CLOSE)
     for mine, other in zip(numbers(found.rows), numbers(wanted.rows), strict=True):
         assert mine == pytest.approx(other, rel=CLOSE, abs=CLOSE)
 

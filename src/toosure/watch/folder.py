@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from toosure.runs import RunError, RunWriter
 from toosure.runs.read import Row
 from toosure.watch.best import Best
+from toosure.watch.split import WatchedSplit
 
 
 def own_writer(run: str | Path, config: Mapping[str, Any] | None, resuming: bool) -> RunWriter:
@@ -36,6 +38,17 @@ def end_run(
         writer.set_status(status, last["step"], message)
     finally:
         writer.close()
+
+
+def keep_predictions(writer: RunWriter | None, val: WatchedSplit) -> None:
+    """Keep what a loop of one's own ends with, for `toosure evaluate` and `calibrate`.
+
+    All processes of a run find the logits together; the one with the writer keeps them.
+    """
+    arrays: dict[str, Any] = {"val_logits": val.logits().cpu().numpy()}
+    arrays["val_labels"] = val.host_y.numpy()
+    if writer is not None:
+        writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
 
 
 def device_name(device: torch.device) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -17,7 +16,7 @@ from toosure.runs.environment import environment
 from toosure.runs.read import Row
 from toosure.runs.write import plain
 from toosure.watch.best import Best
-from toosure.watch.folder import device_name, end_run, own_writer
+from toosure.watch.folder import device_name, end_run, keep_predictions, own_writer
 from toosure.watch.spacing import Spacing, next_snapshot
 from toosure.watch.split import Diverged, Look, WatchedSplit, check_numbers
 from toosure.watch.subject import Data, as_data, device_of, watched
@@ -102,6 +101,7 @@ class Watch:
         self.began = time.perf_counter()
         self.closed, self._end = False, None
         self.writer = run if isinstance(run, RunWriter) else None
+        self.own_folder = isinstance(run, str | Path)
         if isinstance(run, str | Path) and processes.first:
             self.writer = own_writer(run, config, resume is not None)
             self._end = weakref.finalize(self, end_run, self.writer, self.rows, self.best)
@@ -233,14 +233,6 @@ class Watch:
             self.writer.write_snapshot(self.measured, arrays)
         self.unkept = {}
 
-    def _keep_predictions(self) -> None:
-        """Keep what a loop of one's own ends with, for `toosure evaluate` and `calibrate`."""
-        if self.writer is not None and "val" in self.splits:
-            val = self.splits["val"]
-            arrays: dict[str, Any] = {"val_logits": val.logits().cpu().numpy()}
-            arrays["val_labels"] = val.host_y.numpy()
-            self.writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
-
     def finish(self, **numbers: Any) -> Row:
         """Measure the end, unless that was done, and keep its snapshot.
 
@@ -250,8 +242,8 @@ class Watch:
             self.measure(**numbers)
         self.flush()
         self._keep_snapshot()
-        if self._end is not None and not self.diverged:
-            self._keep_predictions()
+        if self.own_folder and "val" in self.splits and not self.diverged:
+            keep_predictions(self.writer, self.splits["val"])
         if self.best is not None and self.best.kept and self.writer is not None:
             self.writer.write_file("best.npz", self.best.write)
         return self.last

@@ -21,6 +21,7 @@ from toosure.sweep import sweep
 from toosure.sweep.jobs import TRIES, Jobs, Result
 from toosure.sweep.workers import settings_of
 from toosure.train import Means, train
+from waiting import wait_until
 
 ONE = Means("cpu", threads=1)
 EVERY_STEP = Means("cpu", threads=1, checkpoint=0.0)
@@ -87,13 +88,6 @@ def command(out, seeds="0..1"):
     words += ["--seed", seeds]
     words += ["--device", "cpu", "--threads", "1", "--workers", "2", "--out", str(out)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def wait_until(condition, seconds=300.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
 
 
 def under_way(out, rows):

@@ -85,7 +85,7 @@ def test_detach_weight_reaches_the_criterion():
     assert largest_difference(model, full) > 1e-6
 
 
-@pytest.mark.filterwarnings("ignore")  # torch warns of its own parts
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.*should not be instantiated")
 def test_a_compiled_criterion_is_compiled_once_a_point():
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

@@ -81,7 +81,6 @@ def test_an_exception_in_a_later_micro_batch_keeps_the_first_move():
     assert not optimizer.statistics.start
 
 
-@pytest.mark.filterwarnings("ignore")  # torch.jit warns of its age
 @told
 def test_scripted_layers_move_once(told):
     plain, twin = make_cnn(), make_cnn()

@@ -14,6 +14,7 @@ from made_runs import HOSTILE, make_run, row, snapshot
 
 from toosure.live import MOST_ROWS, make_app, serve
 from toosure.runs import RunWriter
+from waiting import wait_until
 
 LOCAL = "http://127.0.0.1:8765"
 
@@ -192,7 +193,7 @@ class Server:
     def start(self):
         command = ["-m", "toosure", "live", str(self.folder), "--port", str(self.port)]
         self.process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
-        wait_for(self.answers)
+        wait_until(self.answers)
 
     def answers(self):
         try:
@@ -203,15 +204,6 @@ class Server:
     def stop(self):
         self.process.send_signal(signal.SIGINT)
         self.process.wait(20)
-
-
-def wait_for(condition, seconds=60):
-    """Return how long it took until a condition held."""
-    start = time.monotonic()
-    while not condition():
-        assert time.monotonic() - start < seconds, "it did not happen"
-        time.sleep(0.05)
-    return time.monotonic() - start
 
 
 @pytest.fixture
@@ -232,28 +224,28 @@ def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
     ece = "document.querySelector('[data-role=ece]').data"
     last = f"Array.from({ece}[0].x).at(-1)"
     visit(server.address)
-    wait_for(lambda: ask("document.getElementById('said').textContent").startswith("live"))
+    wait_until(lambda: ask("document.getElementById('said').textContent").startswith("live"))
     first = server.folder / "first"
     append(first, 50, ece=0.3)
-    wait_for(lambda: ask(last) == 50, 10)  # within 2 s where nothing else runs
+    wait_until(lambda: ask(last) == 50, 10)  # within 2 s where nothing else runs
     assert ask(f"Array.from({ece}[0].y).at(-1)") == pytest.approx(30)
     path, ends = ask(
         "document.querySelector('[data-role=phase]').data.map(t => [t.y, t.customdata])"
     )
     assert path[0][-1] == ends[0][-1] == pytest.approx(30) and path[1][-1] == ends[1][-1] == 50
     np.savez(first / "snapshots" / "50.npz", **snapshot(7))
-    wait_for(lambda: ask("document.getElementById('moment-said').textContent") == "step 50")
+    wait_until(lambda: ask("document.getElementById('moment-said').textContent") == "step 50")
     cells = "document.querySelector('#comparison td:nth-child(4)').textContent"
-    wait_for(lambda: ask(cells) == "30.00")
+    wait_until(lambda: ask(cells) == "30.00")
     make_run(server.folder / "second", {"optimizer": "muon", "steps": 9}, steps=range(3))
-    wait_for(lambda: ask("document.querySelectorAll('.chip').length") == 2)
+    wait_until(lambda: ask("document.querySelectorAll('.chip').length") == 2)
     assert browser.get_log("browser") == []
 
     server.stop()
-    wait_for(lambda: "waiting" in ask("document.getElementById('said').textContent"))
+    wait_until(lambda: "waiting" in ask("document.getElementById('said').textContent"))
     append(first, 60)
     server.start()
-    wait_for(lambda: ask(last) == 60)
+    wait_until(lambda: ask(last) == 60)
     assert "live" in ask("document.getElementById('said').textContent")
 
 
@@ -273,7 +265,7 @@ def test_a_thousand_rows_a_second_do_not_stall_the_page(browser, visit, ask, ser
         step += 200
         time.sleep(max(0, 0.2 - (time.monotonic() - start)))
     last = "Array.from(document.querySelector('[data-role=ece]').data[0].x).at(-1)"
-    wait_for(lambda: ask(last) == step - 1)
+    wait_until(lambda: ask(last) == step - 1)
     assert ask("document.querySelector('[data-role=ece]').data[0].x.length") < 5000
     assert ask("Math.max(...gaps)") < 2000  # the longest the page did not answer, ms
     assert browser.get_log("browser") == []

@@ -1,6 +1,5 @@
 """The report in a real browser: it draws, sorts, slides, zooms together, and fits a phone."""
 
-import time
 from itertools import groupby
 
 import numpy as np
@@ -10,6 +9,7 @@ from made_runs import HOSTILE
 from toosure.figures import bins_of, confidence_histogram, margin_histogram, reliability_diagram
 from toosure.report.runs import report
 from toosure.runs import Run
+from waiting import wait_until
 
 ROLES = ("reliability", "confidence", "margin")
 
@@ -19,14 +19,6 @@ def address(runs_folder, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(report(runs_folder), encoding="utf-8")
     return path.as_uri()
-
-
-def wait_until(condition, seconds=60):
-    """However busy the machine is."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
 
 
 def plot(role):

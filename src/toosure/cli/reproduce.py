@@ -142,6 +142,8 @@ def show(outcome: "Outcome", as_json: bool) -> None:
         for table in found.tables:
             console.print(results.rich_table(table), "")
     console.print(results.claims_table(outcome.claims))
+    for name in outcome.elsewhere:
+        typer.echo(f"{name} has no runs on {outcome.setting.data}")
     for name, why in outcome.ill.items():
         typer.echo(f"missing or ended early: {name}: {why}")
     typer.echo(f"\n{results.score(outcome)}")

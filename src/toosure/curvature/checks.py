@@ -1,6 +1,5 @@
 """What is asked of a model, its data and its loss before the first product."""
 
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,12 +15,6 @@ if TYPE_CHECKING:
 
 KEEP_BYTES = 4 << 30  # of a forward pass that is kept
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # how well two ways to a number must agree
-
-
-def check_count(name: str, value: Any) -> None:
-    """Raise unless a number of samples, products or the like is a whole number from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name} must be a whole number, at least 1; got {value!r}")
 
 
 def check_rtol(rtol: float) -> None:

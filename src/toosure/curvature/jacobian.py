@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vjp, vmap
 
-from toosure.curvature.checks import check_count
 from toosure.curvature.linearise import Call, Linearised, gradients
 from toosure.curvature.problem import Problem
 from toosure.curvature.result import Result
+from toosure.metrics.inputs import check_count
 
 GRAM_BYTES = 1 << 29  # what the per-sample gradients of one layer may take
 

@@ -22,7 +22,7 @@ from toosure.curvature.linearise import (
 from toosure.curvature.outputs import LossLike, output_loss
 from toosure.curvature.reader import Mode, Reader, flat
 from toosure.curvature.replay import Replay
-from toosure.metrics.inputs import check_choice
+from toosure.metrics.inputs import check_choice, check_count
 
 Matrix = Literal["gn", "hessian", "fisher"]
 MATRICES = ("gn", "hessian", "fisher")
@@ -54,7 +54,7 @@ class Problem(Reader):
         super().__init__(model, parameters, mode)
         inputs, labels = checks.pair_of(data)
         if chunk is not None:
-            checks.check_count("chunk", chunk)
+            check_count("chunk", chunk)
         self.loss, self.group = output_loss(loss), group
         place = {id(p): i for i, p in enumerate(self.originals)}
         self._slots: Slots = linear_layers(self.model, place, mode == "train")

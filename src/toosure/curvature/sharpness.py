@@ -7,12 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from toosure.curvature.basis import Basis
-from toosure.curvature.checks import check_count, check_rtol
+from toosure.curvature.checks import check_rtol
 from toosure.curvature.operators import GaussNewton, Operator, Whole
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import MATRICES, Matrix, Problem
 from toosure.curvature.result import Eigenpairs, Result
 from toosure.curvature.solver import Solution, random_vectors, solve
+from toosure.metrics.inputs import check_count
 
 Data = tuple[Tensor, Tensor]
 

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from toosure.curvature.basis import Basis
-from toosure.curvature.checks import check_count, check_rtol
+from toosure.curvature.checks import check_rtol
 from toosure.curvature.operators import Whole
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import Matrix, Problem
 from toosure.curvature.result import Result
 from toosure.curvature.solver import random_vectors
+from toosure.metrics.inputs import check_count
 
 Data = tuple[Tensor, Tensor]
 LEAST_BATCHES = 10

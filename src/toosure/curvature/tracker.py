@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.curvature.basis import Basis
-from toosure.curvature.checks import check_count, check_rtol
+from toosure.curvature.checks import check_rtol
 from toosure.curvature.follow import Follower
 from toosure.curvature.jacobian import jacobian_norms
 from toosure.curvature.operators import GaussNewton
@@ -20,6 +20,7 @@ from toosure.curvature.result import Eigenpairs, Result
 from toosure.curvature.sharpness import as_result, operator_for
 from toosure.curvature.solver import random_vectors, solve
 from toosure.curvature.stochastic import batch_sharpness, gni, trace
+from toosure.metrics.inputs import check_count
 
 FOLLOWED: dict[str, tuple[Matrix, float]] = {
     "gn_sharpness": ("gn", 1.0),

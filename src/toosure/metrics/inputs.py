@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1: float16, four printed digits
+
 
 def as_logits(logits: Any, name: str = "logits") -> Tensor:
     """Return `logits` as a floating tensor of shape (N, C), or say what came instead."""
@@ -108,6 +110,18 @@ def check_unit(values: Tensor, name: str) -> None:
     if not (low >= 0 and high <= 1):
         check_finite(values, name)
         raise ValueError(f"{name} must lie in [0, 1]; got {low:g} to {high:g}")
+
+
+def rows_off(values: Tensor) -> str | None:
+    """Say which row is the first that is no probability distribution; None if all are."""
+    low, total = values.amin(1), values.sum(1, dtype=torch.float64)
+    off = ~((low >= 0) & ((total - 1).abs() <= TOLERANCE))
+    if not off.any():
+        return None
+    row = int(off.nonzero()[0])
+    if low[row] < 0:
+        return f"row {row} holds {float(low[row]):g}"
+    return f"row {row} sums to {float(total[row]):g}"
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

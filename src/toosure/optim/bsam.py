@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from toosure.data.seeds import mixed
-from toosure.optim.limits import Limit, a_count, below_one, not_negative, positive
+from toosure.metrics.inputs import check_count, check_positive
+from toosure.optim.limits import Limit, below_one, not_negative
 from toosure.optim.passes import dense_gradient, weights_restored
 from toosure.optim.sam import SAM, Closure
 
@@ -49,7 +50,7 @@ class BSAM(SAM):
         **SAM.limits,
         "lr": not_negative,
         "betas": below_one,
-        "data_size": positive,
+        "data_size": check_positive,
         "prior_precision": not_negative,
         "damping": not_negative,
     }
@@ -69,7 +70,7 @@ class BSAM(SAM):
         model: nn.Module | None = None,
         clip_norm: float | None = None,
     ) -> None:
-        a_count("sub_batches", sub_batches)
+        check_count("sub_batches", sub_batches)
         self.sub_batches = sub_batches
         settings: dict[str, Any] = {"lr": lr, "betas": betas, "damping": damping}
         settings |= {"data_size": data_size, "prior_precision": prior_precision}

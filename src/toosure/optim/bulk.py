@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from toosure.optim.limits import a_count
+from toosure.metrics.inputs import check_count
 from toosure.optim.passes import dense_gradient
 from toosure.optim.wrapper import Wrapper
 
@@ -68,7 +68,7 @@ class BulkSGD(Wrapper):
     ) -> None:
         if matrix not in ("hessian", "gn"):
             raise ValueError(f"matrix must be 'hessian' or 'gn'; got {matrix!r}")
-        a_count("refresh", refresh)
+        check_count("refresh", refresh)
         self.tracker = tracker
         self.converged = True
         base = torch.optim.SGD(params, lr=lr, **sgd_arguments)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any
 
 Limit = Callable[[str, Any], None]
@@ -11,11 +10,6 @@ Limit = Callable[[str, Any], None]
 def not_negative(name: str, value: Any) -> None:
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} must not be negative, and finite; got {value}")
-
-
-def positive(name: str, value: Any) -> None:
-    if not value > 0:
-        raise ValueError(f"{name} must be positive; got {value}")
 
 
 def a_share(name: str, value: Any) -> None:
@@ -28,11 +22,6 @@ def below_one(name: str, value: Any) -> None:
     for each in value if isinstance(value, tuple | list) else (value,):
         if not 0 <= each < 1:
             raise ValueError(f"{name} must be in [0, 1); got {value}")
-
-
-def a_count(name: str, value: Any) -> None:
-    if not isinstance(value, Integral) or int(value) < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1; got {value}")
 
 
 def check(limits: dict[str, Limit], settings: dict[str, Any]) -> None:

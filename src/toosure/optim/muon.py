@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from toosure.optim.limits import Limit, a_count, below_one, check, not_negative
+from toosure.metrics.inputs import check_count
+from toosure.optim.limits import Limit, below_one, check, not_negative
 from toosure.optim.passes import dense_gradient
 from toosure.optim.wrapper import step_without_hooks
 
@@ -17,7 +18,7 @@ LIMITS: dict[str, Limit] = {
     "momentum": below_one,
     "betas": below_one,
     "weight_decay": not_negative,
-    "ns_steps": a_count,
+    "ns_steps": check_count,
 }
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from toosure.optim.limits import Limit, not_negative, positive
+from toosure.metrics.inputs import check_positive
+from toosure.optim.limits import Limit, not_negative
 from toosure.optim.passes import climb_, dense_gradient, global_norm, weights_restored
 from toosure.optim.statistics import RunningStatistics
 from toosure.optim.wrapper import Wrapper
@@ -59,7 +60,7 @@ class SAM(Wrapper):
     ) -> None:
         _check_base(base)
         if clip_norm is not None:
-            positive("clip_norm", clip_norm)
+            check_positive("clip_norm", clip_norm)
         self.clip_norm = clip_norm
         self.statistics = RunningStatistics(model)
         self.pending: dict[Tensor, Tensor] = {}  # what a subclass keeps if the step is taken

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from toosure.metrics import nll
 from toosure.metrics.confidence import row_chunks
-from toosure.metrics.inputs import as_logits, as_pair, at_least_float32, check_finite
+from toosure.metrics.inputs import as_logits, as_pair, at_least_float32, check_finite, rows_off
 
 LOG_ZERO = 87.3365  # -log of the smallest normal float32: what log 0 is read as, below the maximum
-OFF = 1e-3  # how far a row of probabilities may sum from 1: float16, four printed digits
 
 
 class Calibrator(nn.Module):
@@ -167,7 +166,7 @@ def top_kept(outputs: Tensor, logits: Tensor) -> Tensor:
 def check_values(logits: Tensor) -> Tensor:
     """Return logits without -inf; refuse NaN, +inf, probabilities, and rows all alike."""
     low, high = torch.stack(torch.aminmax(logits)).tolist()
-    if 0 <= low <= high <= 1 + OFF and all(map(are_distributions, row_chunks(logits))):
+    if low >= 0 and all(rows_off(rows) is None for rows in row_chunks(logits)):
         raise ValueError(
             "logits are probabilities (every row sums to 1): give logits, or p.log(); of a model "
             "that ends in Softmax, give what comes before it"
@@ -183,10 +182,6 @@ def check_values(logits: Tensor) -> Tensor:
             "so there is nothing to calibrate; check what was saved"
         )
     return logits
-
-
-def are_distributions(rows: Tensor) -> bool:
-    return bool(((rows.sum(1, dtype=torch.float64) - 1).abs() <= OFF).all())
 
 
 def check_every_class(labels: Tensor, classes: int, name: str) -> None:

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import top_label
-from toosure.metrics.inputs import as_confidence, as_labels, as_logits, at_least_float32
+from toosure.metrics.inputs import as_confidence, as_labels, as_logits, at_least_float32, rows_off
 from toosure.predictions.files import read_arrays, read_table
 
 Kind = Literal["logits", "probs", "confidence"]
 NO_CLASS = ("id", "index", "unnamed: 0")  # row numbers would pass for logits
-TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1: float16, four printed digits
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def from_logits(logits: Any, labels: Any) -> Predictions:
     """
     logits = as_logits(as_tensor(logits, "logits"))
     labels = as_labels(as_tensor(labels, "labels"), *logits.shape)
-    if rows_off(logits, TOLERANCE) is None:
+    if rows_off(logits) is None:
         raise ValueError(
             "logits are probabilities (every row sums to 1): save or read them as probs"
         )
@@ -67,7 +66,7 @@ def from_probs(probs: Any, labels: Any) -> Predictions:
         raise ValueError("probs must have shape (N, C); for two classes stack (1 - p, p)")
     probs = at_least_float32(as_logits(probs))
     labels = as_labels(as_tensor(labels, "labels"), *probs.shape)
-    if (wrong := rows_off(probs, TOLERANCE)) is not None:
+    if (wrong := rows_off(probs)) is not None:
         raise ValueError(f"probs must be rows of numbers in [0, 1] that sum to 1; {wrong}")
     confidence, predicted = probs.max(1)
     correct, logits = predicted == labels, probs.double().log()
@@ -99,18 +98,6 @@ def as_tensor(values: Any, name: str) -> Tensor:
     if values.dtype.kind == "f" and values.dtype.itemsize > 8:
         values = values.astype(np.float64)
     return torch.from_numpy(np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="))))
-
-
-def rows_off(values: Tensor, tolerance: float) -> str | None:
-    """Say which row is the first that is no probability distribution; None if all are."""
-    low, total = values.amin(1), values.sum(1, dtype=torch.float64)
-    off = ~((low >= 0) & ((total - 1).abs() <= tolerance))
-    if not off.any():
-        return None
-    row = int(off.nonzero()[0])
-    if low[row] < 0:
-        return f"row {row} holds {float(low[row]):g}"
-    return f"row {row} sums to {float(total[row]):g}"
 
 
 TAKES = {"logits": from_logits, "probs": from_probs, "confidence": from_confidence}
@@ -187,7 +174,7 @@ def from_table(
 
 def kind_of(scores: Tensor) -> Kind:
     """Tell probabilities (every row sums to 1) from logits (some are negative), or ask."""
-    if (wrong := rows_off(scores, TOLERANCE)) is None:
+    if (wrong := rows_off(scores)) is None:
         return "probs"
     if (scores < 0).any():
         return "logits"

@@ -29,6 +29,7 @@ class Outcome:
     drawings: dict[str, list[Drawing]] = field(default_factory=dict)
     runs: dict[str, list[Run]] = field(default_factory=dict)
     ill: dict[str, str] = field(default_factory=dict)  # run name -> missing, diverged at step ...
+    elsewhere: list[str] = field(default_factory=list)  # parts that have no runs on these data
 
     @property
     def claims(self) -> list[Claim]:
@@ -114,7 +115,7 @@ def judge_parts(recipe: Recipe, parts: Sequence[Part], setting: Setting, out: Pa
     for part in parts:
         shelf, configs = Shelf(out), dict.fromkeys(part.configs(setting))
         if not configs:
-            outcome.ill[part.name] = f"has no runs on {setting.data}"
+            outcome.elsewhere.append(part.name)
         outcome.runs[part.name] = shelf.runs(configs, diverged=True)
         if outcome.runs[part.name]:
             try:

@@ -4,16 +4,7 @@ from typing import Any
 
 from toosure.config import RunConfig
 from toosure.recipes.kept import Scores, scores, seconds_of_training
-from toosure.recipes.recipe import (
-    Claim,
-    Findings,
-    Setting,
-    Shelf,
-    Table,
-    judged,
-    lacking,
-    unrun,
-)
+from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
 from toosure.recipes.series import mean_and_spread, spread_text
 from toosure.recipes.too_sharp import paper
 from toosure.runs import Run

@@ -7,16 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from toosure.recipes.recipe import (
-    Claim,
-    Findings,
-    Setting,
-    Shelf,
-    Table,
-    judged,
-    lacking,
-    unrun,
-)
+from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
 from toosure.recipes.series import mean_and_spread, spread_text
 from toosure.recipes.too_sharp import bulk, sweeps
 from toosure.recipes.too_sharp.trace import SMALL, area, last, peak, rises, settled

@@ -2,16 +2,7 @@
 
 import numpy as np
 
-from toosure.recipes.recipe import (
-    Claim,
-    Findings,
-    Setting,
-    Shelf,
-    Table,
-    judged,
-    lacking,
-    unrun,
-)
+from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
 from toosure.recipes.series import coupling, spread_text
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.runs import Run

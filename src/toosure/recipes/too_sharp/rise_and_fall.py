@@ -3,16 +3,7 @@
 import numpy as np
 
 from toosure.config import RunConfig
-from toosure.recipes.recipe import (
-    Claim,
-    Findings,
-    Setting,
-    Shelf,
-    Table,
-    judged,
-    lacking,
-    unrun,
-)
+from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
 from toosure.recipes.too_sharp import sweeps
 from toosure.runs import Run
 

@@ -4,16 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from toosure.recipes.recipe import (
-    Claim,
-    Findings,
-    Setting,
-    Shelf,
-    Table,
-    judged,
-    lacking,
-    unrun,
-)
+from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
 from toosure.recipes.series import Coupling, coupling, mean_and_spread, pearson, spread_text
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.runs import Run

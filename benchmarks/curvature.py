@@ -4,7 +4,8 @@
     PYTHONPATH=src python3 benchmarks/curvature.py --data-root DIR --device cuda --steps 2000
 
 Full-batch GD at 2/30 and 2/70 and SGD with batches of 128, the MLP 3072-200-200-10 (tanh) on 5,000
-CIFAR-10 images, or ResNet-20. Each measured step is compared with a converged float64 reference.
+CIFAR-10 images, or ResNet-20. Steps are compared with a converged reference, in float64 unless
+--reference says float32 (of ResNet-20 on a GPU, where float64 convolutions take minutes).
 Overheads are multiples of one full-batch training step timed in the same run; on a CPU, of the
 processor's seconds on one thread.
 """
@@ -71,24 +72,32 @@ def graphed(step: Callable[[], Any]) -> Callable[[], Any]:
 
 
 class Reference:
-    """The converged sharpness in float64, followed with a random vector in every start."""
+    """The converged sharpness, followed with a random vector in every start."""
 
-    def __init__(self, model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> None:
-        self.source, self.model = model, copy.deepcopy(model).double()
-        self.problem = Problem(self.model, (data[0].double(), data[1]))
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        data: tuple[torch.Tensor, torch.Tensor],
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        self.source, self.model = model, copy.deepcopy(model).to(dtype)
+        self.problem = Problem(self.model, (data[0].to(dtype), data[1]))
+        self.rtol = 1e-7 if dtype == torch.float64 else 1e-4
         self.known: torch.Tensor | None = None
         self.steps = 0
 
     def value(self) -> float:
         with torch.no_grad():
-            for ours, theirs in zip(self.model.parameters(), self.source.parameters(), strict=True):
-                ours.copy_(theirs)
+            theirs = self.source.state_dict()  # BatchNorm's statistics too
+            for name, ours in self.model.state_dict().items():
+                ours.copy_(theirs[name])
         problem = self.problem
-        like = torch.empty(0, problem.size, dtype=torch.float64, device=problem.device)
+        dtype = next(self.model.parameters()).dtype
+        like = torch.empty(0, problem.size, dtype=dtype, device=problem.device)
         self.steps += 1
         start = random_vectors(1, like, self.steps)
         start = start if self.known is None else torch.cat([self.known, start])
-        found = solve(Basis(GaussNewton(problem), start), rtol=1e-7, budget=300)
+        found = solve(Basis(GaussNewton(problem), start), rtol=self.rtol, budget=300)
         self.known = found.improved
         return float(found.values[0])
 
@@ -205,6 +214,8 @@ def main() -> None:
     parser.add_argument("--check-every", type=int, default=1)
     parser.add_argument("--replay", action="store_true", help="CUDA graphs")
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS))
+    parser.add_argument("--ranks", nargs="*", choices=["auto", "none"], help="of an MLP")
+    parser.add_argument("--reference", default="float64", choices=["float64", "float32"])
     parser.add_argument("--no-peers", action="store_true")
     arguments = parser.parse_args()
     device = arguments.device
@@ -238,10 +249,12 @@ def main() -> None:
         "\nsetting, steps | lambda | products | overhead: median | mean | largest error | over 1e-3"
     )
     ranks = ("auto", None) if arguments.model == "mlp" else (None,)
+    if arguments.ranks:
+        ranks = tuple(None if rank == "none" else rank for rank in arguments.ranks)
     for name in arguments.settings:
         lr, batch = SETTINGS[name]
         for rank in ranks:
-            label = name if rank == ranks[0] else f"{name}, all directions"
+            label = name if rank or len(ranks) == 1 else f"{name}, all directions"
             compare = rank == ranks[0] and not arguments.no_peers
             windows(label, lr, batch, rank, compare, arguments, data, base)
 
@@ -259,7 +272,8 @@ def windows(
     device = arguments.device
     model = build(arguments.model, device)
     tracker = CurvatureTracker(model, data, input_rank=rank, replay=arguments.replay)
-    reference, run = Reference(model, data), training(model, data, lr, batch)
+    reference = Reference(model, data, getattr(torch, arguments.reference))
+    run = training(model, data, lr, batch)
     if arguments.model == "resnet20":
         for at in run:  # running statistics that have seen the data
             if at == 30:
@@ -268,8 +282,9 @@ def windows(
         rows = measure_window(
             tracker, reference, run, arguments.steps, device, arguments.check_every, batch is None
         )
-        for start in range(0, len(rows), len(rows) // 10):
-            part = rows[start : start + len(rows) // 10]
+        size = max(10, len(rows) // 10)
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
             print(f"{label}, {start:5d}+ | {summary(part, base)}", flush=True)
         print(f"{label}, whole run | {summary(rows, base)}", flush=True)
         return

@@ -1,5 +1,6 @@
 """Graph replay: the same run on a GPU; and here, its bookkeeping with a stand-in for the graph."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.models import mlp
-from toosure.objectives import Plain
+from toosure.objectives import CalMO, GammaNet, MetaSmoothing, Plain
 from toosure.optim import BSAM, CSAM, SAM, Muon
 from toosure.train import Means, train
 from toosure.train.batches import Batches
@@ -87,6 +88,41 @@ def test_a_rate_that_varies_is_read_from_a_tensor():
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one, two, strict=True))
     fixed, _ = trained(plain, OPTIMIZERS["sam"])
     assert not all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one, fixed, strict=True))
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        GammaNet(meta=20),
+        GammaNet(meta=20, feed="hidden.0", scope="full"),
+        GammaNet(meta=20, feed="noise"),
+        GammaNet(meta=20, every=3),
+        MetaSmoothing(meta=20, virtual_lr=0.3),
+        CalMO(),
+    ],
+    ids=["gamma-net", "full", "noise", "every third", "smoothing", "calmo"],
+)
+def test_what_an_objective_draws_is_new_at_every_step(objective):
+    ends = []
+    for kind in (Step, lambda *parts: StandIn(Step(*parts), False, False)):
+        torch.manual_seed(0)
+        net, own = mlp(inputs=64, classes=10, width=16), copy.deepcopy(objective)
+        data = digits(train=100, val=60)
+        data = own.setup(net, data) or data if hasattr(own, "setup") else data
+        batches = Batches(data, 32, seed=0)
+        step = kind(net, own, OPTIMIZERS["sgd"](net))
+        losses = [float(step(batches.draw(number), 0.1 + number)) for number in range(9)]
+        ends.append((losses, *(p.detach().clone() for p in net.parameters()), own.state_dict()))
+    assert tree_all(ends[0], ends[1]) and len(set(ends[0][0])) == 9
+
+
+def tree_all(one, two):
+    """Whether two trees hold the same numbers."""
+    (a, shape), (b, other) = tree_flatten(one), tree_flatten(two)
+    if shape != other:
+        return False
+    pairs = zip(a, b, strict=True)
+    return all(torch.equal(u, v) if isinstance(u, torch.Tensor) else u == v for u, v in pairs)
 
 
 def test_weights_are_seen_to_change():
@@ -170,6 +206,22 @@ def test_graph_replay_of_the_others(optimizer, tmp_path):
     one = train(config, tmp_path / "a", Means("cuda"))
     two = train(config, tmp_path / "b", Means("cuda", graph=True))
     assert two.columns["train/loss"] == pytest.approx(one.columns["train/loss"], rel=2e-2)
+
+
+@cuda
+@pytest.mark.parametrize(
+    "objective",
+    ["gamma_net", "gamma_net:scope=full,feed=noise", "gamma_net:scope=full", "meta_smoothing"],
+)
+def test_graph_replay_of_two_loops(objective, tmp_path):
+    """The rate changes on the way, and what a graph replays must follow it."""
+    config = RunConfig(
+        **DATA, objective=objective, optimizer="sgd:lr=0.1", schedule="cosine", steps=30, every=10
+    )
+    one = train(config, tmp_path / "a", Means("cuda"))
+    two = train(config, tmp_path / "b", Means("cuda", graph=True))
+    for key in ("train/loss", "objective/meta_gradient"):
+        assert two.columns[key][1:] == pytest.approx(one.columns[key][1:], rel=2e-2)
 
 
 @cuda

@@ -7,7 +7,7 @@ from toosure.objectives.ar_adals import ARAdaLS
 from toosure.objectives.balcal import BalCAL
 from toosure.objectives.calmo import CalMO
 from toosure.objectives.ccat import CCAT
-from toosure.objectives.contract import Batch, Objective, Plain, as_objective, preparing
+from toosure.objectives.contract import Batch, Objective, Plain, as_objective, preparing, recording
 from toosure.objectives.crl import CRL
 from toosure.objectives.gamma_net import GammaNet
 from toosure.objectives.margin_tail import MarginTail
@@ -46,4 +46,5 @@ __all__ = [
     "Plain",
     "as_objective",
     "preparing",
+    "recording",
 ]

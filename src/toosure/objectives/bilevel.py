@@ -25,6 +25,7 @@ from toosure.objectives.splits import splits_of
 from toosure.processes import Sharded
 
 Scope = Literal["head", "full"]
+Drawn = tuple[Tensor, Tensor, Tensor | None, Tensor]  # inputs, labels, places in meta, rate
 
 
 class Bilevel(Drawing):
@@ -101,9 +102,16 @@ class Bilevel(Drawing):
         meta, rest = order[:size].sort().values, order[size:].sort().values
         self.meta = picked(data.train, meta)
         data = replace(data, train=picked(data.train, rest))
-        self.hyper = self.make_hyper(model, data).to(data.train.x.device)
-        self.optimizer = torch.optim.Adam(self.hyper.parameters(), lr=self.lr)
+        device = data.train.x.device
+        self.hyper = self.make_hyper(model, data).to(device)
+        on_gpu = device.type == "cuda"  # where Adam's counter goes, too, for a graph's sake
+        self.optimizer = torch.optim.Adam(self.hyper.parameters(), self.lr, capturable=on_gpu)
         return data
+
+    @property
+    def capturable(self) -> bool:
+        """Whether every step is alike, so that a CUDA graph can record `settle`."""
+        return self.every == 1
 
     def prepare(
         self, model: nn.Module, batch: Batch, lr: float, part: int = 0
@@ -112,18 +120,32 @@ class Bilevel(Drawing):
 
         Of a batch in parts (BSAM), the meta-step is taken on the first.
         """
-        x, labels, _ = batch
+        return self.settle(model, self.draw(batch, lr, part))
+
+    def draw(self, batch: Batch, lr: float, part: int = 0) -> Drawn:
+        """Return the batch, the places of the meta batch if a meta-step is due, and its rate."""
         if self.optimizer is None:
             raise ValueError("the hyper-parameters need a meta split: call setup(model, data)")
+        x, labels, _ = batch
+        at = None
+        if part == 0 and self.taken % self.every == 0:
+            at = torch.randint(len(self.meta), (self.meta_batch,), generator=self.generator)
+            at = at.to(x.device)
+        self.taken += part == 0
+        rate = lr if self.virtual_lr is None else self.virtual_lr
+        return x, labels, at, torch.tensor(rate, dtype=torch.float64, device=x.device)
+
+    def settle(self, model: nn.Module, drawn: Drawn) -> tuple[Tensor, ...]:
+        """Do the rest of `prepare`, which neither draws nor waits."""
+        x, labels, at, rate = drawn
         full = self.scope == "full"
         attention = sdpa_kernel(SDPBackend.MATH) if full else nullcontext()  # two derivatives
         with statistics_still(model), torch.set_grad_enabled(full), attention:
             features, logits = features_and_logits(model, x)
-        if part == 0 and self.taken % self.every == 0:
-            rate = lr if self.virtual_lr is None else self.virtual_lr
+        if at is not None:
+            meta = self.meta.x[at], self.meta.y[at]
             with torch.enable_grad():
-                self.meta_step(model, x, labels, features, logits, rate)
-        self.taken += part == 0
+                self.meta_step(self.outer_loss(model, x, labels, features, logits, meta, rate))
         with torch.no_grad():  # a copy: the next meta-step moves what the values may be views of
             values = self.values(model, features.detach(), x, labels).clone()
         self.note(values)
@@ -139,22 +161,9 @@ class Bilevel(Drawing):
 
     # -- the outer loop ---------------------------------------------------------------------
 
-    def meta_step(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        labels: Tensor,
-        features: Tensor,
-        logits: Tensor,
-        rate: float,
-    ) -> None:
+    def meta_step(self, outer: Tensor) -> None:
         """Move hyper down the gradient of the outer loss."""
         assert self.optimizer is not None
-        at = torch.randint(len(self.meta), (self.meta_batch,), generator=self.generator)
-        at = at.to(x.device)
-        outer = self.outer_loss(
-            model, x, labels, features, logits, (self.meta.x[at], self.meta.y[at]), rate
-        )
         own = list(self.hyper.parameters())
         slopes = torch.autograd.grad(outer, own, allow_unused=True)
         pairs = zip(own, slopes, strict=True)
@@ -173,7 +182,7 @@ class Bilevel(Drawing):
         features: Tensor,
         logits: Tensor,
         meta: tuple[Tensor, Tensor],
-        rate: float,
+        rate: float | Tensor,
     ) -> Tensor:
         """Return the loss on the meta batch after a virtual step, with its graph to hyper."""
         self.assign(self.values(model, features.detach(), x, labels))
@@ -203,13 +212,13 @@ class Bilevel(Drawing):
         super().set_extra_state(state["generator"])
         self.taken = state["taken"]
         if self.optimizer is not None and state["optimizer"]:
-            self.optimizer.load_state_dict(state["optimizer"])
+            load_adam(self.optimizer, state["optimizer"])
 
 
 def virtual_step(
     inner: Tensor,
     params: Sequence[Tensor],
-    rate: float,
+    rate: float | Tensor,
     share: Callable[[Tensor], Tensor] | None = None,
 ) -> list[Tensor]:
     """Return p - rate d inner/dp of each parameter, differentiable through the gradient alone.
@@ -225,6 +234,18 @@ def virtual_step(
         slopes = tuple(None if slope is None else share(slope) for slope in slopes)
     pairs = zip(params, slopes, strict=True)
     return [p.detach() if slope is None else p.detach() - rate * slope for p, slope in pairs]
+
+
+def load_adam(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load Adam's state wherever it was made: its counters lie where this device has them."""
+    settings = [group["capturable"] for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, capturable in zip(optimizer.param_groups, settings, strict=True):
+        group["capturable"] = capturable
+        for parameter in group["params"]:
+            own = optimizer.state.get(parameter)
+            if own:
+                own["step"] = own["step"].to(parameter.device if capturable else "cpu")
 
 
 def picked(split: Any, at: Tensor) -> Any:

@@ -25,8 +25,9 @@ class Objective(Protocol):
     `epoch_end(model)`, `parameters()` that join the optimizer, `predict(model, x)` for the logits
     that the watch evaluates, `report()` for numbers in the row, `state_dict` and `load_state_dict`
     for the checkpoint. `capturable = True` says that `prepare` asks for no rate, draws nothing and
-    waits for nothing, so that a CUDA graph records it with the step; `streams = True`, that
-    `setup` reads no training examples, which may then stay on disk.
+    waits for nothing, so that a CUDA graph records it with the step; one that does comes in two
+    halves, `draw(batch, lr)` before the graph and `settle(model, drawn)` in it. `streams = True`
+    says that `setup` reads no training examples, which may then stay on disk.
     """
 
     loss: nn.Module
@@ -91,3 +92,12 @@ def preparing(objective: Any) -> Callable[..., Any]:
         return objective.prepare(model, batch, **{n: v for n, v in known.items() if n in asked})
 
     return prepare
+
+
+def recording(objective: Any) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """Return `prepare` in two halves, (draw, settle), if a CUDA graph can record the second."""
+    if not getattr(objective, "capturable", False):
+        return None
+    if hasattr(objective, "settle"):
+        return objective.draw, objective.settle
+    return (lambda batch, lr: batch), objective.prepare

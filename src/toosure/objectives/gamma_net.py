@@ -84,6 +84,11 @@ class GammaNet(Bilevel):
         self.register_buffer("projection", torch.empty(0))
         self.warned = False
 
+    @property
+    def capturable(self) -> bool:
+        """Noise is drawn on the host, anew at each step."""
+        return super().capturable and self.feed != "noise"
+
     def make_hyper(self, model: nn.Module, data: Any) -> nn.Module:
         size = head_of(model).in_features
         if self.feed == "random":

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from toosure.objectives import Batch, Plain
+from toosure.objectives import Batch, Plain, recording
 from toosure.optim import BSAM, BulkSGD
 from toosure.train.steps import Step
 
@@ -31,7 +31,7 @@ class GraphStep:
             raise ValueError(f"{name} draws or solves anew each step: leave graph out")
         self.step, self.varies = step, varies
         self.fixed = fixed and isinstance(step.objective, Plain)
-        step.late = getattr(step.objective, "capturable", False)  # `prepare` is recorded too
+        step.halves = recording(step.objective)  # `prepare`, or the second half, is recorded
         groups = step.optimizer.param_groups
         self.parameters = [p for group in groups for p in group["params"]]
         self.taken = 0

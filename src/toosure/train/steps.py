@@ -1,6 +1,5 @@
 """One step of the optimizer on one batch: one or two passes, autocast, clipping, loss scaling."""
 
-import math
 from functools import partial
 from typing import Any
 
@@ -36,7 +35,7 @@ class Step:
         self.scaler = torch.amp.GradScaler(self.device) if precision == "fp16" else None
         self.cache = True  # of autocast's casts; a graph must not keep them
         self.sizes: list[int] | None = None  # of the parts of a batch that is cut
-        self.late = False  # prepare when descending, where a graph can record it
+        self.halves: Any = None  # of `prepare`, the second done when descending, in a graph
 
     def __call__(self, batch: Batch, lr: float) -> Tensor:
         return self.descend(self.prepared(batch, lr))
@@ -46,14 +45,14 @@ class Step:
         cut = isinstance(self.optimizer, BSAM)
         parts: list[Any] = self.optimizer.split(*batch) if cut else [batch]  # type: ignore[attr-defined]
         self.sizes = [len(labels) for _, labels, _ in parts] if cut else None
-        if self.late:
-            return parts
+        if self.halves:
+            return [self.halves[0](part, lr) for part in parts]
         return [self.prepare(self.model, part, lr, place) for place, part in enumerate(parts)]
 
     def descend(self, prepared: list[Any]) -> Tensor:
         """Let the optimizer call the closure as often as it likes, and step."""
-        if self.late:  # only objectives that do not ask for the rate
-            prepared = [self.prepare(self.model, batch, math.nan) for batch in prepared]
+        if self.halves:
+            prepared = [self.halves[1](self.model, drawn) for drawn in prepared]
         closures = [partial(self.closure, each) for each in prepared]
         if isinstance(self.optimizer, SAM):  # it clips and scales between its passes itself
             loss = self.optimizer.step(closures, scaler=self.scaler, weights=self.sizes)

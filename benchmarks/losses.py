@@ -156,7 +156,8 @@ def report_objectives(device, rounds, net, batch):
         for name, found in times.items():
             ratio = median(a / b for a, b in zip(found, times["ce"], strict=True))
             how = "graph" if graph else "eager"
-            print(f"| {name} | {how} | {1e3 * median(found):.2f} | {ratio:.2f} | {len(found)} |")
+            each = f"{1e3 * median(found):.2f} | {ratio:.2f} | {len(found)} |"
+            print(f"| {name} | {how} | {each}", flush=True)
 
 
 def main():

@@ -9,7 +9,7 @@ from torch import Tensor
 from toosure.curvature.problem import Matrix, Problem
 from toosure.curvature.restrict import Restricted
 
-REPLAYED = 0  # longest vectors whose algebra is replayed too: none until it has run on a GPU
+REPLAYED = 2_000_000  # longest vectors whose algebra is replayed too: longer ones keep a GPU busy
 
 
 class Operator(Protocol):

@@ -4,7 +4,16 @@ import numpy as np
 
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.table import ERRORS, NOTE, figures, mean, tested
-from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Shelf,
+    Table,
+    judged,
+    lacking,
+    unrun,
+)
 from toosure.recipes.series import spread_text
 from toosure.runs import Run
 
@@ -47,13 +56,12 @@ def features(setting: Setting, shelf: Shelf) -> Findings:
 
 def feature_claims(setting: Setting, found: dict) -> list[Claim]:
     """Judge: the network's own features leave it better calibrated than noise does."""
+    says = "gamma-net needs its features: ECE lower than with noise in their place"
     own, noise = found["penultimate"], found["noise"]
     if not own or not noise:
-        return []
+        return unrun(says)
     a, b = ([100 * s.ece for s in of] for of in (own, noise))
-    passed = None if setting.quick else bool(np.mean(a) < np.mean(b))
-    return [
-        Claim("gamma-net needs its features: ECE lower than with noise in their place",
-              f"{spread_text(a)} : {spread_text(b)} points (n = {len(a)} : {len(b)})",
-              "not reported", passed, "judged on CIFAR-10 only" if setting.quick else ""),
-    ]  # fmt: skip
+    text = f"{spread_text(a)} : {spread_text(b)} points (n = {len(a)} : {len(b)})"
+    elsewhere = "judged on CIFAR-10 only" if setting.quick else ""
+    missing = lacking(len(a) + len(b), 2 * len(sweeps.seeds(setting, several=False)))
+    return [judged(says, text, "not reported", np.mean(a) < np.mean(b), "", elsewhere, missing)]

@@ -8,7 +8,16 @@ import torch
 from toosure.config import RunConfig
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.kept import Scores, scores, seconds_of_training
-from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Shelf,
+    Table,
+    judged,
+    lacking,
+    unrun,
+)
 from toosure.recipes.series import spread_text
 from toosure.runs import Run
 
@@ -90,23 +99,32 @@ def parameters(config: RunConfig, setting: Setting) -> int:
 
 def claims(setting: Setting, found: dict[str, list[Scores]]) -> list[Claim]:
     """Judge: each calibration error below each baseline's, accuracy within a point."""
-    ours = found.get(sweeps.OURS)
-    if not ours:
-        return []
-    why = "judged on CIFAR-10 only" if setting.quick else ""
-    made = []
-    for other in (name for name in sweeps.BASELINES if found[name]):
-        pairs = {n: (mean(ours, f), mean(found[other], f)) for n, f in ERRORS.items()}
-        said = ", ".join(f"{n} {100 * a:.2f} : {100 * b:.2f}" for n, (a, b) in pairs.items())
-        n = f"(n = {len(ours)} : {len(found[other])})"
+    says = {name: f"gamma-net + SECE is better calibrated than {name}" for name in sweeps.BASELINES}
+    ours, elsewhere = found[sweeps.OURS], "judged on CIFAR-10 only" if setting.quick else ""
+    made: list[Claim] = []
+    for other, saying in says.items():
+        theirs = found[other]
+        if not ours or not theirs:
+            made += unrun(saying)
+            continue
+        pairs = {n: (mean(ours, f), mean(theirs, f)) for n, f in ERRORS.items()}
+        text = ", ".join(f"{n} {100 * a:.2f} : {100 * b:.2f}" for n, (a, b) in pairs.items())
         made.append(
-            Claim(f"gamma-net + SECE is better calibrated than {other}", f"{said} {n}", "all lower",
-                  None if why else all(a < b for a, b in pairs.values()), why)
+            judged(saying, f"{text} (n = {len(ours)} : {len(theirs)})", "all lower",
+                   all(a < b for a, b in pairs.values()), "", elsewhere,
+                   lack(setting, found, sweeps.OURS, other))
         )  # fmt: skip
-    best = max(mean(found[name], "accuracy") for name in sweeps.BASELINES if found[name])
-    own = mean(ours, "accuracy")
-    return [
-        *made,
-        Claim("... at competitive accuracy", f"{100 * own:.1f} %, best baseline {100 * best:.1f} %",
-              "competitive", None if why else own > best - 0.01, why or "ours: within a point"),
-    ]  # fmt: skip
+    known = [name for name in sweeps.BASELINES if found[name]]
+    if not ours or not known:
+        return [*made, *unrun("... at competitive accuracy")]
+    best, own = max(mean(found[name], "accuracy") for name in known), mean(ours, "accuracy")
+    text = f"{100 * own:.1f} %, best baseline {100 * best:.1f} %"
+    missing = lack(setting, found, sweeps.OURS, *sweeps.BASELINES)
+    return [*made, judged("... at competitive accuracy", text, "competitive", own > best - 0.01,
+                          "ours: within a point", elsewhere, missing)]  # fmt: skip
+
+
+def lack(setting: Setting, found: dict[str, list[Scores]], *names: str) -> str:
+    """Say how many of these methods' runs are missing."""
+    wanted = len(sweeps.seeds(setting)) * len(names)
+    return lacking(sum(len(found[name]) for name in names), wanted)

@@ -1,5 +1,6 @@
 """Streamed images are the very batches that memory gives, in any number of processes."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+import toosure.data.files as files_module
 from toosure.config import RunConfig
 from toosure.data import imagefolder
 from toosure.data.files import Files, Reader, read_image
@@ -129,6 +131,34 @@ def test_workers_leave_interrupts_to_the_main_process(folder):
         ignored = next(line.split()[1] for line in status if line.startswith("SigIgn"))
     parts.close()
     assert int(ignored, 16) >> (signal.SIGINT - 1) & 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers inherit nothing")
+def test_workers_collect_nothing_of_the_main_process(folder, tmp_path, monkeypatch):
+    """A CUDA tensor that a forked worker collects ends it; any finalizer shows it here."""
+    _, stream = both(folder)
+    note = tmp_path / "collected by"
+
+    class Kept:
+        def __del__(self):
+            note.write_text(str(os.getpid()))
+
+    def read_and_collect(*arguments):
+        gc.collect()
+        return read_image(*arguments)
+
+    monkeypatch.setattr(files_module, "read_image", read_and_collect)
+    gc.disable()
+    try:
+        lost = Kept()
+        lost.itself = lost
+        del lost
+        assert next(replace(stream.stream.x, workers=1).split(4)).shape[0] == 4
+        assert not note.exists()
+    finally:
+        gc.enable()
+    gc.collect()
+    assert note.read_text() == str(os.getpid())
 
 
 def test_only_what_is_watched_is_in_memory(folder):

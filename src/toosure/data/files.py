@@ -1,5 +1,6 @@
 """Images that stay on disk: worker processes decode them in the order asked for."""
 
+import gc
 import os
 import signal
 from collections import deque
@@ -143,7 +144,7 @@ class Files:
             collate_fn=as_it_is,
             num_workers=workers,
             pin_memory=self.device.type == "cuda",
-            worker_init_fn=leave_interrupts if workers else None,
+            worker_init_fn=begin_worker if workers else None,
             generator=torch.Generator(),  # else it would draw a seed from torch's own
         )
         for batch in loader:
@@ -166,9 +167,13 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
-def leave_interrupts(worker: int) -> None:
-    """Let the main process alone decide what Ctrl-C means."""
+def begin_worker(worker: int) -> None:
+    """Let the main process alone decide what Ctrl-C means, and what becomes of its tensors.
+
+    A worker that collects a CUDA tensor it inherited ends with an error of the device.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()
 
 
 def cores() -> int:

@@ -16,6 +16,7 @@ from toosure.curvature import (
     kappa_min,
     top_eigenpairs,
 )
+from toosure.curvature.operators import GaussNewton
 from toosure.curvature.restrict import Restricted
 
 RTOL = 1e-3
@@ -30,6 +31,14 @@ class Twice(nn.Module):
 
     def forward(self, x):
         return self.head(self.layer(self.layer(x).tanh()))
+
+
+@pytest.fixture(params=[False, True], ids=["alone", "together"])
+def together(request, monkeypatch):
+    """Residuals and directions one at a time, and two at a time as graphs make them."""
+    if request.param:
+        monkeypatch.setattr(GaussNewton, "replays", True)
+    return request.param
 
 
 def digits(n=400):
@@ -61,7 +70,7 @@ def train(model, data, lr, steps, batch=None, seed=0):
 @pytest.mark.parametrize(
     ("lr", "batch"), [(0.1, None), (0.6, None), (0.3, 64)], ids=["smooth", "edge", "sgd"]
 )
-def test_right_or_says_so(lr, batch):
+def test_right_or_says_so(lr, batch, together):
     """From the start past the edge of stability; every tenth step against a tight reference."""
     data, model = digits(), network()
     tracker = CurvatureTracker(model, data)
@@ -80,7 +89,7 @@ def test_right_or_says_so(lr, batch):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_several_seeds_and_the_fall_of_late_training(seed):
+def test_several_seeds_and_the_fall_of_late_training(seed, together):
     """A run to interpolation, where the sharpness falls by orders of magnitude."""
     data, model = digits(80), network(seed)
     tracker = CurvatureTracker(model, data)
@@ -169,7 +178,7 @@ def wide_network(*first):
 
 
 @pytest.mark.parametrize("batch", [None, 64], ids=["gd", "sgd"])
-def test_wide_inputs_are_searched_in_few_directions_and_judged_in_all(batch):
+def test_wide_inputs_are_searched_in_few_directions_and_judged_in_all(batch, together):
     data, model = wide_digits(), wide_network()
     tracker = CurvatureTracker(model, data)
     assert tracker.state_dict()["rank"] == 200
@@ -298,7 +307,7 @@ def test_one_parameter():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_close_eigenvalues_along_training(seed):
+def test_close_eigenvalues_along_training(seed, together):
     """Logistic regression, whose leading eigenvalues come as near as half a percent."""
     (x, y), lr = digits(120), 0.2
     torch.manual_seed(seed + 3)

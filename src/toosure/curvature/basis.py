@@ -1,8 +1,11 @@
 """An orthonormal basis that grows, and the eigenpairs of what a matrix looks like inside it.
 
 What the device does between two looks of the host is one function of tensors, so that a GPU can
-replay it as one graph. The small matrices are solved on the host in float64.
+replay it as one graph; there a look costs more than a product, so each graph makes two of a kind.
+The small matrices are solved on the host in float64.
 """
+
+from itertools import islice
 
 import numpy as np
 import torch
@@ -13,6 +16,7 @@ from toosure.curvature.operators import Operator
 DEPENDENT = 1e-5  # squared sine below which a starting vector adds only rounding noise
 BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding noise
 PIECE = 4096  # terms of an inner product summed in the vectors' own type
+TOGETHER = 2  # residuals, and new directions, that a replayed graph makes at a time
 
 
 class Basis:
@@ -39,6 +43,7 @@ class Basis:
             self._rotate(axes @ turns)
             self._gram = np.diag(values)
         self.values, self.turns = self._solve_small()
+        self.pulled: dict[int, tuple[Tensor, float, float]] = {}  # residuals of the present pairs
 
     def _open(self, candidates: Tensor) -> tuple[Tensor, ...]:
         vectors = candidates / torch.linalg.vector_norm(candidates, dim=1, keepdim=True)
@@ -75,52 +80,84 @@ class Basis:
 
     def residual(self, index: int) -> tuple[Tensor, float, float]:
         """A x - theta x of one Ritz pair, its norm, and the norm of its part outside the space."""
-        pair = self._on_device(np.append(self.turns[:, index], self.values[index]))
-        name, parts = f"residual {len(self)}", (self.vectors, self.weighted, pair)
-        residual, norms = self.operator.replay(name, self._residual, *parts)
-        self.products += self.operator.product_cost
-        inside, outside = norms.tolist()
-        return residual, inside, outside
+        if index not in self.pulled:
+            count = min(TOGETHER, len(self) - index) if self.operator.replays else 1
+            self._pull(index, index + count)
+        return self.pulled[index]
 
-    def _residual(self, vectors: Tensor, weighted: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
-        turn, value = pair[:-1], pair[-1]
-        product, outside = self.operator.product(torch.tensordot(turn, weighted, 1))
-        residual = product - value * (turn @ vectors)
-        return residual, torch.stack([torch.linalg.vector_norm(residual), outside])
+    def _pull(self, start: int, stop: int) -> None:
+        pairs = np.vstack([self.turns[:, start:stop], self.values[start:stop]]).T
+        parts = (self.vectors, self.weighted, self._on_device(pairs))
+        name = f"residuals {stop - start} of {len(self)}"
+        residuals, norms = self.operator.replay(name, self._residuals, *parts)
+        self.products += len(pairs) * self.operator.product_cost
+        for index, residual, (inside, outside) in zip(
+            range(start, stop), residuals, norms.tolist(), strict=True
+        ):
+            self.pulled[index] = residual, inside, outside
+
+    def _residuals(self, vectors: Tensor, weighted: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        residuals, norms = [], []
+        for pair in pairs:
+            turn, value = pair[:-1], pair[-1]
+            product, outside = self.operator.product(torch.tensordot(turn, weighted, 1))
+            residuals.append(product - value * (turn @ vectors))
+            norms.append(torch.stack([torch.linalg.vector_norm(residuals[-1]), outside]))
+        return torch.stack(residuals), torch.stack(norms)
 
     def restart(self, keep: int) -> None:
         """Keep only the leading Ritz vectors."""
         self._rotate(self.turns[:, :keep])
         self._gram = np.diag(self.values[:keep])
+        self._changed()
+
+    def _changed(self) -> None:
         self.values, self.turns = self._solve_small()
+        self.pulled.clear()
 
     def expand(self, direction: Tensor) -> bool:
-        """Add a direction, orthogonalised twice; False where nothing new was left of it."""
+        """Add a direction, orthogonalised twice; False where nothing new was left of it.
+
+        A replayed graph goes on from the new vector by the matrix, as Lanczos would.
+        """
         name, parts = f"expand {len(self)}", (self.vectors, self.images, direction)
-        new, image, weighted, row = self.operator.replay(name, self._expansion, *parts)
-        self.products += self.operator.image_cost
-        *row, length = row.tolist()
-        if not length > BREAKDOWN:  # also where it is NaN
+        new, images, weighted, told = self.operator.replay(name, self._expansion, *parts)
+        self.products += self.operator.image_cost * len(new)
+        self.products += self.operator.product_cost * (len(new) - 1)
+        rows, found = iter(told.tolist()), 0
+        for _ in range(len(new)):
+            *row, length = islice(rows, len(self._gram) + 2)
+            if not length > BREAKDOWN:  # also where it is NaN
+                break
+            self._gram = np.pad(self._gram, (0, 1))
+            self._gram[-1], self._gram[:, -1] = row, row
+            found += 1
+        if not found:
             return False
-        self.vectors = torch.cat([self.vectors, new])
-        self.images = torch.cat([self.images, image])
-        self.weighted = torch.cat([self.weighted, weighted])
-        gram = np.zeros((len(row), len(row)))
-        gram[:-1, :-1], gram[-1], gram[:, -1] = self._gram, row, row
-        self._gram = gram
-        self.values, self.turns = self._solve_small()
+        self.vectors = torch.cat([self.vectors, new[:found]])
+        self.images = torch.cat([self.images, images[:found]])
+        self.weighted = torch.cat([self.weighted, weighted[:found]])
+        self._changed()
         return True
 
     def _expansion(self, vectors: Tensor, images: Tensor, direction: Tensor) -> tuple[Tensor, ...]:
-        rest = direction / torch.linalg.vector_norm(direction)
-        for _ in range(2):
-            rest = rest - vectors.T @ (vectors @ rest)
-        length = torch.linalg.vector_norm(rest)
-        new = (rest / length)[None]
-        image = self.operator.images(new)
-        weighted = self.operator.weighted(image)
-        row = self.operator.gram(new, weighted, torch.cat([images, image]))[0]
-        return new, image, weighted, torch.cat([row, length.double()[None]])
+        new: list[Tensor] = []
+        weights: list[Tensor] = []
+        told, known = [], len(images)
+        for number in range(TOGETHER if self.operator.replays else 1):
+            if number:
+                direction, _ = self.operator.product(weights[-1][0])
+            rest = direction / torch.linalg.vector_norm(direction)
+            for _ in range(2):
+                rest = rest - vectors.T @ (vectors @ rest)
+            length = torch.linalg.vector_norm(rest)
+            new.append((rest / length)[None])
+            image = self.operator.images(new[-1])
+            weights.append(self.operator.weighted(image))
+            vectors, images = torch.cat([vectors, new[-1]]), torch.cat([images, image])
+            row = self.operator.gram(new[-1], weights[-1], images)[0]
+            told += [row, length.double()[None]]
+        return torch.cat(new), images[known:], torch.cat(weights), torch.cat(told)
 
 
 def overlaps(vectors: Tensor) -> Tensor:

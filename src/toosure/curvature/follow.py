@@ -116,9 +116,10 @@ class Follower:
         if not np.isfinite(found.values[0]):
             self.memory = Memory(steps=memory.steps)  # start anew once it is finite again
             return as_result(found, self.sign)
-        overlaps = (found.vectors @ predicted).square().double().cpu().numpy()
-        falls = 1 - found.values / found.values[0]
-        missed = 1 - overlaps.sum() + (overlaps * falls).sum()  # of its Rayleigh quotient
+        missed = 0.0  # of its Rayleigh quotient: nothing where it is itself what was found
+        if len(found.values) > 1:
+            overlaps = (found.vectors @ predicted).square().double().cpu().numpy()
+            missed = 1 - overlaps.sum() + (overlaps * (1 - found.values / found.values[0])).sum()
         near = len(found.values) > 1 and found.values[1] > NEAR * found.values[0]
         sufficed = full or len(found.values) == 1  # a lean step that called the reserve did not
         well = missed < WELL * self.rtol and not near and sufficed
@@ -171,11 +172,7 @@ class Follower:
     def _extrapolated(self) -> Tensor:
         """The leading vector continued from its own past by ridge regression on its lags."""
         past = torch.stack(self.memory.leading)  # (m, P)
-        gram = (past @ past.T).double().cpu().numpy()
-        lags = gram[:-1, :-1] + RIDGE * np.eye(len(past) - 1)
-        weights = np.linalg.solve(lags, gram[:-1, -1])
-        x = torch.from_numpy(weights).to(past.device, past.dtype) @ past[1:]
-        return x / torch.linalg.vector_norm(x)
+        return self.operator.replay(f"continue {len(past)}", continued, past)
 
     def _remember(self, found: Solution, predicted: Tensor) -> None:
         memory = self.memory
@@ -208,3 +205,27 @@ class Follower:
         memory.leading = [v.to(device, dtype) for v in memory.leading]
         memory.spaces = [v.to(device, dtype) for v in memory.spaces]
         self.memory = memory
+
+
+def continued(past: Tensor) -> Tensor:
+    """Return the unit vector that follows on those before it, (m, P), oldest first.
+
+    By ridge regression on the lags, solved on the device: the host need not look.
+
+    >>> turn = torch.tensor([0.0, 0.1, 0.2, 0.3])
+    >>> vector = continued(torch.stack([turn.cos(), turn.sin()], 1))
+    >>> round(float(torch.atan2(vector[1], vector[0])), 3)
+    0.4
+    """
+    gram = (past @ past.T).double()
+    ridge = RIDGE * torch.eye(len(past) - 1, dtype=gram.dtype, device=gram.device)
+    rows = torch.cat([gram[:-1, :-1] + ridge, gram[:-1, -1:]], 1)
+    for place in range(len(rows)):  # Gauss and Jordan, on a positive definite matrix
+        pivot = rows[place] / rows[place, place]
+        rows = torch.where(
+            torch.arange(len(rows), device=rows.device)[:, None] == place,
+            pivot,
+            rows - rows[:, place, None] * pivot,
+        )
+    x = rows[:, -1].to(past.dtype) @ past[1:]
+    return x / torch.linalg.vector_norm(x)

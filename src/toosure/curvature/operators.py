@@ -17,11 +17,15 @@ class Operator(Protocol):
 
     `weighted` is what a Gram matrix and a product take of an image. `product` gives the matrix
     times the vector and, where the vectors live in a part of the space only, the length of what
-    lies outside of it. `replay` calls a function of tensors, by name, as a CUDA graph if it may.
+    lies outside of it. `replay` calls a function of tensors, by name, as a CUDA graph if the
+    operator `replays`.
     """
 
     image_cost: float
     product_cost: float
+
+    @property
+    def replays(self) -> bool: ...
 
     def images(self, vectors: Tensor) -> Tensor: ...
     def weighted(self, images: Tensor) -> Tensor: ...
@@ -52,12 +56,21 @@ class GaussNewton:
     def product(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
         return self.problem.pull_one(weighted)
 
+    @property
+    def whole(self) -> Problem:
+        return self.problem if isinstance(self.problem, Problem) else self.problem.problem
+
+    @property
+    def replays(self) -> bool:
+        enabled = self.whole.replay.enabled and not self.whole.forward_mode
+        return enabled and self.problem.size <= REPLAYED
+
     def replay(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
-        whole = self.problem if isinstance(self.problem, Problem) else self.problem.problem
-        if not whole.replay.enabled or whole.forward_mode or self.problem.size > REPLAYED:
+        if not self.replays:
             return function(*arguments)
-        list(whole.chunks())  # the forward pass is a graph of its own, replayed when weights move
-        return whole.replay(f"{name}, {self.matrix} in {self.problem.size}", function, *arguments)
+        list(self.whole.chunks())  # a graph of its own, replayed when weights move
+        name = f"{name}, {self.matrix} in {self.problem.size}"
+        return self.whole.replay(name, function, *arguments)
 
 
 @dataclass
@@ -69,6 +82,10 @@ class Whole:
     sign: float = 1.0
     image_cost: float = 1.0
     product_cost: float = 0.0
+
+    @property
+    def replays(self) -> bool:
+        return False
 
     def images(self, vectors: Tensor) -> Tensor:
         return self.sign * self.problem.apply(vectors, self.matrix)  # (k, P)

@@ -66,13 +66,11 @@ def solve(
     residuals, errors = np.full(wanted, np.nan), np.full(wanted, np.inf)
     beyond = np.zeros(wanted)
     index, looked_again = 0, wanted == 1
-    pulled: dict[int, Tensor] = {}  # residuals in the present basis
     while basis.finite:
         if index >= len(basis):  # fewer vectors than pairs wanted: a random one opens the space
             direction = random_vectors(1, basis.vectors, seed=len(basis))[0]
         else:
             direction, norm, outside = basis.residual(index)
-            pulled[index] = direction
             size = max(abs(basis.values[index]), TINY)
             residuals[index] = np.hypot(norm, outside) / size
             beyond[index] = 2 * (outside / size) ** 2  # r^2 / gap, the gap being half the value
@@ -81,9 +79,9 @@ def solve(
             if warm:
                 inside = estimated_error(norm, basis.values, index, known_gap)
             if warm and inside <= allowed and index == wanted - 1 and len(basis) > wanted:
-                pulled[wanted], width, _ = basis.residual(wanted)
+                after, width, _ = basis.residual(wanted)
                 inside = estimated_error(norm, basis.values, index, width=width)
-                direction = direction if inside <= allowed else pulled[wanted]
+                direction = direction if inside <= allowed else after
             errors[index] = inside + beyond[index]
             if inside <= allowed:
                 index += 1
@@ -96,7 +94,6 @@ def solve(
         if reserve is not None:
             basis = Basis(operator, reserve, basis)
             reserve, index = None, 0
-            pulled.clear()
             continue
         if basis.products + operator.image_cost + operator.product_cost > budget:
             break
@@ -104,32 +101,31 @@ def solve(
             basis.restart(min(wanted + keep, largest_basis - 1))
         if not basis.expand(direction):
             break
-        pulled.clear()
     count = min(len(basis), max(wanted, keep))
     return Solution(
         values=basis.values[:count].copy(),
         vectors=basis.ritz_vectors(count),
         residuals=residuals,
         errors=errors,
-        improved=_improved(basis, count, refresh, pulled),
+        improved=_improved(basis, count, refresh),
         beyond=float(beyond[0]),
         products=basis.products,
         converged=bool(basis.finite and (errors <= rtol).all()),
     )
 
 
-def _improved(basis: Basis, count: int, refresh: int, pulled: dict[int, Tensor]) -> Tensor:
+def _improved(basis: Basis, count: int, refresh: int) -> Tensor:
     """The Ritz vectors, the first ones moved along their residuals: x + r / (theta - shift).
 
     What a Ritz vector still lacks lies outside the basis, where the eigenvalues are below the
     smallest Ritz value; half of that is the shift.
     """
     vectors = basis.ritz_vectors(count)
-    if not basis.finite or 0 not in pulled:
+    if not basis.finite or 0 not in basis.pulled:
         return vectors
     shift = 0.5 * max(float(basis.values[-1]), 0.0) if len(basis) > 1 else 0.0
-    for index in range(min(max(refresh, 1, len(pulled)), count)):
-        residual = pulled[index] if index in pulled else basis.residual(index)[0]
+    for index in range(min(max(refresh, 1, len(basis.pulled)), count)):
+        residual = basis.residual(index)[0]
         distance = float(basis.values[index]) - shift
         if distance > 0:
             vectors[index] += residual / distance

@@ -133,7 +133,7 @@ class Bilevel(Drawing):
             at = at.to(x.device)
         self.taken += part == 0
         rate = lr if self.virtual_lr is None else self.virtual_lr
-        return x, labels, at, torch.tensor(rate, dtype=torch.float64, device=x.device)
+        return x, labels, at, torch.full((), rate, dtype=torch.float64, device=x.device)
 
     def settle(self, model: nn.Module, drawn: Drawn) -> tuple[Tensor, ...]:
         """Do the rest of `prepare`, which neither draws nor waits."""

@@ -1,6 +1,7 @@
 """The tracker along real training: right at every step, or it says that it is not."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from toosure.curvature import (
     top_eigenpairs,
 )
 from toosure.curvature.operators import GaussNewton
+from toosure.curvature.replay import Replay
 from toosure.curvature.restrict import Restricted
 
 RTOL = 1e-3
@@ -317,3 +319,51 @@ def test_close_eigenvalues_along_training(seed, together):
         result = tracker.measure()["gn_sharpness"]
         exact = top_eigenpairs(model, (x, y), 3, rtol=1e-5).value[0]
         assert abs(result.value / exact - 1) <= RTOL or not result.converged, (step, result)
+
+
+class Recorded(Replay):
+    """Stands in for CUDA graphs: runs what was recorded again, as it was bound then."""
+
+    def __init__(self):
+        super().__init__(enabled=True)
+        self.names = []
+
+    def _capture(self, function, arguments):
+        places = tuple(a.clone() for a in arguments)
+        output = function(*places)
+
+        def replay():
+            fresh = function(*places)
+            if isinstance(output, tuple):
+                for old, new in zip(output, fresh, strict=True):
+                    old.copy_(new)
+            elif torch.is_tensor(output):
+                output.copy_(fresh)
+            else:  # the forward pass: what a graph would refresh in place
+                vars(output).update(vars(fresh))
+
+        return SimpleNamespace(replay=replay), places, output
+
+    def __call__(self, name, function, *arguments):
+        self.names += [] if self._inside else [name]
+        return super().__call__(name, function, *arguments)
+
+
+@pytest.mark.parametrize("batch", [None, 64], ids=["gd", "sgd"])
+def test_what_a_graph_records_depends_on_its_arguments(batch, monkeypatch):
+    """Nothing the host knew at the first call may live on in the later ones."""
+    monkeypatch.setattr(GaussNewton, "replays", True)
+    data, values, replays = wide_digits(), [], Recorded()
+    for recorded in (False, True):
+        model = wide_network()
+        tracker = CurvatureTracker(model, data)
+        if recorded:
+            tracker.problem.replay = replays
+        results = []
+        for _ in train(model, data, 0.3, 16, batch):
+            results.append(tracker.measure()["gn_sharpness"])
+        values.append(torch.tensor([(r.value, r.products) for r in results]))
+    torch.testing.assert_close(*values, rtol=1e-6, atol=0)
+    kinds = {name.split(",")[0].rstrip("0123456789 ") for name in replays.names}
+    assert {"forward", "open", "expand", "continue"} <= kinds
+    assert any(name.startswith("residuals 2 of") for name in replays.names)

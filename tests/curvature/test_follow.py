@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from toosure.curvature.follow import Follower
+from toosure.curvature.follow import Follower, continued
 
 SIZE = 40
 
@@ -93,4 +93,18 @@ def test_starts_anew_after_what_is_not_finite(follower):
     operator.d[3] = math.nan
     assert not following.measure().converged
     operator.d[3] = 0.5
-    assert following.measure().value == pytest.approx(10.0, rel=1e-3)
+    for _ in range(12):
+        assert following.measure().value == pytest.approx(10.0, rel=1e-3)
+
+
+def test_a_vector_that_bounces_is_looked_for_where_it_was_two_steps_ago():
+    """Both vectors and spaces turn by 90 degrees at every other step, or by a little at each."""
+    x, y = torch.eye(4).double()[:2]
+    before, last = torch.eye(4).double()[[0, 2, 3]], torch.eye(4).double()[[1, 2, 3]]
+    _, start = continued(torch.stack([x, y, x, y, x]), before, last)
+    assert torch.equal(start, before)
+    angles = torch.linspace(0, 0.4, 5).double()[:, None]
+    _, start = continued(angles.cos() * x + angles.sin() * y, before, last)
+    assert torch.equal(start, torch.cat([before[:2], last[:1]]))
+    _, start = continued(torch.stack([x, y]), before, last[:2])  # too short a past to tell
+    assert torch.equal(start, torch.stack([before[0], last[0]]))

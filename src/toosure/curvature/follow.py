@@ -4,7 +4,8 @@ At the edge of stability the iterate bounces with period two, so the eigenvector
 t-2 and not that of t-1. In smooth phases it can be extrapolated from its own past. Three kinds of
 step, from dear to cheap, each falling back on the one before when its own check fails:
 
-- full: Rayleigh-Ritz over the four leading Ritz vectors of t-2, a residual of the first two;
+- full: Rayleigh-Ritz over the four leading Ritz vectors of t-2 where the last ones bounced, over
+  two of t-2 and two of t-1 where not; a residual of the first two;
 - lean: the extrapolated vector alone and its residual (one product);
 - calm: its Rayleigh quotient alone (half a product), while the value goes on as it went.
 
@@ -82,9 +83,9 @@ class Follower:
         memory.since_probe += 1
         if memory.steps <= OPENING or len(memory.spaces) < 2:
             return self._opening()
-        predicted = self._extrapolated()
+        predicted, start = self._continued()
         if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
-            basis = Basis(self.operator, memory.spaces[0])
+            basis = Basis(self.operator, start)
             found = self._solve(basis, refresh=2)
             return self._settle(found, predicted, full=True)
         basis = Basis(self.operator, predicted[None])
@@ -169,10 +170,11 @@ class Follower:
             note="no residual: the eigenvector is extrapolated",
         )
 
-    def _extrapolated(self) -> Tensor:
-        """The leading vector continued from its own past by ridge regression on its lags."""
-        past = torch.stack(self.memory.leading)  # (m, P)
-        return self.operator.replay(f"continue {len(past)}", continued, past)
+    def _continued(self) -> tuple[Tensor, Tensor]:
+        """The leading vector continued from its own past, and what a full step starts from."""
+        parts = (torch.stack(self.memory.leading), *self.memory.spaces)
+        name = "continue " + " and ".join(str(len(part)) for part in parts)
+        return self.operator.replay(name, continued, *parts)
 
     def _remember(self, found: Solution, predicted: Tensor) -> None:
         memory = self.memory
@@ -207,25 +209,29 @@ class Follower:
         self.memory = memory
 
 
-def continued(past: Tensor) -> Tensor:
-    """Return the unit vector that follows on those before it, (m, P), oldest first.
+def continued(past: Tensor, before: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the unit vector that follows on those before it, and the space to look for it in.
 
-    By ridge regression on the lags, solved on the device: the host need not look.
+    The vector by ridge regression on the lags of `past`, (m, P), oldest first. The space from that
+    of t-2, `before`, and of t-1, `last`, by whether the vectors bounce. All of it is decided on
+    the device: the host need not look.
 
     >>> turn = torch.tensor([0.0, 0.1, 0.2, 0.3])
-    >>> vector = continued(torch.stack([turn.cos(), turn.sin()], 1))
+    >>> past = torch.stack([turn.cos(), turn.sin()], 1)
+    >>> vector, _ = continued(past, past[2:3], past[3:])
     >>> round(float(torch.atan2(vector[1], vector[0])), 3)
     0.4
     """
     gram = (past @ past.T).double()
     ridge = RIDGE * torch.eye(len(past) - 1, dtype=gram.dtype, device=gram.device)
     rows = torch.cat([gram[:-1, :-1] + ridge, gram[:-1, -1:]], 1)
+    numbers = torch.arange(len(rows), device=rows.device)[:, None]
     for place in range(len(rows)):  # Gauss and Jordan, on a positive definite matrix
         pivot = rows[place] / rows[place, place]
-        rows = torch.where(
-            torch.arange(len(rows), device=rows.device)[:, None] == place,
-            pivot,
-            rows - rows[:, place, None] * pivot,
-        )
+        rows = torch.where(numbers == place, pivot, rows - rows[:, place, None] * pivot)
     x = rows[:, -1].to(past.dtype) @ past[1:]
-    return x / torch.linalg.vector_norm(x)
+    kept = min(len(before), len(last))
+    half = (kept + 1) // 2
+    mixed = torch.cat([before[:half], last[: kept - half]])
+    bounces = gram[-1, -min(3, len(past))].abs() > gram[-1, -2].abs()
+    return x / torch.linalg.vector_norm(x), torch.where(bounces, before[:kept], mixed)

@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 import torch
 
-from toosure.curvature.follow import Follower, continued
+from toosure.curvature.basis import Basis
+from toosure.curvature.follow import RIDGE, Follower, continued
 
 SIZE = 40
 
@@ -97,14 +98,23 @@ def test_starts_anew_after_what_is_not_finite(follower):
         assert following.measure().value == pytest.approx(10.0, rel=1e-3)
 
 
-def test_a_vector_that_bounces_is_looked_for_where_it_was_two_steps_ago():
-    """Both vectors and spaces turn by 90 degrees at every other step, or by a little at each."""
-    x, y = torch.eye(4).double()[:2]
-    before, last = torch.eye(4).double()[[0, 2, 3]], torch.eye(4).double()[[1, 2, 3]]
-    _, start = continued(torch.stack([x, y, x, y, x]), before, last)
-    assert torch.equal(start, before)
-    angles = torch.linspace(0, 0.4, 5).double()[:, None]
-    _, start = continued(angles.cos() * x + angles.sin() * y, before, last)
-    assert torch.equal(start, torch.cat([before[:2], last[:1]]))
-    _, start = continued(torch.stack([x, y]), before, last[:2])  # too short a past to tell
-    assert torch.equal(start, torch.stack([before[0], last[0]]))
+def test_the_extrapolation_is_the_ridge_regression_it_says():
+    generator = torch.Generator().manual_seed(0)
+    past = torch.randn(6, SIZE, generator=generator).double()
+    past /= past.norm(dim=1, keepdim=True)
+    lags, target = past[:-1], past[-1]
+    weights = torch.linalg.solve(lags @ lags.T + RIDGE * torch.eye(5).double(), lags @ target)
+    expected = weights @ past[1:]
+    torch.testing.assert_close(continued(past), expected / expected.norm())
+
+
+def test_nearly_dependent_vectors_leave_an_orthonormal_basis():
+    """Two pairs of nearly parallel float32 vectors: one turn alone leaves a few thousandths."""
+    operator = Diagonal()
+    operator.d = torch.linspace(0.1, 1.0, 100_000)
+    generator = torch.Generator().manual_seed(0)
+    apart, near = torch.randn(2, 2, 100_000, generator=generator)
+    basis = Basis(operator, torch.cat([apart, apart + 5e-3 * near]))
+    overlap = basis.vectors.double() @ basis.vectors.double().T
+    assert len(basis) == 4
+    torch.testing.assert_close(overlap, torch.eye(4).double(), rtol=0, atol=2e-6)

@@ -14,6 +14,7 @@ from torch import Tensor
 from toosure.curvature.operators import Operator
 
 DEPENDENT = 1e-5  # squared sine below which a starting vector adds only rounding noise
+INDEPENDENT = 1e-2  # above which the overlaps, right to 1e-8, leave vectors orthonormal to 1e-6
 BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding noise
 PIECE = 4096  # terms of an inner product summed in the vectors' own type
 TOGETHER = 2  # residuals, and new directions, that a replayed graph makes at a time
@@ -35,15 +36,29 @@ class Basis:
             self.weighted = torch.cat([joined.weighted, self.weighted])
             self.products += joined.products
             grams = self._grams(self.vectors, self.images, self.weighted)
-        overlap, self._gram = grams.cpu().numpy()
-        if self.finite and np.isfinite(overlap).all():
+        self._orthonormalise(grams)
+        self.values, self.turns = self._solve_small()
+        self.pulled: dict[int, tuple[Tensor, float, float]] = {}  # residuals of the present pairs
+
+    def _orthonormalise(self, grams: Tensor) -> None:
+        """Turn to orthonormal vectors in which the matrix is diagonal, without what adds nothing.
+
+        Where little was left of a vector, what the overlaps lack in precision counts for more, and
+        the turn is made once more.
+        """
+        for _ in range(2):
+            overlap, self._gram = grams.cpu().numpy()
+            if not self.finite or not np.isfinite(overlap).all():
+                return
             squares, axes = eigh(overlap)
-            axes = axes[:, squares > DEPENDENT] / np.sqrt(squares[squares > DEPENDENT])
+            kept = squares > DEPENDENT
+            axes = axes[:, kept] / np.sqrt(squares[kept])
             values, turns = eigh(axes.T @ self._gram @ axes)
             self._rotate(axes @ turns)
             self._gram = np.diag(values)
-        self.values, self.turns = self._solve_small()
-        self.pulled: dict[int, tuple[Tensor, float, float]] = {}  # residuals of the present pairs
+            if squares[kept].min() > INDEPENDENT:
+                return
+            grams = self._grams(self.vectors, self.images, self.weighted)
 
     def _open(self, candidates: Tensor) -> tuple[Tensor, ...]:
         vectors = candidates / torch.linalg.vector_norm(candidates, dim=1, keepdim=True)

@@ -4,8 +4,7 @@ At the edge of stability the iterate bounces with period two, so the eigenvector
 t-2 and not that of t-1. In smooth phases it can be extrapolated from its own past. Three kinds of
 step, from dear to cheap, each falling back on the one before when its own check fails:
 
-- full: Rayleigh-Ritz over the four leading Ritz vectors of t-2 where the last ones bounced, over
-  two of t-2 and two of t-1 where not; a residual of the first two;
+- full: Rayleigh-Ritz over the four leading Ritz vectors of t-2, a residual of the first two;
 - lean: the extrapolated vector alone and its residual (one product);
 - calm: its Rayleigh quotient alone (half a product), while the value goes on as it went.
 
@@ -35,6 +34,7 @@ STEADY = 3  # well extrapolated steps in a row before cheaper kinds are tried
 WELL = 0.3  # share of the tolerance within which a step counts as well extrapolated
 FULL_EVERY = 8  # cheap steps between two full ones
 MOST_CALM = 3  # calm steps between two residuals
+LEAST = 0.05  # share of the tolerance to which an extrapolated vector is known at best
 NEAR = 0.95  # second over first eigenvalue above which only full steps are safe
 JUMP = 0.5  # relative change of the value that calls for a probe
 
@@ -83,9 +83,9 @@ class Follower:
         memory.since_probe += 1
         if memory.steps <= OPENING or len(memory.spaces) < 2:
             return self._opening()
-        predicted, start = self._continued()
+        predicted = self._extrapolated()
         if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
-            basis = Basis(self.operator, start)
+            basis = Basis(self.operator, memory.spaces[0])
             found = self._solve(basis, refresh=2)
             return self._settle(found, predicted, full=True)
         basis = Basis(self.operator, predicted[None])
@@ -157,7 +157,7 @@ class Follower:
         past = memory.values
         expected = (2 * past[-1] - past[-2], 2 * past[-2] - past[-4])
         surprise = min(abs(value - e) for e in expected) / abs(value)
-        error = memory.error * (2 + memory.calm) + memory.beyond + surprise
+        error = max(memory.error, LEAST * self.rtol) * (2 + memory.calm) + memory.beyond + surprise
         if not error <= self.rtol / 2:  # half: nothing checks this value but its own past
             return None
         memory.calm += 1
@@ -170,11 +170,10 @@ class Follower:
             note="no residual: the eigenvector is extrapolated",
         )
 
-    def _continued(self) -> tuple[Tensor, Tensor]:
-        """The leading vector continued from its own past, and what a full step starts from."""
-        parts = (torch.stack(self.memory.leading), *self.memory.spaces)
-        name = "continue " + " and ".join(str(len(part)) for part in parts)
-        return self.operator.replay(name, continued, *parts)
+    def _extrapolated(self) -> Tensor:
+        """The leading vector continued from its own past by ridge regression on its lags."""
+        past = torch.stack(self.memory.leading)  # (m, P)
+        return self.operator.replay(f"continue {len(past)}", continued, past)
 
     def _remember(self, found: Solution, predicted: Tensor) -> None:
         memory = self.memory
@@ -209,16 +208,13 @@ class Follower:
         self.memory = memory
 
 
-def continued(past: Tensor, before: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the unit vector that follows on those before it, and the space to look for it in.
+def continued(past: Tensor) -> Tensor:
+    """Return the unit vector that follows on those before it, (m, P), oldest first.
 
-    The vector by ridge regression on the lags of `past`, (m, P), oldest first. The space from that
-    of t-2, `before`, and of t-1, `last`, by whether the vectors bounce. All of it is decided on
-    the device: the host need not look.
+    By ridge regression on the lags, solved on the device: the host need not look.
 
     >>> turn = torch.tensor([0.0, 0.1, 0.2, 0.3])
-    >>> past = torch.stack([turn.cos(), turn.sin()], 1)
-    >>> vector, _ = continued(past, past[2:3], past[3:])
+    >>> vector = continued(torch.stack([turn.cos(), turn.sin()], 1))
     >>> round(float(torch.atan2(vector[1], vector[0])), 3)
     0.4
     """
@@ -230,8 +226,4 @@ def continued(past: Tensor, before: Tensor, last: Tensor) -> tuple[Tensor, Tenso
         pivot = rows[place] / rows[place, place]
         rows = torch.where(numbers == place, pivot, rows - rows[:, place, None] * pivot)
     x = rows[:, -1].to(past.dtype) @ past[1:]
-    kept = min(len(before), len(last))
-    half = (kept + 1) // 2
-    mixed = torch.cat([before[:half], last[: kept - half]])
-    bounces = gram[-1, -min(3, len(past))].abs() > gram[-1, -2].abs()
-    return x / torch.linalg.vector_norm(x), torch.where(bounces, before[:kept], mixed)
+    return x / torch.linalg.vector_norm(x)

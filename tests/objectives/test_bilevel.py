@@ -1,5 +1,6 @@
 """gamma-net and learned smoothing: the meta-gradient, its limits, the split, state."""
 
+import copy
 import math
 
 import pytest
@@ -94,8 +95,6 @@ class Normed(nn.Module):
 
 def slow_outer(objective, model, batch, meta, values, rate, scope):
     """The outer loss after a virtual step, on a real copy of the network."""
-    import copy
-
     x, y, _ = batch
     copied = copy.deepcopy(model)
     objective.assign(values)
@@ -426,3 +425,19 @@ def test_wrapped_networks_are_looked_into():
     assert unwrapped(torch.compile(model)) is model
     features, _ = features_and_logits(torch.compile(model), torch.zeros(2, 4))
     assert features.shape == (2, 6)
+
+
+def test_a_state_from_a_gpu_goes_on_here():
+    """There Adam's counter lies on the device and says so; a CPU has neither."""
+    objective = GammaNet(meta=20)
+    model, batch = ready(objective)
+    objective.prepare(model, batch, lr=0.1)
+    state = copy.deepcopy(objective.get_extra_state())
+    for group in state["optimizer"]["param_groups"]:
+        group["capturable"] = True
+    objective.set_extra_state(state)
+    before = [p.clone() for p in objective.hyper.parameters()]
+    objective.prepare(model, batch, lr=0.1)
+    assert any(
+        not torch.equal(p, b) for p, b in zip(objective.hyper.parameters(), before, strict=True)
+    )

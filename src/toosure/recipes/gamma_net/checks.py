@@ -4,16 +4,7 @@ import numpy as np
 
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.table import ERRORS, NOTE, figures, mean, tested
-from toosure.recipes.recipe import (
-    Claim,
-    Findings,
-    Setting,
-    Shelf,
-    Table,
-    judged,
-    lacking,
-    unrun,
-)
+from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
 from toosure.recipes.series import spread_text
 from toosure.runs import Run
 

@@ -8,16 +8,7 @@ import torch
 from toosure.config import RunConfig
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.kept import Scores, scores, seconds_of_training
-from toosure.recipes.recipe import (
-    Claim,
-    Findings,
-    Setting,
-    Shelf,
-    Table,
-    judged,
-    lacking,
-    unrun,
-)
+from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
 from toosure.recipes.series import spread_text
 from toosure.runs import Run
 

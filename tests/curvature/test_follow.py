@@ -29,16 +29,19 @@ class Diagonal:
     def gram(self, vectors, weighted, images):
         return weighted @ images.T
 
-    def product(self, weighted):
-        return weighted * self.d.sqrt(), torch.zeros(()).double()
+    def products(self, weighted):
+        return weighted * self.d.sqrt(), torch.zeros(len(weighted), 1).double()
 
     def replay(self, name, function, *arguments):
         return function(*arguments)
 
+    def kept(self, make):
+        return make()
 
-@pytest.fixture(params=[False, True], ids=["alone", "together"])
+
+@pytest.fixture(params=[False, True], ids=["alone", "rounds"])
 def follower(request):
-    """Make a follower; also with residuals and directions two at a time, as in a graph."""
+    """Make a follower; also one whose basis grows by rounds, as in graphs."""
     return partial(make_follower, request.param)
 
 

@@ -1,11 +1,7 @@
 """An orthonormal basis that grows, and the eigenpairs of what a matrix looks like inside it.
 
-What the device does between two looks of the host is one function of tensors, so that a GPU can
-replay it as one graph; there a look costs more than a product, so each graph makes two of a kind.
 The small matrices are solved on the host in float64.
 """
-
-from itertools import islice
 
 import numpy as np
 import torch
@@ -17,39 +13,40 @@ DEPENDENT = 1e-5  # squared sine below which a starting vector adds only roundin
 INDEPENDENT = 1e-2  # above which the overlaps, right to 1e-8, leave vectors orthonormal to 1e-6
 BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding noise
 PIECE = 4096  # terms of an inner product summed in the vectors' own type
-TOGETHER = 2  # residuals, and new directions, that a replayed graph makes at a time
 
 
 class Basis:
     """Orthonormal vectors, their images, and the eigenpairs of the matrix they project out."""
 
-    def __init__(
-        self, operator: Operator, candidates: Tensor, joined: "Basis | None" = None
-    ) -> None:
-        self.operator = operator
-        opened = operator.replay(f"open {len(candidates)}", self._open, candidates)
-        self.vectors, self.images, self.weighted, grams = opened
-        self.products = operator.image_cost * len(candidates)
-        if joined is not None:
-            self.vectors = torch.cat([joined.vectors, self.vectors])
-            self.images = torch.cat([joined.images, self.images])
-            self.weighted = torch.cat([joined.weighted, self.weighted])
-            self.products += joined.products
-            grams = self._grams(self.vectors, self.images, self.weighted)
-        self._orthonormalise(grams)
-        self.values, self.turns = self._solve_small()
+    def __init__(self, operator: Operator, candidates: Tensor) -> None:
+        self.operator, self.products = operator, 0.0
         self.pulled: dict[int, tuple[Tensor, float, float]] = {}  # residuals of the present pairs
+        self.vectors, self.images, self.weighted = self._opened(candidates)
+        self._orthonormalise()
 
-    def _orthonormalise(self, grams: Tensor) -> None:
+    def _opened(self, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        vectors = candidates / torch.linalg.vector_norm(candidates, dim=1, keepdim=True)
+        images = self.operator.images(vectors)
+        self.products += self.operator.image_cost * len(vectors)
+        return vectors, images, self.operator.weighted(images)
+
+    def join(self, candidates: Tensor) -> None:
+        """Add vectors that may be nearly those already here."""
+        mine, new = (self.vectors, self.images, self.weighted), self._opened(candidates)
+        self.vectors, self.images, self.weighted = map(torch.cat, zip(mine, new, strict=True))
+        self._orthonormalise()
+
+    def _orthonormalise(self) -> None:
         """Turn to orthonormal vectors in which the matrix is diagonal, without what adds nothing.
 
         Where little was left of a vector, what the overlaps lack in precision counts for more, and
         the turn is made once more.
         """
         for _ in range(2):
-            overlap, self._gram = grams.cpu().numpy()
+            gram = self.operator.gram(self.vectors, self.weighted, self.images)
+            overlap, self._gram = torch.stack([overlaps(self.vectors), gram]).cpu().numpy()
             if not self.finite or not np.isfinite(overlap).all():
-                return
+                break
             squares, axes = eigh(overlap)
             kept = squares > DEPENDENT
             axes = axes[:, kept] / np.sqrt(squares[kept])
@@ -57,17 +54,8 @@ class Basis:
             self._rotate(axes @ turns)
             self._gram = np.diag(values)
             if squares[kept].min() > INDEPENDENT:
-                return
-            grams = self._grams(self.vectors, self.images, self.weighted)
-
-    def _open(self, candidates: Tensor) -> tuple[Tensor, ...]:
-        vectors = candidates / torch.linalg.vector_norm(candidates, dim=1, keepdim=True)
-        images = self.operator.images(vectors)
-        weighted = self.operator.weighted(images)
-        return vectors, images, weighted, self._grams(vectors, images, weighted)
-
-    def _grams(self, vectors: Tensor, images: Tensor, weighted: Tensor) -> Tensor:
-        return torch.stack([overlaps(vectors), self.operator.gram(vectors, weighted, images)])
+                break
+        self._changed()
 
     @property
     def finite(self) -> bool:
@@ -76,103 +64,94 @@ class Basis:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def _solve_small(self) -> tuple[np.ndarray, np.ndarray]:
-        if not self.finite:
-            return np.full(len(self._gram), np.nan), np.eye(len(self._gram))
-        return eigh(self._gram)
+    def _changed(self) -> None:
+        self.values, self.turns = solved(self._gram)
+        self.pulled.clear()
 
     def _rotate(self, turn: np.ndarray) -> None:
-        rows = self._on_device(turn.T)
+        rows = on_device(turn.T, self.vectors)
         self.vectors = rows @ self.vectors
         self.images = torch.tensordot(rows, self.images, 1)
         self.weighted = torch.tensordot(rows, self.weighted, 1)
 
-    def _on_device(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array.copy()).to(self.vectors.device, self.vectors.dtype)
-
     def ritz_vectors(self, count: int) -> Tensor:
-        return self._on_device(self.turns[:, :count].T) @ self.vectors
+        return on_device(self.turns[:, :count].T, self.vectors) @ self.vectors
 
-    def residual(self, index: int) -> tuple[Tensor, float, float]:
-        """A x - theta x of one Ritz pair, its norm, and the norm of its part outside the space."""
+    def residual(self, index: int) -> tuple[float, float]:
+        """The norm of A x - theta x of one Ritz pair, and that of its part outside the space."""
         if index not in self.pulled:
-            count = min(TOGETHER, len(self) - index) if self.operator.replays else 1
-            self._pull(index, index + count)
-        return self.pulled[index]
-
-    def _pull(self, start: int, stop: int) -> None:
-        pairs = np.vstack([self.turns[:, start:stop], self.values[start:stop]]).T
-        parts = (self.vectors, self.weighted, self._on_device(pairs))
-        name = f"residuals {stop - start} of {len(self)}"
-        residuals, norms = self.operator.replay(name, self._residuals, *parts)
-        self.products += len(pairs) * self.operator.product_cost
-        for index, residual, (inside, outside) in zip(
-            range(start, stop), residuals, norms.tolist(), strict=True
-        ):
-            self.pulled[index] = residual, inside, outside
-
-    def _residuals(self, vectors: Tensor, weighted: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-        residuals, norms = [], []
-        for pair in pairs:
-            turn, value = pair[:-1], pair[-1]
-            product, outside = self.operator.product(torch.tensordot(turn, weighted, 1))
-            residuals.append(product - value * (turn @ vectors))
-            norms.append(torch.stack([torch.linalg.vector_norm(residuals[-1]), outside]))
-        return torch.stack(residuals), torch.stack(norms)
+            turn = on_device(self.turns[:, index], self.vectors)
+            products, outside = self.operator.products(
+                torch.tensordot(turn, self.weighted, 1)[None]
+            )
+            residual = products[0] - float(self.values[index]) * (turn @ self.vectors)
+            norms = torch.stack([torch.linalg.vector_norm(v) for v in (residual, outside)])
+            self.pulled[index] = (residual, *norms.tolist())
+            self.products += self.operator.product_cost
+        return self.pulled[index][1:]
 
     def restart(self, keep: int) -> None:
         """Keep only the leading Ritz vectors."""
         self._rotate(self.turns[:, :keep])
-        self._gram = np.diag(self.values[:keep])
+        self._gram, residuals = np.diag(self.values[:keep]), dict(self.pulled)
         self._changed()
+        self.pulled = residuals
 
-    def _changed(self) -> None:
-        self.values, self.turns = self._solve_small()
-        self.pulled.clear()
+    def expand(self, index: int) -> bool:
+        """Add the residual of a Ritz pair; False where nothing new was left of it."""
+        self.residual(index)
+        return self.add(self.pulled[index][0])
 
-    def expand(self, direction: Tensor) -> bool:
-        """Add a direction, orthogonalised twice; False where nothing new was left of it.
-
-        A replayed graph goes on from the new vector by the matrix, as Lanczos would.
-        """
-        name, parts = f"expand {len(self)}", (self.vectors, self.images, direction)
-        new, images, weighted, told = self.operator.replay(name, self._expansion, *parts)
-        self.products += self.operator.image_cost * len(new)
-        self.products += self.operator.product_cost * (len(new) - 1)
-        rows, found = iter(told.tolist()), 0
-        for _ in range(len(new)):
-            *row, length = islice(rows, len(self._gram) + 2)
-            if not length > BREAKDOWN:  # also where it is NaN
-                break
-            self._gram = np.pad(self._gram, (0, 1))
-            self._gram[-1], self._gram[:, -1] = row, row
-            found += 1
-        if not found:
+    def add(self, direction: Tensor) -> bool:
+        """Add a direction, orthogonalised twice; False where nothing new was left of it."""
+        rest = direction / torch.linalg.vector_norm(direction)
+        for _ in range(2):
+            rest = rest - self.vectors.T @ (self.vectors @ rest)
+        length = torch.linalg.vector_norm(rest)
+        new = (rest / length)[None]
+        image = self.operator.images(new)
+        weighted = self.operator.weighted(image)
+        images = torch.cat([self.images, image])
+        row = self.operator.gram(new, weighted, images)[0]
+        *told, length = torch.cat([row, length.double()[None]]).tolist()
+        self.products += self.operator.image_cost
+        if not length > BREAKDOWN:  # also where it is NaN
             return False
-        self.vectors = torch.cat([self.vectors, new[:found]])
-        self.images = torch.cat([self.images, images[:found]])
-        self.weighted = torch.cat([self.weighted, weighted[:found]])
+        self.vectors = torch.cat([self.vectors, new])
+        self.images, self.weighted = images, torch.cat([self.weighted, weighted])
+        self._gram = np.pad(self._gram, (0, 1))
+        self._gram[-1], self._gram[:, -1] = told, told
         self._changed()
         return True
 
-    def _expansion(self, vectors: Tensor, images: Tensor, direction: Tensor) -> tuple[Tensor, ...]:
-        new: list[Tensor] = []
-        weights: list[Tensor] = []
-        told, known = [], len(images)
-        for number in range(TOGETHER if self.operator.replays else 1):
-            if number:
-                direction, _ = self.operator.product(weights[-1][0])
-            rest = direction / torch.linalg.vector_norm(direction)
-            for _ in range(2):
-                rest = rest - vectors.T @ (vectors @ rest)
-            length = torch.linalg.vector_norm(rest)
-            new.append((rest / length)[None])
-            image = self.operator.images(new[-1])
-            weights.append(self.operator.weighted(image))
-            vectors, images = torch.cat([vectors, new[-1]]), torch.cat([images, image])
-            row = self.operator.gram(new[-1], weights[-1], images)[0]
-            told += [row, length.double()[None]]
-        return torch.cat(new), images[known:], torch.cat(weights), torch.cat(told)
+    def leading(self, count: int, refresh: int) -> tuple[Tensor, Tensor]:
+        """The leading Ritz vectors, and these moved along their residuals: x + r / (theta - shift).
+
+        What a Ritz vector still lacks lies outside the basis, where the eigenvalues are below the
+        smallest Ritz value; half of that is the shift.
+        """
+        vectors = self.ritz_vectors(count)
+        if not self.finite or 0 not in self.pulled:
+            return vectors, vectors
+        moved = vectors.clone()
+        shift = 0.5 * max(float(self.values[-1]), 0.0) if len(self) > 1 else 0.0
+        for index in range(min(max(refresh, 1, len(self.pulled)), count)):
+            distance = float(self.values[index]) - shift
+            if distance > 0:
+                self.residual(index)
+                moved[index] += self.pulled[index][0] / distance
+        return vectors, moved / torch.linalg.vector_norm(moved, dim=1, keepdim=True)
+
+
+def on_device(array: np.ndarray, like: Tensor) -> Tensor:
+    return torch.from_numpy(array.copy()).to(like.device, like.dtype)
+
+
+def solved(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ritz values, largest first, and vectors; NaN where the matrix is not finite."""
+    if not np.isfinite(gram).all():
+        return np.full(len(gram), np.nan), np.eye(len(gram))
+    return eigh(gram)
 
 
 def overlaps(vectors: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from torch import Tensor
 from toosure.curvature.basis import Basis
 from toosure.curvature.operators import Operator
 from toosure.curvature.result import Result
+from toosure.curvature.rounds import Rounds, begun
 from toosure.curvature.sharpness import as_result
 from toosure.curvature.solver import ROUNDING, Solution, random_vectors, solve
 
@@ -36,6 +37,7 @@ FULL_EVERY = 8  # cheap steps between two full ones
 MOST_CALM = 3  # calm steps between two residuals
 LEAST = 0.05  # share of the tolerance to which an extrapolated vector is known at best
 NEAR = 0.95  # second over first eigenvalue above which only full steps are safe
+PRIME = 7919  # numbers by which the random start moves on
 JUMP = 0.5  # relative change of the value that calls for a probe
 
 
@@ -75,6 +77,7 @@ class Follower:
         self.budget, self.seed = budget, seed
         self.probe_every, self.probe_budget = probe_every, probe_budget
         self.memory = Memory()
+        self._noise: Tensor | None = None
 
     def measure(self) -> Result:
         """The eigenvalue now, with its estimated error."""
@@ -85,11 +88,12 @@ class Follower:
             return self._opening()
         predicted = self._extrapolated()
         if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
-            basis = Basis(self.operator, memory.spaces[0])
+            basis = begun(self.operator, memory.spaces[0])
             found = self._solve(basis, refresh=2)
             return self._settle(found, predicted, full=True)
-        basis = Basis(self.operator, predicted[None])
-        result = self._calm(predicted, basis)
+        calm = self._may_be_calm
+        basis = begun(self.operator, predicted[None], ahead=not calm)
+        result = self._calm(predicted, basis) if calm else None
         if result is not None:
             return result
         first, second = [*memory.spectra[-1], 0.0][:2]
@@ -97,17 +101,17 @@ class Follower:
         found = self._solve(basis, reserve=memory.spaces[0], known_gap=gap)
         return self._settle(found, predicted, full=False)
 
-    def _solve(self, basis: Basis, **options: Any) -> Solution:
+    def _solve(self, basis: Basis | Rounds, **options: Any) -> Solution:
         warm = bool(self.memory.spaces)
         return solve(basis, rtol=self.rtol, budget=self.budget, keep=KEEP, warm=warm, **options)
 
     def _opening(self) -> Result:
         """Measure from the last vectors and a random one; the first time, two pairs."""
-        start = random_vectors(1, self.like, self.seed + self.memory.steps)
+        start = self._random()
         wanted = min(1 if self.memory.spaces else 2, self.like.shape[1])
         if self.memory.spaces:
             start = torch.cat([self.memory.spaces[-1], start])
-        found = self._solve(Basis(self.operator, start), wanted=wanted, refresh=2)
+        found = self._solve(begun(self.operator, start), wanted=wanted, refresh=2)
         self._remember(found, found.vectors[0])
         return as_result(found, self.sign)
 
@@ -139,21 +143,29 @@ class Follower:
 
     def _probed(self, found: Solution) -> Solution:
         """Look for a larger eigenvalue from a random start; adopt it if there is one."""
-        start = random_vectors(1, self.like, self.seed + self.memory.steps)
-        probe = solve(Basis(self.operator, start), rtol=0.0, budget=self.probe_budget, keep=KEEP)
+        start = self._random()
+        probe = solve(begun(self.operator, start), rtol=0.0, budget=self.probe_budget, keep=KEEP)
         spent = found.products + probe.products
         if probe.values[0] > found.values[0] * (1 + self.rtol):
-            found = self._solve(Basis(self.operator, probe.vectors), reserve=found.vectors)
+            found = self._solve(begun(self.operator, probe.vectors), reserve=found.vectors)
             spent += found.products
         found.products = spent
         return found
 
-    def _calm(self, predicted: Tensor, basis: Basis) -> Result | None:
-        """Accept the Rayleigh quotient if credit is left and the value goes on as it went."""
+    @property
+    def _may_be_calm(self) -> bool:
+        credit = min(MOST_CALM, self.memory.steady - STEADY)
+        return self.memory.calm < credit and self.operator.product_cost > 0 and not self._probe_due
+
+    def _random(self) -> Tensor:
+        """A random start, another at every step: one made on the host, rolled further each time."""
+        if self._noise is None or self._noise.shape[1] != self.like.shape[1]:
+            self._noise = random_vectors(1, self.like, self.seed)
+        return self._noise.roll(PRIME * self.memory.steps, 1)
+
+    def _calm(self, predicted: Tensor, basis: Basis | Rounds) -> Result | None:
+        """Accept the Rayleigh quotient if the value goes on as it went."""
         memory, value = self.memory, float(basis.values[0])
-        credit = min(MOST_CALM, memory.steady - STEADY)
-        if memory.calm >= credit or self.operator.product_cost == 0 or self._probe_due:
-            return None
         past = memory.values
         expected = (2 * past[-1] - past[-2], 2 * past[-2] - past[-4])
         surprise = min(abs(value - e) for e in expected) / abs(value)

@@ -61,6 +61,18 @@ class Call:
             )
         return change if bias is None else change + vectors[bias][:, None]
 
+    def collected(
+        self, outer: Tensor, inputs: Tensor | None = None
+    ) -> Iterator[tuple[int, Tensor]]:
+        """What cotangents (k, n, out) of a Linear layer give its parameters, with their places."""
+        x = self.arguments[0].detach() if inputs is None else inputs
+        weight, bias = (self.slots.get(name) for name in ("weight", "bias"))
+        if weight is not None:
+            side_by_side = outer.transpose(0, 1).flatten(1)  # (n, k out): one product of matrices
+            yield weight, (side_by_side.T @ x).unflatten(0, (len(outer), -1))
+        if bias is not None:
+            yield bias, outer.sum(1)
+
 
 @dataclass
 class Linearised:
@@ -102,6 +114,10 @@ class Linearised:
             type(c.layer) is nn.Linear and c.output.ndim == 2 for c in calls
         )
 
+    def in_blocks(self, block: Tensor) -> bool:
+        """Whether one product k times as wide beats k of them: on a GPU, where all is dense."""
+        return len(block) > 1 and block.is_cuda and self.dense
+
     def push(self, changes: Sequence[Tensor], block: bool = False) -> Tensor:
         """How given changes at the points move the logits, shape (n, C) or (k, n, C)."""
         if self._tangent is None:
@@ -118,6 +134,19 @@ class Linearised:
     def vjp(self, cotangent: Tensor) -> list[Tensor]:
         """J^T u as one tensor a parameter, summed over the chunk's samples."""
         return gradients(self.logits, self.parameters, cotangent)
+
+    def vjps(self, cotangents: Tensor, first: Tensor | None = None) -> dict[int, Tensor]:
+        """J^T u for a block (k, n, C), where every layer is dense: a parameter's place -> (k, ...).
+
+        `first` stands for the inputs of the first layer.
+        """
+        outputs = [call.output for call in self.calls]
+        pulled = gradients(self.logits, outputs, cotangents, is_grads_batched=True)
+        blocks: dict[int, Tensor] = {}
+        for call, outer in zip(self.calls, pulled, strict=True):
+            for slot, block in call.collected(outer, first if call is self.calls[0] else None):
+                blocks[slot] = blocks[slot] + block if slot in blocks else block
+        return blocks
 
     def hvp(self, total: Tensor, vectors: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """Products of each direction with the Hessian of `total`, a number made of the logits."""

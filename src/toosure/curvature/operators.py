@@ -15,10 +15,10 @@ REPLAYED = 2_000_000  # longest vectors whose algebra is replayed too: longer on
 class Operator(Protocol):
     """A symmetric matrix, one image of a vector at a time.
 
-    `weighted` is what a Gram matrix and a product take of an image. `product` gives the matrix
-    times the vector and, where the vectors live in a part of the space only, the length of what
-    lies outside of it. `replay` calls a function of tensors, by name, as a CUDA graph if the
-    operator `replays`.
+    `weighted` is what a Gram matrix and a product take of an image. `products` gives the matrix
+    times the vectors and, where they live in a part of the space only, what lies outside of it,
+    (k, q). `replay` calls a function of tensors, by name, as a CUDA graph if the operator
+    `replays`; `kept` makes something once that such graphs read and write.
     """
 
     image_cost: float
@@ -30,8 +30,9 @@ class Operator(Protocol):
     def images(self, vectors: Tensor) -> Tensor: ...
     def weighted(self, images: Tensor) -> Tensor: ...
     def gram(self, vectors: Tensor, weighted: Tensor, images: Tensor) -> Tensor: ...
-    def product(self, weighted: Tensor) -> tuple[Tensor, Tensor]: ...
+    def products(self, weighted: Tensor) -> tuple[Tensor, Tensor]: ...
     def replay(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any: ...
+    def kept(self, make: Callable[[], Any]) -> Any: ...
 
 
 @dataclass
@@ -53,8 +54,8 @@ class GaussNewton:
         left, right = weighted.double().flatten(1), images.double().flatten(1)
         return self.problem.reduced(left @ right.T) / self.problem.count
 
-    def product(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
-        return self.problem.pull_one(weighted)
+    def products(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
+        return self.problem.pull_apart(weighted)
 
     @property
     def whole(self) -> Problem:
@@ -69,8 +70,14 @@ class GaussNewton:
         if not self.replays:
             return function(*arguments)
         list(self.whole.chunks())  # a graph of its own, replayed when weights move
-        name = f"{name}, {self.matrix} in {self.problem.size}"
-        return self.whole.replay(name, function, *arguments)
+        return self.whole.replay(f"{name}, {self._name}", function, *arguments)
+
+    def kept(self, make: Callable[[], Any]) -> Any:
+        return self.whole.replay.kept(self._name, make)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.matrix} in {self.problem.size}"
 
 
 @dataclass
@@ -96,8 +103,11 @@ class Whole:
     def gram(self, vectors: Tensor, weighted: Tensor, images: Tensor) -> Tensor:
         return (vectors @ images.T).double()
 
-    def product(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
-        return weighted, weighted.new_zeros(())
+    def products(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
+        return weighted, weighted.new_zeros(len(weighted), 1)
 
     def replay(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
         return function(*arguments)
+
+    def kept(self, make: Callable[[], Any]) -> Any:
+        return make()

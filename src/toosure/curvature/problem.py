@@ -161,7 +161,7 @@ class Problem(Reader):
         for piece in self.chunks():
 
             def push(block: Tensor, piece: Linearised = piece) -> Tensor:
-                if len(block) > 1 and self.device.type == "cuda" and piece.dense:
+                if piece.in_blocks(block):
                     return piece.jvps(self.split(block))
                 return torch.stack([piece.jvp(self.split(v)) for v in block])
 
@@ -184,14 +184,21 @@ class Problem(Reader):
         with self.reading():
             for piece in self.chunks():
                 stop = start + len(piece.logits)
-                for row, u in zip(total, cotangents[:, start:stop], strict=True):
-                    row += self.replay("vjp", lambda u, p=piece: flat(p.vjp(u)), u)
+
+                def pulled(block: Tensor, piece: Linearised = piece) -> Tensor:
+                    if piece.in_blocks(block):
+                        blocks = piece.vjps(block)
+                        rows = [blocks[i].flatten(1) for i in range(len(self.shapes))]
+                        return torch.cat(rows, 1)
+                    return torch.stack([flat(piece.vjp(u)) for u in block])
+
+                total += self.replay(f"vjp {len(cotangents)}", pulled, cotangents[:, start:stop])
                 start = stop
         return self.reduced(total) / self.count
 
-    def pull_one(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
-        """(1/N) J^T u, and the length of what lies outside these coordinates: nothing, here."""
-        return self.pull(cotangent[None])[0], cotangent.new_zeros(())
+    def pull_apart(self, cotangents: Tensor) -> tuple[Tensor, Tensor]:
+        """(1/N) J^T U, and what lies outside these coordinates, (k, q): nothing, here."""
+        return self.pull(cotangents), cotangents.new_zeros(len(cotangents), 1)
 
     def apply(self, vectors: Tensor, matrix: Matrix = "gn") -> Tensor:
         """The matrix times a block of vectors, (k, P) to (k, P), in one sweep over the data."""

@@ -23,7 +23,14 @@ class Replay:
 
     def forget(self) -> None:
         self._captured: dict[str, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]] = {}
+        self._kept: dict[str, Any] = {}
         self._pool: Any = None
+
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+        """What is made once, by name, and lives as long as the graphs that read and write it."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     def __call__(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
         if not self.enabled or self._inside:

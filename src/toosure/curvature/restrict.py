@@ -40,7 +40,8 @@ class Restricted:
         self.inputs = inputs @ self.basis  # (n, rank)
         generator = torch.Generator().manual_seed(0)
         mixed = torch.randn(self.features, SKETCH, generator=generator).to(inputs) / SKETCH**0.5
-        self.rest = inputs @ mixed - self.inputs @ (self.basis.T @ mixed)  # (n, SKETCH)
+        rest = inputs @ mixed - self.inputs @ (self.basis.T @ mixed)  # (n, SKETCH)
+        self.seen = torch.cat([self.inputs, rest], 1)
         self.shapes = list(problem.shapes)
         self.shapes[self.weight] = torch.Size((problem.shapes[self.weight][0], self.rank))
         self.sizes = [shape.numel() for shape in self.shapes]
@@ -65,7 +66,7 @@ class Restricted:
 
     def _push_all(self, vectors: Tensor) -> Tensor:
         piece = self._piece()
-        if len(vectors) > 1 and vectors.is_cuda and piece.dense:
+        if piece.in_blocks(vectors):
             blocks = self.split(vectors)
             first = replace(piece.calls[0], arguments=(self.inputs,))
             calls = [first, *piece.calls[1:]]
@@ -79,12 +80,19 @@ class Restricted:
         changes += [call.direction(blocks) for call in piece.calls[1:]]
         return piece.push(changes + [blocks[i] for i in piece.direct])
 
-    def pull_one(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
-        """(1/N) J^T u in these coordinates, (P,), and the length of its part outside them."""
+    def pull_apart(self, cotangents: Tensor) -> tuple[Tensor, Tensor]:
+        """(1/N) J^T U in these coordinates, (k, P), and a sketch of what lies outside, (k, q)."""
         self._piece()
         with self.problem.reading():
-            pulled = self.problem.replay(f"vjp in {self.rank}", self._pull, cotangent) / self.count
-        return pulled[:-1], pulled[-1]
+            name = f"vjp {len(cotangents)} in {self.rank}"
+            pulled = self.problem.replay(name, self._pull_all, cotangents) / self.count
+        return pulled[:, : self.size], pulled[:, self.size :]
+
+    def _pull_all(self, cotangents: Tensor) -> Tensor:
+        piece = self._piece()
+        if not piece.in_blocks(cotangents):
+            return torch.stack([self._pull(u) for u in cotangents])
+        return self._apart(piece.vjps(cotangents, first=self.seen))
 
     def _pull(self, cotangent: Tensor) -> Tensor:
         piece = self._piece()
@@ -92,12 +100,17 @@ class Restricted:
         others = [i for i in range(len(self.shapes)) if i not in own]
         wanted = [piece.calls[0].output, *(piece.parameters[i] for i in others)]
         outer, *rest = gradients(piece.logits, wanted, cotangent)
-        blocks: dict[int, Tensor] = dict(zip(others, rest, strict=True))
-        blocks[self.weight] = outer.T @ self.inputs
+        blocks = {i: block[None] for i, block in zip(others, rest, strict=True)}
+        blocks[self.weight] = (outer.T @ self.seen)[None]
         if self.bias is not None:
-            blocks[self.bias] = outer.sum(0)
-        outside = torch.linalg.vector_norm(outer.T @ self.rest)
-        return flat([*(blocks[i] for i in range(len(self.shapes))), outside])
+            blocks[self.bias] = outer.sum(0)[None]
+        return self._apart(blocks)[0]
+
+    def _apart(self, blocks: dict[int, Tensor]) -> Tensor:
+        """Blocks (k, ...) as vectors in these coordinates and, behind them, the sketch."""
+        inside, outside = blocks[self.weight].tensor_split([self.rank], dim=2)
+        parts = [inside if i == self.weight else blocks[i] for i in range(len(self.shapes))]
+        return torch.cat([part.flatten(1) for part in [*parts, outside]], 1)
 
     def weighted(self, images: Tensor, matrix: Matrix) -> Tensor:
         return self.problem.weighted(images, matrix)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from toosure.curvature.basis import Basis
+from toosure.curvature.rounds import Rounds
 
 SAFETY = 3.0  # the residual estimate understates the error up to 2.3 times: docs/curvature.md
 ROUNDING = {torch.float32: 5e-5, torch.float64: 1e-12}  # relative; 2e-5 seen on a ResNet-20
@@ -28,7 +29,7 @@ class Solution:
     vectors: Tensor  # (k, P), orthonormal rows
     residuals: np.ndarray  # (wanted,) |A x - theta x| / |theta|
     errors: np.ndarray  # (wanted,) estimated relative error of each value, safety included
-    improved: Tensor  # (k, P), the vectors after a free step along their residuals
+    improved: Tensor  # (k, P), the vectors improved by what their residuals say
     beyond: float  # share of the first error that is due to what lies outside the space
     products: float
     converged: bool
@@ -39,7 +40,7 @@ class Solution:
 
 
 def solve(
-    basis: Basis,
+    basis: Basis | Rounds,
     wanted: int = 1,
     rtol: float = 1e-3,
     budget: float = 200.0,
@@ -67,10 +68,9 @@ def solve(
     beyond = np.zeros(wanted)
     index, looked_again = 0, wanted == 1
     while basis.finite:
-        if index >= len(basis):  # fewer vectors than pairs wanted: a random one opens the space
-            direction = random_vectors(1, basis.vectors, seed=len(basis))[0]
-        else:
-            direction, norm, outside = basis.residual(index)
+        towards = index
+        if index < len(basis):
+            norm, outside = basis.residual(index)
             size = max(abs(basis.values[index]), TINY)
             residuals[index] = np.hypot(norm, outside) / size
             beyond[index] = 2 * (outside / size) ** 2  # r^2 / gap, the gap being half the value
@@ -79,9 +79,9 @@ def solve(
             if warm:
                 inside = estimated_error(norm, basis.values, index, known_gap)
             if warm and inside <= allowed and index == wanted - 1 and len(basis) > wanted:
-                after, width, _ = basis.residual(wanted)
+                width, _ = basis.residual(wanted)
                 inside = estimated_error(norm, basis.values, index, width=width)
-                direction = direction if inside <= allowed else after
+                towards = index if inside <= allowed else wanted
             errors[index] = inside + beyond[index]
             if inside <= allowed:
                 index += 1
@@ -92,44 +92,31 @@ def solve(
                 continue
             looked_again = wanted == 1
         if reserve is not None:
-            basis = Basis(operator, reserve, basis)
+            basis.join(reserve)
             reserve, index = None, 0
             continue
         if basis.products + operator.image_cost + operator.product_cost > budget:
             break
         if len(basis) >= largest_basis:
             basis.restart(min(wanted + keep, largest_basis - 1))
-        if not basis.expand(direction):
+        if towards < len(basis):
+            grown = basis.expand(towards)
+        else:  # fewer vectors than pairs wanted: a random one opens the space
+            grown = basis.add(random_vectors(1, basis.vectors, seed=len(basis))[0])
+        if not grown:
             break
     count = min(len(basis), max(wanted, keep))
+    vectors, improved = basis.leading(count, refresh)
     return Solution(
         values=basis.values[:count].copy(),
-        vectors=basis.ritz_vectors(count),
+        vectors=vectors,
         residuals=residuals,
         errors=errors,
-        improved=_improved(basis, count, refresh),
+        improved=improved,
         beyond=float(beyond[0]),
         products=basis.products,
         converged=bool(basis.finite and (errors <= rtol).all()),
     )
-
-
-def _improved(basis: Basis, count: int, refresh: int) -> Tensor:
-    """The Ritz vectors, the first ones moved along their residuals: x + r / (theta - shift).
-
-    What a Ritz vector still lacks lies outside the basis, where the eigenvalues are below the
-    smallest Ritz value; half of that is the shift.
-    """
-    vectors = basis.ritz_vectors(count)
-    if not basis.finite or 0 not in basis.pulled:
-        return vectors
-    shift = 0.5 * max(float(basis.values[-1]), 0.0) if len(basis) > 1 else 0.0
-    for index in range(min(max(refresh, 1, len(basis.pulled)), count)):
-        residual = basis.residual(index)[0]
-        distance = float(basis.values[index]) - shift
-        if distance > 0:
-            vectors[index] += residual / distance
-    return vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
 
 
 def estimated_error(

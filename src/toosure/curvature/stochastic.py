@@ -155,7 +155,7 @@ def spectral_density(
         basis = Basis(operator, start)
         first = basis.vectors[0]
         for _ in range(min(depth, problem.size) - 1):
-            if not basis.finite or not basis.expand(basis.images[-1]):
+            if not basis.finite or not basis.add(basis.images[-1]):
                 break
         values = torch.from_numpy(basis.values.copy())
         share = (basis.ritz_vectors(len(basis)) @ first).double().cpu().square() / vectors

@@ -12,7 +12,7 @@ from toosure.curvature.operators import Operator
 DEPENDENT = 1e-5  # squared sine below which a starting vector adds only rounding noise
 INDEPENDENT = 1e-2  # above which the overlaps, right to 1e-8, leave vectors orthonormal to 1e-6
 BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding noise
-PIECE = 4096  # terms of an inner product summed in the vectors' own type
+PIECE = 1024  # terms of an inner product summed in the vectors' own type
 
 
 class Basis:
@@ -154,16 +154,18 @@ def solved(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return eigh(gram)
 
 
-def overlaps(vectors: Tensor) -> Tensor:
-    """V V^T in float64: sums of short pieces are exact enough, and the long sum is of few terms.
+def overlaps(vectors: Tensor, others: Tensor | None = None) -> Tensor:
+    """V W^T (or V V^T) in float64: sums of short pieces are exact enough, the long one is short.
 
     What lies outside the other vectors decides what is dropped, so 1e-5, the rounding of a plain
-    float32 product of a million terms, would not do; this gives 1e-8 at the same price.
+    float32 product of a million terms, would not do; this gives 1e-8 at the same price, and on a
+    GPU, where a product of a few long rows keeps one processor of many busy, is faster.
     """
+    pair = vectors, vectors if others is None else others
     whole = vectors.shape[1] // PIECE * PIECE
-    pieces = vectors[:, :whole].unflatten(1, (-1, PIECE)).transpose(0, 1)  # (m, k, PIECE)
-    rest = vectors[:, whole:].double()
-    return (pieces @ pieces.mT).double().sum(0) + rest @ rest.T
+    left, right = (v[:, :whole].unflatten(1, (-1, PIECE)).transpose(0, 1) for v in pair)
+    rest = pair[0][:, whole:] @ pair[1][:, whole:].T
+    return (left @ right.mT).sum(0, dtype=torch.float64) + rest
 
 
 def eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

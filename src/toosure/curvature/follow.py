@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.curvature.basis import Basis
+from toosure.curvature.basis import Basis, overlaps
 from toosure.curvature.operators import Operator
 from toosure.curvature.result import Result
 from toosure.curvature.rounds import Rounds, begun
@@ -37,6 +37,7 @@ FULL_EVERY = 8  # cheap steps between two full ones
 MOST_CALM = 3  # calm steps between two residuals
 LEAST = 0.05  # share of the tolerance to which an extrapolated vector is known at best
 NEAR = 0.95  # second over first eigenvalue above which only full steps are safe
+COARSE = 1e-3  # tolerance from which on products may round to TF32 on a GPU
 PRIME = 7919  # numbers by which the random start moves on
 JUMP = 0.5  # relative change of the value that calls for a probe
 
@@ -88,11 +89,11 @@ class Follower:
             return self._opening()
         predicted = self._extrapolated()
         if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
-            basis = begun(self.operator, memory.spaces[0])
+            basis = self._begun(memory.spaces[0])
             found = self._solve(basis, refresh=2)
             return self._settle(found, predicted, full=True)
         calm = self._may_be_calm
-        basis = begun(self.operator, predicted[None], ahead=not calm)
+        basis = self._begun(predicted[None], ahead=not calm)
         result = self._calm(predicted, basis) if calm else None
         if result is not None:
             return result
@@ -100,6 +101,9 @@ class Follower:
         gap = 0.5 * (1 - second / first)  # half of what it was: the second may have risen since
         found = self._solve(basis, reserve=memory.spaces[0], known_gap=gap)
         return self._settle(found, predicted, full=False)
+
+    def _begun(self, candidates: Tensor, ahead: bool = True) -> Basis | Rounds:
+        return begun(self.operator, candidates, ahead, coarse=self.rtol >= COARSE)
 
     def _solve(self, basis: Basis | Rounds, **options: Any) -> Solution:
         warm = bool(self.memory.spaces)
@@ -111,7 +115,7 @@ class Follower:
         wanted = min(1 if self.memory.spaces else 2, self.like.shape[1])
         if self.memory.spaces:
             start = torch.cat([self.memory.spaces[-1], start])
-        found = self._solve(begun(self.operator, start), wanted=wanted, refresh=2)
+        found = self._solve(self._begun(start), wanted=wanted, refresh=2)
         self._remember(found, found.vectors[0])
         return as_result(found, self.sign)
 
@@ -144,10 +148,10 @@ class Follower:
     def _probed(self, found: Solution) -> Solution:
         """Look for a larger eigenvalue from a random start; adopt it if there is one."""
         start = self._random()
-        probe = solve(begun(self.operator, start), rtol=0.0, budget=self.probe_budget, keep=KEEP)
+        probe = solve(self._begun(start), rtol=0.0, budget=self.probe_budget, keep=KEEP)
         spent = found.products + probe.products
         if probe.values[0] > found.values[0] * (1 + self.rtol):
-            found = self._solve(begun(self.operator, probe.vectors), reserve=found.vectors)
+            found = self._solve(self._begun(probe.vectors), reserve=found.vectors)
             spent += found.products
         found.products = spent
         return found
@@ -230,7 +234,7 @@ def continued(past: Tensor) -> Tensor:
     >>> round(float(torch.atan2(vector[1], vector[0])), 3)
     0.4
     """
-    gram = (past @ past.T).double()
+    gram = overlaps(past)
     ridge = RIDGE * torch.eye(len(past) - 1, dtype=gram.dtype, device=gram.device)
     rows = torch.cat([gram[:-1, :-1] + ridge, gram[:-1, -1:]], 1)
     numbers = torch.arange(len(rows), device=rows.device)[:, None]

@@ -22,7 +22,8 @@ class CrossEntropy:
     def hessian(self, logits: Tensor, labels: Tensor, u: Tensor) -> Tensor:
         """Apply the output Hessian of every sample to u, whose last axes are (n, C)."""
         p = logits.softmax(-1)  # (n, C)
-        return p * u - p * (p * u).sum(-1, keepdim=True)
+        pu = p * u
+        return pu - p * pu.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A basis in fixed memory that grows by rounds, each one a CUDA graph between two looks of the host.
+"""A basis in fixed memory that grows by rounds, each a CUDA graph between two looks of the host.
 
 A look costs a GPU more than a product. So a round takes the residuals of the leading Ritz vectors
 and adds them as directions at once: where the host finds them too large, the wider space is there
@@ -14,15 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.curvature.basis import (
-    BREAKDOWN,
-    DEPENDENT,
-    INDEPENDENT,
-    Basis,
-    on_device,
-    overlaps,
-    solved,
-)
+from toosure.curvature.basis import BREAKDOWN, DEPENDENT, INDEPENDENT, Basis, on_device, overlaps
+from toosure.curvature.linearise import tensor_cores
 from toosure.curvature.operators import Operator
 
 ROWS = 48  # room for a basis of 30 and what comes after it
@@ -31,13 +24,15 @@ POLISH = 3  # steps of Newton and Schulz: vectors .1 from orthonormal become so 
 ORTHONORMAL = 1e-5  # what is left between starting vectors after that, unless they are dependent
 
 
-def begun(operator: Operator, candidates: Tensor, ahead: bool = True) -> "Basis | Rounds":
+def begun(
+    operator: Operator, candidates: Tensor, ahead: bool = True, coarse: bool = False
+) -> "Basis | Rounds":
     """A basis that spans some vectors; on a GPU that replays, one that grows by rounds.
 
-    `ahead` makes the first round along with it.
+    `ahead` makes the first round along with it, `coarse` lets the passes of a round use TF32.
     """
     if operator.replays:
-        return Rounds(operator, candidates, ahead)
+        return Rounds(operator, candidates, ahead, coarse)
     return Basis(operator, candidates)
 
 
@@ -47,11 +42,13 @@ class Rounds:
     There is one such memory for an operator: making another basis ends the one before.
     """
 
-    def __init__(self, operator: Operator, candidates: Tensor, ahead: bool = True) -> None:
-        self.operator, self.products = operator, 0.0
+    def __init__(
+        self, operator: Operator, candidates: Tensor, ahead: bool = True, coarse: bool = False
+    ) -> None:
+        self.operator, self.coarse, self.products = operator, coarse, 0.0
         self.memory = operator.kept(lambda: room(operator, candidates))
         self._open(candidates, ahead)
-        if self.finite and np.abs(self._overlap - np.eye(len(self))).max() > ORTHONORMAL:
+        if self.finite and np.abs(self._overlap - np.eye(len(self._overlap))).max() > ORTHONORMAL:
             self._open(self._independent(candidates), ahead)
 
     def _open(self, candidates: Tensor, ahead: bool) -> None:
@@ -65,32 +62,37 @@ class Rounds:
             self._look_ahead(told, self.turns)
 
     def _told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> "Told":
+        name += ", coarse" * self.coarse
         return Told(self.operator.replay(name, function, *arguments).cpu().numpy())
 
     def _opening(self, candidates: Tensor) -> Tensor:
         vectors, told, weighted = self._opened(candidates)
-        products, outside = self.operator.products(weighted)
-        residuals = products - told[1].to(vectors.dtype) @ vectors
+        residuals, outside = self._pulled(weighted)
+        residuals = torch.addmm(residuals, told[1].to(vectors.dtype), vectors, alpha=-1)
         return joined(*told, *self._grown(len(vectors), residuals, outside))
 
     def _opening_only(self, candidates: Tensor) -> Tensor:
         return joined(*self._opened(candidates)[1])
 
     def _opened(self, candidates: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        vectors = normalised(candidates)
-        for _ in range(POLISH if len(vectors) > 1 else 0):
-            vectors = torch.addmm(vectors, vectors @ vectors.T, vectors, beta=1.5, alpha=-0.5)
+        overlap, turn = polished(overlaps(candidates))
+        vectors = turn.to(candidates.dtype) @ candidates
         weighted, gram = self._placed(0, vectors)
-        return vectors, [overlaps(vectors), gram], weighted
+        return vectors, [overlap, gram], weighted
 
     def _placed(self, start: int, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Put rows with their images into memory; what is weighted, their rows of the matrix."""
-        images = self.operator.images(vectors)
+        with tensor_cores(self.coarse):
+            images = self.operator.images(vectors)
         weighted = self.operator.weighted(images)
         stop = start + len(vectors)
         for place, new in zip(self.memory, (vectors, images, weighted), strict=True):
             place[start:stop] = new
         return weighted, self.operator.gram(vectors, weighted, self.memory[1][:stop])
+
+    def _pulled(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
+        with tensor_cores(self.coarse):
+            return self.operator.products(weighted)
 
     def _round(self, plan: Tensor) -> Tensor:
         """Residuals of Ritz pairs, as `_plan` put them, and the rows that they become."""
@@ -98,31 +100,40 @@ class Rounds:
         vectors, _, weighted = (place[:known] for place in self.memory)
         pairs, inverse = plan[:-known], plan[-known:, :-1]
         turns, values = pairs[:, :-1], pairs[:, -1:]
-        products, outside = self.operator.products(torch.tensordot(turns, weighted, 1))
-        residuals = products - values * (turns @ vectors)
+        residuals, outside = self._pulled(torch.tensordot(turns, weighted, 1))
+        residuals = torch.addmm(residuals, values * turns, vectors, alpha=-1)
         return joined(*self._grown(known, residuals, outside, inverse))
 
     def _plan(self, start: int, stop: int) -> np.ndarray:
-        pairs = np.vstack([self.turns[:, start:stop], self.values[start:stop]]).T
-        inverse = np.pad(self.turns @ self.turns.T, ((0, 0), (0, 1)))  # of the overlaps
-        return np.vstack([pairs, inverse])
+        plan = np.zeros((stop - start + self._rows, self._rows + 1))
+        plan[: stop - start, :-1] = self.turns[:, start:stop].T
+        plan[: stop - start, -1] = self.values[start:stop]
+        plan[stop - start :, :-1] = self.turns @ self.turns.T  # the inverse of the overlaps
+        return plan
 
     def _grown(
         self, known: int, residuals: Tensor, outside: Tensor, inverse: Tensor | None = None
     ) -> list[Tensor]:
-        inner = [overlaps(residuals), (outside @ outside.T).double()]
-        return inner + self._added(known, residuals, inverse)
+        """The residuals' inner products, inside and outside, and what they become as rows."""
+        inside = overlaps(residuals)
+        new = lengths_of(inside).to(residuals.dtype) * residuals
+        return [inside, overlaps(outside), *self._added(known, new, inverse, passes=1)]
 
-    def _added(self, known: int, directions: Tensor, inverse: Tensor | None = None) -> list[Tensor]:
-        """Place what is new in directions; its overlaps and its rows of the matrix."""
-        vectors, new = self.memory[0][:known], normalised(directions)
-        for _ in range(2):
-            shares = new @ vectors.T
-            new = new - (shares if inverse is None else shares @ inverse) @ vectors
-        lengths = torch.linalg.vector_norm(new, dim=1, keepdim=True)
-        new = torch.where(lengths > BREAKDOWN, new / lengths, 0.0)
-        _, rows = self._placed(known, new)
-        return [overlaps(new), rows]
+    def _added(
+        self, known: int, new: Tensor, inverse: Tensor | None = None, passes: int = 2
+    ) -> list[Tensor]:
+        """Place what is new in unit vectors; its overlaps and its rows of the matrix."""
+        vectors = self.memory[0][:known]
+        for _ in range(
+            passes
+        ):  # one is enough for residuals, which are orthogonal but for rounding
+            shares = overlaps(new, vectors).to(new.dtype)
+            shares = shares if inverse is None else shares @ inverse
+            new = torch.addmm(new, shares, vectors, alpha=-1)
+        overlap = overlaps(new)
+        scale = lengths_of(overlap, BREAKDOWN)
+        new = scale.to(new.dtype) * new
+        return [scale * overlap * scale.T, self._placed(known, new)[1]]
 
     # -- on the host ------------------------------------------------------------------------
 
@@ -163,11 +174,11 @@ class Rounds:
         self.products += (self.operator.product_cost + self.operator.image_cost) * count
 
     def _widen(self, told: "Told", count: int) -> None:
-        overlap = np.pad(self._overlap, (0, count))
-        overlap[-count:, -count:] = told.take(count)
-        gram = np.pad(self._gram, (0, count))
-        gram[-count:] = told.take(count, self._rows + count)
-        gram[:, -count:] = gram[-count:].T
+        known = self._rows
+        overlap, gram = np.zeros((2, known + count, known + count))
+        overlap[:known, :known], overlap[known:, known:] = self._overlap, told.take(count)
+        gram[:known, :known], gram[known:] = self._gram, told.take(count, known + count)
+        gram[:, known:] = gram[known:].T
         self._wider = gram, overlap
 
     def expand(self, index: int) -> bool:
@@ -199,7 +210,8 @@ class Rounds:
         return self._adopt()
 
     def _joining(self, candidates: Tensor, inverse: Tensor) -> Tensor:
-        return joined(*self._added(len(inverse), candidates, inverse))
+        new = lengths_of(overlaps(candidates)).to(candidates.dtype) * candidates
+        return joined(*self._added(len(inverse), new, inverse))
 
     def _make_room(self, count: int) -> None:
         if self._rows + count > ROWS:
@@ -228,10 +240,12 @@ class Rounds:
 
     def _independent(self, candidates: Tensor) -> Tensor:
         """Orthonormal vectors of the same span, without what adds only rounding noise."""
-        vectors = normalised(candidates)
-        squares, axes = solved(overlaps(vectors).cpu().numpy())
+        overlap = overlaps(candidates).cpu().numpy()
+        scale = 1 / np.sqrt(np.diag(overlap))
+        squares, axes = descending(overlap * scale[:, None] * scale)
         kept = squares > DEPENDENT
-        return on_device((axes[:, kept] / np.sqrt(squares[kept])).T, vectors) @ vectors
+        turn = (axes[:, kept] / np.sqrt(squares[kept])).T * scale
+        return on_device(turn, candidates) @ candidates
 
 
 class Told:
@@ -258,17 +272,39 @@ def joined(*parts: Tensor) -> Tensor:
     return torch.cat([part.double().flatten() for part in parts])
 
 
-def normalised(vectors: Tensor) -> Tensor:
-    lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    return vectors / lengths.clamp_min(torch.finfo(vectors.dtype).tiny)
+def lengths_of(overlap: Tensor, least: float = 0.0) -> Tensor:
+    """1 / length of vectors with these overlaps, (k, 1); 0 for one no longer than `least`."""
+    squares = overlap.diagonal()[:, None]
+    return torch.where(squares > least**2, squares.rsqrt(), 0.0)
+
+
+def polished(overlap: Tensor) -> tuple[Tensor, Tensor]:
+    """Turn that makes vectors orthonormal to a float's rounding, and their overlaps after it.
+
+    By the iteration of Newton and Schulz, which needs no look of the host, unlike eigenvectors.
+    Where it does not converge (dependent vectors) the overlaps show it.
+    """
+    scale = lengths_of(overlap)
+    overlap, turn = scale * overlap * scale.T, torch.diag(scale[:, 0])
+    once = 1.5 * torch.eye(len(overlap), dtype=overlap.dtype, device=overlap.device)
+    for _ in range(POLISH if len(overlap) > 1 else 0):
+        factor = once - 0.5 * overlap
+        overlap, turn = factor @ overlap @ factor, factor @ turn
+    return overlap, turn
+
+
+def descending(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    values, vectors = np.linalg.eigh(matrix)  # small: faster than torch's, and of one thread
+    return values[::-1], vectors[:, ::-1]
 
 
 def pencil(gram: np.ndarray, overlap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ritz values, largest first, and their combinations of rows with these overlaps."""
     if not (np.isfinite(gram).all() and np.isfinite(overlap).all()):
         return np.full(len(gram), np.nan), np.eye(len(gram))
-    squares, axes = solved(overlap)
+    squares, axes = descending(overlap)
     kept = squares > INDEPENDENT
     axes = axes[:, kept] / np.sqrt(squares[kept])
-    values, turns = solved(axes.T @ gram @ axes)
+    inside = axes.T @ gram @ axes
+    values, turns = descending((inside + inside.T) / 2)
     return values, axes @ turns

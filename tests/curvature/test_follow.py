@@ -108,7 +108,21 @@ def test_the_extrapolation_is_the_ridge_regression_it_says():
     lags, target = past[:-1], past[-1]
     weights = torch.linalg.solve(lags @ lags.T + RIDGE * torch.eye(5).double(), lags @ target)
     expected = weights @ past[1:]
-    torch.testing.assert_close(continued(past), expected / expected.norm())
+    found = torch.from_numpy(continued((past @ past.T).numpy())) @ past
+    torch.testing.assert_close(found, expected / expected.norm())
+
+
+@pytest.mark.parametrize("moving", [0.0, 0.02])
+def test_the_overlaps_remembered_are_those_of_the_vectors(follower, moving):
+    """Through calm, lean and full steps: they are carried on, never measured again."""
+    operator, following = follower(probe_every=7)
+    operator.d[0] = 10.0
+    for step in range(40):
+        operator.d[1] = 5.0 + moving * step
+        following.measure()
+        memory = following.memory
+        expected = memory.leading @ memory.leading.T
+        torch.testing.assert_close(torch.tensor(memory.overlap).double(), expected)
 
 
 def test_nearly_dependent_vectors_leave_an_orthonormal_basis():

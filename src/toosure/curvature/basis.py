@@ -164,8 +164,8 @@ def overlaps(vectors: Tensor, others: Tensor | None = None) -> Tensor:
     pair = vectors, vectors if others is None else others
     whole = vectors.shape[1] // PIECE * PIECE
     left, right = (v[:, :whole].unflatten(1, (-1, PIECE)).transpose(0, 1) for v in pair)
-    rest = pair[0][:, whole:] @ pair[1][:, whole:].T
-    return (left @ right.mT).sum(0, dtype=torch.float64) + rest
+    rest = pair[0][:, None, whole:] * pair[1][None, :, whole:]
+    return (left @ right.mT).sum(0, dtype=torch.float64) + rest.sum(-1, dtype=torch.float64)
 
 
 def eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.curvature.basis import Basis, overlaps
+from toosure.curvature.basis import Basis, on_device, overlaps
 from toosure.curvature.operators import Operator
 from toosure.curvature.result import Result
 from toosure.curvature.rounds import Rounds, begun
@@ -28,6 +28,7 @@ from toosure.curvature.sharpness import as_result
 from toosure.curvature.solver import ROUNDING, Solution, random_vectors, solve
 
 KEEP = 4  # Ritz vectors carried from step to step
+KEEP_IN_ROUNDS = 6  # the same where a basis grows by rounds: fewer looks, more products
 MEMORY = 6  # leading vectors remembered for the extrapolation
 RIDGE = 1e-5
 OPENING = 4  # first measurements, which start from the last vectors and a random one
@@ -46,9 +47,10 @@ JUMP = 0.5  # relative change of the value that calls for a probe
 class Memory:
     """What a follower carries from one measurement to the next."""
 
-    leading: list[Tensor] = field(default_factory=list)  # oldest first
+    leading: Tensor | None = None  # (m, P), oldest first
+    overlap: list[list[float]] = field(default_factory=list)  # of these, (m, m)
     values: list[float] = field(default_factory=list)
-    spaces: list[Tensor] = field(default_factory=list)  # (KEEP, P) of t-2 and t-1
+    spaces: list[Tensor] = field(default_factory=list)  # (k, P) of t-2 and t-1
     spectra: list[list[float]] = field(default_factory=list)  # their Ritz values
     error: float = 0.0  # of the last residual, without its part outside the space
     beyond: float = 0.0  # that part
@@ -77,6 +79,7 @@ class Follower:
         self.operator, self.like, self.sign, self.rtol = operator, like, sign, rtol
         self.budget, self.seed = budget, seed
         self.probe_every, self.probe_budget = probe_every, probe_budget
+        self.keep = KEEP_IN_ROUNDS if operator.replays else KEEP
         self.memory = Memory()
         self._noise: Tensor | None = None
 
@@ -87,27 +90,30 @@ class Follower:
         memory.since_probe += 1
         if memory.steps <= OPENING or len(memory.spaces) < 2:
             return self._opening()
-        predicted = self._extrapolated()
+        weights = continued(np.array(memory.overlap))
         if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
-            basis = self._begun(memory.spaces[0])
-            found = self._solve(basis, refresh=2)
-            return self._settle(found, predicted, full=True)
+            found = self._solve(self._begun(memory.spaces[0]), refresh=2)
+            return self._settle(found, weights, full=True)
+        assert memory.leading is not None
+        predicted = on_device(weights, self.like) @ memory.leading
         calm = self._may_be_calm
-        basis = self._begun(predicted[None], ahead=not calm)
-        result = self._calm(predicted, basis) if calm else None
+        basis = self._begun(predicted[None], depth=0 if calm else 1)
+        result = self._calm(predicted, weights, basis) if calm else None
         if result is not None:
             return result
         first, second = [*memory.spectra[-1], 0.0][:2]
         gap = 0.5 * (1 - second / first)  # half of what it was: the second may have risen since
         found = self._solve(basis, reserve=memory.spaces[0], known_gap=gap)
-        return self._settle(found, predicted, full=False)
+        return self._settle(found, weights, full=False)
 
-    def _begun(self, candidates: Tensor, ahead: bool = True) -> Basis | Rounds:
-        return begun(self.operator, candidates, ahead, coarse=self.rtol >= COARSE)
+    def _begun(self, candidates: Tensor, depth: int = 2) -> Basis | Rounds:
+        return begun(self.operator, candidates, depth, coarse=self.rtol >= COARSE)
 
     def _solve(self, basis: Basis | Rounds, **options: Any) -> Solution:
         warm = bool(self.memory.spaces)
-        return solve(basis, rtol=self.rtol, budget=self.budget, keep=KEEP, warm=warm, **options)
+        return solve(
+            basis, rtol=self.rtol, budget=self.budget, keep=self.keep, warm=warm, **options
+        )
 
     def _opening(self) -> Result:
         """Measure from the last vectors and a random one; the first time, two pairs."""
@@ -116,29 +122,42 @@ class Follower:
         if self.memory.spaces:
             start = torch.cat([self.memory.spaces[-1], start])
         found = self._solve(self._begun(start), wanted=wanted, refresh=2)
-        self._remember(found, found.vectors[0])
+        if not np.isfinite(found.values[0]):
+            return self._lost(found)
+        self._remember(found, self._shares(found)[-1])
         return as_result(found, self.sign)
 
-    def _settle(self, found: Solution, predicted: Tensor, full: bool) -> Result:
+    def _shares(self, found: Solution) -> np.ndarray:
+        """Overlaps of the vectors found, and of the first as improved, with those remembered."""
+        vectors = torch.cat([found.vectors, found.improved[:1]])
+        past = self.memory.leading
+        return overlaps(vectors, vectors[:0] if past is None else past).cpu().numpy()
+
+    def _settle(self, found: Solution, weights: np.ndarray, full: bool) -> Result:
         """Judge the extrapolation by what was found, probe if it is time, and remember."""
         memory = self.memory
         if not np.isfinite(found.values[0]):
-            self.memory = Memory(steps=memory.steps)  # start anew once it is finite again
-            return as_result(found, self.sign)
+            return self._lost(found)
+        shares = self._shares(found)
         missed = 0.0  # of its Rayleigh quotient: nothing where it is itself what was found
         if len(found.values) > 1:
-            overlaps = (found.vectors @ predicted).square().double().cpu().numpy()
-            missed = 1 - overlaps.sum() + (overlaps * (1 - found.values / found.values[0])).sum()
+            squares = (shares[:-1] @ weights) ** 2
+            missed = 1 - squares.sum() + (squares * (1 - found.values / found.values[0])).sum()
         near = len(found.values) > 1 and found.values[1] > NEAR * found.values[0]
         sufficed = full or len(found.values) == 1  # a lean step that called the reserve did not
         well = missed < WELL * self.rtol and not near and sufficed
         jumped = abs(found.values[0] / memory.values[-1] - 1) > JUMP
         if jumped or self._probe_due:
             found = self._probed(found)
+            shares = self._shares(found)
             memory.since_probe = 0
         memory.steady = memory.steady + 1 if well else 0
         memory.since_full = memory.since_full + 1 if len(found.values) == 1 else 0
-        self._remember(found, predicted)
+        self._remember(found, shares[-1], along=weights)
+        return as_result(found, self.sign)
+
+    def _lost(self, found: Solution) -> Result:
+        self.memory = Memory(steps=self.memory.steps)  # start anew once it is finite again
         return as_result(found, self.sign)
 
     @property
@@ -148,7 +167,7 @@ class Follower:
     def _probed(self, found: Solution) -> Solution:
         """Look for a larger eigenvalue from a random start; adopt it if there is one."""
         start = self._random()
-        probe = solve(self._begun(start), rtol=0.0, budget=self.probe_budget, keep=KEEP)
+        probe = solve(self._begun(start), rtol=0.0, budget=self.probe_budget, keep=self.keep)
         spent = found.products + probe.products
         if probe.values[0] > found.values[0] * (1 + self.rtol):
             found = self._solve(self._begun(probe.vectors), reserve=found.vectors)
@@ -167,7 +186,7 @@ class Follower:
             self._noise = random_vectors(1, self.like, self.seed)
         return self._noise.roll(PRIME * self.memory.steps, 1)
 
-    def _calm(self, predicted: Tensor, basis: Basis | Rounds) -> Result | None:
+    def _calm(self, predicted: Tensor, weights: np.ndarray, basis: Basis | Rounds) -> Result | None:
         """Accept the Rayleigh quotient if the value goes on as it went."""
         memory, value = self.memory, float(basis.values[0])
         past = memory.values
@@ -178,7 +197,7 @@ class Follower:
             return None
         memory.calm += 1
         memory.since_full += 1
-        self._push(predicted, value)
+        self._push(predicted, value, np.array(memory.overlap) @ weights)
         return Result(
             self.sign * value,
             max(error, ROUNDING[self.like.dtype]),
@@ -186,28 +205,33 @@ class Follower:
             note="no residual: the eigenvector is extrapolated",
         )
 
-    def _extrapolated(self) -> Tensor:
-        """The leading vector continued from its own past by ridge regression on its lags."""
-        past = torch.stack(self.memory.leading)  # (m, P)
-        return self.operator.replay(f"continue {len(past)}", continued, past)
-
-    def _remember(self, found: Solution, predicted: Tensor) -> None:
+    def _remember(
+        self, found: Solution, shares: np.ndarray, along: np.ndarray | None = None
+    ) -> None:
+        """Keep what was found; the leading vector turned to point along what was expected."""
         memory = self.memory
         space, spectrum = found.improved, found.values.tolist()
         known = len(space)
-        if known < KEEP and memory.spaces:  # a lean step saw one vector: carry the others on
+        if known < self.keep and memory.spaces:  # a lean step saw one: carry the others on
             space = torch.cat([space, memory.spaces[-1][known:]])
             spectrum += memory.spectra[-1][known:]
         memory.spaces = [*memory.spaces, space][-2:]
         memory.spectra = [*memory.spectra, spectrum][-2:]
         memory.error, memory.calm = float(found.errors[0]) - found.beyond, 0
         memory.beyond = found.beyond
-        leading = space[0]
-        self._push(torch.where(leading @ predicted < 0, -leading, leading), spectrum[0])
+        ahead = shares[-1:].sum() if along is None else shares @ along
+        side = -1.0 if ahead < 0 else 1.0
+        self._push(side * space[0], spectrum[0], side * shares)
 
-    def _push(self, leading: Tensor, value: float) -> None:
-        self.memory.leading = [*self.memory.leading, leading][-MEMORY:]
-        self.memory.values = [*self.memory.values, value][-MEMORY:]
+    def _push(self, leading: Tensor, value: float, shares: np.ndarray) -> None:
+        """Add a leading vector, whose overlaps with those remembered are known."""
+        memory, row = self.memory, leading[None]
+        past = row[:0] if memory.leading is None else memory.leading
+        memory.leading = torch.cat([past, row])[-MEMORY:]
+        rows = [[*known, float(s)] for known, s in zip(memory.overlap, shares, strict=True)]
+        rows.append([*shares.tolist(), 1.0])
+        memory.overlap = [known[-MEMORY:] for known in rows[-MEMORY:]]
+        memory.values = [*memory.values, value][-MEMORY:]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on warm, in plain types and tensors.
@@ -219,27 +243,24 @@ class Follower:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         memory = Memory(**state)
         device, dtype = self.like.device, self.like.dtype
-        memory.leading = [v.to(device, dtype) for v in memory.leading]
+        if memory.leading is not None:
+            memory.leading = memory.leading.to(device, dtype)
         memory.spaces = [v.to(device, dtype) for v in memory.spaces]
         self.memory = memory
 
 
-def continued(past: Tensor) -> Tensor:
-    """Return the unit vector that follows on those before it, (m, P), oldest first.
+def continued(overlap: np.ndarray) -> np.ndarray:
+    """Weights of unit vectors, oldest first, with these overlaps: the one to follow on them.
 
-    By ridge regression on the lags, solved on the device: the host need not look.
+    By ridge regression on the lags.
 
-    >>> turn = torch.tensor([0.0, 0.1, 0.2, 0.3])
-    >>> vector = continued(torch.stack([turn.cos(), turn.sin()], 1))
-    >>> round(float(torch.atan2(vector[1], vector[0])), 3)
+    >>> turn = np.array([0.0, 0.1, 0.2, 0.3])
+    >>> past = np.stack([np.cos(turn), np.sin(turn)], 1)
+    >>> x, y = continued(past @ past.T) @ past
+    >>> round(float(np.arctan2(y, x)), 3)
     0.4
     """
-    gram = overlaps(past)
-    ridge = RIDGE * torch.eye(len(past) - 1, dtype=gram.dtype, device=gram.device)
-    rows = torch.cat([gram[:-1, :-1] + ridge, gram[:-1, -1:]], 1)
-    numbers = torch.arange(len(rows), device=rows.device)[:, None]
-    for place in range(len(rows)):  # Gauss and Jordan, on a positive definite matrix
-        pivot = rows[place] / rows[place, place]
-        rows = torch.where(numbers == place, pivot, rows - rows[:, place, None] * pivot)
-    x = rows[:, -1].to(past.dtype) @ past[1:]
-    return x / torch.linalg.vector_norm(x)
+    lags, latest = overlap[:-1, :-1], overlap[:-1, -1]
+    weights = np.linalg.solve(lags + RIDGE * np.eye(len(lags)), latest)
+    weights = np.concatenate([[0.0], weights])  # each lag is one step on
+    return weights / np.sqrt(weights @ overlap @ weights)

@@ -1,14 +1,18 @@
 """A basis in fixed memory that grows by rounds, each a CUDA graph between two looks of the host.
 
-A look costs a GPU more than a product. So a round takes the residuals of the leading Ritz vectors
-and adds them as directions at once: where the host finds them too large, the wider space is there
-already, and where it finds them small, the wider space holds better vectors to remember.
+A look costs a GPU more than a product. So every row of this basis comes with its product: the host
+then knows the residual of any combination of rows from inner products alone, and a space of some
+vectors is opened together with the residuals of all of them as further rows. What is wasted in
+products is saved in looks.
 
-Rows are orthogonal to those of earlier rounds, but not to each other. The host knows their overlaps
-and the matrix between them, and names Ritz vectors as combinations of rows.
+A row v is kept with its defect d, what its product has outside the rows known when it was made:
+A v = d + sum_j M_j v_j. For a Ritz pair x = sum c_i v_i the residual is then c d + (c M - theta c)
+v, without the cancellation of A x - theta x. Rows need not be orthonormal: the host knows their
+overlaps.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,180 +22,198 @@ from toosure.curvature.basis import BREAKDOWN, DEPENDENT, INDEPENDENT, Basis, on
 from toosure.curvature.linearise import tensor_cores
 from toosure.curvature.operators import Operator
 
-ROWS = 48  # room for a basis of 30 and what comes after it
-AT_ONCE = 2  # residuals in a round after the first, which takes those of all its vectors
+ROWS = 60  # room for a basis of 30 and what comes after it
+AT_ONCE = 2  # residuals that a later round adds
 POLISH = 3  # steps of Newton and Schulz: vectors .1 from orthonormal become so to rounding
 ORTHONORMAL = 1e-5  # what is left between starting vectors after that, unless they are dependent
 
 
 def begun(
-    operator: Operator, candidates: Tensor, ahead: bool = True, coarse: bool = False
+    operator: Operator, candidates: Tensor, depth: int = 2, coarse: bool = False
 ) -> "Basis | Rounds":
     """A basis that spans some vectors; on a GPU that replays, one that grows by rounds.
 
-    `ahead` makes the first round along with it, `coarse` lets the passes of a round use TF32.
+    There `depth` 0 makes the images of the vectors, 1 their products too, 2 also rows of their
+    residuals; `coarse` lets all these use TF32.
     """
     if operator.replays:
-        return Rounds(operator, candidates, ahead, coarse)
+        return Rounds(operator, candidates, depth, coarse)
     return Basis(operator, candidates)
 
 
-class Rounds:
-    """Rows in fixed memory, and the eigenpairs of the matrix that they project out.
+@dataclass
+class Memory:
+    """Where the rows of all bases of an operator lie, one basis at a time."""
 
-    There is one such memory for an operator: making another basis ends the one before.
+    rows: Tensor  # (ROWS, 2, P): a vector and its defect
+    images: Tensor
+    outside: Tensor  # (ROWS, q)
+
+
+class Rounds:
+    """Rows with their products, and the eigenpairs of the matrix that they project out.
+
+    There is one memory for an operator: making another basis ends the one before.
     """
 
     def __init__(
-        self, operator: Operator, candidates: Tensor, ahead: bool = True, coarse: bool = False
+        self, operator: Operator, candidates: Tensor, depth: int = 2, coarse: bool = False
     ) -> None:
         self.operator, self.coarse, self.products = operator, coarse, 0.0
-        self.memory = operator.kept(lambda: room(operator, candidates))
-        self._open(candidates, ahead)
-        if self.finite and np.abs(self._overlap - np.eye(len(self._overlap))).max() > ORTHONORMAL:
-            self._open(self._independent(candidates), ahead)
+        self.memory: Memory = operator.kept(lambda: room(operator, candidates))
+        self._candidates = candidates
+        self._open(depth)
+        count = len(candidates)
+        left = np.abs(self._overlap[:count, :count] - np.eye(count)).max()
+        if self.finite and left > ORTHONORMAL:
+            self._candidates = self._independent(candidates)
+            self._open(depth)
 
-    def _open(self, candidates: Tensor, ahead: bool) -> None:
-        name = f"open {len(candidates)}" + " and on" * ahead
-        told = self._told(name, self._opening if ahead else self._opening_only, candidates)
-        self._rows = len(candidates)
-        self._overlap, self._gram = told.take(self._rows), told.take(self._rows)
-        self.products += self.operator.image_cost * self._rows
-        self._changed()
-        if ahead:
-            self._look_ahead(told, self.turns)
+    # -- on the device ----------------------------------------------------------------------
+
+    def _open_images(self, candidates: Tensor) -> Tensor:
+        overlap, turn = polished(overlaps(candidates))
+        vectors = turn.to(candidates.dtype) @ candidates
+        return joined(overlap, self._placed(0, vectors)[1])
+
+    def _open_rows(self, candidates: Tensor) -> Tensor:
+        return joined(*self._opened(candidates))
+
+    def _open_wide(self, candidates: Tensor) -> Tensor:
+        count = len(candidates)
+        told = self._opened(candidates)
+        defects = self.memory.rows[:count, 1]  # residuals: the rows are orthonormal
+        directions = defects / torch.linalg.vector_norm(defects, dim=1, keepdim=True).clamp_min(
+            torch.finfo(defects.dtype).tiny
+        )
+        return joined(*told, *self._added(count, self._outside_of(count, directions)))
+
+    def _opened(self, candidates: Tensor) -> list[Tensor]:
+        _, turn = polished(overlaps(candidates))
+        return self._added(0, turn.to(candidates.dtype) @ candidates)
+
+    def _round(self, plan: Tensor) -> Tensor:
+        """Rows of directions that the host names as combinations of rows and defects."""
+        known = plan.shape[1] // 2
+        directions = plan[:-known] @ self.memory.rows[:known].flatten(0, 1)
+        inverse = plan[-known:, :known]
+        return joined(*self._added(known, self._outside_of(known, directions, inverse)))
+
+    def _joining(self, candidates: Tensor, inverse: Tensor) -> Tensor:
+        new = lengths_of(overlaps(candidates)).to(candidates.dtype) * candidates
+        for _ in range(2):
+            new = self._outside_of(len(inverse), new, inverse)
+        new = lengths_of(overlaps(new), BREAKDOWN).to(new.dtype) * new
+        return joined(*self._added(len(inverse), new))
+
+    def _outside_of(self, known: int, new: Tensor, inverse: Tensor | None = None) -> Tensor:
+        """Vectors without what the rows hold of them; `inverse` is that of the rows' overlaps."""
+        vectors = self.memory.rows[:known, 0]
+        shares = overlaps(new, vectors).to(new.dtype)
+        shares = shares if inverse is None else shares @ inverse
+        return torch.addmm(new, shares, vectors, alpha=-1)
+
+    def _added(self, known: int, new: Tensor) -> list[Tensor]:
+        """Make vectors rows; their part of the matrix, of all inner products, and outside."""
+        memory, stop = self.memory, known + len(new)
+        weighted, gram = self._placed(known, new)
+        with tensor_cores(self.coarse):
+            products, outside = self.operator.products(weighted)
+        rows, vectors = memory.rows[:stop], memory.rows[:stop, 0]
+        rows[known:, 1] = torch.addmm(products, gram.to(new.dtype), vectors, alpha=-1)
+        memory.outside[known:stop] = outside
+        inner = overlaps(rows[known:].flatten(0, 1), rows.flatten(0, 1))
+        return [gram, inner, overlaps(outside, memory.outside[:stop])]
+
+    def _placed(self, known: int, new: Tensor) -> tuple[Tensor, Tensor]:
+        stop = known + len(new)
+        with tensor_cores(self.coarse):
+            images = self.operator.images(new)
+        weighted = self.operator.weighted(images)
+        self.memory.rows[known:stop, 0] = new
+        self.memory.images[known:stop] = images
+        return weighted, self.operator.gram(new, weighted, self.memory.images[:stop])
+
+    # -- on the host ------------------------------------------------------------------------
+
+    def _open(self, depth: int) -> None:
+        count = len(self._candidates)
+        function = (self._open_images, self._open_rows, self._open_wide)[depth]
+        told = self._told(f"open {count} to {depth}", function, self._candidates)
+        self._gram, self._made = np.zeros((2, 0, 0))
+        self._inner, self._beyond = np.zeros((0, 0)), np.zeros((0, 0))
+        if depth:
+            self._take(told, count)
+        else:
+            self._overlap, self._gram = told.take(count, count), told.take(count, count)
+            self.products += self.operator.image_cost * count
+            self._solve()
+        if depth == 2:
+            self._take(told, count)
 
     def _told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> "Told":
         name += ", coarse" * self.coarse
         return Told(self.operator.replay(name, function, *arguments).cpu().numpy())
 
-    def _opening(self, candidates: Tensor) -> Tensor:
-        vectors, told, weighted = self._opened(candidates)
-        residuals, outside = self._pulled(weighted)
-        residuals = torch.addmm(residuals, told[1].to(vectors.dtype), vectors, alpha=-1)
-        return joined(*told, *self._grown(len(vectors), residuals, outside))
+    def _take(self, told: "Told", count: int) -> None:
+        """Note what the device told of new rows."""
+        known = len(self._made)
+        total = known + count
+        self._gram = bordered(self._gram[:known, :known], told.take(count, total))
+        made = np.zeros((total, total))  # M: the part of the matrix that a row's defect is without
+        made[:known, :known], made[known:] = self._made, self._gram[known:]
+        self._made = made
+        self._inner = bordered(self._inner, told.take(2 * count, 2 * total))
+        self._overlap = self._inner[::2, ::2]
+        self._beyond = bordered(self._beyond, told.take(count, total))
+        self.products += (self.operator.image_cost + self.operator.product_cost) * count
+        self._solve()
 
-    def _opening_only(self, candidates: Tensor) -> Tensor:
-        return joined(*self._opened(candidates)[1])
-
-    def _opened(self, candidates: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        overlap, turn = polished(overlaps(candidates))
-        vectors = turn.to(candidates.dtype) @ candidates
-        weighted, gram = self._placed(0, vectors)
-        return vectors, [overlap, gram], weighted
-
-    def _placed(self, start: int, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Put rows with their images into memory; what is weighted, their rows of the matrix."""
-        with tensor_cores(self.coarse):
-            images = self.operator.images(vectors)
-        weighted = self.operator.weighted(images)
-        stop = start + len(vectors)
-        for place, new in zip(self.memory, (vectors, images, weighted), strict=True):
-            place[start:stop] = new
-        return weighted, self.operator.gram(vectors, weighted, self.memory[1][:stop])
-
-    def _pulled(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
-        with tensor_cores(self.coarse):
-            return self.operator.products(weighted)
-
-    def _round(self, plan: Tensor) -> Tensor:
-        """Residuals of Ritz pairs, as `_plan` put them, and the rows that they become."""
-        known = plan.shape[1] - 1
-        vectors, _, weighted = (place[:known] for place in self.memory)
-        pairs, inverse = plan[:-known], plan[-known:, :-1]
-        turns, values = pairs[:, :-1], pairs[:, -1:]
-        residuals, outside = self._pulled(torch.tensordot(turns, weighted, 1))
-        residuals = torch.addmm(residuals, values * turns, vectors, alpha=-1)
-        return joined(*self._grown(known, residuals, outside, inverse))
-
-    def _plan(self, start: int, stop: int) -> np.ndarray:
-        plan = np.zeros((stop - start + self._rows, self._rows + 1))
-        plan[: stop - start, :-1] = self.turns[:, start:stop].T
-        plan[: stop - start, -1] = self.values[start:stop]
-        plan[stop - start :, :-1] = self.turns @ self.turns.T  # the inverse of the overlaps
-        return plan
-
-    def _grown(
-        self, known: int, residuals: Tensor, outside: Tensor, inverse: Tensor | None = None
-    ) -> list[Tensor]:
-        """The residuals' inner products, inside and outside, and what they become as rows."""
-        inside = overlaps(residuals)
-        new = lengths_of(inside).to(residuals.dtype) * residuals
-        return [inside, overlaps(outside), *self._added(known, new, inverse, passes=1)]
-
-    def _added(
-        self, known: int, new: Tensor, inverse: Tensor | None = None, passes: int = 2
-    ) -> list[Tensor]:
-        """Place what is new in unit vectors; its overlaps and its rows of the matrix."""
-        vectors = self.memory[0][:known]
-        for _ in range(
-            passes
-        ):  # one is enough for residuals, which are orthogonal but for rounding
-            shares = overlaps(new, vectors).to(new.dtype)
-            shares = shares if inverse is None else shares @ inverse
-            new = torch.addmm(new, shares, vectors, alpha=-1)
-        overlap = overlaps(new)
-        scale = lengths_of(overlap, BREAKDOWN)
-        new = scale.to(new.dtype) * new
-        return [scale * overlap * scale.T, self._placed(known, new)[1]]
-
-    # -- on the host ------------------------------------------------------------------------
+    def _solve(self) -> None:
+        self.values, self.turns = pencil(self._gram, self._overlap)
 
     @property
     def vectors(self) -> Tensor:
-        return self.memory[0][: self._rows]
+        return self.memory.rows[: len(self._gram), 0]
 
     @property
     def finite(self) -> bool:
-        return bool(np.isfinite(self._gram).all() and np.isfinite(self._overlap).all())
+        parts = (self._gram, self._overlap, self._inner, self._beyond)
+        return all(np.isfinite(part).all() for part in parts)
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def _changed(self) -> None:
-        self.values, self.turns = pencil(self._gram, self._overlap)
-        self.known: dict[int, tuple[float, float]] = {}  # residuals of the present pairs
-        self._wider: tuple[np.ndarray, np.ndarray] | None = None  # with the rows they became
+    def _combination(self, index: int) -> np.ndarray:
+        """The residual of a Ritz pair in rows and defects, one after the other: (2 m,)."""
+        turn = self.turns[:, index]
+        return np.stack([turn @ self._made - self.values[index] * turn, turn], 1).ravel()
 
     def residual(self, index: int) -> tuple[float, float]:
         """The norm of A x - theta x of one Ritz pair, and that of its part outside the space."""
-        if index not in self.known:
-            self._make_room(AT_ONCE)
-            stop = min(index + AT_ONCE, len(self))
-            plan = on_device(self._plan(index, stop), self.vectors)
-            told = self._told(f"round {stop - index} of {self._rows}", self._round, plan)
-            self._look_ahead(told, np.eye(stop - index), index)
-        return self.known[index]
-
-    def _look_ahead(self, told: "Told", combinations: np.ndarray, first: int = 0) -> None:
-        """Note residuals, each a combination of those that were told, and the rows they became."""
-        count = len(combinations)
-        inside, outside = told.take(count), told.take(count)
-        for place, c in enumerate(combinations.T):
-            norms = (max(float(c @ gram @ c), 0.0) ** 0.5 for gram in (inside, outside))
-            self.known[first + place] = next(norms), next(norms)
-        self._widen(told, count)
-        self.products += (self.operator.product_cost + self.operator.image_cost) * count
-
-    def _widen(self, told: "Told", count: int) -> None:
-        known = self._rows
-        overlap, gram = np.zeros((2, known + count, known + count))
-        overlap[:known, :known], overlap[known:, known:] = self._overlap, told.take(count)
-        gram[:known, :known], gram[known:] = self._gram, told.take(count, known + count)
-        gram[:, known:] = gram[known:].T
-        self._wider = gram, overlap
+        if not len(self._made):  # only images were made
+            self._open(1)
+        mixed, turn = self._combination(index), self.turns[:, index]
+        squares = mixed @ self._inner @ mixed, turn @ self._beyond @ turn
+        return max(float(squares[0]), 0.0) ** 0.5, max(float(squares[1]), 0.0) ** 0.5
 
     def expand(self, index: int) -> bool:
-        """Go on in the space that the residuals made; False where nothing was new in them."""
-        self.residual(index)
-        return self._adopt()
+        """Add residuals from that of a pair on; False where nothing was new in them."""
+        self._make_room(AT_ONCE)
+        lengths = [self.residual(i)[0] for i in range(index, min(index + AT_ONCE, len(self)))]
+        least = BREAKDOWN * abs(self.values[index])
+        known, count = len(self._made), len(lengths)
+        plan = np.zeros((count + known, 2 * known))
+        for place, length in enumerate(lengths):
+            if length > least:
+                plan[place] = self._combination(index + place) / length
+        plan[count:, :known] = self.turns @ self.turns.T  # the inverse of the overlaps
+        told = self._told(f"round {count} of {known}", self._round, on_device(plan, self.vectors))
+        return self._grown(told, count)
 
-    def _adopt(self) -> bool:
-        assert self._wider is not None
-        before, rows = len(self), len(self._wider[0])
-        self._gram, self._overlap = self._wider
-        self._rows = rows
-        self._changed()
+    def _grown(self, told: "Told", count: int) -> bool:
+        before = len(self)
+        self._take(told, count)
         return len(self) > before
 
     def add(self, direction: Tensor) -> bool:
@@ -200,42 +222,41 @@ class Rounds:
 
     def join(self, candidates: Tensor) -> bool:
         """Add vectors that may be nearly those already here; False where all of them are."""
-        count = len(candidates)
-        self._make_room(count)
+        self._make_room(len(candidates))
         inverse = on_device(self.turns @ self.turns.T, self.vectors)
-        name = f"join {count} to {self._rows}"
-        told = self._told(name, self._joining, candidates, inverse)
-        self._widen(told, count)
-        self.products += self.operator.image_cost * count
-        return self._adopt()
-
-    def _joining(self, candidates: Tensor, inverse: Tensor) -> Tensor:
-        new = lengths_of(overlaps(candidates)).to(candidates.dtype) * candidates
-        return joined(*self._added(len(inverse), new, inverse))
+        name = f"join {len(candidates)} to {len(inverse)}"
+        return self._grown(self._told(name, self._joining, candidates, inverse), len(candidates))
 
     def _make_room(self, count: int) -> None:
-        if self._rows + count > ROWS:
+        if len(self._gram) + count > ROWS:
             self.restart(len(self))
 
     def restart(self, keep: int) -> None:
         """Keep only the leading Ritz vectors."""
-        turn = on_device(self.turns[:, :keep].T, self.vectors)
-        for place in self.memory:
-            place[:keep] = torch.tensordot(turn, place[: self._rows], 1)
-        self._rows, self._gram = keep, np.diag(self.values[:keep])
-        self._overlap = np.eye(keep)
-        self._changed()
+        spent, self._candidates = self.products, self._turned(self.turns[:, :keep].T)
+        self._open(1)
+        self.products = spent + (self.operator.image_cost + self.operator.product_cost) * keep
+
+    def _turned(self, turn: np.ndarray) -> Tensor:
+        return on_device(turn, self.vectors) @ self.vectors
 
     def leading(self, count: int, refresh: int) -> tuple[Tensor, Tensor]:
-        """The leading Ritz vectors, and those of the space that the residuals made."""
-        turns = better = self.turns[:, :count]
-        if self._wider is not None and np.isfinite(self._wider).all():
-            better = pencil(*self._wider)[1][:, :count]
-        rows = np.zeros((2, count, len(better)))
-        rows[0, :, : len(turns)], rows[1] = turns.T, better.T
-        vectors = (
-            on_device(rows.reshape(2 * count, -1), self.vectors) @ self.memory[0][: len(better)]
-        )
+        """The leading Ritz vectors, and these moved along their residuals: see `Basis.leading`."""
+        if not len(self._made) or not self.finite:
+            vectors = self._turned(self.turns[:, :count].T)
+            return vectors, vectors
+        rows = len(self._made)
+        turns = np.zeros((2, count, rows, 2))
+        turns[..., 0] = self.turns[:, :count].T
+        shift = 0.5 * max(float(self.values[-1]), 0.0) if len(self) > 1 else 0.0
+        for index in range(count):
+            if self.values[index] > shift:
+                move = self._combination(index).reshape(rows, 2)
+                turns[1, index] += move / (self.values[index] - shift)
+                length = (turns[1, index].ravel() @ self._inner @ turns[1, index].ravel()) ** 0.5
+                turns[1, index] /= length
+        turn = on_device(turns.reshape(2 * count, 2 * rows), self.vectors)
+        vectors = turn @ self.memory.rows[:rows].flatten(0, 1)
         return vectors[:count], vectors[count:]
 
     def _independent(self, candidates: Tensor) -> Tensor:
@@ -249,23 +270,21 @@ class Rounds:
 
 
 class Told:
-    """Numbers that came from the device in one piece, taken off square by square."""
+    """Numbers that came from the device in one piece, taken off matrix by matrix."""
 
     def __init__(self, numbers: np.ndarray) -> None:
         self.numbers, self.place = numbers, 0
 
-    def take(self, rows: int, columns: int | None = None) -> np.ndarray:
-        shape = rows, rows if columns is None else columns
-        start, self.place = self.place, self.place + shape[0] * shape[1]
-        return self.numbers[start : self.place].reshape(shape)
+    def take(self, rows: int, columns: int) -> np.ndarray:
+        start, self.place = self.place, self.place + rows * columns
+        return self.numbers[start : self.place].reshape(rows, columns)
 
 
-def room(operator: Operator, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Memory for vectors, their images, and these weighted."""
-    image = operator.images(candidates[:1])[0]
-    vectors = torch.zeros(ROWS, candidates.shape[1], dtype=candidates.dtype, device=image.device)
-    images, weighted = (torch.zeros(ROWS, *image.shape).to(image) for _ in range(2))
-    return vectors, images, weighted
+def room(operator: Operator, candidates: Tensor) -> Memory:
+    images = operator.images(candidates[:1])
+    _, outside = operator.products(operator.weighted(images))
+    rows = torch.zeros(ROWS, 2, candidates.shape[1]).to(candidates)
+    return Memory(rows, *(torch.zeros(ROWS, *t.shape[1:]).to(t) for t in (images, outside)))
 
 
 def joined(*parts: Tensor) -> Tensor:
@@ -279,7 +298,7 @@ def lengths_of(overlap: Tensor, least: float = 0.0) -> Tensor:
 
 
 def polished(overlap: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn that makes vectors orthonormal to a float's rounding, and their overlaps after it.
+    """Overlaps of vectors made orthonormal to a float's rounding, and the turn that does it.
 
     By the iteration of Newton and Schulz, which needs no look of the host, unlike eigenvectors.
     Where it does not converge (dependent vectors) the overlaps show it.
@@ -291,6 +310,14 @@ def polished(overlap: Tensor) -> tuple[Tensor, Tensor]:
         factor = once - 0.5 * overlap
         overlap, turn = factor @ overlap @ factor, factor @ turn
     return overlap, turn
+
+
+def bordered(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """A symmetric matrix with new rows, and columns, behind its own."""
+    known, total = len(matrix), rows.shape[1]
+    whole = np.empty((total, total))
+    whole[:known, :known], whole[known:], whole[:, known:] = matrix, rows, rows.T
+    return whole
 
 
 def descending(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -212,7 +212,8 @@ class CurvatureTracker:
         wider = self.problem if whole else Restricted(self.problem, 2 * space.rank)
         self._rank = None if isinstance(wider, Problem) else wider.rank
         memory.spaces = [space.carried(s, wider) for s in memory.spaces]
-        memory.leading = list(space.carried(torch.stack(memory.leading), wider))
+        assert memory.leading is not None
+        memory.leading = space.carried(memory.leading, wider)
         memory.steady, memory.beyond = 0, 0.0
         follower.operator, follower.like = GaussNewton(wider), _like(wider)
 

@@ -353,9 +353,9 @@ class Recorded(Replay):
 
         return SimpleNamespace(replay=replay), places, output
 
-    def __call__(self, name, function, *arguments):
-        self.names += [] if self._inside else [name]
-        return super().__call__(name, function, *arguments)
+    def _replayed(self, name, function, *arguments):
+        self.names.append(name)
+        return super()._replayed(name, function, *arguments)
 
 
 @pytest.mark.parametrize("batch", [None, 64], ids=["gd", "sgd"])

@@ -18,8 +18,8 @@ PIECE = 1024  # terms of an inner product summed in the vectors' own type
 class Basis:
     """Orthonormal vectors, their images, and the eigenpairs of the matrix they project out."""
 
-    def __init__(self, operator: Operator, candidates: Tensor) -> None:
-        self.operator, self.products = operator, 0.0
+    def __init__(self, operator: Operator, candidates: Tensor, past: Tensor | None = None) -> None:
+        self.operator, self.past, self.products = operator, past, 0.0
         self.pulled: dict[int, tuple[Tensor, float, float]] = {}  # residuals of the present pairs
         self.vectors, self.images, self.weighted = self._opened(candidates)
         self._orthonormalise()
@@ -124,27 +124,35 @@ class Basis:
         self._changed()
         return True
 
-    def leading(self, count: int, refresh: int) -> tuple[Tensor, Tensor]:
+    def leading(self, count: int, refresh: int) -> tuple[Tensor, Tensor, np.ndarray]:
         """The leading Ritz vectors, and these moved along their residuals: x + r / (theta - shift).
 
         What a Ritz vector still lacks lies outside the basis, where the eigenvalues are below the
-        smallest Ritz value; half of that is the shift.
+        smallest Ritz value; half of that is the shift. Also the overlaps of the former, and of
+        the first of the latter, with the past vectors: (count + 1, m).
         """
         vectors = self.ritz_vectors(count)
+        moved = self._moved(vectors, refresh)
+        if self.past is None:
+            return vectors, moved, np.zeros((count + 1, 0))
+        return vectors, moved, overlaps(torch.cat([vectors, moved[:1]]), self.past).cpu().numpy()
+
+    def _moved(self, vectors: Tensor, refresh: int) -> Tensor:
         if not self.finite or 0 not in self.pulled:
-            return vectors, vectors
+            return vectors
         moved = vectors.clone()
         shift = 0.5 * max(float(self.values[-1]), 0.0) if len(self) > 1 else 0.0
-        for index in range(min(max(refresh, 1, len(self.pulled)), count)):
+        for index in range(min(max(refresh, 1, len(self.pulled)), len(vectors))):
             distance = float(self.values[index]) - shift
             if distance > 0:
                 self.residual(index)
                 moved[index] += self.pulled[index][0] / distance
-        return vectors, moved / torch.linalg.vector_norm(moved, dim=1, keepdim=True)
+        return moved / torch.linalg.vector_norm(moved, dim=1, keepdim=True)
 
 
 def on_device(array: np.ndarray, like: Tensor) -> Tensor:
-    return torch.from_numpy(array.copy()).to(like.device, like.dtype)
+    kind = np.float64 if like.dtype == torch.float64 else np.float32
+    return torch.from_numpy(array.astype(kind)).to(like.device)
 
 
 def solved(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -164,8 +172,11 @@ def overlaps(vectors: Tensor, others: Tensor | None = None) -> Tensor:
     pair = vectors, vectors if others is None else others
     whole = vectors.shape[1] // PIECE * PIECE
     left, right = (v[:, :whole].unflatten(1, (-1, PIECE)).transpose(0, 1) for v in pair)
+    sums = (left @ right.mT).sum(0, dtype=torch.float64)
+    if whole == vectors.shape[1]:
+        return sums
     rest = pair[0][:, None, whole:] * pair[1][None, :, whole:]
-    return (left @ right.mT).sum(0, dtype=torch.float64) + rest.sum(-1, dtype=torch.float64)
+    return sums + rest.sum(-1, dtype=torch.float64)
 
 
 def eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

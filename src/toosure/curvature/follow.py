@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.curvature.basis import Basis, on_device, overlaps
+from toosure.curvature.basis import Basis, on_device
 from toosure.curvature.operators import Operator
 from toosure.curvature.result import Result
 from toosure.curvature.rounds import Rounds, begun
@@ -107,7 +107,8 @@ class Follower:
         return self._settle(found, weights, full=False)
 
     def _begun(self, candidates: Tensor, depth: int = 2) -> Basis | Rounds:
-        return begun(self.operator, candidates, depth, coarse=self.rtol >= COARSE)
+        coarse = self.rtol >= COARSE
+        return begun(self.operator, candidates, depth, coarse, self.memory.leading)
 
     def _solve(self, basis: Basis | Rounds, **options: Any) -> Solution:
         warm = bool(self.memory.spaces)
@@ -124,24 +125,17 @@ class Follower:
         found = self._solve(self._begun(start), wanted=wanted, refresh=2)
         if not np.isfinite(found.values[0]):
             return self._lost(found)
-        self._remember(found, self._shares(found)[-1])
+        self._remember(found)
         return as_result(found, self.sign)
-
-    def _shares(self, found: Solution) -> np.ndarray:
-        """Overlaps of the vectors found, and of the first as improved, with those remembered."""
-        vectors = torch.cat([found.vectors, found.improved[:1]])
-        past = self.memory.leading
-        return overlaps(vectors, vectors[:0] if past is None else past).cpu().numpy()
 
     def _settle(self, found: Solution, weights: np.ndarray, full: bool) -> Result:
         """Judge the extrapolation by what was found, probe if it is time, and remember."""
         memory = self.memory
         if not np.isfinite(found.values[0]):
             return self._lost(found)
-        shares = self._shares(found)
         missed = 0.0  # of its Rayleigh quotient: nothing where it is itself what was found
         if len(found.values) > 1:
-            squares = (shares[:-1] @ weights) ** 2
+            squares = (found.shares[:-1] @ weights) ** 2
             missed = 1 - squares.sum() + (squares * (1 - found.values / found.values[0])).sum()
         near = len(found.values) > 1 and found.values[1] > NEAR * found.values[0]
         sufficed = full or len(found.values) == 1  # a lean step that called the reserve did not
@@ -149,11 +143,10 @@ class Follower:
         jumped = abs(found.values[0] / memory.values[-1] - 1) > JUMP
         if jumped or self._probe_due:
             found = self._probed(found)
-            shares = self._shares(found)
             memory.since_probe = 0
         memory.steady = memory.steady + 1 if well else 0
         memory.since_full = memory.since_full + 1 if len(found.values) == 1 else 0
-        self._remember(found, shares[-1], along=weights)
+        self._remember(found, along=weights)
         return as_result(found, self.sign)
 
     def _lost(self, found: Solution) -> Result:
@@ -205,11 +198,9 @@ class Follower:
             note="no residual: the eigenvector is extrapolated",
         )
 
-    def _remember(
-        self, found: Solution, shares: np.ndarray, along: np.ndarray | None = None
-    ) -> None:
+    def _remember(self, found: Solution, along: np.ndarray | None = None) -> None:
         """Keep what was found; the leading vector turned to point along what was expected."""
-        memory = self.memory
+        memory, shares = self.memory, found.shares[-1]
         space, spectrum = found.improved, found.values.tolist()
         known = len(space)
         if known < self.keep and memory.spaces:  # a lean step saw one: carry the others on

@@ -255,6 +255,13 @@ def double_differentiable(exact: bool = True) -> Iterator[None]:
 
 
 @contextmanager
+def plainly() -> Iterator[None]:
+    """Plain float arithmetic on a GPU, whatever the caller allows; no gradients."""
+    with torch.no_grad(), torch.autocast("cuda", enabled=False), tensor_cores(allowed=False):
+        yield
+
+
+@contextmanager
 def _no_fast_attention() -> Iterator[None]:
     """No fused attention layers: they have no derivatives of the forward kind."""
     before = torch.backends.mha.get_fastpath_enabled()

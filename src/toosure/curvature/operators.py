@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 from torch import Tensor
 
 from toosure.curvature.problem import Matrix, Problem
@@ -17,8 +18,8 @@ class Operator(Protocol):
 
     `weighted` is what a Gram matrix and a product take of an image. `products` gives the matrix
     times the vectors and, where they live in a part of the space only, what lies outside of it,
-    (k, q). `replay` calls a function of tensors, by name, as a CUDA graph if the operator
-    `replays`; `kept` makes something once that such graphs read and write.
+    (k, q). If the operator `replays`, `told` calls a function of tensors, by name, as a CUDA
+    graph and looks at what it gives; `kept` makes something once that such graphs read and write.
     """
 
     image_cost: float
@@ -31,7 +32,9 @@ class Operator(Protocol):
     def weighted(self, images: Tensor) -> Tensor: ...
     def gram(self, vectors: Tensor, weighted: Tensor, images: Tensor) -> Tensor: ...
     def products(self, weighted: Tensor) -> tuple[Tensor, Tensor]: ...
-    def replay(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any: ...
+    def told(
+        self, name: str, function: Callable[..., Tensor], *arguments: Tensor
+    ) -> np.ndarray: ...
     def kept(self, make: Callable[[], Any]) -> Any: ...
 
 
@@ -66,11 +69,14 @@ class GaussNewton:
         enabled = self.whole.replay.enabled and not self.whole.forward_mode
         return enabled and self.problem.size <= REPLAYED
 
-    def replay(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
-        if not self.replays:
-            return function(*arguments)
+    def told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> np.ndarray:
         list(self.whole.chunks())  # a graph of its own, replayed when weights move
-        return self.whole.replay(f"{name}, {self._name}", function, *arguments)
+
+        def reading(*places: Tensor) -> Tensor:
+            with self.whole.reading():
+                return function(*places)
+
+        return self.whole.replay.told(f"{name}, {self._name}", reading, *arguments)
 
     def kept(self, make: Callable[[], Any]) -> Any:
         return self.whole.replay.kept(self._name, make)
@@ -106,8 +112,8 @@ class Whole:
     def products(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
         return weighted, weighted.new_zeros(len(weighted), 1)
 
-    def replay(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
-        return function(*arguments)
+    def told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> np.ndarray:
+        return function(*arguments).cpu().numpy()
 
     def kept(self, make: Callable[[], Any]) -> Any:
         return make()

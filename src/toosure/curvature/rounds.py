@@ -16,38 +16,64 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from toosure.curvature.basis import BREAKDOWN, DEPENDENT, INDEPENDENT, Basis, on_device, overlaps
+from toosure.curvature.basis import (
+    BREAKDOWN,
+    DEPENDENT,
+    INDEPENDENT,
+    PIECE,
+    Basis,
+    on_device,
+    overlaps,
+)
 from toosure.curvature.linearise import tensor_cores
 from toosure.curvature.operators import Operator
 
 ROWS = 60  # room for a basis of 30 and what comes after it
+PAST = 3  # rows before these, for up to six vectors from outside
 AT_ONCE = 2  # residuals that a later round adds
 POLISH = 3  # steps of Newton and Schulz: vectors .1 from orthonormal become so to rounding
 ORTHONORMAL = 1e-5  # what is left between starting vectors after that, unless they are dependent
 
 
 def begun(
-    operator: Operator, candidates: Tensor, depth: int = 2, coarse: bool = False
+    operator: Operator,
+    candidates: Tensor,
+    depth: int = 2,
+    coarse: bool = False,
+    past: Tensor | None = None,
 ) -> "Basis | Rounds":
     """A basis that spans some vectors; on a GPU that replays, one that grows by rounds.
 
     There `depth` 0 makes the images of the vectors, 1 their products too, 2 also rows of their
-    residuals; `coarse` lets all these use TF32.
+    residuals; `coarse` lets all these use TF32. `past` are vectors whose overlaps with the leading
+    ones are wanted in the end.
     """
     if operator.replays:
-        return Rounds(operator, candidates, depth, coarse)
-    return Basis(operator, candidates)
+        return Rounds(operator, candidates, depth, coarse, past)
+    return Basis(operator, candidates, past)
 
 
 @dataclass
 class Memory:
-    """Where the rows of all bases of an operator lie, one basis at a time."""
+    """Where the rows of all bases of an operator lie, one basis at a time.
 
-    rows: Tensor  # (ROWS, 2, P): a vector and its defect
+    Rows are padded with zeros: a GPU multiplies matrices faster that begin at round addresses.
+    """
+
+    all: Tensor  # (PAST + ROWS, 2, width): a vector and its defect; past vectors first
     images: Tensor
     outside: Tensor  # (ROWS, q)
+
+    @property
+    def rows(self) -> Tensor:
+        return self.all[PAST:]
+
+    def upto(self, stop: int) -> Tensor:
+        """Past vectors, then vectors and defects in turns, to a row: (2 PAST + 2 stop, width)."""
+        return self.all[: PAST + stop].flatten(0, 1)
 
 
 class Rounds:
@@ -57,10 +83,19 @@ class Rounds:
     """
 
     def __init__(
-        self, operator: Operator, candidates: Tensor, depth: int = 2, coarse: bool = False
+        self,
+        operator: Operator,
+        candidates: Tensor,
+        depth: int = 2,
+        coarse: bool = False,
+        past: Tensor | None = None,
     ) -> None:
         self.operator, self.coarse, self.products = operator, coarse, 0.0
         self.memory: Memory = operator.kept(lambda: room(operator, candidates))
+        self.size, self.past = candidates.shape[1], 0
+        if past is not None:
+            self.past = len(past)
+            self.memory.upto(0)[: self.past, : self.size] = past
         self._candidates = candidates
         self._open(depth)
         count = len(candidates)
@@ -72,25 +107,27 @@ class Rounds:
     # -- on the device ----------------------------------------------------------------------
 
     def _open_images(self, candidates: Tensor) -> Tensor:
-        overlap, turn = polished(overlaps(candidates))
-        vectors = turn.to(candidates.dtype) @ candidates
+        overlap, vectors = self._orthonormal(candidates)
         return joined(overlap, self._placed(0, vectors)[1])
 
     def _open_rows(self, candidates: Tensor) -> Tensor:
-        return joined(*self._opened(candidates))
+        return joined(*self._added(0, self._orthonormal(candidates)[1]))
 
     def _open_wide(self, candidates: Tensor) -> Tensor:
         count = len(candidates)
-        told = self._opened(candidates)
+        told = self._added(0, self._orthonormal(candidates)[1])
         defects = self.memory.rows[:count, 1]  # residuals: the rows are orthonormal
-        directions = defects / torch.linalg.vector_norm(defects, dim=1, keepdim=True).clamp_min(
-            torch.finfo(defects.dtype).tiny
-        )
+        lengths = torch.linalg.vector_norm(defects, dim=1, keepdim=True)
+        directions = defects / lengths.clamp_min(torch.finfo(defects.dtype).tiny)
         return joined(*told, *self._added(count, self._outside_of(count, directions)))
 
-    def _opened(self, candidates: Tensor) -> list[Tensor]:
-        _, turn = polished(overlaps(candidates))
-        return self._added(0, turn.to(candidates.dtype) @ candidates)
+    def _orthonormal(self, candidates: Tensor) -> tuple[Tensor, Tensor]:
+        padded = self._padded(candidates)
+        overlap, turn = polished(overlaps(padded))
+        return overlap, turn.to(padded.dtype) @ padded
+
+    def _padded(self, vectors: Tensor) -> Tensor:
+        return F.pad(vectors, (0, self.memory.all.shape[2] - self.size))
 
     def _round(self, plan: Tensor) -> Tensor:
         """Rows of directions that the host names as combinations of rows and defects."""
@@ -100,7 +137,8 @@ class Rounds:
         return joined(*self._added(known, self._outside_of(known, directions, inverse)))
 
     def _joining(self, candidates: Tensor, inverse: Tensor) -> Tensor:
-        new = lengths_of(overlaps(candidates)).to(candidates.dtype) * candidates
+        new = self._padded(candidates)
+        new = lengths_of(overlaps(new)).to(new.dtype) * new
         for _ in range(2):
             new = self._outside_of(len(inverse), new, inverse)
         new = lengths_of(overlaps(new), BREAKDOWN).to(new.dtype) * new
@@ -119,41 +157,43 @@ class Rounds:
         weighted, gram = self._placed(known, new)
         with tensor_cores(self.coarse):
             products, outside = self.operator.products(weighted)
-        rows, vectors = memory.rows[:stop], memory.rows[:stop, 0]
-        rows[known:, 1] = torch.addmm(products, gram.to(new.dtype), vectors, alpha=-1)
+        rows, vectors = memory.rows[known:stop], memory.rows[:stop, 0, : self.size]
+        rows[:, 1, : self.size] = torch.addmm(products, gram.to(new.dtype), vectors, alpha=-1)
         memory.outside[known:stop] = outside
-        inner = overlaps(rows[known:].flatten(0, 1), rows.flatten(0, 1))
+        inner = overlaps(rows.flatten(0, 1), memory.upto(stop))
         return [gram, inner, overlaps(outside, memory.outside[:stop])]
 
     def _placed(self, known: int, new: Tensor) -> tuple[Tensor, Tensor]:
-        stop = known + len(new)
+        stop, vectors = known + len(new), new[:, : self.size]
         with tensor_cores(self.coarse):
-            images = self.operator.images(new)
+            images = self.operator.images(vectors)
         weighted = self.operator.weighted(images)
         self.memory.rows[known:stop, 0] = new
         self.memory.images[known:stop] = images
-        return weighted, self.operator.gram(new, weighted, self.memory.images[:stop])
+        return weighted, self.operator.gram(vectors, weighted, self.memory.images[:stop])
 
     # -- on the host ------------------------------------------------------------------------
 
     def _open(self, depth: int) -> None:
         count = len(self._candidates)
         function = (self._open_images, self._open_rows, self._open_wide)[depth]
+        self.finite = True
         told = self._told(f"open {count} to {depth}", function, self._candidates)
-        self._gram, self._made = np.zeros((2, 0, 0))
-        self._inner, self._beyond = np.zeros((0, 0)), np.zeros((0, 0))
+        self._gram, self._made, self._inner, self._beyond = np.zeros((4, 0, 0))
+        self._shares = np.zeros((0, 2 * PAST))
         if depth:
-            self._take(told, count)
+            for _ in range(depth):
+                self._take(told, count)
         else:
             self._overlap, self._gram = told.take(count, count), told.take(count, count)
             self.products += self.operator.image_cost * count
-            self._solve()
-        if depth == 2:
-            self._take(told, count)
+        self.values, self.turns = pencil(self._gram, self._overlap)
 
     def _told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> "Told":
         name += ", coarse" * self.coarse
-        return Told(self.operator.replay(name, function, *arguments).cpu().numpy())
+        told = Told(self.operator.told(name, function, *arguments))
+        self.finite = self.finite and bool(np.isfinite(told.numbers).all())
+        return told
 
     def _take(self, told: "Told", count: int) -> None:
         """Note what the device told of new rows."""
@@ -163,50 +203,45 @@ class Rounds:
         made = np.zeros((total, total))  # M: the part of the matrix that a row's defect is without
         made[:known, :known], made[known:] = self._made, self._gram[known:]
         self._made = made
-        self._inner = bordered(self._inner, told.take(2 * count, 2 * total))
+        inner = told.take(2 * count, 2 * (PAST + total))
+        self._shares = np.concatenate([self._shares, inner[:, : 2 * PAST]])
+        self._inner = bordered(self._inner, inner[:, 2 * PAST :])
         self._overlap = self._inner[::2, ::2]
         self._beyond = bordered(self._beyond, told.take(count, total))
         self.products += (self.operator.image_cost + self.operator.product_cost) * count
-        self._solve()
-
-    def _solve(self) -> None:
-        self.values, self.turns = pencil(self._gram, self._overlap)
 
     @property
     def vectors(self) -> Tensor:
-        return self.memory.rows[: len(self._gram), 0]
-
-    @property
-    def finite(self) -> bool:
-        parts = (self._gram, self._overlap, self._inner, self._beyond)
-        return all(np.isfinite(part).all() for part in parts)
+        return self.memory.rows[: len(self._gram), 0, : self.size]
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def _combination(self, index: int) -> np.ndarray:
-        """The residual of a Ritz pair in rows and defects, one after the other: (2 m,)."""
-        turn = self.turns[:, index]
-        return np.stack([turn @ self._made - self.values[index] * turn, turn], 1).ravel()
+    def _residuals(self, start: int, stop: int) -> np.ndarray:
+        """Residuals of Ritz pairs in rows and defects, these in turns: (stop - start, 2 m)."""
+        turns = self.turns[:, start:stop].T
+        mixed = np.empty((*turns.shape, 2))
+        mixed[..., 0] = turns @ self._made - self.values[start:stop, None] * turns
+        mixed[..., 1] = turns
+        return mixed.reshape(len(turns), -1)
 
     def residual(self, index: int) -> tuple[float, float]:
         """The norm of A x - theta x of one Ritz pair, and that of its part outside the space."""
         if not len(self._made):  # only images were made
             self._open(1)
-        mixed, turn = self._combination(index), self.turns[:, index]
-        squares = mixed @ self._inner @ mixed, turn @ self._beyond @ turn
-        return max(float(squares[0]), 0.0) ** 0.5, max(float(squares[1]), 0.0) ** 0.5
+        (mixed,), turn = self._residuals(index, index + 1), self.turns[:, index]
+        squares = float(mixed @ self._inner @ mixed), float(turn @ self._beyond @ turn)
+        return max(squares[0], 0.0) ** 0.5, max(squares[1], 0.0) ** 0.5
 
     def expand(self, index: int) -> bool:
         """Add residuals from that of a pair on; False where nothing was new in them."""
         self._make_room(AT_ONCE)
-        lengths = [self.residual(i)[0] for i in range(index, min(index + AT_ONCE, len(self)))]
-        least = BREAKDOWN * abs(self.values[index])
-        known, count = len(self._made), len(lengths)
+        count = min(AT_ONCE, len(self) - index)
+        lengths = [self.residual(i)[0] for i in range(index, index + count)]
+        known, least = len(self._made), BREAKDOWN * abs(self.values[index])
+        scale = np.array([1 / length if length > least else 0.0 for length in lengths])
         plan = np.zeros((count + known, 2 * known))
-        for place, length in enumerate(lengths):
-            if length > least:
-                plan[place] = self._combination(index + place) / length
+        plan[:count] = scale[:, None] * self._residuals(index, index + count)
         plan[count:, :known] = self.turns @ self.turns.T  # the inverse of the overlaps
         told = self._told(f"round {count} of {known}", self._round, on_device(plan, self.vectors))
         return self._grown(told, count)
@@ -214,6 +249,7 @@ class Rounds:
     def _grown(self, told: "Told", count: int) -> bool:
         before = len(self)
         self._take(told, count)
+        self.values, self.turns = pencil(self._gram, self._overlap)
         return len(self) > before
 
     def add(self, direction: Tensor) -> bool:
@@ -233,31 +269,26 @@ class Rounds:
 
     def restart(self, keep: int) -> None:
         """Keep only the leading Ritz vectors."""
-        spent, self._candidates = self.products, self._turned(self.turns[:, :keep].T)
+        self._candidates = on_device(self.turns[:, :keep].T, self.vectors) @ self.vectors
         self._open(1)
-        self.products = spent + (self.operator.image_cost + self.operator.product_cost) * keep
 
-    def _turned(self, turn: np.ndarray) -> Tensor:
-        return on_device(turn, self.vectors) @ self.vectors
-
-    def leading(self, count: int, refresh: int) -> tuple[Tensor, Tensor]:
-        """The leading Ritz vectors, and these moved along their residuals: see `Basis.leading`."""
+    def leading(self, count: int, refresh: int) -> tuple[Tensor, Tensor, np.ndarray]:
+        """Leading Ritz vectors, these moved along their residuals, shares: see `Basis.leading`."""
         if not len(self._made) or not self.finite:
-            vectors = self._turned(self.turns[:, :count].T)
-            return vectors, vectors
+            vectors = on_device(self.turns[:, :count].T, self.vectors) @ self.vectors
+            return vectors, vectors, np.full((count + 1, self.past), np.nan)
         rows = len(self._made)
-        turns = np.zeros((2, count, rows, 2))
-        turns[..., 0] = self.turns[:, :count].T
+        turns = np.zeros((2, count, 2 * rows))
+        turns[:, :, ::2] = self.turns[:, :count].T
         shift = 0.5 * max(float(self.values[-1]), 0.0) if len(self) > 1 else 0.0
-        for index in range(count):
-            if self.values[index] > shift:
-                move = self._combination(index).reshape(rows, 2)
-                turns[1, index] += move / (self.values[index] - shift)
-                length = (turns[1, index].ravel() @ self._inner @ turns[1, index].ravel()) ** 0.5
-                turns[1, index] /= length
-        turn = on_device(turns.reshape(2 * count, 2 * rows), self.vectors)
-        vectors = turn @ self.memory.rows[:rows].flatten(0, 1)
-        return vectors[:count], vectors[count:]
+        distances = np.maximum(self.values[:count] - shift, 0.0)
+        reach = np.divide(1.0, distances, out=np.zeros(count), where=distances > 0)
+        turns[1] += reach[:, None] * self._residuals(0, count)
+        turns[1] /= np.sqrt(np.einsum("ij,ij->i", turns[1] @ self._inner, turns[1]))[:, None]
+        both = turns.reshape(2 * count, -1)
+        vectors = on_device(both, self.vectors) @ self.memory.rows[:rows].flatten(0, 1)
+        vectors = vectors[:, : self.size]
+        return vectors[:count], vectors[count:], both[: count + 1] @ self._shares[:, : self.past]
 
     def _independent(self, candidates: Tensor) -> Tensor:
         """Orthonormal vectors of the same span, without what adds only rounding noise."""
@@ -283,7 +314,8 @@ class Told:
 def room(operator: Operator, candidates: Tensor) -> Memory:
     images = operator.images(candidates[:1])
     _, outside = operator.products(operator.weighted(images))
-    rows = torch.zeros(ROWS, 2, candidates.shape[1]).to(candidates)
+    width = -(-candidates.shape[1] // PIECE) * PIECE
+    rows = torch.zeros(PAST + ROWS, 2, width).to(candidates)
     return Memory(rows, *(torch.zeros(ROWS, *t.shape[1:]).to(t) for t in (images, outside)))
 
 
@@ -329,9 +361,20 @@ def pencil(gram: np.ndarray, overlap: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Ritz values, largest first, and their combinations of rows with these overlaps."""
     if not (np.isfinite(gram).all() and np.isfinite(overlap).all()):
         return np.full(len(gram), np.nan), np.eye(len(gram))
-    squares, axes = descending(overlap)
-    kept = squares > INDEPENDENT
-    axes = axes[:, kept] / np.sqrt(squares[kept])
+    axes = whitening(overlap)
     inside = axes.T @ gram @ axes
     values, turns = descending((inside + inside.T) / 2)
     return values, axes @ turns
+
+
+def whitening(overlap: np.ndarray) -> np.ndarray:
+    """Columns that combine rows with these overlaps to orthonormal ones, without dependent ones."""
+    try:
+        root = np.linalg.cholesky(overlap)
+    except np.linalg.LinAlgError:
+        root = np.zeros((1, 1))
+    if np.diag(root).min() ** 2 > INDEPENDENT:
+        return np.linalg.inv(root).T
+    squares, axes = descending(overlap)
+    kept = squares > INDEPENDENT
+    return axes[:, kept] / np.sqrt(squares[kept])

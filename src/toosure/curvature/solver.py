@@ -30,6 +30,7 @@ class Solution:
     residuals: np.ndarray  # (wanted,) |A x - theta x| / |theta|
     errors: np.ndarray  # (wanted,) estimated relative error of each value, safety included
     improved: Tensor  # (k, P), the vectors improved by what their residuals say
+    shares: np.ndarray  # (k + 1, m): vectors, and the first improved one, along past vectors
     beyond: float  # share of the first error that is due to what lies outside the space
     products: float
     converged: bool
@@ -106,13 +107,14 @@ def solve(
         if not grown:
             break
     count = min(len(basis), max(wanted, keep))
-    vectors, improved = basis.leading(count, refresh)
+    vectors, improved, shares = basis.leading(count, refresh)
     return Solution(
         values=basis.values[:count].copy(),
         vectors=vectors,
         residuals=residuals,
         errors=errors,
         improved=improved,
+        shares=shares,
         beyond=float(beyond[0]),
         products=basis.products,
         converged=bool(basis.finite and (errors <= rtol).all()),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from toosure.curvature.checks import check_rtol
 from toosure.curvature.follow import Follower
 from toosure.curvature.jacobian import jacobian_norms
+from toosure.curvature.linearise import plainly
 from toosure.curvature.operators import GaussNewton
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import Matrix, Problem
@@ -120,8 +122,12 @@ class CurvatureTracker:
     def measure(self) -> dict[str, Result]:
         """Measure every quantity at the model's present parameters."""
         self._steps += 1
-        with self.problem.reading(), self.problem.served():
+        with self._prepared(), self.problem.served():
             return {quantity: self._measure(quantity) for quantity in self.quantities}
+
+    def _prepared(self) -> AbstractContextManager[None]:
+        """The model's mode and exact arithmetic; graphs have it in them, and need little more."""
+        return plainly() if self.problem.replay.enabled else self.problem.reading()
 
     def _measure(self, quantity: str) -> Result:
         problem = self.problem

@@ -14,6 +14,7 @@ from toosure.curvature import (
     kappa_min,
     top_eigenpairs,
 )
+from toosure.curvature.restrict import Restricted
 
 
 def block(problem: Problem, k: int = 3) -> torch.Tensor:
@@ -192,3 +193,83 @@ def test_a_block_of_directions_at_once_is_each_of_them(frozen):
     assert piece.dense
     found = piece.jvps(problem.split(vectors))
     torch.testing.assert_close(found, torch.stack([piece.jvp(problem.split(v)) for v in vectors]))
+
+
+class Skip(nn.Module):
+    """Two dense layers with a way around the second: no chain."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(5, 7), nn.Linear(7, 7), nn.Linear(7, 4)
+
+    def forward(self, x):
+        x = self.first(x).tanh()
+        return self.head(x + self.second(x).tanh())
+
+
+def dense(*between, scale=1.0):
+    layers = [nn.Linear(5, 7), between[0], nn.Linear(7, 7), between[1], nn.Linear(7, 4)]
+    return nn.Sequential(*layers, *[Scaled(scale)] * (scale != 1))
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x):
+        return self.scale * x
+
+
+CHAINS = {
+    "tanh": (lambda: dense(nn.Tanh(), nn.Tanh()), True),
+    "relu and dropout": (lambda: dense(nn.ReLU(inplace=True), nn.Dropout(0.5)), True),
+    "one layer": (lambda: nn.Linear(5, 4), True),
+    "softmax between": (lambda: dense(nn.Tanh(), nn.Softmax(1)), False),
+    "norm between": (lambda: dense(nn.LayerNorm(7, elementwise_affine=False), nn.Tanh()), False),
+    "scaled logits": (lambda: dense(nn.Tanh(), nn.Tanh(), scale=2.0), False),
+    "a way around": (Skip, False),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_of_dense_layers_is_known_by_trying(name):
+    torch.manual_seed(0)
+    build, expected = CHAINS[name]
+    problem = Problem(build().double(), (torch.randn(90, 5).double(), torch.arange(90) % 4))
+    assert problem._is_chain() == expected
+
+
+@pytest.mark.parametrize("frozen", [None, "0.weight", "2.weight", "4.bias"])
+def test_products_by_slopes_are_those_of_autograd(frozen):
+    torch.manual_seed(0)
+    model = dense(nn.Tanh(), nn.ReLU()).double()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name != frozen)
+    problem = Problem(model, (torch.randn(6, 5).double(), torch.arange(6) % 4))
+    (piece,) = problem.chunks()
+    vectors, u = block(problem), torch.randn(3, 6, 4, dtype=torch.float64)
+    pushed = torch.stack([piece.jvp(problem.split(v)) for v in vectors])
+    pulled = [torch.stack(parts) for parts in zip(*map(piece.vjp, u), strict=True)]
+    for slopes in (False, True):
+        if slopes:
+            piece.find_slopes()
+            assert piece.slopes is not None
+        torch.testing.assert_close(piece.jvps(problem.split(vectors)), pushed)
+        found = piece.vjps(u)
+        torch.testing.assert_close([found[i] for i in range(len(pulled))], pulled)
+
+
+def test_restricted_products_by_slopes_are_those_one_at_a_time():
+    torch.manual_seed(0)
+    model = dense(nn.Tanh(), nn.Tanh()).double()
+    problem = Problem(model, (torch.randn(30, 5).double(), torch.arange(30) % 4))
+    space = Restricted(problem, 3)
+    vectors = torch.randn(2, space.size, dtype=torch.float64)
+    u = torch.randn(2, 30, 4, dtype=torch.float64)
+    images, (inside, outside) = space.images(vectors), space.pull_apart(u)
+    (piece,) = problem.chunks()
+    piece.find_slopes()
+    torch.testing.assert_close(piece.jvps(space.split(vectors), first=space.inputs), images)
+    pulled = space._apart(piece.vjps(u, first=space.seen)) / problem.count
+    torch.testing.assert_close(pulled, torch.cat([inside, outside], 1))

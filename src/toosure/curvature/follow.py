@@ -25,7 +25,7 @@ from toosure.curvature.operators import Operator
 from toosure.curvature.result import Result
 from toosure.curvature.rounds import Rounds, begun
 from toosure.curvature.sharpness import as_result
-from toosure.curvature.solver import ROUNDING, Solution, random_vectors, solve
+from toosure.curvature.solver import Solution, random_vectors, solve
 
 KEEP = 4  # Ritz vectors carried from step to step
 KEEP_IN_ROUNDS = 6  # the same where a basis grows by rounds: fewer looks, more products
@@ -193,7 +193,7 @@ class Follower:
         self._push(predicted, value, np.array(memory.overlap) @ weights)
         return Result(
             self.sign * value,
-            max(error, ROUNDING[self.like.dtype]),
+            max(error, basis.rounding),
             products=basis.products,
             note="no residual: the eigenvector is extrapolated",
         )

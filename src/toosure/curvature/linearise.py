@@ -47,9 +47,9 @@ class Call:
             )
         return functional_call(self.layer, swapped, tuple(arguments))
 
-    def directions(self, vectors: Sequence[Tensor]) -> Tensor:
+    def directions(self, vectors: Sequence[Tensor], x: Tensor | None = None) -> Tensor:
         """The same of a Linear layer for a block of directions: (k, n, out)."""
-        x = self.arguments[0].detach()
+        x = self.arguments[0].detach() if x is None else x
         weight, bias = (self.slots.get(name) for name in ("weight", "bias"))
         k = len(vectors[0])
         start = x.new_zeros(()) if bias is None else vectors[bias][:, None]
@@ -77,6 +77,7 @@ class Linearised:
     parameters: list[Tensor]
     calls: list[Call]
     direct: list[int]  # places of parameters that no such layer owns
+    slopes: list[Tensor] | None = None  # between dense layers, where they are a simple chain
     _tangent: tuple[Tensor, list[Tensor]] | None = field(default=None, repr=False)
 
     @property
@@ -91,14 +92,45 @@ class Linearised:
 
     def jvp(self, vector: Sequence[Tensor]) -> Tensor:
         """J v for one direction, shape (n, C)."""
+        if self.slopes is not None:
+            return self.jvps([block[None] for block in vector])[0]
         return self.push(self.entering(vector))
 
-    def jvps(self, vectors: Sequence[Tensor]) -> Tensor:
+    def jvps(self, vectors: Sequence[Tensor], first: Tensor | None = None) -> Tensor:
         """J v for a block of directions, each part (k, ...), where every layer is dense: (k, n, C).
 
         One product of matrices a layer, k times as wide, keeps a GPU busier than k of them.
+        `first` stands for the inputs of the first layer.
         """
-        return self.push([call.directions(vectors) for call in self.calls], block=True)
+        inputs = [first, *[None] * (len(self.calls) - 1)]
+        changes = [c.directions(vectors, x) for c, x in zip(self.calls, inputs, strict=True)]
+        if self.slopes is None:
+            return self.push(changes, block=True)
+        moved, *others = changes
+        for call, slope, change in zip(self.calls[1:], self.slopes, others, strict=True):
+            rows = (moved * slope).flatten(0, 1)
+            moved = torch.addmm(change.flatten(0, 1), rows, self._weight(call).T)
+            moved = moved.unflatten(0, change.shape[:2])
+        return moved
+
+    def _weight(self, call: Call) -> Tensor:
+        slot = call.slots.get("weight")
+        weight = call.layer.get_parameter("weight") if slot is None else self.parameters[slot]
+        return weight.detach().to(self.logits.dtype)
+
+    def find_slopes(self) -> None:
+        """Note the slopes between dense layers, as if they were a chain with simple functions.
+
+        Such a function acts on each number alone, like tanh. Whether that is so is for the caller
+        to check: `jvps` by slopes must then be those without.
+        """
+        slopes = []
+        for call, after in zip(self.calls, self.calls[1:], strict=False):
+            activation = after.arguments[0]
+            if activation.shape != call.output.shape or not activation.requires_grad:
+                return
+            slopes += gradients(activation, [call.output], torch.ones_like(activation))
+        self.slopes = slopes
 
     @property
     def dense(self) -> bool:
@@ -110,7 +142,7 @@ class Linearised:
 
     def in_blocks(self, block: Tensor) -> bool:
         """Whether one product k times as wide beats k of them: on a GPU, where all is dense."""
-        return len(block) > 1 and block.is_cuda and self.dense
+        return block.is_cuda and self.dense and (len(block) > 1 or self.slopes is not None)
 
     def push(self, changes: Sequence[Tensor], block: bool = False) -> Tensor:
         """How given changes at the points move the logits, shape (n, C) or (k, n, C)."""
@@ -134,13 +166,23 @@ class Linearised:
 
         `first` stands for the inputs of the first layer.
         """
-        outputs = [call.output for call in self.calls]
-        pulled = gradients(self.logits, outputs, cotangents, is_grads_batched=True)
+        pulled = self._pulled_to_layers(cotangents)
         blocks: dict[int, Tensor] = {}
         for call, outer in zip(self.calls, pulled, strict=True):
             for slot, block in call.collected(outer, first if call is self.calls[0] else None):
                 blocks[slot] = blocks[slot] + block if slot in blocks else block
         return blocks
+
+    def _pulled_to_layers(self, cotangents: Tensor) -> list[Tensor]:
+        """Cotangents (k, n, C) pulled back to the outputs of dense layers: (k, n, out) each."""
+        if self.slopes is None:
+            outputs = [call.output for call in self.calls]
+            return gradients(self.logits, outputs, cotangents, is_grads_batched=True)
+        pulled = [cotangents]
+        for call, slope in zip(self.calls[:0:-1], self.slopes[::-1], strict=True):
+            rows = pulled[0].flatten(0, 1) @ self._weight(call)
+            pulled.insert(0, rows.unflatten(0, cotangents.shape[:2]) * slope)
+        return pulled
 
     def hvp(self, total: Tensor, vectors: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """Products of each direction with the Hessian of `total`, a number made of the logits."""

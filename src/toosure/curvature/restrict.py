@@ -9,7 +9,6 @@ of SKETCH more directions. So a value found here is judged in the whole space.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -67,10 +66,7 @@ class Restricted:
     def _push_all(self, vectors: Tensor) -> Tensor:
         piece = self._piece()
         if piece.in_blocks(vectors):
-            blocks = self.split(vectors)
-            first = replace(piece.calls[0], arguments=(self.inputs,))
-            calls = [first, *piece.calls[1:]]
-            return piece.push([call.directions(blocks) for call in calls], block=True)
+            return piece.jvps(self.split(vectors), first=self.inputs)
         return torch.stack([self._push(v) for v in vectors])
 
     def _push(self, vector: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ from toosure.curvature.basis import Basis
 from toosure.curvature.rounds import Rounds
 
 SAFETY = 3.0  # the residual estimate understates the error up to 2.3 times: docs/curvature.md
-ROUNDING = {torch.float32: 5e-5, torch.float64: 1e-12}  # relative; 2e-5 seen on a ResNet-20
 CLOSE = 0.05  # relative gap below which the residual alone is believed
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -32,12 +31,13 @@ class Solution:
     improved: Tensor  # (k, P), the vectors improved by what their residuals say
     shares: np.ndarray  # (k + 1, m): vectors, and the first improved one, along past vectors
     beyond: float  # share of the first error that is due to what lies outside the space
+    rounding: float  # of the products, relative
     products: float
     converged: bool
 
     def error_of(self, index: int) -> float:
         """A pair's estimated error, never below the rounding of the type it was computed in."""
-        return max(float(self.errors[index]), ROUNDING[self.vectors.dtype])
+        return max(float(self.errors[index]), self.rounding)
 
 
 def solve(
@@ -116,6 +116,7 @@ def solve(
         improved=improved,
         shares=shares,
         beyond=float(beyond[0]),
+        rounding=basis.rounding,
         products=basis.products,
         converged=bool(basis.finite and (errors <= rtol).all()),
     )

@@ -218,8 +218,9 @@ class Rounds:
 
     @property
     def rounding(self) -> float:
-        exact = ROUNDING[self.memory.all.dtype]
-        return max(exact, TF32) if self.coarse and self.memory.all.is_cuda else exact
+        kind = self.memory.all.dtype
+        rounded = self.coarse and self.memory.all.is_cuda and kind == torch.float32
+        return TF32 if rounded else ROUNDING[kind]
 
     def __len__(self) -> int:
         return len(self.values)

@@ -13,7 +13,7 @@ DEPENDENT = 1e-5  # squared sine below which a starting vector adds only roundin
 INDEPENDENT = 1e-2  # above which the overlaps, right to 1e-8, leave vectors orthonormal to 1e-6
 BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding noise
 ROUNDING = {torch.float32: 5e-5, torch.float64: 1e-12}  # relative; 2e-5 seen on a ResNet-20
-PIECE = 1024  # terms of an inner product summed in the vectors' own type
+PIECE = 512  # terms of an inner product summed in the vectors' own type
 
 
 class Basis:
@@ -157,7 +157,8 @@ class Basis:
 
 def on_device(array: np.ndarray, like: Tensor) -> Tensor:
     kind = np.float64 if like.dtype == torch.float64 else np.float32
-    return torch.from_numpy(array.astype(kind)).to(like.device)
+    here = torch.from_numpy(array.astype(kind))
+    return here.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else here
 
 
 def solved(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -61,11 +61,10 @@ class Call:
         """What cotangents (k, n, out) of a Linear layer give its parameters, with their places."""
         x = self.arguments[0].detach() if x is None else x
         weight, bias = (self.slots.get(name) for name in ("weight", "bias"))
-        side_by_side = outer.transpose(0, 1).flatten(1)  # (n, k out): one product of matrices
         if weight is not None:
-            yield weight, (side_by_side.T @ x).unflatten(0, (len(outer), -1))
+            yield weight, outer.mT @ x
         if bias is not None:  # a product with ones: faster on a GPU than a sum over rows
-            yield bias, (side_by_side.T @ x.new_ones(len(x))).unflatten(0, (len(outer), -1))
+            yield bias, (x.new_ones(1, len(x)) @ outer)[:, 0]
 
 
 @dataclass

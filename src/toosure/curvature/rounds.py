@@ -189,7 +189,7 @@ class Rounds:
         else:
             self._overlap, self._gram = told.take(count, count), told.take(count, count)
             self.products += self.operator.image_cost * count
-        self.values, self.turns = pencil(self._gram, self._overlap)
+        self._solve()
 
     def _told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> "Told":
         name += ", coarse" * self.coarse
@@ -225,21 +225,27 @@ class Rounds:
     def __len__(self) -> int:
         return len(self.values)
 
-    def _residuals(self, start: int, stop: int) -> np.ndarray:
-        """Residuals of Ritz pairs in rows and defects, these in turns: (stop - start, 2 m)."""
-        turns = self.turns[:, start:stop].T
+    def _solve(self) -> None:
+        """Find the Ritz pairs, and their residuals in rows and defects, these in turns."""
+        self.values, self.turns = pencil(self._gram, self._overlap)
+        turns = self.turns.T
         mixed = np.empty((*turns.shape, 2))
-        mixed[..., 0] = turns @ self._made - self.values[start:stop, None] * turns
         mixed[..., 1] = turns
-        return mixed.reshape(len(turns), -1)
+        if len(self._made) and self.finite:
+            mixed[..., 0] = turns @ self._made - self.values[:, None] * turns
+            self.residuals = mixed.reshape(len(turns), -1)  # (k, 2 m)
+            parts = (self.residuals, self._inner), (turns, self._beyond)
+            squares = [np.einsum("ij,ij->i", c @ inner, c) for c, inner in parts]
+            self._norms = np.sqrt(np.maximum(squares, 0.0)).T.tolist()
 
     def residual(self, index: int) -> tuple[float, float]:
         """The norm of A x - theta x of one Ritz pair, and that of its part outside the space."""
         if not len(self._made):  # only images were made
             self._open(1)
-        (mixed,), turn = self._residuals(index, index + 1), self.turns[:, index]
-        squares = float(mixed @ self._inner @ mixed), float(turn @ self._beyond @ turn)
-        return max(squares[0], 0.0) ** 0.5, max(squares[1], 0.0) ** 0.5
+        if not self.finite:
+            return float("nan"), float("nan")
+        inside, outside = self._norms[index]
+        return inside, outside
 
     def expand(self, index: int) -> bool:
         """Add residuals from that of a pair on; False where nothing was new in them."""
@@ -249,7 +255,7 @@ class Rounds:
         known, least = len(self._made), BREAKDOWN * abs(self.values[index])
         scale = np.array([1 / length if length > least else 0.0 for length in lengths])
         plan = np.zeros((count + known, 2 * known))
-        plan[:count] = scale[:, None] * self._residuals(index, index + count)
+        plan[:count] = scale[:, None] * self.residuals[index : index + count]
         plan[count:, :known] = self.turns @ self.turns.T  # the inverse of the overlaps
         told = self._told(f"round {count} of {known}", self._round, on_device(plan, self.vectors))
         return self._grown(told, count)
@@ -257,7 +263,7 @@ class Rounds:
     def _grown(self, told: "Told", count: int) -> bool:
         before = len(self)
         self._take(told, count)
-        self.values, self.turns = pencil(self._gram, self._overlap)
+        self._solve()
         return len(self) > before
 
     def add(self, direction: Tensor) -> bool:
@@ -291,7 +297,7 @@ class Rounds:
         shift = 0.5 * max(float(self.values[-1]), 0.0) if len(self) > 1 else 0.0
         distances = np.maximum(self.values[:count] - shift, 0.0)
         reach = np.divide(1.0, distances, out=np.zeros(count), where=distances > 0)
-        turns[1] += reach[:, None] * self._residuals(0, count)
+        turns[1] += reach[:, None] * self.residuals[:count]
         turns[1] /= np.sqrt(np.einsum("ij,ij->i", turns[1] @ self._inner, turns[1]))[:, None]
         both = turns.reshape(2 * count, -1)
         vectors = on_device(both, self.vectors) @ self.memory.rows[:rows].flatten(0, 1)

@@ -3,6 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from toosure.runs.read import Row
 from toosure.runs.write import plain
 from toosure.watch.best import Best
 from toosure.watch.folder import device_name, end_run, keep_predictions, own_writer
+from toosure.watch.side import Side
 from toosure.watch.spacing import Spacing, next_snapshot
 from toosure.watch.split import Diverged, Look, WatchedSplit, check_numbers
 from toosure.watch.subject import Data, as_data, device_of, watched
+
+Numbers = Callable[[], dict[str, float | bool]]
 
 
 class Watch:
@@ -96,7 +100,8 @@ class Watch:
         self.cost: float | None = None  # of the last; 0 after the first, which is cold and no guide
         self.rows: list[Row] = []  # the last one only, where a folder holds them
         self.notify, self.defer = notify, defer
-        self.pending: tuple[Row, dict[str, Look], bool] | None = None
+        self.pending: tuple[Row, dict[str, Look], bool, dict[str, Numbers]] | None = None
+        self.side = Side(self.device)
         self.unkept: dict[str, Look] = {}
         self.began = time.perf_counter()
         self.closed, self._end = False, None
@@ -159,8 +164,8 @@ class Watch:
         """Measure now, and keep the row; a snapshot too where one is due.
 
         A step has one row: where it was measured already, that is returned as it is.
-        With `defer` the metrics are worked out when the next row is due or somebody asks (`flush`),
-        so that a device with steps in its queue does not wait for them.
+        With `defer` the metrics are worked out on the side until the next row is due or somebody
+        asks (`flush`), so that a device with steps in its queue does not wait for them.
         """
         self._check(numbers)
         self.flush()
@@ -172,7 +177,7 @@ class Watch:
         row: Row = {"step": self.steps, **numbers}
         looks: dict[str, Look] = {}
         try:
-            looks = {name: split.look() for name, split in self.splits.items()}
+            looks = self._looks()
             if self.best is not None:
                 self.best.look(self.steps, looks["val"])
         except Diverged:
@@ -186,10 +191,23 @@ class Watch:
         cost = time.perf_counter() - start
         self.measuring, self.ended = self.measuring + cost, self.seconds
         row |= {"seconds": self.ended, "seconds_measuring": cost}
-        self.pending = row, looks, snapshot
+        self.pending = row, looks, snapshot, self._numbers(looks)
         if not self.defer:
             self.flush()
         return row
+
+    def _looks(self) -> dict[str, Look]:
+        calls = {name: split.look for name, split in self.splits.items()}
+        if self.defer and all(split.replays for split in self.splits.values()):
+            return self.side.in_turns(calls)
+        return {name: look() for name, look in calls.items()}
+
+    def _numbers(self, looks: Mapping[str, Look]) -> dict[str, Numbers]:
+        """How to get each split's numbers: they are worked out on the side if that is for later."""
+        if self.defer:
+            begin = self.side.begin
+            return {n: begin(self.splits[n].numbers, look).result for n, look in looks.items()}
+        return {n: partial(self.splits[n].numbers, look) for n, look in looks.items()}
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:
@@ -203,10 +221,10 @@ class Watch:
         if self.pending is None:
             return
         start = time.perf_counter()
-        (row, looks, snapshot), self.pending = self.pending, None
+        (row, looks, snapshot, numbers), self.pending = self.pending, None
         seconds, cost = row.pop("seconds"), row.pop("seconds_measuring")
-        for name, look in looks.items():
-            row |= self.splits[name].numbers(look)
+        for found in numbers.values():
+            row |= found()
         self.unkept = looks  # for a snapshot, should these be the last
         if snapshot:
             self._keep_snapshot()
@@ -252,6 +270,7 @@ class Watch:
         """Let go of the folder now, and not when the watch is gone or the process ends."""
         if not self.closed:
             self.flush()
+            self.side.close()
         self.closed = True
         if self._end is not None and self.writer is not None and self._end.detach():
             end_run(self.writer, self.rows, self.best, status, message)

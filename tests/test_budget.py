@@ -1,6 +1,7 @@
 """A budget on a made-up clock: the share it promises, rows spread over the run, no bursts."""
 
 import types
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 
 from toosure import Watch
 from toosure.watch import watch as module
+from toosure.watch.side import Side
 from toosure.watch.spacing import Spacing
 from toosure.watch.split import WatchedSplit
 
@@ -31,7 +33,10 @@ def test_budget_bounds_the_share(budget):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that only measuring moves, the first time for longer, and whoever adds to `now`."""
+    """A clock that only measuring moves, the first time for longer, and whoever adds to `now`.
+
+    What is worked out on the side takes as long as one waits for it: here, all of its time.
+    """
     found = types.SimpleNamespace(now=100.0, looks=0)
     found.perf_counter = lambda: found.now
     look_now, numbers_now = WatchedSplit.look, WatchedSplit.numbers
@@ -45,6 +50,10 @@ def clock(monkeypatch):
         found.now += LATER
         return numbers_now(self, look)
 
+    def waited_for(self, call, *arguments):
+        return types.SimpleNamespace(result=partial(call, *arguments))
+
+    monkeypatch.setattr(Side, "begin", waited_for)
     monkeypatch.setattr(module, "time", found)
     monkeypatch.setattr(WatchedSplit, "look", look)
     monkeypatch.setattr(WatchedSplit, "numbers", numbers)

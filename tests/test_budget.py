@@ -1,7 +1,7 @@
 """A budget on a made-up clock: the share it promises, rows spread over the run, no bursts."""
 
 import types
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -10,7 +10,6 @@ from torch import nn
 
 from toosure import Watch
 from toosure.watch import watch as module
-from toosure.watch.side import Side
 from toosure.watch.spacing import Spacing
 from toosure.watch.split import WatchedSplit
 
@@ -50,10 +49,11 @@ def clock(monkeypatch):
         found.now += LATER
         return numbers_now(self, look)
 
-    def waited_for(self, call, *arguments):
-        return types.SimpleNamespace(result=partial(call, *arguments))
+    class WaitedFor(ThreadPoolExecutor):
+        def submit(self, call):
+            return types.SimpleNamespace(result=call)
 
-    monkeypatch.setattr(Side, "begin", waited_for)
+    monkeypatch.setattr(module, "ThreadPoolExecutor", WaitedFor)
     monkeypatch.setattr(module, "time", found)
     monkeypatch.setattr(WatchedSplit, "look", look)
     monkeypatch.setattr(WatchedSplit, "numbers", numbers)

@@ -1,11 +1,6 @@
 """The tracker along real training: right at every step, or it says that it is not."""
 
 import io
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +18,7 @@ from toosure.curvature import (
     top_eigenpairs,
 )
 from toosure.curvature.operators import GaussNewton
-from toosure.curvature.replay import TURNS, Replay, Turns
+from toosure.curvature.replay import Replay
 from toosure.curvature.restrict import Restricted
 from toosure.curvature.rounds import Rounds
 
@@ -380,60 +375,3 @@ def test_what_a_graph_records_depends_on_its_arguments(batch, monkeypatch):
     torch.testing.assert_close(*values, rtol=1e-6, atol=0)
     assert {"forward", "open", "round"} <= {name.split()[0] for name in replays.names}
     assert any(name.startswith("round 2 of") for name in replays.names)
-
-
-def test_two_trackers_take_turns_and_find_what_each_finds_alone(monkeypatch):
-    """As the watch does with two splits: one works while the other waits for its device."""
-    monkeypatch.setattr(GaussNewton, "replays", True)
-    working, given = [], TURNS.given
-
-    @contextmanager
-    def slowly():
-        working.append(threading.get_ident())
-        with given():
-            time.sleep(0.002)
-            yield
-
-    def follow(seed):
-        data, model = digits(), network(seed)
-        tracker = CurvatureTracker(model, data)
-        tracker.problem.replay = Recorded()
-        values = []
-        for _ in train(model, data, 0.3, 6):
-            with TURNS.taken():
-                values.append(tracker.measure()["gn_sharpness"].value)
-        return values
-
-    alone = [follow(seed) for seed in range(2)]
-    monkeypatch.setattr(TURNS, "given", slowly)
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(follow, range(2))) == alone
-    assert len(set(working)) == 2
-    assert sum(a != b for a, b in pairwise(working)) > 4  # now one, now the other
-
-
-def test_only_one_works_at_a_time_and_waiting_lets_another():
-    turns, order = Turns(), []
-
-    def first():
-        with turns.taken():
-            order.append("first works")
-            started.set()
-            with turns.given():
-                other.wait(5)
-            order.append("first goes on")
-
-    def second():
-        started.wait(5)
-        with turns.taken():
-            order.append("second works")
-            other.set()
-            time.sleep(0.02)
-            order.append("second ends")
-
-    started, other = threading.Event(), threading.Event()
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda call: call(), (first, second)))
-    assert order == ["first works", "second works", "second ends", "first goes on"]
-    with turns.given():  # of one who took no turn
-        pass

@@ -106,6 +106,10 @@ class Follower:
         found = self._solve(basis, reserve=memory.spaces[0], known_gap=gap)
         return self._settle(found, weights, full=False)
 
+    def _basis(self, candidates: Tensor) -> Basis:
+        """A basis that grows by one vector at a time, for what is rare: no graphs are captured."""
+        return Basis(self.operator, candidates, self.memory.leading)
+
     def _begun(self, candidates: Tensor, depth: int = 2) -> Basis | Rounds:
         coarse = self.rtol >= COARSE
         return begun(self.operator, candidates, depth, coarse, self.memory.leading)
@@ -122,7 +126,7 @@ class Follower:
         wanted = min(1 if self.memory.spaces else 2, self.like.shape[1])
         if self.memory.spaces:
             start = torch.cat([self.memory.spaces[-1], start])
-        found = self._solve(self._begun(start), wanted=wanted, refresh=2)
+        found = self._solve(self._basis(start), wanted=wanted, refresh=2)
         if not np.isfinite(found.values[0]):
             return self._lost(found)
         self._remember(found)
@@ -160,10 +164,10 @@ class Follower:
     def _probed(self, found: Solution) -> Solution:
         """Look for a larger eigenvalue from a random start; adopt it if there is one."""
         start = self._random()
-        probe = solve(self._begun(start), rtol=0.0, budget=self.probe_budget, keep=self.keep)
+        probe = solve(self._basis(start), rtol=0.0, budget=self.probe_budget, keep=self.keep)
         spent = found.products + probe.products
         if probe.values[0] > found.values[0] * (1 + self.rtol):
-            found = self._solve(self._begun(probe.vectors), reserve=found.vectors)
+            found = self._solve(self._basis(probe.vectors), reserve=found.vectors)
             spent += found.products
         found.products = spent
         return found

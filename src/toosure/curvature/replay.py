@@ -1,46 +1,12 @@
 """Passes captured once as CUDA graphs and replayed, where shapes are fixed."""
 
-import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-
-
-class Turns:
-    """Threads of which one works at a time, another while the first waits for the device."""
-
-    def __init__(self) -> None:
-        self._lock, self._own = threading.Lock(), threading.local()
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Work inside, alone among those who take turns."""
-        with self._lock:
-            self._own.working = True
-            try:
-                yield
-            finally:
-                self._own.working = False
-
-    @contextmanager
-    def given(self) -> Iterator[None]:
-        """Wait inside, and let another work; for one who took no turn this is nothing."""
-        if not getattr(self._own, "working", False):
-            yield
-            return
-        self._lock.release()
-        try:
-            yield
-        finally:
-            self._lock.acquire()
-
-
-TURNS = Turns()
 
 
 class Replay:
@@ -79,9 +45,7 @@ class Replay:
         """Call a function in the same way, and look at its numbers."""
         if not self.enabled:
             return function(*arguments).cpu().numpy()
-        output = self._replayed(name, function, *arguments)
-        with TURNS.given():
-            return output.cpu().numpy()
+        return self._replayed(name, function, *arguments).cpu().numpy()
 
     def _replayed(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
         if name not in self._captured:
@@ -110,6 +74,6 @@ class Replay:
                 function(*places)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._pool):
             output = function(*places)
         return graph, places, output

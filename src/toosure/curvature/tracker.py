@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from toosure.curvature.basis import Basis
 from toosure.curvature.checks import check_rtol
 from toosure.curvature.follow import Follower
 from toosure.curvature.jacobian import jacobian_norms
@@ -18,7 +19,6 @@ from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import Matrix, Problem
 from toosure.curvature.restrict import Restricted, first_dense_layer
 from toosure.curvature.result import Eigenpairs, Result
-from toosure.curvature.rounds import begun
 from toosure.curvature.sharpness import as_result, operator_for
 from toosure.curvature.solver import random_vectors, solve
 from toosure.curvature.stochastic import batch_sharpness, gni, trace
@@ -167,7 +167,7 @@ class CurvatureTracker:
         start = start if known is None else known
         budget = self._settings["budget"] * k
         options: dict[str, Any] = {"refresh": k, "keep": k + 2, "warm": known is not None}
-        found = solve(begun(operator, start), k, self.rtol, budget, **options)
+        found = solve(Basis(operator, start), k, self.rtol, budget, **options)
         self._bulk[matrix, k] = found.improved
         return Eigenpairs(
             value=torch.from_numpy(found.values[:k]),
@@ -205,7 +205,7 @@ class CurvatureTracker:
             return memory.beyond
         start = random_vectors(1, _like(self.problem), self._seed + self._steps)
         start = torch.cat([operator.problem.lift(memory.spaces[-1][:1]), start])
-        basis = begun(operator_for(self.problem, "gn"), start)
+        basis = Basis(operator_for(self.problem, "gn"), start)
         found = solve(basis, rtol=self.rtol, budget=PROBE)
         return max(memory.beyond, float(found.values[0]) / memory.values[-1] - 1)
 

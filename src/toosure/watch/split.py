@@ -83,11 +83,6 @@ class WatchedSplit:
             self.tracker = make_tracker(model, self.own, curved(loss), quantities, **curvature)
         self.host_y = self.y.cpu()
 
-    @property
-    def replays(self) -> bool:
-        """Whether its curvature comes from CUDA graphs, whose looks another may use."""
-        return self.tracker is not None and self.tracker.problem.replay.enabled
-
     def look(self) -> Look:
         """Do what needs the model: its outputs, the loss, curvature and certificates."""
         logits = self.logits()

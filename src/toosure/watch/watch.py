@@ -3,6 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from toosure.runs.read import Row
 from toosure.runs.write import plain
 from toosure.watch.best import Best
 from toosure.watch.folder import device_name, end_run, keep_predictions, own_writer
-from toosure.watch.side import Side
 from toosure.watch.spacing import Spacing, next_snapshot
 from toosure.watch.split import Diverged, Look, WatchedSplit, check_numbers
 from toosure.watch.subject import Data, as_data, device_of, watched
@@ -101,7 +101,7 @@ class Watch:
         self.rows: list[Row] = []  # the last one only, where a folder holds them
         self.notify, self.defer = notify, defer
         self.pending: tuple[Row, dict[str, Look], bool, dict[str, Numbers]] | None = None
-        self.side = Side(self.device)
+        self.side = ThreadPoolExecutor(2, "watch") if defer else None
         self.unkept: dict[str, Look] = {}
         self.began = time.perf_counter()
         self.closed, self._end = False, None
@@ -177,7 +177,7 @@ class Watch:
         row: Row = {"step": self.steps, **numbers}
         looks: dict[str, Look] = {}
         try:
-            looks = self._looks()
+            looks = {name: split.look() for name, split in self.splits.items()}
             if self.best is not None:
                 self.best.look(self.steps, looks["val"])
         except Diverged:
@@ -196,18 +196,14 @@ class Watch:
             self.flush()
         return row
 
-    def _looks(self) -> dict[str, Look]:
-        calls = {name: split.look for name, split in self.splits.items()}
-        if self.defer and all(split.replays for split in self.splits.values()):
-            return self.side.in_turns(calls)
-        return {name: look() for name, look in calls.items()}
-
     def _numbers(self, looks: Mapping[str, Look]) -> dict[str, Numbers]:
         """How to get each split's numbers: they are worked out on the side if that is for later."""
-        if self.defer:
-            begin = self.side.begin
-            return {n: begin(self.splits[n].numbers, look).result for n, look in looks.items()}
-        return {n: partial(self.splits[n].numbers, look) for n, look in looks.items()}
+        calls: dict[str, Numbers] = {
+            name: partial(self.splits[name].numbers, look) for name, look in looks.items()
+        }
+        if self.side is None:
+            return calls
+        return {name: self.side.submit(call).result for name, call in calls.items()}
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:
@@ -270,7 +266,8 @@ class Watch:
         """Let go of the folder now, and not when the watch is gone or the process ends."""
         if not self.closed:
             self.flush()
-            self.side.close()
+            if self.side is not None:
+                self.side.shutdown()
         self.closed = True
         if self._end is not None and self.writer is not None and self._end.detach():
             end_run(self.writer, self.rows, self.best, status, message)

@@ -122,7 +122,8 @@ def test_the_overlaps_remembered_are_those_of_the_vectors(follower, moving):
         following.measure()
         memory = following.memory
         expected = memory.leading @ memory.leading.T
-        torch.testing.assert_close(torch.tensor(memory.overlap).double(), expected)
+        found = torch.tensor(memory.overlap, dtype=torch.float64)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def test_nearly_dependent_vectors_leave_an_orthonormal_basis():

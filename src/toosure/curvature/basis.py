@@ -134,13 +134,13 @@ class Basis:
 
         What a Ritz vector still lacks lies outside the basis, where the eigenvalues are below the
         smallest Ritz value; half of that is the shift. Also the overlaps of the former, and of
-        the first of the latter, with the past vectors: (count + 1, m).
+        the first of the latter, with the past vectors and that first one: (count + 1, m + 1).
         """
         vectors = self.ritz_vectors(count)
         moved = self._moved(vectors, refresh)
-        if self.past is None:
-            return vectors, moved, np.zeros((count + 1, 0))
-        return vectors, moved, overlaps(torch.cat([vectors, moved[:1]]), self.past).cpu().numpy()
+        first = moved[:1]
+        beside = first if self.past is None else torch.cat([self.past, first])
+        return vectors, moved, overlaps(torch.cat([vectors, first]), beside).cpu().numpy()
 
     def _moved(self, vectors: Tensor, refresh: int) -> Tensor:
         if not self.finite or 0 not in self.pulled:

@@ -139,7 +139,7 @@ class Follower:
             return self._lost(found)
         missed = 0.0  # of its Rayleigh quotient: nothing where it is itself what was found
         if len(found.values) > 1:
-            squares = (found.shares[:-1] @ weights) ** 2
+            squares = (found.shares[:-1, :-1] @ weights) ** 2
             missed = 1 - squares.sum() + (squares * (1 - found.values / found.values[0])).sum()
         near = len(found.values) > 1 and found.values[1] > NEAR * found.values[0]
         sufficed = full or len(found.values) == 1  # a lean step that called the reserve did not
@@ -194,7 +194,7 @@ class Follower:
             return None
         memory.calm += 1
         memory.since_full += 1
-        self._push(predicted, value, np.array(memory.overlap) @ weights)
+        self._push(predicted, value, [*(np.array(memory.overlap) @ weights), 1.0])
         return Result(
             self.sign * value,
             max(error, basis.rounding),
@@ -214,17 +214,18 @@ class Follower:
         memory.spectra = [*memory.spectra, spectrum][-2:]
         memory.error, memory.calm = float(found.errors[0]) - found.beyond, 0
         memory.beyond = found.beyond
-        ahead = shares[-1:].sum() if along is None else shares @ along
+        *past, square = shares
+        ahead = sum(past[-1:]) if along is None else np.dot(past, along)
         side = -1.0 if ahead < 0 else 1.0
-        self._push(side * space[0], spectrum[0], side * shares)
+        self._push(side * space[0], spectrum[0], [*(side * share for share in past), square])
 
-    def _push(self, leading: Tensor, value: float, shares: np.ndarray) -> None:
-        """Add a leading vector, whose overlaps with those remembered are known."""
+    def _push(self, leading: Tensor, value: float, shares: list[float]) -> None:
+        """Add a leading vector, whose overlaps with those remembered, and itself, are known."""
         memory, row = self.memory, leading[None]
         past = row[:0] if memory.leading is None else memory.leading
         memory.leading = torch.cat([past, row])[-MEMORY:]
-        rows = [[*known, float(s)] for known, s in zip(memory.overlap, shares, strict=True)]
-        rows.append([*shares.tolist(), 1.0])
+        shares = [float(share) for share in shares]
+        rows = [[*known, s] for known, s in zip(memory.overlap, shares, strict=False)] + [shares]
         memory.overlap = [known[-MEMORY:] for known in rows[-MEMORY:]]
         memory.values = [*memory.values, value][-MEMORY:]
 

@@ -290,7 +290,7 @@ class Rounds:
         """Leading Ritz vectors, these moved along their residuals, shares: see `Basis.leading`."""
         if not len(self._made) or not self.finite:
             vectors = on_device(self.turns[:, :count].T, self.vectors) @ self.vectors
-            return vectors, vectors, np.full((count + 1, self.past), np.nan)
+            return vectors, vectors, np.full((count + 1, self.past + 1), np.nan)
         rows = len(self._made)
         turns = np.zeros((2, count, 2 * rows))
         turns[:, :, ::2] = self.turns[:, :count].T
@@ -302,7 +302,9 @@ class Rounds:
         both = turns.reshape(2 * count, -1)
         vectors = on_device(both, self.vectors) @ self.memory.rows[:rows].flatten(0, 1)
         vectors = vectors[:, : self.size]
-        return vectors[:count], vectors[count:], both[: count + 1] @ self._shares[:, : self.past]
+        first = both[: count + 1] @ self._inner @ both[count]
+        shares = np.column_stack([both[: count + 1] @ self._shares[:, : self.past], first])
+        return vectors[:count], vectors[count:], shares
 
     def _independent(self, candidates: Tensor) -> Tensor:
         """Orthonormal vectors of the same span, without what adds only rounding noise."""

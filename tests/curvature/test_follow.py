@@ -5,38 +5,10 @@ from functools import partial
 
 import pytest
 import torch
+from diagonal import SIZE, Diagonal
 
 from toosure.curvature.basis import Basis
 from toosure.curvature.follow import RIDGE, Follower, continued
-
-SIZE = 40
-
-
-class Diagonal:
-    """diag(d) seen as a Gauss-Newton matrix: an image is sqrt(d) v."""
-
-    image_cost, product_cost, replays = 0.5, 0.5, False
-
-    def __init__(self):
-        self.d = torch.linspace(0.1, 1.0, SIZE).double()
-
-    def images(self, vectors):
-        return vectors * self.d.sqrt()
-
-    def weighted(self, images):
-        return images
-
-    def gram(self, vectors, weighted, images):
-        return weighted @ images.T
-
-    def products(self, weighted):
-        return weighted * self.d.sqrt(), torch.zeros(len(weighted), 1).double()
-
-    def told(self, name, function, *arguments):
-        return function(*arguments).numpy()
-
-    def kept(self, make):
-        return make()
 
 
 @pytest.fixture(params=[False, True], ids=["alone", "rounds"])

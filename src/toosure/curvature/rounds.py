@@ -7,8 +7,9 @@ products is saved in looks.
 
 A row v is kept with its defect d, what its product has outside the rows known when it was made:
 A v = d + sum_j M_j v_j. For a Ritz pair x = sum c_i v_i the residual is then c d + (c M - theta c)
-v, without the cancellation of A x - theta x. Rows need not be orthonormal: the host knows their
-overlaps.
+v, without the cancellation of A x - theta x. Its length comes from inner products and is known to
+the root of their rounding: 1e-8 of the value in float64, 1e-4 in float32, whose tolerance asks for
+1e-2. Rows need not be orthonormal: the host knows their overlaps.
 """
 
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from toosure.curvature.operators import Operator
 ROWS = 60  # room for a basis of 30 and what comes after it
 PAST = 3  # rows before these, for up to six vectors from outside
 TF32 = 3e-4  # relative rounding of a value made with it; 1.5e-4 seen on a dense network
+NOISE = 10  # residuals of so many roundings of the value are nothing but that
 AT_ONCE = 2  # residuals that a later round adds
 POLISH = 3  # steps of Newton and Schulz: vectors .1 from orthonormal become so to rounding
 ORTHONORMAL = 1e-5  # what is left between starting vectors after that, unless they are dependent
@@ -252,7 +254,8 @@ class Rounds:
         self._make_room(AT_ONCE)
         count = min(AT_ONCE, len(self) - index)
         lengths = [self.residual(i)[0] for i in range(index, index + count)]
-        known, least = len(self._made), BREAKDOWN * abs(self.values[index])
+        known = len(self._made)
+        least = NOISE * torch.finfo(self.memory.all.dtype).eps * abs(self.values[index])
         scale = np.array([1 / length if length > least else 0.0 for length in lengths])
         plan = np.zeros((count + known, 2 * known))
         plan[:count] = scale[:, None] * self.residuals[index : index + count]
@@ -279,7 +282,7 @@ class Rounds:
 
     def _make_room(self, count: int) -> None:
         if len(self._gram) + count > ROWS:
-            self.restart(len(self))
+            self.restart(min(len(self), ROWS // 2))
 
     def restart(self, keep: int) -> None:
         """Keep only the leading Ritz vectors."""

@@ -1,0 +1,165 @@
+"""The basis that grows by rounds, on a matrix that is known: what the host works out is so."""
+
+import numpy as np
+import pytest
+import torch
+from diagonal import SIZE, Diagonal
+
+from toosure.curvature.basis import Basis
+from toosure.curvature.rounds import ROWS, Rounds, begun, polished
+from toosure.curvature.solver import solve
+
+
+def operator(size=SIZE, top=(10.0, 7.0, 5.0)):
+    found = Diagonal()
+    found.d = torch.linspace(0.1, 1.0, size).double()
+    found.d[: len(top)] = torch.tensor(top).double()
+    return found
+
+
+def start(count, size=SIZE, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.linalg.qr(torch.randn(size, count, generator=generator).double())[0].T
+
+
+def check(basis, matrix):
+    """Ritz pairs, residuals and their lengths against the matrix itself."""
+    rows = basis.vectors
+    turns = torch.from_numpy(basis.turns.copy()).T
+    vectors = turns @ rows
+    torch.testing.assert_close(
+        vectors @ vectors.T, torch.eye(len(basis)).double(), atol=1e-9, rtol=0
+    )
+    projected = vectors @ (matrix.d[:, None] * vectors.T)
+    torch.testing.assert_close(
+        projected, torch.diag(torch.tensor(basis.values.copy())), atol=1e-9, rtol=0
+    )
+    for index, vector in enumerate(vectors):
+        residual = matrix.d * vector - float(basis.values[index]) * vector
+        assert basis.residual(index)[0] == pytest.approx(float(residual.norm()), abs=1e-6)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_residuals_of_all_pairs_are_known_after_every_round(depth):
+    matrix = operator()
+    basis = Rounds(matrix, start(4), depth)
+    check(basis, matrix)
+    for index in (0, 1, 0):
+        before = len(basis)
+        assert basis.expand(index)
+        assert before < len(basis) <= before + 2
+        check(basis, matrix)
+    assert basis.join(start(3, seed=1))
+    check(basis, matrix)
+    basis.restart(5)
+    assert len(basis) == 5
+    check(basis, matrix)
+
+
+def test_images_alone_give_values_and_become_rows_when_a_residual_is_asked_for():
+    matrix = operator()
+    basis = Rounds(matrix, start(1), depth=0)
+    assert basis.products == 0.5
+    value = float(basis.values[0])
+    check(basis, matrix)
+    assert basis.values[0] == pytest.approx(value, rel=1e-12)
+    assert basis.products == 1.5
+
+
+def test_the_wider_space_of_the_first_round_is_that_of_vectors_and_residuals():
+    matrix, vectors = operator(), start(3)
+    basis = Rounds(matrix, vectors, depth=2)
+    spanned = torch.linalg.qr(torch.cat([vectors, vectors * matrix.d]).T)[0]
+    expected = torch.linalg.eigvalsh(spanned.T @ (matrix.d[:, None] * spanned)).flip(0)
+    np.testing.assert_allclose(basis.values, expected.numpy(), rtol=1e-9)
+
+
+def test_dependent_vectors_are_left_out():
+    matrix, vectors = operator(), start(3)
+    doubled = torch.cat([vectors, 2 * vectors[:1], vectors[:2] + vectors[1:]])
+    basis = Rounds(matrix, doubled, depth=1)
+    assert len(basis) == 3
+    check(basis, matrix)
+    assert not basis.join(vectors[:2])  # nothing new
+    assert len(basis) == 3
+    check(basis, matrix)
+
+
+def test_nearly_orthonormal_vectors_are_made_so_without_a_look():
+    vectors = start(5)
+    near = (
+        vectors + 0.02 * torch.randn(5, SIZE, generator=torch.Generator().manual_seed(3)).double()
+    )
+    overlap, turn = polished(near @ near.T)
+    after = turn @ near
+    torch.testing.assert_close(after @ after.T, torch.eye(5).double(), atol=1e-8, rtol=0)
+    torch.testing.assert_close(overlap, after @ after.T)
+
+
+def test_a_space_that_is_filled_ends_the_search():
+    matrix = operator(size=9, top=(4.0, 4.0, 3.0))
+    basis = Rounds(matrix, start(2, size=9), depth=2)
+    for _ in range(20):
+        if not basis.expand(0):
+            break
+    assert len(basis) <= 9
+    assert basis.values[0] == pytest.approx(4.0, rel=1e-9)
+    assert basis.residual(0)[0] < 1e-6
+
+
+def test_more_rounds_than_there_is_room_for():
+    matrix = operator(size=500)
+    basis = Rounds(matrix, start(4, size=500), depth=2)
+    for _ in range(ROWS):
+        basis.expand(min(len(basis) // 2, 20))
+    assert len(basis.vectors) <= ROWS
+    check(basis, matrix)
+
+
+def test_what_is_carried_on_is_better_and_its_overlaps_with_the_past_are_right():
+    matrix, past = operator(), start(6, seed=5)
+    basis = Rounds(matrix, start(4), depth=2, past=past)
+    vectors, improved, shares = basis.leading(3, refresh=2)
+    beside = torch.cat([past, improved[:1]])
+    expected = torch.cat([vectors, improved[:1]]) @ beside.T
+    np.testing.assert_allclose(shares, expected.numpy(), atol=1e-9)
+    assert float(improved[0, 0].abs()) > float(vectors[0, 0].abs())  # the first eigenvector is e_0
+    one_at_a_time = Basis(matrix, start(4), past).leading(3, refresh=2)[2]
+    assert one_at_a_time.shape == shares.shape
+
+
+def test_the_same_answer_as_one_vector_at_a_time():
+    matrix = operator()
+    exact = {}
+    for rounds in (False, True):
+        matrix.replays = rounds
+        basis = begun(matrix, start(4))
+        assert isinstance(basis, Rounds) == rounds
+        found = solve(basis, wanted=2, rtol=1e-6, budget=100)
+        assert found.converged
+        exact[rounds] = found.values[:2]
+    np.testing.assert_allclose(exact[True], exact[False], rtol=1e-8)
+    np.testing.assert_allclose(exact[True], [10.0, 7.0], rtol=1e-8)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_what_is_not_finite_is_said(depth):
+    matrix = operator()
+    matrix.d[3] = float("nan")
+    basis = Rounds(matrix, start(3), depth)
+    assert not basis.finite
+    assert not solve(basis).converged
+
+
+def test_in_float32_a_residual_is_known_to_a_thousandth_of_the_value():
+    """The tolerance of a tracker asks for a hundredth; here after rounds that nearly converged."""
+    matrix = operator(size=20_000)
+    matrix.d = matrix.d.float()
+    basis = Rounds(matrix, start(6, size=20_000).float(), depth=2)
+    for _ in range(3):
+        vectors = torch.from_numpy(basis.turns.copy()).T @ basis.vectors.double()
+        for index in range(3):
+            value, vector = float(basis.values[index]), vectors[index]
+            exact = float((matrix.d.double() * vector - value * vector).norm())
+            assert basis.residual(index)[0] == pytest.approx(exact, abs=1e-3 * value)
+        basis.expand(0)

@@ -111,7 +111,7 @@ def test_more_rounds_than_there_is_room_for():
     matrix = operator(size=500)
     basis = Rounds(matrix, start(4, size=500), depth=2)
     for _ in range(ROWS):
-        basis.expand(min(len(basis) // 2, 20))
+        basis.expand(min(len(basis) // 2, 10))
     assert len(basis.vectors) <= ROWS
     check(basis, matrix)
 

@@ -33,7 +33,7 @@ from toosure.curvature.basis import (
 from toosure.curvature.linearise import tensor_cores
 from toosure.curvature.operators import Operator
 
-ROWS = 60  # room for a basis of 30 and what comes after it
+ROWS = 40  # room for a basis of 30 and what comes after it
 PAST = 3  # rows before these, for up to six vectors from outside
 TF32 = 3e-4  # relative rounding of a value made with it; 1.5e-4 seen on a dense network
 NOISE = 10  # residuals of so many roundings of the value are nothing but that

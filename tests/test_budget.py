@@ -53,7 +53,7 @@ def clock(monkeypatch):
         def submit(self, call):
             return types.SimpleNamespace(result=call)
 
-    monkeypatch.setattr(module, "ThreadPoolExecutor", WaitedFor)
+    monkeypatch.setattr(module, "side_threads", WaitedFor)
     monkeypatch.setattr(module, "time", found)
     monkeypatch.setattr(WatchedSplit, "look", look)
     monkeypatch.setattr(WatchedSplit, "numbers", numbers)

@@ -15,7 +15,7 @@ from toosure.models import mlp
 from toosure.predictions import read_predictions
 from toosure.runs import RunError
 from toosure.watch.spacing import Spacing
-from toosure.watch.split import METRICS, quantiles, snapshot_of
+from toosure.watch.split import METRICS, WatchedSplit, quantiles, snapshot_of
 
 CE = nn.CrossEntropyLoss()
 
@@ -303,3 +303,34 @@ def test_temperature_along_training_is_fitted_on_one_half_of_val_and_judged_on_t
     assert row["val/tce"] == pytest.approx(expected.tce, rel=1e-6)
     assert row["val/refinement"] == pytest.approx(expected.refinement, rel=1e-6)
     assert "train/temperature" not in row
+
+
+def test_metrics_on_the_side_leave_the_threads_of_the_caller_and_are_the_same():
+    """With `defer` they are worked out by threads of their own, one core each."""
+    torch.manual_seed(0)
+    data = torch.randn(60, 4), torch.arange(60) % 3
+    before, rows = torch.get_num_threads(), []
+    for defer in (False, True):
+        torch.manual_seed(1)
+        model = nn.Linear(4, 3)
+        with Watch(model, nn.CrossEntropyLoss(), data, data, measure=(), every=2, defer=defer) as w:
+            for step in range(6):
+                model.weight.data[0, 0] = step
+                w.step()
+        rows.append([{k: v for k, v in row.items() if "seconds" not in k} for row in w.rows])
+    assert torch.get_num_threads() == before
+    assert [row["step"] for row in rows[1]] == [0, 2, 4, 6]
+    assert [row.keys() for row in rows[0]] == [row.keys() for row in rows[1]]
+    for plain, side in zip(*rows, strict=True):
+        assert side == pytest.approx(plain, rel=1e-12)
+
+
+def test_what_goes_wrong_on_the_side_is_raised(monkeypatch):
+    def fail(self, look):
+        raise ZeroDivisionError("on the side")
+
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    monkeypatch.setattr(WatchedSplit, "numbers", fail)
+    watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), defer=True)
+    with pytest.raises(ZeroDivisionError, match="on the side"):
+        watch.flush()

@@ -101,7 +101,7 @@ class Watch:
         self.rows: list[Row] = []  # the last one only, where a folder holds them
         self.notify, self.defer = notify, defer
         self.pending: tuple[Row, dict[str, Look], bool, dict[str, Numbers]] | None = None
-        self.side = ThreadPoolExecutor(2, "watch") if defer else None
+        self.side = side_threads() if defer else None
         self.unkept: dict[str, Look] = {}
         self.began = time.perf_counter()
         self.closed, self._end = False, None
@@ -311,3 +311,8 @@ class Watch:
         self.rows[:] = kept or ([state["last"]] if state.get("last") else [])
         if self.writer is not None:
             self.writer.cut_back(self.measured)
+
+
+def side_threads() -> ThreadPoolExecutor:
+    """Make two threads for metrics; a small array is not shared out among the cores."""
+    return ThreadPoolExecutor(2, "watch", torch.set_num_threads, (1,))

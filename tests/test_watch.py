@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -334,3 +335,37 @@ def test_what_goes_wrong_on_the_side_is_raised(monkeypatch):
     watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), defer=True)
     with pytest.raises(ZeroDivisionError, match="on the side"):
         watch.flush()
+
+
+def test_going_back_forgets_a_row_that_was_left_for_later():
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), every=2, defer=True)
+    for _ in range(4):
+        watch.step()
+    state = watch.state_dict()
+    for _ in range(2):
+        watch.step()
+    watch.load_state_dict(state)
+    for _ in range(2):
+        watch.step()
+    watch.close()
+    assert [row["step"] for row in watch.rows] == [0, 2, 4, 6]
+
+
+def test_a_metric_that_fails_at_the_end_leaves_no_thread_and_a_closed_folder(tmp_path, monkeypatch):
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    model, loss = nn.Linear(4, 3), nn.CrossEntropyLoss()
+    watch = Watch(model, loss, data, run=tmp_path / "run", measure=(), defer=True)
+    watch.flush()
+
+    def fail(self, look):
+        raise ZeroDivisionError("on the side")
+
+    monkeypatch.setattr(WatchedSplit, "numbers", fail)
+    watch.steps = 20
+    watch.measure()
+    with pytest.raises(ZeroDivisionError):
+        watch.close("failed", "it did")
+    assert watch.closed
+    assert not any(t.name.startswith("watch") for t in threading.enumerate())
+    assert Run(tmp_path / "run").status == "failed"

@@ -207,37 +207,77 @@ class Skip(nn.Module):
         return self.head(x + self.second(x).tanh())
 
 
-def dense(*between, scale=1.0):
-    layers = [nn.Linear(5, 7), between[0], nn.Linear(7, 7), between[1], nn.Linear(7, 4)]
-    return nn.Sequential(*layers, *[Scaled(scale)] * (scale != 1))
-
-
-class Scaled(nn.Module):
-    def __init__(self, scale):
+class Function(nn.Module):
+    def __init__(self, call):
         super().__init__()
-        self.scale = scale
+        self.call = call
 
     def forward(self, x):
-        return self.scale * x
+        return self.call(x)
+
+
+class Unused(nn.Module):
+    """A dense layer that `forward` does not call, as an auxiliary head in evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.aside, self.head = nn.Linear(5, 7), nn.Linear(7, 2), nn.Linear(7, 4)
+
+    def forward(self, x):
+        return self.head(self.first(x).tanh())
+
+
+def dense(*between, after=None):
+    layers = [nn.Linear(5, 7), between[0], nn.Linear(7, 7), between[1], nn.Linear(7, 4)]
+    return nn.Sequential(*layers, *([after] if after else []))
 
 
 CHAINS = {
     "tanh": (lambda: dense(nn.Tanh(), nn.Tanh()), True),
     "relu and dropout": (lambda: dense(nn.ReLU(inplace=True), nn.Dropout(0.5)), True),
+    "gelu and silu": (lambda: dense(nn.GELU(), nn.SiLU()), True),
     "one layer": (lambda: nn.Linear(5, 4), True),
+    "a layer aside": (Unused, True),
     "softmax between": (lambda: dense(nn.Tanh(), nn.Softmax(1)), False),
     "norm between": (lambda: dense(nn.LayerNorm(7, elementwise_affine=False), nn.Tanh()), False),
-    "scaled logits": (lambda: dense(nn.Tanh(), nn.Tanh(), scale=2.0), False),
+    "a clip that does nothing yet": (
+        lambda: dense(nn.Tanh(), Function(lambda x: x * (9 / x.norm()).clamp(max=1))),
+        False,
+    ),
+    "scaled logits": (lambda: dense(nn.Tanh(), nn.Tanh(), after=Function(lambda z: 2 * z)), False),
+    "clamped logits": (
+        lambda: dense(nn.Tanh(), nn.Tanh(), after=Function(lambda z: z.clamp(-50, 50))),
+        False,
+    ),
     "a way around": (Skip, False),
 }
 
 
+@pytest.mark.parametrize("zero", [False, True], ids=["", "zero head"])
 @pytest.mark.parametrize("name", CHAINS)
-def test_a_chain_of_dense_layers_is_known_by_trying(name):
+def test_a_chain_of_dense_layers_is_known_by_its_graph(name, zero):
+    """And not by its products: with a head of zeros those of any network would do."""
     torch.manual_seed(0)
     build, expected = CHAINS[name]
-    problem = Problem(build().double(), (torch.randn(90, 5).double(), torch.arange(90) % 4))
+    model = build().double()
+    with torch.no_grad():
+        list(model.parameters())[-2].mul_(0.0 if zero else 1.0)
+    problem = Problem(model, (torch.randn(90, 5).double(), torch.arange(90) % 4))
     assert problem._is_chain() == expected
+
+
+@pytest.mark.parametrize("name", [name for name, (_, chain) in CHAINS.items() if chain])
+def test_blocks_of_products_through_a_chain_are_those_of_autograd(name):
+    torch.manual_seed(0)
+    problem = Problem(CHAINS[name][0]().double(), (torch.randn(9, 5).double(), torch.arange(9) % 4))
+    (piece,) = problem.chunks()
+    vectors, u = block(problem), torch.randn(3, 9, 4, dtype=torch.float64)
+    pushed = torch.stack([piece.jvp(problem.split(v)) for v in vectors])
+    pulled = [torch.stack(parts) for parts in zip(*map(piece.vjp, u), strict=True)]
+    assert piece.find_slopes()
+    torch.testing.assert_close(piece.jvps(problem.split(vectors)), pushed)
+    found = piece.vjps(u)
+    torch.testing.assert_close([found[i] for i in range(len(pulled))], pulled)
 
 
 @pytest.mark.parametrize("frozen", [None, "0.weight", "2.weight", "4.bias"])

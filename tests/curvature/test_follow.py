@@ -108,3 +108,17 @@ def test_nearly_dependent_vectors_leave_an_orthonormal_basis():
     overlap = basis.vectors.double() @ basis.vectors.double().T
     assert len(basis) == 4
     torch.testing.assert_close(overlap, torch.eye(4).double(), rtol=0, atol=2e-6)
+
+
+def test_a_matrix_of_zeros_is_zero(follower):
+    """As where a softmax has saturated in float32: no division by it."""
+    operator, following = follower(probe_every=5)
+    operator.d[0] = 10.0
+    for _ in range(25):
+        following.measure()
+    operator.d = torch.zeros(SIZE).double()
+    for _ in range(12):
+        assert following.measure().value == 0.0
+    operator.d[0] = 3.0
+    found = [following.measure() for _ in range(12)]
+    assert found[-1].value == pytest.approx(3.0, rel=1e-3)

@@ -163,3 +163,29 @@ def test_in_float32_a_residual_is_known_to_a_thousandth_of_the_value():
             exact = float((matrix.d.double() * vector - value * vector).norm())
             assert basis.residual(index)[0] == pytest.approx(exact, abs=1e-3 * value)
         basis.expand(0)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-3, 0.1])
+@pytest.mark.parametrize("count", [3, 6])
+def test_nearly_parallel_vectors(count, spread):
+    """The iteration that makes vectors orthonormal fails on them, and says so."""
+    matrix = operator()
+    basis = Rounds(matrix, start(1) + spread * start(count, seed=2), depth=2)
+    assert basis.finite
+    assert len(basis) >= (1 if spread < 1e-2 else count)
+    check(basis, matrix)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_a_matrix_of_low_rank_leaves_finite_vectors(rank, kind):
+    matrix = operator(size=600)
+    matrix.d = torch.zeros(600).to(kind)
+    matrix.d[:rank] = torch.linspace(5.0, 4.0, rank).to(kind)
+    found = start(6, size=600).to(kind)
+    for _ in range(8):
+        basis = Rounds(matrix, found, depth=2)
+        _, found, _ = basis.leading(6 if len(basis) >= 6 else len(basis), refresh=2)
+        assert torch.isfinite(found).all()
+        assert basis.values[0] == pytest.approx(5.0, rel=1e-3)
+        matrix.d[:rank] *= 1.0  # the same again, from where it ended

@@ -25,7 +25,7 @@ from toosure.curvature.operators import Operator
 from toosure.curvature.result import Result
 from toosure.curvature.rounds import Rounds, begun
 from toosure.curvature.sharpness import as_result
-from toosure.curvature.solver import Solution, random_vectors, solve
+from toosure.curvature.solver import TINY, Solution, random_vectors, solve
 
 KEEP = 4  # Ritz vectors carried from step to step
 KEEP_IN_ROUNDS = 6  # the same where a basis grows by rounds: fewer looks, more products
@@ -79,9 +79,12 @@ class Follower:
         self.operator, self.like, self.sign, self.rtol = operator, like, sign, rtol
         self.budget, self.seed = budget, seed
         self.probe_every, self.probe_budget = probe_every, probe_budget
-        self.keep = KEEP_IN_ROUNDS if operator.replays else KEEP
         self.memory = Memory()
         self._noise: Tensor | None = None
+
+    @property
+    def keep(self) -> int:
+        return KEEP_IN_ROUNDS if self.operator.replays else KEEP
 
     def measure(self) -> Result:
         """The eigenvalue now, with its estimated error."""
@@ -102,7 +105,7 @@ class Follower:
         if result is not None:
             return result
         first, second = [*memory.spectra[-1], 0.0][:2]
-        gap = 0.5 * (1 - second / first)  # half of what it was: the second may have risen since
+        gap = 0.5 * (1 - second / (first or TINY))  # half of it: the second may have risen since
         found = self._solve(basis, reserve=memory.spaces[0], known_gap=gap)
         return self._settle(found, weights, full=False)
 
@@ -140,11 +143,11 @@ class Follower:
         missed = 0.0  # of its Rayleigh quotient: nothing where it is itself what was found
         if len(found.values) > 1:
             squares = (found.shares[:-1, :-1] @ weights) ** 2
-            missed = 1 - squares.sum() + (squares * (1 - found.values / found.values[0])).sum()
+            missed = 1 - (squares * found.values).sum() / max(found.values[0], TINY)
         near = len(found.values) > 1 and found.values[1] > NEAR * found.values[0]
         sufficed = full or len(found.values) == 1  # a lean step that called the reserve did not
         well = missed < WELL * self.rtol and not near and sufficed
-        jumped = abs(found.values[0] / memory.values[-1] - 1) > JUMP
+        jumped = abs(found.values[0] / max(memory.values[-1], TINY) - 1) > JUMP
         if jumped or self._probe_due:
             found = self._probed(found)
             memory.since_probe = 0
@@ -188,7 +191,7 @@ class Follower:
         memory, value = self.memory, float(basis.values[0])
         past = memory.values
         expected = (2 * past[-1] - past[-2], 2 * past[-2] - past[-4])
-        surprise = min(abs(value - e) for e in expected) / abs(value)
+        surprise = min(abs(value - e) for e in expected) / max(abs(value), TINY)
         error = max(memory.error, LEAST * self.rtol) * (2 + memory.calm) + memory.beyond + surprise
         if not error <= self.rtol / 2:  # half: nothing checks this value but its own past
             return None
@@ -237,6 +240,8 @@ class Follower:
         return {k: list(v) if isinstance(v, list) else v for k, v in vars(self.memory).items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if "overlap" not in state:  # of an earlier version: start anew
+            state = {"steps": state["steps"]}
         memory = Memory(**state)
         device, dtype = self.like.device, self.like.dtype
         if memory.leading is not None:

@@ -117,19 +117,22 @@ class Linearised:
         weight = call.layer.get_parameter("weight") if slot is None else self.parameters[slot]
         return weight.detach().to(self.logits.dtype)
 
-    def find_slopes(self) -> None:
-        """Note the slopes between dense layers, as if they were a chain with simple functions.
+    def find_slopes(self) -> bool:
+        """Note the slopes between dense layers if they are a chain, and say whether they are.
 
-        Such a function acts on each number alone, like tanh. Whether that is so is for the caller
-        to check: `jvps` by slopes must then be those without.
+        Between one layer and the next there may only be functions that act on each number alone,
+        like tanh, and nothing after the last: read off the graph, since for the weights of the
+        moment much may look like a chain that is none.
         """
-        slopes = []
-        for call, after in zip(self.calls, self.calls[1:], strict=False):
-            activation = after.arguments[0]
-            if activation.shape != call.output.shape or not activation.requires_grad:
-                return
-            slopes += gradients(activation, [call.output], torch.ones_like(activation))
-        self.slopes = slopes
+        if not self.calls or not self.dense:
+            return False
+        *outputs, last = (call.output for call in self.calls)
+        links = list(zip((call.arguments[0] for call in self.calls[1:]), outputs, strict=True))
+        chain = all(_is_made_of(x, output, ELEMENTWISE) for x, output in links)
+        if not chain or not _is_made_of(self.logits, last):
+            return False
+        self.slopes = [gradients(x, [output], torch.ones_like(x))[0] for x, output in links]
+        return True
 
     @property
     def dense(self) -> bool:
@@ -170,6 +173,9 @@ class Linearised:
         for call, outer in zip(self.calls, pulled, strict=True):
             for slot, block in call.collected(outer, first if call is self.calls[0] else None):
                 blocks[slot] = blocks[slot] + block if slot in blocks else block
+        for slot, parameter in enumerate(self.parameters):  # of layers that were not called
+            if slot not in blocks:
+                blocks[slot] = cotangents.new_zeros(len(cotangents), *parameter.shape)
         return blocks
 
     def _pulled_to_layers(self, cotangents: Tensor) -> list[Tensor]:
@@ -215,6 +221,20 @@ def gradients(
             materialize_grads=True,
         )
     )
+
+
+COPIES = ("Clone", "Alias")
+ELEMENTWISE = ("Tanh", "Relu", "LeakyRelu", "Elu", "Gelu", "Silu", "Sigmoid", "Softplus", "Mish")
+
+
+def _is_made_of(end: Tensor, start: Tensor, functions: Sequence[str] = ()) -> bool:
+    """Whether a tensor is another, copied and put through some functions, and nothing else."""
+    allowed = {f"{name}Backward0" for name in (*COPIES, *functions)}
+    node = end.grad_fn
+    while node is not None and node is not start.grad_fn:
+        before = [n for n, _ in node.next_functions if n is not None]
+        node = before[0] if node.name() in allowed and len(before) == 1 else None
+    return node is not None and end.shape == start.shape
 
 
 Slots = dict[nn.Module, dict[str, int | None]]

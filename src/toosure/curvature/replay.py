@@ -24,6 +24,7 @@ class Replay:
 
     def forget(self) -> None:
         self._captured: dict[str, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]] = {}
+        self._functions: list[Callable[..., Any]] = []  # a graph reads the memory that they hold
         self._kept: dict[str, Any] = {}
         self._pool: Any = None
 
@@ -52,6 +53,7 @@ class Replay:
             self._inside = True
             try:
                 self._captured[name] = self._capture(function, arguments)
+                self._functions.append(function)
             finally:
                 self._inside = False
         graph, places, output = self._captured[name]

@@ -37,6 +37,7 @@ ROWS = 40  # room for a basis of 30 and what comes after it
 PAST = 3  # rows before these, for up to six vectors from outside
 TF32 = 3e-4  # relative rounding of a value made with it; 1.5e-4 seen on a dense network
 NOISE = 10  # residuals of so many roundings of the value are nothing but that
+KNOWN = 0.3  # of the root of a rounding: shorter residuals are not known well enough to scale
 AT_ONCE = 2  # residuals that a later round adds
 POLISH = 3  # steps of Newton and Schulz: vectors .1 from orthonormal become so to rounding
 ORTHONORMAL = 1e-5  # what is left between starting vectors after that, unless they are dependent
@@ -104,9 +105,11 @@ class Rounds:
         self._open(depth)
         count = len(candidates)
         left = np.abs(self._overlap[:count, :count] - np.eye(count)).max()
-        if self.finite and left > ORTHONORMAL:
-            self._candidates = self._independent(candidates)
-            self._open(depth)
+        if not left <= ORTHONORMAL:  # also where the iteration overflowed
+            independent = self._independent(candidates)
+            if independent is not None:
+                self._candidates = independent
+                self._open(depth)
 
     # -- on the device ----------------------------------------------------------------------
 
@@ -122,7 +125,8 @@ class Rounds:
         told = self._added(0, self._orthonormal(candidates)[1])
         defects = self.memory.rows[:count, 1]  # residuals: the rows are orthonormal
         lengths = torch.linalg.vector_norm(defects, dim=1, keepdim=True)
-        directions = defects / lengths.clamp_min(torch.finfo(defects.dtype).tiny)
+        least = NOISE * torch.finfo(defects.dtype).eps * told[0].diagonal().abs().max()
+        directions = torch.where(lengths > least, defects / lengths, 0.0)
         return joined(*told, *self._added(count, self._outside_of(count, directions)))
 
     def _orthonormal(self, candidates: Tensor) -> tuple[Tensor, Tensor]:
@@ -231,11 +235,11 @@ class Rounds:
         """Find the Ritz pairs, and their residuals in rows and defects, these in turns."""
         self.values, self.turns = pencil(self._gram, self._overlap)
         turns = self.turns.T
-        mixed = np.empty((*turns.shape, 2))
-        mixed[..., 1] = turns
         if len(self._made) and self.finite:
+            mixed = np.empty((*turns.shape, 2))
             mixed[..., 0] = turns @ self._made - self.values[:, None] * turns
-            self.residuals = mixed.reshape(len(turns), -1)  # (k, 2 m)
+            mixed[..., 1] = turns
+            self.residuals = mixed.reshape(len(turns), 2 * len(self._made))
             parts = (self.residuals, self._inner), (turns, self._beyond)
             squares = [np.einsum("ij,ij->i", c @ inner, c) for c, inner in parts]
             self._norms = np.sqrt(np.maximum(squares, 0.0)).T.tolist()
@@ -255,7 +259,7 @@ class Rounds:
         count = min(AT_ONCE, len(self) - index)
         lengths = [self.residual(i)[0] for i in range(index, index + count)]
         known = len(self._made)
-        least = NOISE * torch.finfo(self.memory.all.dtype).eps * abs(self.values[index])
+        least = KNOWN * torch.finfo(self.memory.all.dtype).eps ** 0.5 * abs(self.values[index])
         scale = np.array([1 / length if length > least else 0.0 for length in lengths])
         plan = np.zeros((count + known, 2 * known))
         plan[:count] = scale[:, None] * self.residuals[index : index + count]
@@ -298,8 +302,11 @@ class Rounds:
         turns = np.zeros((2, count, 2 * rows))
         turns[:, :, ::2] = self.turns[:, :count].T
         shift = 0.5 * max(float(self.values[-1]), 0.0) if len(self) > 1 else 0.0
-        distances = np.maximum(self.values[:count] - shift, 0.0)
-        reach = np.divide(1.0, distances, out=np.zeros(count), where=distances > 0)
+        distances = self.values[:count] - shift
+        noise = NOISE * torch.finfo(self.memory.all.dtype).eps ** 0.5 * abs(self.values[0])
+        lengths = np.array(self._norms)[:count, 0]
+        far = distances > np.maximum(lengths, noise)  # else a step would be noise, or too long
+        reach = np.divide(1.0, distances, out=np.zeros(count), where=far)
         turns[1] += reach[:, None] * self.residuals[:count]
         turns[1] /= np.sqrt(np.einsum("ij,ij->i", turns[1] @ self._inner, turns[1]))[:, None]
         both = turns.reshape(2 * count, -1)
@@ -309,9 +316,14 @@ class Rounds:
         shares = np.column_stack([both[: count + 1] @ self._shares[:, : self.past], first])
         return vectors[:count], vectors[count:], shares
 
-    def _independent(self, candidates: Tensor) -> Tensor:
-        """Orthonormal vectors of the same span, without what adds only rounding noise."""
+    def _independent(self, candidates: Tensor) -> Tensor | None:
+        """Orthonormal vectors of the same span, without what adds only rounding noise.
+
+        None where they are not finite.
+        """
         overlap = overlaps(candidates).cpu().numpy()
+        if not np.isfinite(overlap).all():
+            return None
         scale = 1 / np.sqrt(np.diag(overlap))
         squares, axes = descending(overlap * scale[:, None] * scale)
         kept = squares > DEPENDENT

@@ -30,7 +30,7 @@ class Solution:
     errors: np.ndarray  # (wanted,) estimated relative error of each value, safety included
     improved: Tensor  # (k, P), the vectors improved by what their residuals say
     shares: np.ndarray  # (k + 1, m + 1): overlaps of these, improved[0] last, with past vectors
-    # and improved[0] itself: what is carried on must be exact to 1e-8
+    # and improved[0] itself
     beyond: float  # share of the first error that is due to what lies outside the space
     rounding: float  # of the products, relative
     products: float

@@ -20,7 +20,7 @@ from toosure.curvature.problem import Matrix, Problem
 from toosure.curvature.restrict import Restricted, first_dense_layer
 from toosure.curvature.result import Eigenpairs, Result
 from toosure.curvature.sharpness import as_result, operator_for
-from toosure.curvature.solver import random_vectors, solve
+from toosure.curvature.solver import TINY, random_vectors, solve
 from toosure.curvature.stochastic import batch_sharpness, gni, trace
 from toosure.metrics.inputs import check_count
 
@@ -207,7 +207,7 @@ class CurvatureTracker:
         start = torch.cat([operator.problem.lift(memory.spaces[-1][:1]), start])
         basis = Basis(operator_for(self.problem, "gn"), start)
         found = solve(basis, rtol=self.rtol, budget=PROBE)
-        return max(memory.beyond, float(found.values[0]) / memory.values[-1] - 1)
+        return max(memory.beyond, float(found.values[0]) / max(memory.values[-1], TINY) - 1)
 
     def _widen(self, follower: Follower) -> None:
         """Double the rank, past half of the inputs to the whole, and carry the vectors over."""

@@ -264,13 +264,15 @@ class Watch:
 
     def close(self, status: str = "ended", message: str = "") -> None:
         """Let go of the folder now, and not when the watch is gone or the process ends."""
-        if not self.closed:
-            self.flush()
+        try:
+            if not self.closed:
+                self.flush()
+        finally:
             if self.side is not None:
                 self.side.shutdown()
-        self.closed = True
-        if self._end is not None and self.writer is not None and self._end.detach():
-            end_run(self.writer, self.rows, self.best, status, message)
+            self.closed = True
+            if self._end is not None and self.writer is not None and self._end.detach():
+                end_run(self.writer, self.rows, self.best, status, message)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it takes to go on as if nothing had happened, tensors and plain types."""
@@ -296,6 +298,7 @@ class Watch:
             taken = tuple(state.get(name, mine))
             if set(taken) != set(mine):
                 raise ValueError(f"the state is of a watch with {name} {taken}; got {mine}")
+        self.pending = None
         self.steps, self.measured = state["steps"], state["measured"]
         self.snapshot_from = state["snapshot_from"]
         self.measuring, self.cost = state["measuring"], state["cost"]

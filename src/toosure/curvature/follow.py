@@ -4,7 +4,8 @@ At the edge of stability the iterate bounces with period two, so the eigenvector
 t-2 and not that of t-1. In smooth phases it can be extrapolated from its own past. Three kinds of
 step, from dear to cheap, each falling back on the one before when its own check fails:
 
-- full: Rayleigh-Ritz over the four leading Ritz vectors of t-2, a residual of the first two;
+- full: Rayleigh-Ritz over the leading Ritz vectors of t-2 (four, and a residual of the first two;
+  where a basis grows by rounds, six and those of all);
 - lean: the extrapolated vector alone and its residual (one product);
 - calm: its Rayleigh quotient alone (half a product), while the value goes on as it went.
 
@@ -264,4 +265,4 @@ def continued(overlap: np.ndarray) -> np.ndarray:
     lags, latest = overlap[:-1, :-1], overlap[:-1, -1]
     weights = np.linalg.solve(lags + RIDGE * np.eye(len(lags)), latest)
     weights = np.concatenate([[0.0], weights])  # each lag is one step on
-    return weights / np.sqrt(weights @ overlap @ weights)
+    return weights / np.sqrt(max(weights @ overlap @ weights, TINY))

@@ -311,10 +311,10 @@ class Rounds:
         turns[1] /= np.sqrt(np.einsum("ij,ij->i", turns[1] @ self._inner, turns[1]))[:, None]
         both = turns.reshape(2 * count, -1)
         vectors = on_device(both, self.vectors) @ self.memory.rows[:rows].flatten(0, 1)
-        vectors = vectors[:, : self.size]
+        vectors, improved = vectors[:, : self.size].split(count)
         first = both[: count + 1] @ self._inner @ both[count]
         shares = np.column_stack([both[: count + 1] @ self._shares[:, : self.past], first])
-        return vectors[:count], vectors[count:], shares
+        return vectors, improved.contiguous(), shares
 
     def _independent(self, candidates: Tensor) -> Tensor | None:
         """Orthonormal vectors of the same span, without what adds only rounding noise.

@@ -1,7 +1,6 @@
 """A budget on a made-up clock: the share it promises, rows spread over the run, no bursts."""
 
 import types
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -10,6 +9,7 @@ from torch import nn
 
 from toosure import Watch
 from toosure.watch import watch as module
+from toosure.watch.later import Later
 from toosure.watch.spacing import Spacing
 from toosure.watch.split import WatchedSplit
 
@@ -49,11 +49,7 @@ def clock(monkeypatch):
         found.now += LATER
         return numbers_now(self, look)
 
-    class WaitedFor(ThreadPoolExecutor):
-        def submit(self, call):
-            return types.SimpleNamespace(result=call)
-
-    monkeypatch.setattr(module, "side_threads", WaitedFor)
+    monkeypatch.setattr(module, "Later", lambda aside: Later(aside=False))
     monkeypatch.setattr(module, "time", found)
     monkeypatch.setattr(WatchedSplit, "look", look)
     monkeypatch.setattr(WatchedSplit, "numbers", numbers)

@@ -28,5 +28,5 @@ class Diagonal:
     def told(self, name, function, *arguments):
         return function(*arguments).numpy()
 
-    def kept(self, make):
+    def kept(self, name, make):
         return make()

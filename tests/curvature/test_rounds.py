@@ -6,7 +6,8 @@ import torch
 from diagonal import SIZE, Diagonal
 
 from toosure.curvature.basis import Basis
-from toosure.curvature.rounds import ROWS, Rounds, begun, polished
+from toosure.curvature.rounds import Rounds, begun
+from toosure.curvature.rows import ROWS, polished
 from toosure.curvature.solver import solve
 
 
@@ -36,7 +37,7 @@ def check(basis, matrix):
     )
     for index, vector in enumerate(vectors):
         residual = matrix.d * vector - float(basis.values[index]) * vector
-        assert basis.residual(index)[0] == pytest.approx(float(residual.norm()), abs=1e-6)
+        assert basis.residual(index)[0] == pytest.approx(float(residual.norm()), abs=2e-7)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -151,7 +152,7 @@ def test_what_is_not_finite_is_said(depth):
     assert not solve(basis).converged
 
 
-def test_in_float32_a_residual_is_known_to_a_thousandth_of_the_value():
+def test_in_float32_a_residual_is_known_well_enough():
     """The tolerance of a tracker asks for a hundredth; here after rounds that nearly converged."""
     matrix = operator(size=20_000)
     matrix.d = matrix.d.float()
@@ -161,7 +162,7 @@ def test_in_float32_a_residual_is_known_to_a_thousandth_of_the_value():
         for index in range(3):
             value, vector = float(basis.values[index]), vectors[index]
             exact = float((matrix.d.double() * vector - value * vector).norm())
-            assert basis.residual(index)[0] == pytest.approx(exact, abs=1e-3 * value)
+            assert basis.residual(index)[0] == pytest.approx(exact, abs=2e-4 * value)
         basis.expand(0)
 
 
@@ -188,4 +189,3 @@ def test_a_matrix_of_low_rank_leaves_finite_vectors(rank, kind):
         _, found, _ = basis.leading(6 if len(basis) >= 6 else len(basis), refresh=2)
         assert torch.isfinite(found).all()
         assert basis.values[0] == pytest.approx(5.0, rel=1e-3)
-        matrix.d[:rank] *= 1.0  # the same again, from where it ended

@@ -7,7 +7,6 @@ gradient of the logits with respect to the layers' outputs) answers as often as 
 gradient is computed to set it up.
 """
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,9 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 LINEAR_IN_PARAMETERS = (
     *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding),
@@ -145,6 +142,20 @@ class Linearised:
     def in_blocks(self, block: Tensor) -> bool:
         """Whether one product k times as wide beats k of them: on a GPU, where all is dense."""
         return block.is_cuda and self.dense and (len(block) > 1 or self.slopes is not None)
+
+    def images(self, vectors: Sequence[Tensor]) -> Tensor:
+        """J V of a block of directions, each part (k, ...): shape (k, n, C)."""
+        if self.in_blocks(vectors[0]):
+            return self.jvps(vectors)
+        return torch.stack([self.jvp(vector) for vector in zip(*vectors, strict=True)])
+
+    def pulled(self, cotangents: Tensor) -> Tensor:
+        """J^T U of a block (k, n, C), summed over the chunk's samples: shape (k, P)."""
+        if self.in_blocks(cotangents):
+            blocks = self.vjps(cotangents)
+            return torch.cat([blocks[i].flatten(1) for i in range(len(blocks))], 1)
+        rows = [[g.flatten() for g in self.vjp(u)] for u in cotangents]
+        return torch.stack([torch.cat(row) for row in rows])
 
     def push(self, changes: Sequence[Tensor], block: bool = False) -> Tensor:
         """How given changes at the points move the logits, shape (n, C) or (k, n, C)."""
@@ -276,73 +287,3 @@ def recorded(slots: Slots, copy: bool) -> Iterator[list[Call]]:
         for layer in slots:
             stack.callback(layer.register_forward_hook(record).remove)
         yield calls
-
-
-@contextmanager
-def dual_numbers() -> Iterator[None]:
-    """Forward-mode differentiation; torch's first use of it warns about its own parts."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
-        with forward_ad.dual_level():
-            yield
-
-
-def made_dual(values: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Tensor]:
-    return [forward_ad.make_dual(v, t) for v, t in zip(values, tangents, strict=True)]
-
-
-def tangent_of(value: Tensor) -> Tensor:
-    """The tangent of a dual tensor; zeros where nothing moved it."""
-    tangent = forward_ad.unpack_dual(value).tangent
-    return torch.zeros_like(value) if tangent is None else tangent
-
-
-@contextmanager
-def double_differentiable(exact: bool = True) -> Iterator[None]:
-    """Plain float arithmetic, grad on, and attention kernels that have second derivatives.
-
-    `exact` forbids TF32, too.
-    """
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        for device in ("cpu", "cuda"):
-            stack.enter_context(torch.autocast(device, enabled=False))
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(_no_fast_attention())
-        if exact:
-            stack.enter_context(tensor_cores(allowed=False))
-        yield
-
-
-@contextmanager
-def plainly() -> Iterator[None]:
-    """Plain float arithmetic on a GPU, whatever the caller allows; no gradients."""
-    with torch.no_grad(), torch.autocast("cuda", enabled=False), tensor_cores(allowed=False):
-        yield
-
-
-@contextmanager
-def _no_fast_attention() -> Iterator[None]:
-    """No fused attention layers: they have no derivatives of the forward kind."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
-def tensor_cores(allowed: bool) -> Iterator[None]:
-    """Let products of float32 matrices round to TF32 (1 in 2,000), or forbid it."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    if before == (allowed, allowed):
-        yield
-        return
-    matmul.allow_tf32 = cudnn.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before

@@ -35,7 +35,7 @@ class Operator(Protocol):
     def told(
         self, name: str, function: Callable[..., Tensor], *arguments: Tensor
     ) -> np.ndarray: ...
-    def kept(self, make: Callable[[], Any]) -> Any: ...
+    def kept(self, name: str, make: Callable[[], Any]) -> Any: ...
 
 
 @dataclass
@@ -78,8 +78,8 @@ class GaussNewton:
 
         return self.whole.replay.told(f"{name}, {self._name}", reading, *arguments)
 
-    def kept(self, make: Callable[[], Any]) -> Any:
-        return self.whole.replay.kept(self._name, make)
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+        return self.whole.replay.kept(f"{name}, {self._name}", make)
 
     @property
     def _name(self) -> str:
@@ -115,5 +115,5 @@ class Whole:
     def told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> np.ndarray:
         return function(*arguments).cpu().numpy()
 
-    def kept(self, make: Callable[[], Any]) -> Any:
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
         return make()

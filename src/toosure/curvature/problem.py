@@ -76,7 +76,6 @@ class Problem(Reader):
         self._kept_versions: list[int] = []
         self.fresh = False  # whether what is kept was made since it last served a measurement
         self.replay = Replay(enabled=replay)
-        self._chain = replay and self._is_chain()
         self.may_be_written = replay
         if replay and (self.device.type != "cuda" or mode == "train" or self.chunked):
             raise ValueError("replay needs a GPU, eval mode and all data in one chunk")
@@ -125,18 +124,9 @@ class Problem(Reader):
 
     def _linearise_all(self) -> Linearised:
         piece = self.linearise(self.inputs, self.labels)
-        if self._chain:
-            piece.find_slopes()
-        elif self.replay.enabled:  # its pull-back graph must lie inside the captured pass
-            piece.push([torch.zeros_like(p) for p in piece.points])
+        if self.replay.enabled and not piece.find_slopes():
+            piece.push([torch.zeros_like(p) for p in piece.points])  # inside the captured pass
         return piece
-
-    def _is_chain(self) -> bool:
-        """Whether the network is dense layers in a chain, with functions of each number between."""
-        if self.forward_mode:
-            return False
-        with self.reading():
-            return self.linearise(self.inputs[:2], self.labels[:2]).find_slopes()
 
     @contextmanager
     def served(self) -> Iterator[None]:
@@ -171,9 +161,7 @@ class Problem(Reader):
         for piece in self.chunks():
 
             def push(block: Tensor, piece: Linearised = piece) -> Tensor:
-                if piece.in_blocks(block):
-                    return piece.jvps(self.split(block))
-                return torch.stack([piece.jvp(self.split(v)) for v in block])
+                return piece.images(self.split(block))
 
             with self.reading():
                 parts.append(self.replay(f"jvp {len(vectors)}", push, vectors))
@@ -195,14 +183,8 @@ class Problem(Reader):
             for piece in self.chunks():
                 stop = start + len(piece.logits)
 
-                def pulled(block: Tensor, piece: Linearised = piece) -> Tensor:
-                    if piece.in_blocks(block):
-                        blocks = piece.vjps(block)
-                        rows = [blocks[i].flatten(1) for i in range(len(self.shapes))]
-                        return torch.cat(rows, 1)
-                    return torch.stack([flat(piece.vjp(u)) for u in block])
-
-                total += self.replay(f"vjp {len(cotangents)}", pulled, cotangents[:, start:stop])
+                own = cotangents[:, start:stop]
+                total += self.replay(f"vjp {len(own)}", piece.pulled, own)
                 start = stop
         return self.reduced(total) / self.count
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from toosure.curvature.linearise import (
+from toosure.curvature.arithmetic import (
     double_differentiable,
     dual_numbers,
     made_dual,

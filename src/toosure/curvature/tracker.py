@@ -9,11 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from toosure.curvature.arithmetic import plainly
 from toosure.curvature.basis import Basis
 from toosure.curvature.checks import check_rtol
 from toosure.curvature.follow import Follower
 from toosure.curvature.jacobian import jacobian_norms
-from toosure.curvature.linearise import plainly
 from toosure.curvature.operators import GaussNewton
 from toosure.curvature.outputs import LossLike
 from toosure.curvature.problem import Matrix, Problem

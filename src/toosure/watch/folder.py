@@ -33,11 +33,16 @@ def end_run(
     if last.get("diverged"):
         status, message = "diverged", "the outputs or the training loss are not finite"
     try:
-        if best is not None and best.kept:
-            writer.write_file("best.npz", best.write)
+        keep_best(writer, best)
         writer.set_status(status, last["step"], message)
     finally:
         writer.close()
+
+
+def keep_best(writer: RunWriter | None, best: Best | None) -> None:
+    """Keep what was best so far, if anything was."""
+    if writer is not None and best is not None and best.kept:
+        writer.write_file("best.npz", best.write)
 
 
 def keep_predictions(writer: RunWriter | None, val: WatchedSplit) -> None:

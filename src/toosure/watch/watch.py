@@ -3,8 +3,6 @@
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,11 @@ from toosure.runs.environment import environment
 from toosure.runs.read import Row
 from toosure.runs.write import plain
 from toosure.watch.best import Best
-from toosure.watch.folder import device_name, end_run, keep_predictions, own_writer
+from toosure.watch.folder import device_name, end_run, keep_best, keep_predictions, own_writer
+from toosure.watch.later import Later
 from toosure.watch.spacing import Spacing, next_snapshot
 from toosure.watch.split import Diverged, Look, WatchedSplit, check_numbers
 from toosure.watch.subject import Data, as_data, device_of, watched
-
-Numbers = Callable[[], dict[str, float | bool]]
 
 
 class Watch:
@@ -100,8 +97,8 @@ class Watch:
         self.cost: float | None = None  # of the last; 0 after the first, which is cold and no guide
         self.rows: list[Row] = []  # the last one only, where a folder holds them
         self.notify, self.defer = notify, defer
-        self.pending: tuple[Row, dict[str, Look], bool, dict[str, Numbers]] | None = None
-        self.side = side_threads() if defer else None
+        self.pending: tuple[Row, dict[str, Look], bool, list[Callable[[], Row]]] | None = None
+        self.later = Later(aside=defer)
         self.unkept: dict[str, Look] = {}
         self.began = time.perf_counter()
         self.closed, self._end = False, None
@@ -191,19 +188,12 @@ class Watch:
         cost = time.perf_counter() - start
         self.measuring, self.ended = self.measuring + cost, self.seconds
         row |= {"seconds": self.ended, "seconds_measuring": cost}
-        self.pending = row, looks, snapshot, self._numbers(looks)
+        begin = self.later.begin
+        numbers_of = [begin(self.splits[name].numbers, look) for name, look in looks.items()]
+        self.pending = row, looks, snapshot, numbers_of
         if not self.defer:
             self.flush()
         return row
-
-    def _numbers(self, looks: Mapping[str, Look]) -> dict[str, Numbers]:
-        """How to get each split's numbers: they are worked out on the side if that is for later."""
-        calls: dict[str, Numbers] = {
-            name: partial(self.splits[name].numbers, look) for name, look in looks.items()
-        }
-        if self.side is None:
-            return calls
-        return {name: self.side.submit(call).result for name, call in calls.items()}
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:
@@ -217,9 +207,9 @@ class Watch:
         if self.pending is None:
             return
         start = time.perf_counter()
-        (row, looks, snapshot, numbers), self.pending = self.pending, None
+        (row, looks, snapshot, numbers_of), self.pending = self.pending, None
         seconds, cost = row.pop("seconds"), row.pop("seconds_measuring")
-        for found in numbers.values():
+        for found in numbers_of:
             row |= found()
         self.unkept = looks  # for a snapshot, should these be the last
         if snapshot:
@@ -258,8 +248,7 @@ class Watch:
         self._keep_snapshot()
         if self.own_folder and "val" in self.splits and not self.diverged:
             keep_predictions(self.writer, self.splits["val"])
-        if self.best is not None and self.best.kept and self.writer is not None:
-            self.writer.write_file("best.npz", self.best.write)
+        keep_best(self.writer, self.best)
         return self.last
 
     def close(self, status: str = "ended", message: str = "") -> None:
@@ -268,8 +257,7 @@ class Watch:
             if not self.closed:
                 self.flush()
         finally:
-            if self.side is not None:
-                self.side.shutdown()
+            self.later.close()
             self.closed = True
             if self._end is not None and self.writer is not None and self._end.detach():
                 end_run(self.writer, self.rows, self.best, status, message)
@@ -314,8 +302,3 @@ class Watch:
         self.rows[:] = kept or ([state["last"]] if state.get("last") else [])
         if self.writer is not None:
             self.writer.cut_back(self.measured)
-
-
-def side_threads() -> ThreadPoolExecutor:
-    """Make two threads for metrics; a small array is not shared out among the cores."""
-    return ThreadPoolExecutor(2, "watch", torch.set_num_threads, (1,))

@@ -1,0 +1,141 @@
+"""Rows of a basis in fixed memory, and all that a device does with them between two looks.
+
+Each function here is one CUDA graph: what it tells the host comes back as one piece of numbers. It
+writes rows behind those it reads, so that to run it again, as capturing does, changes nothing.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from toosure.curvature.arithmetic import tensor_cores
+from toosure.curvature.basis import BREAKDOWN, PIECE, overlaps
+from toosure.curvature.operators import Operator
+
+ROWS = 40  # room for a basis of 30 and what comes after it
+PAST = 3  # rows before these, for up to six vectors from outside
+NOISE = 10  # residuals of so many roundings of the value are nothing but that
+POLISH = 3  # steps of Newton and Schulz: vectors .1 from orthonormal become so to rounding
+
+
+class Rows:
+    """Vectors with their defects (see `rounds`) and images, of one basis at a time.
+
+    They are padded with zeros: a GPU multiplies matrices faster that begin at round addresses.
+    `coarse` lets products round to TF32.
+    """
+
+    def __init__(self, operator: Operator, candidates: Tensor, coarse: bool) -> None:
+        self.operator, self.coarse, self.size = operator, coarse, candidates.shape[1]
+        images = operator.images(candidates[:1])
+        _, outside = operator.products(operator.weighted(images))
+        width = -(-self.size // PIECE) * PIECE
+        self.all = torch.zeros(PAST + ROWS, 2, width).to(candidates)  # past vectors first
+        self.images, self.outside = (
+            torch.zeros(ROWS, *like.shape[1:]).to(like) for like in (images, outside)
+        )
+
+    @property
+    def rows(self) -> Tensor:
+        """(ROWS, 2, width): a vector and its defect each."""
+        return self.all[PAST:]
+
+    def upto(self, stop: int) -> Tensor:
+        """Past vectors, then vectors and defects in turns, to a row: (2 PAST + 2 stop, width)."""
+        return self.all[: PAST + stop].flatten(0, 1)
+
+    def remember(self, past: Tensor) -> None:
+        """Put vectors beside the rows whose overlaps with them are wanted."""
+        self.upto(0)[: len(past), : self.size] = past
+
+    def open_images(self, candidates: Tensor) -> Tensor:
+        overlap, vectors = self._orthonormal(candidates)
+        return joined(overlap, self._placed(0, vectors)[1])
+
+    def open_rows(self, candidates: Tensor) -> Tensor:
+        return joined(*self._added(0, self._orthonormal(candidates)[1]))
+
+    def open_wide(self, candidates: Tensor) -> Tensor:
+        count = len(candidates)
+        told = self._added(0, self._orthonormal(candidates)[1])
+        defects = self.rows[:count, 1]  # residuals: the rows are orthonormal
+        lengths = torch.linalg.vector_norm(defects, dim=1, keepdim=True)
+        least = NOISE * torch.finfo(defects.dtype).eps * told[0].diagonal().abs().max()
+        directions = torch.where(lengths > least, defects / lengths, 0.0)
+        return joined(*told, *self._added(count, self._outside_of(count, directions)))
+
+    def _orthonormal(self, candidates: Tensor) -> tuple[Tensor, Tensor]:
+        padded = self._padded(candidates)
+        overlap, turn = polished(overlaps(padded))
+        return overlap, turn.to(padded.dtype) @ padded
+
+    def _padded(self, vectors: Tensor) -> Tensor:
+        return F.pad(vectors, (0, self.all.shape[2] - self.size))
+
+    def round(self, plan: Tensor) -> Tensor:
+        """Rows of directions that the host names as combinations of rows and defects."""
+        known = plan.shape[1] // 2
+        directions = plan[:-known] @ self.rows[:known].flatten(0, 1)
+        inverse = plan[-known:, :known]
+        return joined(*self._added(known, self._outside_of(known, directions, inverse)))
+
+    def join(self, candidates: Tensor, inverse: Tensor) -> Tensor:
+        new = self._padded(candidates)
+        new = lengths_of(overlaps(new)).to(new.dtype) * new
+        for _ in range(2):
+            new = self._outside_of(len(inverse), new, inverse)
+        new = lengths_of(overlaps(new), BREAKDOWN).to(new.dtype) * new
+        return joined(*self._added(len(inverse), new))
+
+    def _outside_of(self, known: int, new: Tensor, inverse: Tensor | None = None) -> Tensor:
+        """Vectors without what the rows hold of them; `inverse` is that of the rows' overlaps."""
+        vectors = self.rows[:known, 0]
+        shares = overlaps(new, vectors).to(new.dtype)
+        shares = shares if inverse is None else shares @ inverse
+        return torch.addmm(new, shares, vectors, alpha=-1)
+
+    def _added(self, known: int, new: Tensor) -> list[Tensor]:
+        """Make vectors rows; their part of the matrix, of all inner products, and outside."""
+        stop = known + len(new)
+        weighted, gram = self._placed(known, new)
+        with tensor_cores(self.coarse):
+            products, outside = self.operator.products(weighted)
+        rows, vectors = self.rows[known:stop], self.rows[:stop, 0, : self.size]
+        rows[:, 1, : self.size] = torch.addmm(products, gram.to(new.dtype), vectors, alpha=-1)
+        self.outside[known:stop] = outside
+        inner = overlaps(rows.flatten(0, 1), self.upto(stop))
+        return [gram, inner, overlaps(outside, self.outside[:stop])]
+
+    def _placed(self, known: int, new: Tensor) -> tuple[Tensor, Tensor]:
+        stop, vectors = known + len(new), new[:, : self.size]
+        with tensor_cores(self.coarse):
+            images = self.operator.images(vectors)
+        weighted = self.operator.weighted(images)
+        self.rows[known:stop, 0] = new
+        self.images[known:stop] = images
+        return weighted, self.operator.gram(vectors, weighted, self.images[:stop])
+
+
+def joined(*parts: Tensor) -> Tensor:
+    return torch.cat([part.double().flatten() for part in parts])
+
+
+def lengths_of(overlap: Tensor, least: float = 0.0) -> Tensor:
+    """1 / length of vectors with these overlaps, (k, 1); 0 for one no longer than `least`."""
+    squares = overlap.diagonal()[:, None]
+    return torch.where(squares > least**2, squares.rsqrt(), 0.0)
+
+
+def polished(overlap: Tensor) -> tuple[Tensor, Tensor]:
+    """Overlaps of vectors made orthonormal to a float's rounding, and the turn that does it.
+
+    By the iteration of Newton and Schulz, which needs no look of the host, unlike eigenvectors.
+    Where it does not converge (dependent vectors) the overlaps show it.
+    """
+    scale = lengths_of(overlap)
+    overlap, turn = scale * overlap * scale.T, torch.diag(scale[:, 0])
+    once = 1.5 * torch.eye(len(overlap), dtype=overlap.dtype, device=overlap.device)
+    for _ in range(POLISH if len(overlap) > 1 else 0):
+        factor = once - 0.5 * overlap
+        overlap, turn = factor @ overlap @ factor, factor @ turn
+    return overlap, turn

@@ -44,7 +44,11 @@ def looks(request, monkeypatch):
         return None
     monkeypatch.setattr(GaussNewton, "replays", True)
     looks, told = [], Rounds._told
-    counting = lambda self, name, *rest: looks.append(name) or told(self, name, *rest)  # noqa: E731
+
+    def counting(self, name, *rest):
+        looks.append(name)
+        return told(self, name, *rest)
+
     monkeypatch.setattr(Rounds, "_told", counting)
     return looks
 

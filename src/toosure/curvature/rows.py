@@ -30,10 +30,9 @@ class Rows:
         images = operator.images(candidates[:1])
         _, outside = operator.products(operator.weighted(images))
         width = -(-self.size // PIECE) * PIECE
-        self.all = torch.zeros(PAST + ROWS, 2, width).to(candidates)  # past vectors first
-        self.images, self.outside = (
-            torch.zeros(ROWS, *like.shape[1:]).to(like) for like in (images, outside)
-        )
+        self.all = candidates.new_zeros(PAST + ROWS, 2, width)  # past vectors first
+        self.images = images.new_zeros(ROWS, *images.shape[1:])
+        self.outside = outside.new_zeros(ROWS, outside.shape[1])
 
     @property
     def rows(self) -> Tensor:
@@ -49,13 +48,16 @@ class Rows:
         self.upto(0)[: len(past), : self.size] = past
 
     def open_images(self, candidates: Tensor) -> Tensor:
+        """Orthonormal vectors and their images: their overlaps and the matrix between them."""
         overlap, vectors = self._orthonormal(candidates)
         return joined(overlap, self._placed(0, vectors)[1])
 
     def open_rows(self, candidates: Tensor) -> Tensor:
+        """Rows of orthonormal vectors: what `_added` tells of them."""
         return joined(*self._added(0, self._orthonormal(candidates)[1]))
 
     def open_wide(self, candidates: Tensor) -> Tensor:
+        """The same, and of rows of their residuals."""
         count = len(candidates)
         told = self._added(0, self._orthonormal(candidates)[1])
         defects = self.rows[:count, 1]  # residuals: the rows are orthonormal
@@ -80,6 +82,7 @@ class Rows:
         return joined(*self._added(known, self._outside_of(known, directions, inverse)))
 
     def join(self, candidates: Tensor, inverse: Tensor) -> Tensor:
+        """Rows of what vectors have outside the known ones."""
         new = self._padded(candidates)
         new = lengths_of(overlaps(new)).to(new.dtype) * new
         for _ in range(2):

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import math
 import threading
 
 import numpy as np
@@ -272,7 +273,7 @@ def test_deferred_rows_are_the_same_rows(tmp_path):
             with torch.no_grad():
                 net.head.bias += 0.1 * step
             watch.step(lr=0.1)
-        assert len(Run(tmp_path / str(defer)).rows) == (2 if defer else 3)
+        assert len(Run(tmp_path / str(defer)).rows) == (1 if defer else 3)
         watch.finish()
         run = Run(tmp_path / str(defer))
         rows = [{k: v for k, v in row.items() if "seconds" not in k} for row in run.rows]
@@ -324,6 +325,67 @@ def test_metrics_on_the_side_leave_the_threads_of_the_caller_and_are_the_same():
     assert [row.keys() for row in rows[0]] == [row.keys() for row in rows[1]]
     for plain, side in zip(*rows, strict=True):
         assert side == pytest.approx(plain, rel=1e-12)
+
+
+def test_a_divergence_seen_later_is_a_row_of_its_step_and_the_last():
+    net = nn.Linear(4, 3)
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    watch = Watch(net, nn.CrossEntropyLoss(), data, every=2, defer=True)
+    for step in range(1, 7):
+        if step == 3:
+            net.weight.data.fill_(math.nan)
+        watch.step()
+    watch.close()
+    assert watch.diverged
+    assert [(row["step"], row.get("diverged", False)) for row in watch.rows] == [
+        *((0, False), (2, False), (4, True)),
+    ]
+
+
+class Changing(nn.Module):
+    """A loss that is another at every call."""
+
+    calls = 0
+
+    def forward(self, logits, labels):
+        self.calls += 1
+        return self.calls * nn.functional.cross_entropy(logits, labels)
+
+
+class Uncopied(nn.Linear):
+    """A network that holds what cannot be copied."""
+
+    def __init__(self):
+        super().__init__(4, 3)
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("net", "loss"), [(nn.Linear(4, 3), Changing()), (Uncopied(), nn.CrossEntropyLoss())]
+)
+def test_what_cannot_wait_is_looked_at_at_once(net, loss):
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    watch = Watch(net, loss, data, every=2, measure=(), defer=True)
+    assert watch.mirror is None
+    for _ in range(2):
+        watch.step()
+    before = net(data[0]).detach()
+    net.weight.data += 1
+    watch.close()
+    assert watch.last["train/nll"] == pytest.approx(float(metrics.nll(before, data[1])))
+
+
+def test_a_row_does_not_wait_long(monkeypatch):
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    net = nn.Linear(4, 3)
+    watch = Watch(net, nn.CrossEntropyLoss(), data, measure=(), every=2, defer=True)
+    for _ in range(2):
+        watch.step()
+    assert watch.rows == []
+    watch.began -= 1  # a second goes by
+    watch.step()
+    assert [row["step"] for row in watch.rows] == [0, 2]
+    watch.close()
 
 
 def test_what_goes_wrong_on_the_side_is_raised(monkeypatch):

@@ -14,12 +14,14 @@ class Replay:
 
     A captured function reads and writes fixed memory: its argument is copied in, and its output
     (tensors are copied out; anything else is the same object, refreshed in place) comes back.
-    All captures share one memory pool, so one may use what another left. A call inside another
-    becomes part of it.
+    All captures share one memory pool, so one may use what another left, and one stream, so that
+    the work space of its libraries is theirs alone and they may run beside other work. A call
+    inside another becomes part of it.
     """
 
     def __init__(self, enabled: bool) -> None:
         self.enabled, self._inside = enabled, False
+        self._stream: torch.cuda.Stream | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -67,8 +69,8 @@ class Replay:
     ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]:
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
+        stream = self._stream = self._stream or torch.cuda.Stream(priority=-1)
         places = tuple(a.clone() for a in arguments)
-        stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # none is used
@@ -76,6 +78,6 @@ class Replay:
                 function(*places)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, stream=stream):
             output = function(*places)
         return graph, places, output

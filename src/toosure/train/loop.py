@@ -172,6 +172,8 @@ class Work:
 
     def diverged(self, now: bool = False) -> bool:
         """Whether a loss was not finite; looked at when the store is full, or `now`."""
+        if now:
+            self.watch.flush()  # a row that was left for later may say so
         if self.unread == CHECKED or (self.unread and (now or self.watch.diverged)):
             bad = (~torch.isfinite(self.losses[: self.unread])).nonzero()
             if len(bad):

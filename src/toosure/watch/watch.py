@@ -1,5 +1,6 @@
 """`Watch`: rows of what a classifier is, at chosen steps of its training, and what they cost."""
 
+import math
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,9 +19,12 @@ from toosure.runs.write import plain
 from toosure.watch.best import Best
 from toosure.watch.folder import device_name, end_run, keep_best, keep_predictions, own_writer
 from toosure.watch.later import Later
+from toosure.watch.mirror import looking, mirror_of
 from toosure.watch.spacing import Spacing, next_snapshot
 from toosure.watch.split import Diverged, Look, WatchedSplit, check_numbers
 from toosure.watch.subject import Data, as_data, device_of, watched
+
+LONG = 0.5  # seconds after which a row that was left for later is seen to
 
 
 class Watch:
@@ -37,7 +41,7 @@ class Watch:
     `loss` is the criterion of (logits, labels); `objective`, where one is trained, may offer
     `predict(model, x)` for the logits and `report()` for numbers of its own. `test` is only looked
     at where `measure` has "best": logits at the least validation NLL, kept. `notify` is called
-    with each row as it is written; `defer` leaves its metrics for later (see `measure`).
+    with each row as it is written; `defer` leaves all its work for later (see `measure`).
     `eps` is the radius of certificates; `curvature` goes to `CurvatureTracker`: `rtol`, `replay`,
     and `batch`, the examples a batch of `batch_sharpness` and `gni` has (128; give your loop's).
     With `processes` (`toosure.processes.join`) each process holds all data and measures its own
@@ -82,6 +86,9 @@ class Watch:
         self.spacing, self.processes = Spacing(every, at, budget), processes
         self.report = getattr(objective, "report", None)
         self.device = device_of(model)
+        waits = defer and budget is None and processes.count == 1
+        self.mirror = mirror_of(model, loss, objective, self.device) if waits else None
+        model = model if self.mirror is None else self.mirror.model
         self.splits = {
             name: WatchedSplit(
                 name, watched(model, objective), loss,
@@ -97,9 +104,10 @@ class Watch:
         self.cost: float | None = None  # of the last; 0 after the first, which is cold and no guide
         self.rows: list[Row] = []  # the last one only, where a folder holds them
         self.notify, self.defer = notify, defer
+        self.waiting: tuple[Row, bool] | None = None  # to be looked at
         self.pending: tuple[Row, dict[str, Look], bool, list[Callable[[], Row]]] | None = None
-        self.later = Later(aside=defer)
-        self.unkept: dict[str, Look] = {}
+        self.later, self.left_at = Later(aside=defer), math.inf  # when a row was last left so
+        self.unkept: tuple[int, dict[str, Look]] = 0, {}  # a step, and what a snapshot takes
         self.began = time.perf_counter()
         self.closed, self._end = False, None
         self.writer = run if isinstance(run, RunWriter) else None
@@ -123,6 +131,7 @@ class Watch:
             self.writer.set_status("running", self.steps)
         if resume is None and (not self.spacing.at or 0 in self.spacing.at):
             self.measure(**start)
+            self._look()  # cold, and best before there are steps to count
 
     def __enter__(self) -> "Watch":
         return self
@@ -149,6 +158,8 @@ class Watch:
         """Count a step, and measure if it is due; `numbers` such as `lr=0.1` join the row."""
         self._check(numbers)
         self.steps += 1
+        if self.seconds - self.left_at > LONG:
+            self.flush()
         if self.diverged:
             return None
         now, cost = self.seconds, self.cost or 0.0
@@ -160,40 +171,64 @@ class Watch:
     def measure(self, **numbers: Any) -> Row:
         """Measure now, and keep the row; a snapshot too where one is due.
 
-        A step has one row: where it was measured already, that is returned as it is.
-        With `defer` the metrics are worked out on the side until the next row is due or somebody
-        asks (`flush`), so that a device with steps in its queue does not wait for them.
+        A step has one row: where it was measured already, that is returned as it is. With `defer`
+        a copy of the weights is taken, to be looked at when the next row is due, the time is long
+        or somebody asks (`flush`), so that a device always has steps in its queue; and metrics are
+        worked out on the side until the row after that.
         """
         self._check(numbers)
-        self.flush()
         if self.measured == self.steps:
+            self.flush()
             return self.last
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # what training queued is not our time
-        start = time.perf_counter()
+        known = self.diverged
+        self._look()
+        if self.diverged and not known:  # it had, when the last row was due
+            self.flush()
+            return self.last
         row: Row = {"step": self.steps, **numbers}
-        looks: dict[str, Look] = {}
-        try:
-            looks = {name: split.look() for name, split in self.splits.items()}
-            if self.best is not None:
-                self.best.look(self.steps, looks["val"])
-        except Diverged:
-            self.diverged = True
-            row["diverged"] = True
         row |= self.report() if self.report is not None else {}
         snapshot = self.steps >= self.snapshot_from
         if snapshot:
             self.snapshot_from = next_snapshot(self.steps)
-        self.measured = self.steps
-        cost = time.perf_counter() - start
-        self.measuring, self.ended = self.measuring + cost, self.seconds
-        row |= {"seconds": self.ended, "seconds_measuring": cost}
-        begin = self.later.begin
-        numbers_of = [begin(self.splits[name].numbers, look) for name, look in looks.items()]
-        self.pending = row, looks, snapshot, numbers_of
+        self.measured, row["seconds"] = self.steps, self.seconds
+        self.left_at = row["seconds"] if self.spacing.budget is None else math.inf
+        self.waiting = row, snapshot
+        if self.mirror is not None:
+            self.mirror.take()
+        else:
+            self._look()
         if not self.defer:
             self.flush()
         return row
+
+    def _look(self) -> None:
+        """Look at the model for the row that waits, and begin to work out its metrics."""
+        if self.waiting is None:
+            return
+        (row, snapshot), self.waiting = self.waiting, None
+        self._write()
+        begin = self.seconds
+        if self.mirror is not None:
+            self.mirror.wait()
+        elif self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        start = self.seconds  # what training queued is not our time
+        looks: dict[str, Look] = {}
+        try:
+            with looking(self.mirror):
+                looks = {name: split.look() for name, split in self.splits.items()}
+                if self.best is not None:
+                    self.best.look(row["step"], looks["val"])
+        except Diverged:
+            self.diverged = True
+            row["diverged"] = True
+        self.ended = self.seconds
+        row["seconds"] += self.ended - begin
+        row["seconds_measuring"] = cost = self.ended - start
+        self.measuring += cost
+        aside = self.later.begin
+        numbers_of = [aside(self.splits[name].numbers, look) for name, look in looks.items()]
+        self.pending = row, looks, snapshot, numbers_of
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:
@@ -203,7 +238,13 @@ class Watch:
         check_numbers(numbers)
 
     def flush(self) -> None:
-        """Work out the row that was left for later, and write it."""
+        """Work out what was left for later, and write it."""
+        self._look()
+        self._write()
+        self.left_at = math.inf
+
+    def _write(self) -> None:
+        """Write the row that was looked at, once its metrics are there."""
         if self.pending is None:
             return
         start = time.perf_counter()
@@ -211,7 +252,7 @@ class Watch:
         seconds, cost = row.pop("seconds"), row.pop("seconds_measuring")
         for found in numbers_of:
             row |= found()
-        self.unkept = looks  # for a snapshot, should these be the last
+        self.unkept = row["step"], looks  # for a snapshot, should these be the last
         if snapshot:
             self._keep_snapshot()
         spent = time.perf_counter() - start
@@ -231,11 +272,12 @@ class Watch:
 
     def _keep_snapshot(self) -> None:
         arrays: dict[str, Any] = {}
-        for name, look in self.unkept.items():
+        step, looks = self.unkept
+        for name, look in looks.items():
             arrays |= self.splits[name].snapshot(look)
         if self.writer is not None and arrays:
-            self.writer.write_snapshot(self.measured, arrays)
-        self.unkept = {}
+            self.writer.write_snapshot(step, arrays)
+        self.unkept = step, {}
 
     def finish(self, **numbers: Any) -> Row:
         """Measure the end, unless that was done, and keep its snapshot.
@@ -286,7 +328,7 @@ class Watch:
             taken = tuple(state.get(name, mine))
             if set(taken) != set(mine):
                 raise ValueError(f"the state is of a watch with {name} {taken}; got {mine}")
-        self.pending = None
+        self.waiting, self.pending, self.left_at = None, None, math.inf
         self.steps, self.measured = state["steps"], state["measured"]
         self.snapshot_from = state["snapshot_from"]
         self.measuring, self.cost = state["measuring"], state["cost"]

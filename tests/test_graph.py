@@ -1,6 +1,7 @@
 """Graph replay: the same run on a GPU; and here, its bookkeeping with a stand-in for the graph."""
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -231,3 +232,21 @@ def test_a_resnet_under_a_graph_moves_its_statistics_once(tmp_path):
     )
     run = train(config, tmp_path, Means("cuda", graph=True))
     assert load_checkpoint(run.path)[0]["model"]["2.num_batches_tracked"] == 30
+
+
+@cuda
+def test_rows_looked_at_beside_the_steps_are_the_same_and_move_nothing(tmp_path, monkeypatch):
+    """Trackers and training replay at the same time, and share no memory."""
+    wide = {"data": "digits", "model": "mlp:width=1024", "optimizer": "gd:lr=0.1"}
+    config = RunConfig(**wide, steps=400, every=5)
+    means = Means("cuda", graph=True)
+    beside = train(config, tmp_path / "beside", means)
+    alone = train(replace(config, at=(0, 400), measure=()), tmp_path / "alone", means)
+    monkeypatch.setattr("toosure.watch.watch.mirror_of", lambda *_: None)
+    after = train(config, tmp_path / "after", means)
+    weights = [load_checkpoint(run.path)[0]["model"] for run in (beside, after, alone)]
+    for name, weight in weights[0].items():
+        assert all(torch.equal(weight, other[name]) for other in weights[1:])
+    for key, found in after.columns.items():
+        if "seconds" not in key:
+            assert beside.columns[key] == found

@@ -38,21 +38,24 @@ def clock(monkeypatch):
     """
     found = types.SimpleNamespace(now=100.0, looks=0)
     found.perf_counter = lambda: found.now
-    look_now, numbers_now = WatchedSplit.look, WatchedSplit.numbers
+    look_now, working_now = WatchedSplit.look, WatchedSplit.working
 
     def look(self):
         found.now += (WARM if found.looks else COLD) - LATER
         found.looks += 1
         return look_now(self)
 
-    def numbers(self, look):
-        found.now += LATER
-        return numbers_now(self, look)
+    def working(self, look):
+        def work():
+            found.now += LATER
+            return working_now(self, look)()
 
-    monkeypatch.setattr(module, "Later", lambda aside: Later(aside=False))
+        return work
+
+    monkeypatch.setattr(module, "Later", lambda *_: Later(aside=False))
     monkeypatch.setattr(module, "time", found)
     monkeypatch.setattr(WatchedSplit, "look", look)
-    monkeypatch.setattr(WatchedSplit, "numbers", numbers)
+    monkeypatch.setattr(WatchedSplit, "working", working)
     return found
 
 

@@ -1,7 +1,6 @@
 """Graph replay: the same run on a GPU; and here, its bookkeeping with a stand-in for the graph."""
 
 import copy
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -241,7 +240,8 @@ def test_rows_looked_at_beside_the_steps_are_the_same_and_move_nothing(tmp_path,
     config = RunConfig(**wide, steps=400, every=5)
     means = Means("cuda", graph=True)
     beside = train(config, tmp_path / "beside", means)
-    alone = train(replace(config, at=(0, 400), measure=()), tmp_path / "alone", means)
+    plain = RunConfig(**wide, steps=400, at=(0, 400), measure=())
+    alone = train(plain, tmp_path / "alone", means)
     monkeypatch.setattr("toosure.watch.watch.mirror_of", lambda *_: None)
     after = train(config, tmp_path / "after", means)
     weights = [load_checkpoint(run.path)[0]["model"] for run in (beside, after, alone)]

@@ -17,7 +17,7 @@ from toosure.models import mlp
 from toosure.predictions import read_predictions
 from toosure.runs import RunError
 from toosure.watch.spacing import Spacing
-from toosure.watch.split import METRICS, WatchedSplit, quantiles, snapshot_of
+from toosure.watch.split import METRICS, quantiles, snapshot_of
 
 CE = nn.CrossEntropyLoss()
 
@@ -389,11 +389,11 @@ def test_a_row_does_not_wait_long(monkeypatch):
 
 
 def test_what_goes_wrong_on_the_side_is_raised(monkeypatch):
-    def fail(self, look):
+    def fail(*_):
         raise ZeroDivisionError("on the side")
 
     data = torch.randn(20, 4), torch.arange(20) % 3
-    monkeypatch.setattr(WatchedSplit, "numbers", fail)
+    monkeypatch.setattr("toosure.watch.split.numbers_of", fail)
     watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), defer=True)
     with pytest.raises(ZeroDivisionError, match="on the side"):
         watch.flush()
@@ -422,10 +422,10 @@ def test_a_metric_that_fails_at_the_end_leaves_no_thread_and_a_closed_folder(tmp
     watch.flush()
     assert any(t.name.startswith("watch") for t in set(threading.enumerate()) - before)
 
-    def fail(self, look):
+    def fail(*_):
         raise ZeroDivisionError("on the side")
 
-    monkeypatch.setattr(WatchedSplit, "numbers", fail)
+    monkeypatch.setattr("toosure.watch.split.numbers_of", fail)
     watch.steps = 20
     watch.measure()
     with pytest.raises(ZeroDivisionError):

@@ -74,6 +74,7 @@ class Replay:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # none is used
+            warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # of autograd's thread
             for _ in range(2):  # libraries set themselves up outside the capture
                 function(*places)
         torch.cuda.current_stream().wait_stream(stream)

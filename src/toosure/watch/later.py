@@ -2,30 +2,38 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
 import torch
 
+from toosure.watch.helper import helped, start
+
 Found = TypeVar("Found")
+ASIDE = 2  # calls at a time: one a split
 
 
 class Later:
     """Calls made by two threads if they are to be `aside`, else when their result is asked for.
 
-    A thread keeps to one core: a small array is not shared out among many.
+    A thread keeps to one core: a small array is not shared out among many. With `helpers` it
+    mostly waits for a process that does the work.
     """
 
-    def __init__(self, aside: bool) -> None:
+    def __init__(self, aside: bool, helpers: bool = False) -> None:
         self._threads: ThreadPoolExecutor | None = None
+        self._helpers = helpers
         if aside:
-            self._threads = ThreadPoolExecutor(2, "watch", torch.set_num_threads, (1,))
+            self._threads = ThreadPoolExecutor(ASIDE, "watch", torch.set_num_threads, (1,))
+        if aside and helpers:
+            start(ASIDE)
 
-    def begin(self, call: Callable[..., Found], *arguments: object) -> Callable[[], Found]:
+    def begin(self, call: Callable[[], Found]) -> Callable[[], Found]:
         """Begin a call; what comes back gives its result, or raises what it raised."""
         if self._threads is None:
-            return partial(call, *arguments)
-        return self._threads.submit(call, *arguments).result
+            return call
+        if self._helpers:
+            return self._threads.submit(helped, call).result
+        return self._threads.submit(call).result
 
     def close(self) -> None:
         """Let the threads go, once they are done."""

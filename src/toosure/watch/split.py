@@ -1,7 +1,8 @@
 """One split under watch: a single forward pass serves metrics, margins, curvature, snapshots."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,13 +103,9 @@ class WatchedSplit:
             found |= certificate_of(self.model, (self.x, self.y), self.eps)
         return Look(logits, labels, found)
 
-    def numbers(self, look: Look) -> dict[str, float | bool]:
-        """Return every quantity by its name in a row, such as `val/ece`."""
-        found = metrics_of(look.logits, look.labels, self.bins) | look.found
-        if self.temper and len(look.labels) > 1:  # fitted on a half, judged on the other
-            found |= split_temperature(look.logits, look.labels, bins=self.bins)._asdict()
-        order = dict.fromkeys([*METRICS, *found])
-        return {f"{self.name}/{key}": found[key] for key in order}
+    def working(self, look: Look) -> Callable[[], dict[str, float | bool]]:
+        """Return what works out every quantity of a row, here or in another process."""
+        return partial(numbers_of, look, self.name, self.bins, self.temper)
 
     def logits(self) -> Tensor:
         """The outputs on the whole split, (N, C), in evaluation mode."""
@@ -122,6 +119,15 @@ class WatchedSplit:
         """Return what the report moves through: reliability bins, two histograms."""
         arrays = snapshot_of(look.logits, look.labels, self.bins)
         return {f"{self.name}_{key}": value for key, value in arrays.items()}
+
+
+def numbers_of(look: Look, name: str, bins: int, temper: bool) -> dict[str, float | bool]:
+    """Return every quantity by its name in a row, such as `val/ece`."""
+    found = metrics_of(look.logits, look.labels, bins) | look.found
+    if temper and len(look.labels) > 1:  # fitted on a half, judged on the other
+        found |= split_temperature(look.logits, look.labels, bins=bins)._asdict()
+    order = dict.fromkeys([*METRICS, *found])
+    return {f"{name}/{key}": found[key] for key in order}
 
 
 def make_tracker(*arguments: Any, replay: bool = False, **options: Any) -> CurvatureTracker:

@@ -106,7 +106,7 @@ class Watch:
         self.notify, self.defer = notify, defer
         self.waiting: tuple[Row, bool] | None = None  # to be looked at
         self.pending: tuple[Row, dict[str, Look], bool, list[Callable[[], Row]]] | None = None
-        self.later, self.left_at = Later(aside=defer), math.inf  # when a row was last left so
+        self.later, self.left_at = Later(defer, self.device.type == "cuda"), math.inf
         self.unkept: tuple[int, dict[str, Look]] = 0, {}  # a step, and what a snapshot takes
         self.began = time.perf_counter()
         self.closed, self._end = False, None
@@ -226,8 +226,8 @@ class Watch:
         row["seconds"] += self.ended - begin
         row["seconds_measuring"] = cost = self.ended - start
         self.measuring += cost
-        aside = self.later.begin
-        numbers_of = [aside(self.splits[name].numbers, look) for name, look in looks.items()]
+        works = [self.splits[name].working(look) for name, look in looks.items()]
+        numbers_of = [self.later.begin(work) for work in works]
         self.pending = row, looks, snapshot, numbers_of
 
     def _check(self, numbers: Mapping[str, Any]) -> None:

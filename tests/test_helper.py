@@ -1,0 +1,84 @@
+"""A process that works numbers out: the same numbers, whatever becomes of it."""
+
+import operator
+import os
+import time
+from functools import partial
+
+import pytest
+import torch
+
+from toosure.watch.helper import Helper, helped
+from toosure.watch.later import Later
+from toosure.watch.split import Look, numbers_of
+
+
+@pytest.fixture(scope="module")
+def helper():
+    found = Helper()
+    until = time.monotonic() + 120
+    while not found.ready and time.monotonic() < until:
+        time.sleep(0.05)
+    assert found.ready
+    yield found
+    found.process.kill()
+    found.process.communicate()
+
+
+def look():
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(500, 10, generator=generator)
+    return Look(logits, torch.arange(500) % 10, {"loss": 1.5, "gn_sharpness_unconverged": True})
+
+
+def test_numbers_are_those_found_here(helper):
+    work = partial(numbers_of, look(), "val", 15, True)
+    found, expected = helper(work), work()
+    assert list(found) == list(expected) and found == pytest.approx(expected, rel=1e-12)
+    assert found["val/gn_sharpness_unconverged"] is True
+
+
+def test_it_is_another_process(helper):
+    assert helper(os.getpid) == helper.process.pid != os.getpid()
+
+
+def test_what_it_raises_is_raised_here(helper, capfd):
+    with pytest.raises(ZeroDivisionError):
+        helper(partial(operator.truediv, 1, 0))
+    helper(partial(print, "not an answer"))
+    assert helper(partial(operator.add, 1, 2)) == 3
+
+
+def test_before_it_is_ready_and_after_it_is_gone_we_work_here():
+    young = Helper()
+    assert young(os.getpid) == os.getpid()
+    young.process.kill()
+    young.process.wait()
+    assert young(os.getpid) == os.getpid()
+    young.process.communicate()
+
+
+def test_one_that_dies_at_work_is_replaced_by_us():
+    doomed = Helper()
+    until = time.monotonic() + 120
+    while not doomed.ready and time.monotonic() < until:
+        time.sleep(0.05)
+    doomed.process.kill()
+    doomed.process.wait()
+    assert doomed(os.getpid) == os.getpid()
+    doomed.process.communicate()
+
+
+def test_it_ends_with_its_input(helper):
+    other = Helper()
+    other.process.stdin.close()
+    assert other.process.wait(timeout=120) == 0
+    other.process.stdout.close()
+
+
+def test_without_helpers_work_is_done_here(monkeypatch):
+    monkeypatch.setattr("toosure.watch.later.start", None)  # none is started
+    assert helped(os.getpid) == os.getpid()
+    later = Later(aside=True)
+    assert later.begin(os.getpid)() == os.getpid()
+    later.close()

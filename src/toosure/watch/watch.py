@@ -206,7 +206,6 @@ class Watch:
         if self.waiting is None:
             return
         (row, snapshot), self.waiting = self.waiting, None
-        self._write()
         begin = self.seconds
         if self.mirror is not None:
             self.mirror.wait()
@@ -227,8 +226,9 @@ class Watch:
         row["seconds_measuring"] = cost = self.ended - start
         self.measuring += cost
         works = [self.splits[name].working(look) for name, look in looks.items()]
-        numbers_of = [self.later.begin(work) for work in works]
-        self.pending = row, looks, snapshot, numbers_of
+        pending = row, looks, snapshot, [self.later.begin(work) for work in works]
+        self._write()  # the row before: its metrics have had the time of all this
+        self.pending = pending
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:

@@ -341,6 +341,10 @@ class Recorded(Replay):
         super().__init__(enabled=True)
         self.names = []
 
+    def _eagerly(self, function, arguments):
+        with self._alone():
+            return function(*arguments)
+
     def _capture(self, function, arguments):
         places = tuple(a.clone() for a in arguments)
         output = function(*places)

@@ -40,7 +40,7 @@ def check(basis, matrix):
         assert basis.residual(index)[0] == pytest.approx(float(residual.norm()), abs=2e-7)
 
 
-@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("depth", [1, 2, 3])
 def test_residuals_of_all_pairs_are_known_after_every_round(depth):
     matrix = operator()
     basis = Rounds(matrix, start(4), depth)
@@ -73,6 +73,22 @@ def test_the_wider_space_of_the_first_round_is_that_of_vectors_and_residuals():
     spanned = torch.linalg.qr(torch.cat([vectors, vectors * matrix.d]).T)[0]
     expected = torch.linalg.eigvalsh(spanned.T @ (matrix.d[:, None] * spanned)).flip(0)
     np.testing.assert_allclose(basis.values, expected.numpy(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [SIZE, 5])
+def test_from_one_vector_a_depth_is_so_many_steps_of_lanczos(size):
+    matrix, vector = operator(size), start(1, size)
+    basis = Rounds(matrix, vector, depth=8)
+    powers = torch.stack([vector[0] * matrix.d**power for power in range(min(8, size))])
+    spanned = torch.linalg.qr(powers.T / powers.norm(dim=1))[0]
+    expected = torch.linalg.eigvalsh(spanned.T @ (matrix.d[:, None] * spanned)).flip(0)
+    assert len(basis) == len(powers) and basis.products == 8
+    np.testing.assert_allclose(basis.values[:3], expected.numpy()[:3], rtol=1e-6)
+
+
+def test_a_depth_beyond_the_room_is_cut():
+    matrix = operator(500)
+    assert len(Rounds(matrix, start(1, size=500), depth=100)) <= ROWS
 
 
 def test_dependent_vectors_are_left_out():

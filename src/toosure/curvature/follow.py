@@ -127,10 +127,12 @@ class Follower:
     def _opening(self) -> Result:
         """Measure from the last vectors and a random one; the first time, two pairs."""
         start = self._random()
-        wanted = min(1 if self.memory.spaces else 2, self.like.shape[1])
         if self.memory.spaces:
-            start = torch.cat([self.memory.spaces[-1], start])
-        found = self._solve(self._basis(start), wanted=wanted, refresh=2)
+            basis = self._begun(torch.cat([self.memory.spaces[-1], start]))
+            found = self._solve(basis, refresh=2)
+        else:
+            wanted = min(2, self.like.shape[1])
+            found = self._solve(self._basis(start), wanted=wanted, refresh=2)
         if not np.isfinite(found.values[0]):
             return self._lost(found)
         self._remember(found)
@@ -168,7 +170,8 @@ class Follower:
     def _probed(self, found: Solution) -> Solution:
         """Look for a larger eigenvalue from a random start; adopt it if there is one."""
         start = self._random()
-        probe = solve(self._basis(start), rtol=0.0, budget=self.probe_budget, keep=self.keep)
+        basis = self._begun(start, depth=int(self.probe_budget))
+        probe = solve(basis, rtol=0.0, budget=self.probe_budget, keep=self.keep)
         spent = found.products + probe.products
         if probe.values[0] > found.values[0] * (1 + self.rtol):
             found = self._solve(self._basis(probe.vectors), reserve=found.vectors)

@@ -1,7 +1,8 @@
 """Passes captured once as CUDA graphs and replayed, where shapes are fixed."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ class Replay:
         self._captured: dict[str, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]] = {}
         self._functions: list[Callable[..., Any]] = []  # a graph reads the memory that they hold
         self._kept: dict[str, Any] = {}
+        self._asked: set[str] = set()
         self._pool: Any = None
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
@@ -45,23 +47,38 @@ class Replay:
         return output.clone() if torch.is_tensor(output) else output
 
     def told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> np.ndarray:
-        """Call a function in the same way, and look at its numbers."""
+        """Call a function in the same way, and look at its numbers.
+
+        The first time it runs as it is: that readies the libraries, and much is asked for once.
+        """
         if not self.enabled:
             return function(*arguments).cpu().numpy()
+        if name not in self._asked:
+            self._asked.add(name)
+            return self._eagerly(function, arguments).cpu().numpy()
         return self._replayed(name, function, *arguments).cpu().numpy()
 
     def _replayed(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
         if name not in self._captured:
-            self._inside = True
-            try:
-                self._captured[name] = self._capture(function, arguments)
-                self._functions.append(function)
-            finally:
-                self._inside = False
+            if name not in self._asked:
+                self._eagerly(function, arguments)
+            self._captured[name] = self._capture(function, arguments)
+            self._functions.append(function)
         graph, places, output = self._captured[name]
         for place, argument in zip(places, arguments, strict=True):
             place.copy_(argument)
         graph.replay()
+        return output
+
+    def _eagerly(self, function: Callable[..., Any], arguments: tuple[Tensor, ...]) -> Any:
+        """Run a function on the stream of the captures."""
+        stream = self._stream = self._stream or torch.cuda.Stream(priority=-1)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), self._alone(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # none is used
+            warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # of autograd's thread
+            output = function(*arguments)
+        torch.cuda.current_stream().wait_stream(stream)
         return output
 
     def _capture(
@@ -69,16 +86,17 @@ class Replay:
     ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]:
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        stream = self._stream = self._stream or torch.cuda.Stream(priority=-1)
         places = tuple(a.clone() for a in arguments)
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # none is used
-            warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # of autograd's thread
-            for _ in range(2):  # libraries set themselves up outside the capture
-                function(*places)
-        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=stream):
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream), self._alone():
             output = function(*places)
         return graph, places, output
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let calls inside be part of this one."""
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False

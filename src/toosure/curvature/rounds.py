@@ -13,6 +13,7 @@ the root of their rounding: 1e-8 of the value in float64, 1e-4 in float32, whose
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -39,8 +40,8 @@ def begun(
     """A basis that spans some vectors; on a GPU that replays, one that grows by rounds.
 
     There `depth` 0 makes the images of the vectors, 1 their products too, 2 also rows of their
-    residuals; `coarse` lets all these use TF32. `past` are vectors whose overlaps with the leading
-    ones are wanted in the end.
+    residuals, and so on: from one vector so many steps of Lanczos. `coarse` lets all these use
+    TF32. `past` are vectors whose overlaps with the leading ones are wanted in the end.
     """
     if operator.replays:
         return Rounds(operator, candidates, depth, coarse, past)
@@ -67,9 +68,9 @@ class Rounds:
         self.past = 0 if past is None else len(past)
         if past is not None:
             self.rows.remember(past)
-        self._candidates = candidates
+        self._candidates, count = candidates, len(candidates)
+        depth = min(depth, ROWS // count)
         self._open(depth)
-        count = len(candidates)
         left = np.abs(self._overlap[:count, :count] - np.eye(count)).max()
         if not left <= ORTHONORMAL:  # also where the iteration overflowed
             independent = self._independent(candidates)
@@ -79,7 +80,7 @@ class Rounds:
 
     def _open(self, depth: int) -> None:
         count = len(self._candidates)
-        function = (self.rows.open_images, self.rows.open_rows, self.rows.open_wide)[depth]
+        function = partial(self.rows.open_rows, depth=depth) if depth else self.rows.open_images
         self.finite = True
         told = self._told(f"open {count} to {depth}", function, self._candidates)
         self._gram, self._made, self._inner, self._beyond = np.zeros((4, 0, 0))

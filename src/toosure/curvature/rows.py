@@ -52,19 +52,20 @@ class Rows:
         overlap, vectors = self._orthonormal(candidates)
         return joined(overlap, self._placed(0, vectors)[1])
 
-    def open_rows(self, candidates: Tensor) -> Tensor:
-        """Rows of orthonormal vectors: what `_added` tells of them."""
-        return joined(*self._added(0, self._orthonormal(candidates)[1]))
+    def open_rows(self, candidates: Tensor, depth: int) -> Tensor:
+        """Rows of orthonormal vectors, of their residuals, of the residuals of these: `depth` such.
 
-    def open_wide(self, candidates: Tensor) -> Tensor:
-        """The same, and of rows of their residuals."""
+        What `_added` tells of each.
+        """
         count = len(candidates)
         told = self._added(0, self._orthonormal(candidates)[1])
-        defects = self.rows[:count, 1]  # residuals: the rows are orthonormal
-        lengths = torch.linalg.vector_norm(defects, dim=1, keepdim=True)
-        least = NOISE * torch.finfo(defects.dtype).eps * told[0].diagonal().abs().max()
-        directions = torch.where(lengths > least, defects / lengths, 0.0)
-        return joined(*told, *self._added(count, self._outside_of(count, directions)))
+        least = NOISE * torch.finfo(candidates.dtype).eps * told[0].diagonal().abs().max()
+        for known in range(count, depth * count, count):
+            defects = self.rows[known - count : known, 1]  # residuals: the rows are orthonormal
+            lengths = torch.linalg.vector_norm(defects, dim=1, keepdim=True)
+            directions = torch.where(lengths > least, defects / lengths, 0.0)
+            told += self._added(known, self._outside_of(known, directions))
+        return joined(*told)
 
     def _orthonormal(self, candidates: Tensor) -> tuple[Tensor, Tensor]:
         padded = self._padded(candidates)

@@ -27,11 +27,14 @@ class Later:
         if aside and helpers:
             start(ASIDE)
 
-    def begin(self, call: Callable[[], Found]) -> Callable[[], Found]:
-        """Begin a call; what comes back gives its result, or raises what it raised."""
+    def begin(self, call: Callable[[], Found], here: bool = False) -> Callable[[], Found]:
+        """Begin a call; what comes back gives its result, or raises what it raised.
+
+        `here` keeps it from the helpers.
+        """
         if self._threads is None:
             return call
-        if self._helpers:
+        if self._helpers and not here:
             return self._threads.submit(helped, call).result
         return self._threads.submit(call).result
 

@@ -4,6 +4,7 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +106,9 @@ class Watch:
         self.rows: list[Row] = []  # the last one only, where a folder holds them
         self.notify, self.defer = notify, defer
         self.waiting: tuple[Row, bool] | None = None  # to be looked at
-        self.pending: tuple[Row, dict[str, Look], bool, list[Callable[[], Row]]] | None = None
+        self.pending: tuple[Row, list[Callable[[], Row]], Callable[[], None], bool] | None = None
         self.later, self.left_at = Later(defer, self.device.type == "cuda"), math.inf
-        self.unkept: tuple[int, dict[str, Look]] = 0, {}  # a step, and what a snapshot takes
+        self.unkept: Callable[[], None] | None = None  # keeps a snapshot of the last row
         self.began = time.perf_counter()
         self.closed, self._end = False, None
         self.writer = run if isinstance(run, RunWriter) else None
@@ -226,7 +227,10 @@ class Watch:
         row["seconds_measuring"] = cost = self.ended - start
         self.measuring += cost
         works = [self.splits[name].working(look) for name, look in looks.items()]
-        pending = row, looks, snapshot, [self.later.begin(work) for work in works]
+        numbers_of = [self.later.begin(work) for work in works]
+        keep: Callable[[], None] = partial(self._keep_snapshot, row["step"], looks)
+        keep = self.later.begin(keep, here=True) if snapshot else keep
+        pending = row, numbers_of, keep, snapshot
         self._write()  # the row before: its metrics have had the time of all this
         self.pending = pending
 
@@ -248,13 +252,13 @@ class Watch:
         if self.pending is None:
             return
         start = time.perf_counter()
-        (row, looks, snapshot, numbers_of), self.pending = self.pending, None
+        (row, numbers_of, keep, snapshot), self.pending = self.pending, None
         seconds, cost = row.pop("seconds"), row.pop("seconds_measuring")
         for found in numbers_of:
             row |= found()
-        self.unkept = row["step"], looks  # for a snapshot, should these be the last
         if snapshot:
-            self._keep_snapshot()
+            keep()
+        self.unkept = None if snapshot else keep
         spent = time.perf_counter() - start
         self.measuring, self.ended = self.measuring + spent, self.seconds
         self.cost = 0.0 if self.cost is None else cost + spent
@@ -270,14 +274,12 @@ class Watch:
         if self.notify is not None:
             self.notify(row)
 
-    def _keep_snapshot(self) -> None:
+    def _keep_snapshot(self, step: int, looks: Mapping[str, Look]) -> None:
         arrays: dict[str, Any] = {}
-        step, looks = self.unkept
         for name, look in looks.items():
             arrays |= self.splits[name].snapshot(look)
         if self.writer is not None and arrays:
             self.writer.write_snapshot(step, arrays)
-        self.unkept = step, {}
 
     def finish(self, **numbers: Any) -> Row:
         """Measure the end, unless that was done, and keep its snapshot.
@@ -287,7 +289,9 @@ class Watch:
         if not self.diverged and self.measured != self.steps:
             self.measure(**numbers)
         self.flush()
-        self._keep_snapshot()
+        if self.unkept is not None:
+            self.unkept()
+            self.unkept = None
         if self.own_folder and "val" in self.splits and not self.diverged:
             keep_predictions(self.writer, self.splits["val"])
         keep_best(self.writer, self.best)

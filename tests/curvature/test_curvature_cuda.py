@@ -1,5 +1,7 @@
 """On a GPU: the CPU's answers, replayed passes, no waiting for the device inside a product."""
 
+import gc
+
 import pytest
 import torch
 from dense import CASES, make
@@ -69,3 +71,21 @@ def test_replayed_passes_follow_training(rank):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
+
+
+def test_old_graphs_that_are_collected_disturb_no_capture():
+    """Trackers of runs that are over lie in cycles, and Python frees them when it likes."""
+    thresholds = gc.get_threshold()
+    try:
+        for _ in range(3):
+            model, data = on_gpu("mlp")
+            tracker = CurvatureTracker(model, data, replay=True)
+            tracker.itself = tracker
+            for _ in range(8):
+                assert tracker.measure()["gn_sharpness"].converged
+                with torch.no_grad():
+                    for parameter in model.parameters():
+                        parameter.mul_(0.99)
+            gc.set_threshold(100, 1, 1)
+    finally:
+        gc.set_threshold(*thresholds)

@@ -1,5 +1,6 @@
 """Passes captured once as CUDA graphs and replayed, where shapes are fixed."""
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,7 +89,8 @@ class Replay:
             self._pool = torch.cuda.graph_pool_handle()
         places = tuple(a.clone() for a in arguments)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream), self._alone():
+        capturing = torch.cuda.graph(graph, pool=self._pool, stream=self._stream)
+        with undisturbed(), capturing, self._alone():
             output = function(*places)
         return graph, places, output
 
@@ -100,3 +102,15 @@ class Replay:
             yield
         finally:
             self._inside = False
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Put off collecting garbage: an old graph that is freed in it ends a capture."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

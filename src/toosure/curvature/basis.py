@@ -13,6 +13,7 @@ DEPENDENT = 1e-5  # squared sine below which a starting vector adds only roundin
 INDEPENDENT = 1e-2  # above which the overlaps, right to 1e-8, leave vectors orthonormal to 1e-6
 BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding noise
 ROUNDING = {torch.float32: 5e-5, torch.float64: 1e-12}  # relative; 2e-5 seen on a ResNet-20
+STAGED = 2**16  # bytes up to which CUDA takes a copy of its own at once, and nobody waits
 PIECE = 512  # terms of an inner product summed in the vectors' own type
 
 
@@ -158,7 +159,9 @@ class Basis:
 def on_device(array: np.ndarray, like: Tensor) -> Tensor:
     kind = np.float64 if like.dtype == torch.float64 else np.float32
     here = torch.from_numpy(array.astype(kind))
-    return here.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else here
+    if like.is_cuda and here.nbytes > STAGED:
+        here = here.pin_memory()
+    return here.to(like.device, non_blocking=True)
 
 
 def solved(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -81,7 +81,7 @@ class Restricted:
         self._piece()
         with self.problem.reading():
             name = f"vjp {len(cotangents)} in {self.rank}"
-            pulled = self.problem.replay(name, self._pull_all, cotangents) / self.count
+            pulled = self.problem.replay(name, self._pull_all, cotangents / self.count)
         return pulled[:, : self.size], pulled[:, self.size :]
 
     def _pull_all(self, cotangents: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class Rows:
         for known in range(count, depth * count, count):
             defects = self.rows[known - count : known, 1]  # residuals: the rows are orthonormal
             lengths = torch.linalg.vector_norm(defects, dim=1, keepdim=True)
-            directions = torch.where(lengths > least, defects / lengths, 0.0)
+            directions = defects * torch.where(lengths > least, 1 / lengths, 0.0)
             told += self._added(known, self._outside_of(known, directions))
         return joined(*told)
 

@@ -39,6 +39,7 @@ FULL_EVERY = 8  # cheap steps between two full ones
 MOST_CALM = 3  # calm steps between two residuals
 LEAST = 0.05  # share of the tolerance to which an extrapolated vector is known at best
 NEAR = 0.95  # second over first eigenvalue above which only full steps are safe
+MOST_DEEP = 16  # deep steps between two shallow ones that are not enough
 COARSE = 1e-3  # tolerance from which on products may round to TF32 on a GPU
 PRIME = 7919  # numbers by which the random start moves on
 JUMP = 0.5  # relative change of the value that calls for a probe
@@ -60,6 +61,8 @@ class Memory:
     since_full: int = 0
     calm: int = 0  # calm steps since the last residual
     since_probe: int = 0
+    deep: int = 1  # full steps in rounds to be taken deep after a shallow one that was not enough
+    deep_for: int = 2  # of these, those still to take
 
 
 class Follower:
@@ -95,11 +98,12 @@ class Follower:
         if memory.steps <= OPENING or len(memory.spaces) < 2:
             return self._opening()
         weights = continued(np.array(memory.overlap))
+        if self.operator.replays:
+            return self._settle(self._in_rounds(weights), weights, full=True)
         if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
             found = self._solve(self._begun(memory.spaces[0]), refresh=2)
             return self._settle(found, weights, full=True)
-        assert memory.leading is not None
-        predicted = on_device(weights, self.like) @ memory.leading
+        predicted = self._predicted(weights)
         calm = self._may_be_calm
         basis = self._begun(predicted[None], depth=0 if calm else 1)
         result = self._calm(predicted, weights, basis) if calm else None
@@ -109,6 +113,29 @@ class Follower:
         gap = 0.5 * (1 - second / (first or TINY))  # half of it: the second may have risen since
         found = self._solve(basis, reserve=memory.spaces[0], known_gap=gap)
         return self._settle(found, weights, full=False)
+
+    def _predicted(self, weights: np.ndarray) -> Tensor:
+        assert self.memory.leading is not None
+        return on_device(weights, self.like) @ self.memory.leading
+
+    def _in_rounds(self, weights: np.ndarray) -> Solution:
+        """A full step, shallow where that was enough; after one that was not, not for a while."""
+        memory, start = self.memory, self.memory.spaces[0]
+        if memory.steady >= STEADY:
+            start = torch.cat([self._predicted(weights)[None], start[1:]])
+        shallow = memory.deep_for <= 0
+        basis = self._begun(start, depth=1 if shallow else 2)
+        opened = len(basis)
+        found = self._solve(basis, refresh=2)
+        enough = len(basis) == opened
+        if shallow and not enough:
+            memory.deep = min(2 * memory.deep, MOST_DEEP)
+            memory.deep_for = memory.deep
+        elif shallow:
+            memory.deep = max(memory.deep // 2, 1)
+        else:
+            memory.deep_for -= enough
+        return found
 
     def _basis(self, candidates: Tensor) -> Basis:
         """A basis that grows by one vector at a time, for what is rare: no graphs are captured."""

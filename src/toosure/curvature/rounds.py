@@ -140,6 +140,11 @@ class Rounds:
             squares = [np.einsum("ij,ij->i", c @ inner, c) for c, inner in parts]
             self._norms = np.sqrt(np.maximum(squares, 0.0)).T.tolist()
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """The norms of all residuals."""
+        return np.array(self._norms)[:, 0]
+
     def residual(self, index: int) -> tuple[float, float]:
         """The norm of A x - theta x of one Ritz pair, and that of its part outside the space."""
         if not len(self._made):  # only images were made
@@ -202,7 +207,7 @@ class Rounds:
         shift = 0.5 * max(float(self.values[-1]), 0.0) if len(self) > 1 else 0.0
         distances = self.values[:count] - shift
         noise = NOISE * torch.finfo(self.rows.all.dtype).eps ** 0.5 * abs(self.values[0])
-        lengths = np.array(self._norms)[:count, 0]
+        lengths = self.lengths[:count]
         far = distances > np.maximum(lengths, noise)  # else a step would be noise, or too long
         reach = np.divide(1.0, distances, out=np.zeros(count), where=far)
         turns[1] += reach[:, None] * self.residuals[:count]

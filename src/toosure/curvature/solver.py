@@ -17,6 +17,7 @@ from toosure.curvature.rounds import Rounds
 
 SAFETY = 3.0  # the residual estimate understates the error up to 2.3 times: docs/curvature.md
 CLOSE = 0.05  # relative gap below which the residual alone is believed
+CLUSTER = 3  # values that may lie close together
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -84,6 +85,8 @@ def solve(
                 width, _ = basis.residual(wanted)
                 inside = estimated_error(norm, basis.values, index, width=width)
                 towards = index if inside <= allowed else wanted
+            if warm and inside > allowed and wanted == 1 and isinstance(basis, Rounds):
+                inside = min(inside, clustered_error(basis.lengths, basis.values))
             errors[index] = inside + beyond[index]
             if inside <= allowed:
                 index += 1
@@ -143,6 +146,20 @@ def estimated_error(
     close = gap <= CLOSE * abs(values[index])
     bound = residual if close else min(residual, residual**2 / gap)
     return float(SAFETY * bound / max(abs(values[index]), TINY))
+
+
+def clustered_error(residuals: np.ndarray, values: np.ndarray) -> float:
+    """The same for the first of some values that lie close together, from all their residuals.
+
+    The first two or three span what they are; how they divide it does not matter to the sum of
+    r^2 over them, which the gap to the next one, its own residual off, divides.
+    """
+    first, bound = values[0], np.inf
+    for count in range(2, min(CLUSTER, len(values) - 1) + 1):
+        gap = first - values[count] - residuals[count]
+        if gap > CLOSE * abs(first):
+            bound = min(bound, (residuals[:count] ** 2).sum() / gap)
+    return float(SAFETY * bound / max(abs(first), TINY))
 
 
 def random_vectors(count: int, like: Tensor, seed: int = 0) -> Tensor:

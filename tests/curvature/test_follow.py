@@ -8,7 +8,7 @@ import torch
 from diagonal import SIZE, Diagonal
 
 from toosure.curvature.basis import Basis
-from toosure.curvature.follow import RIDGE, Follower, continued
+from toosure.curvature.follow import KEEP_IN_ROUNDS, RIDGE, Follower, continued
 
 
 @pytest.fixture(params=[False, True], ids=["alone", "rounds"])
@@ -44,15 +44,33 @@ def test_a_second_eigenvector_that_overtakes(follower):
     assert exact > 14.0
 
 
-def test_calm_steps_end_when_the_value_leaves_its_course(follower):
-    operator, following = follower(probe_every=0)
+@pytest.mark.parametrize(("replays", "least"), [(False, 0.5), (True, KEEP_IN_ROUNDS)])
+def test_calm_steps_end_when_the_value_leaves_its_course(replays, least):
+    """A Rayleigh quotient alone; in rounds, rows without any of their residuals."""
+    operator, following = make_follower(replays, probe_every=0)
     products = []
     for step in range(60):
         operator.d[0] = 10.0 + 0.01 * step
         products.append(following.measure().products)
-    assert min(products[20:]) == 0.5  # a Rayleigh quotient alone
-    operator.d[0] = 13.0
-    assert following.measure().products > 0.5
+    assert min(products[20:]) == least
+    turned = 0.3 * operator.d.flip(0)
+    turned[5] = 13.0  # another matrix
+    operator.d[:] = turned
+    assert following.measure().products > least
+
+
+def test_in_rounds_a_shallow_step_that_is_not_enough_is_not_tried_again_at_once():
+    operator, following = make_follower(True, probe_every=0)
+    generator = torch.Generator().manual_seed(0)
+    tried = []
+    for _ in range(60):  # too much changes for any space to stay
+        operator.d[:] = 10 * torch.rand(SIZE, generator=generator).double()
+        following.measure()
+        tried.append(following.memory.deep_for == following.memory.deep > 1)
+    assert 2 <= sum(tried) <= 8
+    for _ in range(40):  # and then nothing any more
+        result = following.measure()
+    assert result.products == KEEP_IN_ROUNDS and following.memory.deep == 1
 
 
 def test_errors_are_never_below_rounding(follower):

@@ -4,10 +4,13 @@ At the edge of stability the iterate bounces with period two, so the eigenvector
 t-2 and not that of t-1. In smooth phases it can be extrapolated from its own past. Three kinds of
 step, from dear to cheap, each falling back on the one before when its own check fails:
 
-- full: Rayleigh-Ritz over the leading Ritz vectors of t-2 (four, and a residual of the first two;
-  where a basis grows by rounds, six and those of all);
+- full: Rayleigh-Ritz over the leading Ritz vectors of t-2 (four, and a residual of the first two);
 - lean: the extrapolated vector alone and its residual (one product);
 - calm: its Rayleigh quotient alone (half a product), while the value goes on as it went.
+
+Where a basis grows by rounds, a look of the host costs more than the products it saves, and every
+step is full: six vectors, the extrapolated one in front once that is good, and where these alone
+do not suffice also a residual of each.
 
 A residual that was paid for improves its vector before it is remembered, which costs nothing and
 keeps the second eigenvector fresh enough to be seen when it overtakes the first. Every so often,

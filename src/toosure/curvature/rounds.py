@@ -39,9 +39,9 @@ def begun(
 ) -> "Basis | Rounds":
     """A basis that spans some vectors; on a GPU that replays, one that grows by rounds.
 
-    There `depth` 0 makes the images of the vectors, 1 their products too, 2 also rows of their
-    residuals, and so on: from one vector so many steps of Lanczos. `coarse` lets all these use
-    TF32. `past` are vectors whose overlaps with the leading ones are wanted in the end.
+    There `depth` 1 makes rows of the vectors, 2 also of their residuals, and so on: from one vector
+    so many steps of Lanczos. `coarse` lets all these use TF32. `past` are vectors whose overlaps
+    with the leading ones are wanted in the end.
     """
     if operator.replays:
         return Rounds(operator, candidates, depth, coarse, past)
@@ -69,7 +69,7 @@ class Rounds:
         if past is not None:
             self.rows.remember(past)
         self._candidates, count = candidates, len(candidates)
-        depth = min(depth, ROWS // count)
+        depth = max(1, min(depth, ROWS // count))
         self._open(depth)
         left = np.abs(self._overlap[:count, :count] - np.eye(count)).max()
         if not left <= ORTHONORMAL:  # also where the iteration overflowed
@@ -80,17 +80,13 @@ class Rounds:
 
     def _open(self, depth: int) -> None:
         count = len(self._candidates)
-        function = partial(self.rows.open_rows, depth=depth) if depth else self.rows.open_images
+        function = partial(self.rows.open_rows, depth=depth)
         self.finite = True
         told = self._told(f"open {count} to {depth}", function, self._candidates)
         self._gram, self._made, self._inner, self._beyond = np.zeros((4, 0, 0))
         self._shares = np.zeros((0, 2 * PAST))
-        if depth:
-            for _ in range(depth):
-                self._take(told, count)
-        else:
-            self._overlap, self._gram = told.take(count, count), told.take(count, count)
-            self.products += self.operator.image_cost * count
+        for _ in range(depth):
+            self._take(told, count)
         self._solve()
 
     def _told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> Told:
@@ -131,7 +127,7 @@ class Rounds:
         """Find the Ritz pairs, and their residuals in rows and defects, these in turns."""
         self.values, self.turns = pencil(self._gram, self._overlap)
         turns = self.turns.T
-        if len(self._made) and self.finite:
+        if self.finite:
             mixed = np.empty((*turns.shape, 2))
             mixed[..., 0] = turns @ self._made - self.values[:, None] * turns
             mixed[..., 1] = turns
@@ -147,8 +143,6 @@ class Rounds:
 
     def residual(self, index: int) -> tuple[float, float]:
         """The norm of A x - theta x of one Ritz pair, and that of its part outside the space."""
-        if not len(self._made):  # only images were made
-            self._open(1)
         if not self.finite:
             return float("nan"), float("nan")
         inside, outside = self._norms[index]
@@ -198,7 +192,7 @@ class Rounds:
 
     def leading(self, count: int, refresh: int) -> tuple[Tensor, Tensor, np.ndarray]:
         """Leading Ritz vectors, these moved along their residuals, shares: see `Basis.leading`."""
-        if not len(self._made) or not self.finite:
+        if not self.finite:
             vectors = on_device(self.turns[:, :count].T, self.vectors) @ self.vectors
             return vectors, vectors, np.full((count + 1, self.past + 1), np.nan)
         rows = len(self._made)

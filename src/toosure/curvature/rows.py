@@ -47,18 +47,13 @@ class Rows:
         """Put vectors beside the rows whose overlaps with them are wanted."""
         self.upto(0)[: len(past), : self.size] = past
 
-    def open_images(self, candidates: Tensor) -> Tensor:
-        """Orthonormal vectors and their images: their overlaps and the matrix between them."""
-        overlap, vectors = self._orthonormal(candidates)
-        return joined(overlap, self._placed(0, vectors)[1])
-
     def open_rows(self, candidates: Tensor, depth: int) -> Tensor:
         """Rows of orthonormal vectors, of their residuals, of the residuals of these: `depth` such.
 
         What `_added` tells of each.
         """
         count = len(candidates)
-        told = self._added(0, self._orthonormal(candidates)[1])
+        told = self._added(0, self._orthonormal(candidates))
         least = NOISE * torch.finfo(candidates.dtype).eps * told[0].diagonal().abs().max()
         for known in range(count, depth * count, count):
             defects = self.rows[known - count : known, 1]  # residuals: the rows are orthonormal
@@ -67,10 +62,9 @@ class Rows:
             told += self._added(known, self._outside_of(known, directions))
         return joined(*told)
 
-    def _orthonormal(self, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    def _orthonormal(self, candidates: Tensor) -> Tensor:
         padded = self._padded(candidates)
-        overlap, turn = polished(overlaps(padded))
-        return overlap, turn.to(padded.dtype) @ padded
+        return polished(overlaps(padded))[1].to(padded.dtype) @ padded
 
     def _padded(self, vectors: Tensor) -> Tensor:
         return F.pad(vectors, (0, self.all.shape[2] - self.size))
@@ -100,24 +94,21 @@ class Rows:
 
     def _added(self, known: int, new: Tensor) -> list[Tensor]:
         """Make vectors rows; their part of the matrix, of all inner products, and outside."""
-        stop = known + len(new)
-        weighted, gram = self._placed(known, new)
-        with tensor_cores(self.coarse):
-            products, outside = self.operator.products(weighted)
-        rows, vectors = self.rows[known:stop], self.rows[:stop, 0, : self.size]
-        rows[:, 1, : self.size] = torch.addmm(products, gram.to(new.dtype), vectors, alpha=-1)
-        self.outside[known:stop] = outside
-        inner = overlaps(rows.flatten(0, 1), self.upto(stop))
-        return [gram, inner, overlaps(outside, self.outside[:stop])]
-
-    def _placed(self, known: int, new: Tensor) -> tuple[Tensor, Tensor]:
         stop, vectors = known + len(new), new[:, : self.size]
         with tensor_cores(self.coarse):
             images = self.operator.images(vectors)
         weighted = self.operator.weighted(images)
-        self.rows[known:stop, 0] = new
         self.images[known:stop] = images
-        return weighted, self.operator.gram(vectors, weighted, self.images[:stop])
+        gram = self.operator.gram(vectors, weighted, self.images[:stop])
+        with tensor_cores(self.coarse):
+            products, outside = self.operator.products(weighted)
+        rows = self.rows[known:stop]
+        rows[:, 0] = new
+        vectors = self.rows[:stop, 0, : self.size]
+        rows[:, 1, : self.size] = torch.addmm(products, gram.to(new.dtype), vectors, alpha=-1)
+        self.outside[known:stop] = outside
+        inner = overlaps(rows.flatten(0, 1), self.upto(stop))
+        return [gram, inner, overlaps(outside, self.outside[:stop])]
 
 
 def joined(*parts: Tensor) -> Tensor:

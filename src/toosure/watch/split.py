@@ -88,17 +88,18 @@ class WatchedSplit:
         """Do what needs the model: its outputs, the loss, curvature and certificates."""
         logits = self.logits()
         loss = mean_loss(self.loss, logits, self.y)
+        found: dict[str, float | bool] = {}
+        if self.tracker is not None:  # before anything is read: a device works on meanwhile
+            found |= flat(self.tracker.measure())
+            if not self.tracker.problem.replay.enabled:
+                self.tracker.problem.release()  # the kept pass's memory belongs to training
         small = logits.numel() < SMALL
         logits, labels = (logits.cpu(), self.host_y) if small else (logits, self.y)
-        found: dict[str, float | bool] = {"loss": float(loss)}
+        found = {"loss": float(loss)} | found
         if not bool(torch.isfinite(logits).all()):
             raise Diverged(f"the outputs on {self.name} are not finite")
         if self.name == "train" and not math.isfinite(found["loss"]):
             raise Diverged("the training loss is not finite")
-        if self.tracker is not None:
-            found |= flat(self.tracker.measure())
-            if not self.tracker.problem.replay.enabled:
-                self.tracker.problem.release()  # the kept pass's memory belongs to training
         if self.certify:
             found |= certificate_of(self.model, (self.x, self.y), self.eps)
         return Look(logits, labels, found)

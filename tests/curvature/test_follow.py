@@ -3,6 +3,7 @@
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from diagonal import SIZE, Diagonal
@@ -60,21 +61,26 @@ def test_calm_steps_end_when_the_value_leaves_its_course(replays, least):
 
 
 def test_in_rounds_a_shallow_step_that_is_not_enough_is_not_tried_again_at_once():
-    operator, following = make_follower(True, probe_every=0)
-    generator, depths, begun = torch.Generator().manual_seed(0), [], following._begun
+    """Where spaces stop sufficing, it is tried after 1, 2, 4, ... deep steps; else always."""
+    _, following = make_follower(True)
+    following.memory.spaces, depths = [torch.zeros(6, SIZE)], []
 
-    def noted(candidates, depth=2):
+    def begun(candidates, depth):
         depths.append(depth)
-        return begun(candidates, depth)
+        return list(candidates)
 
-    following._begun = noted
-    for _ in range(60):  # too much changes for any space to stay
-        operator.d[:] = 10 * torch.rand(SIZE, generator=generator).double()
-        following.measure()
-    assert 1 <= depths.count(1) <= 6
-    for _ in range(40):  # and then nothing any more
-        result = following.measure()
-    assert result.products == KEEP_IN_ROUNDS and following.memory.deep == 1
+    def solve(basis, refresh):
+        basis += basis[: (depths[-1] == 1) * short]
+
+    following._begun, following._solve = begun, solve
+    short = True
+    for _ in range(60):
+        following._in_rounds(np.ones(6))
+    assert [i for i, depth in enumerate(depths) if depth == 1] == [2, 5, 10, 19, 36, 53]
+    short = False
+    for _ in range(20):
+        following._in_rounds(np.ones(6))
+    assert depths[-10:] == [1] * 10 and following.memory.deep == 1
 
 
 def test_errors_are_never_below_rounding(follower):

@@ -52,7 +52,7 @@ def clock(monkeypatch):
 
         return work
 
-    monkeypatch.setattr(module, "Later", lambda *_: Later(aside=False))
+    monkeypatch.setattr(module, "Later", lambda *_, **__: Later(aside=False))
     monkeypatch.setattr(module, "time", found)
     monkeypatch.setattr(WatchedSplit, "look", look)
     monkeypatch.setattr(WatchedSplit, "working", working)

@@ -123,6 +123,8 @@ class CurvatureTracker:
         """Measure every quantity at the model's present parameters."""
         self._steps += 1
         with self._prepared(), self.problem.served():
+            if self.problem.replay.enabled:
+                list(self.problem.chunks())  # a device works on it while the host prepares
             return {quantity: self._measure(quantity) for quantity in self.quantities}
 
     def _prepared(self) -> AbstractContextManager[None]:

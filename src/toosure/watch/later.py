@@ -2,14 +2,26 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
+from toosure.runs.read import Row
 from toosure.watch.helper import helped, start
 
 Found = TypeVar("Found")
 ASIDE = 2  # calls at a time: one a split
+
+
+@dataclass
+class Unwritten:
+    """A row that was looked at, while its metrics are worked out."""
+
+    row: Row
+    numbers: list[Callable[[], Row]]
+    keep: Callable[[], None]  # of its snapshot
+    due: bool  # whether that is to be kept in any case, and has begun
 
 
 class Later:

@@ -19,7 +19,7 @@ from toosure.runs.read import Row
 from toosure.runs.write import plain
 from toosure.watch.best import Best
 from toosure.watch.folder import device_name, end_run, keep_best, keep_predictions, own_writer
-from toosure.watch.later import Later
+from toosure.watch.later import Later, Unwritten
 from toosure.watch.mirror import looking, mirror_of
 from toosure.watch.spacing import Spacing, next_snapshot
 from toosure.watch.split import Diverged, Look, WatchedSplit, check_numbers
@@ -105,9 +105,10 @@ class Watch:
         self.cost: float | None = None  # of the last; 0 after the first, which is cold and no guide
         self.rows: list[Row] = []  # the last one only, where a folder holds them
         self.notify, self.defer = notify, defer
-        self.waiting: tuple[Row, bool] | None = None  # to be looked at
-        self.pending: tuple[Row, list[Callable[[], Row]], Callable[[], None], bool] | None = None
-        self.later, self.left_at = Later(defer, self.device.type == "cuda"), math.inf
+        self.later = Later(defer, helpers=self.device.type == "cuda")
+        self.waiting: tuple[Row, bool] | None = None  # to be looked at; whether to keep a snapshot
+        self.pending: Unwritten | None = None
+        self.left_at = math.inf  # when a row was last left for later
         self.unkept: Callable[[], None] | None = None  # keeps a snapshot of the last row
         self.began = time.perf_counter()
         self.closed, self._end = False, None
@@ -227,12 +228,11 @@ class Watch:
         row["seconds_measuring"] = cost = self.ended - start
         self.measuring += cost
         works = [self.splits[name].working(look) for name, look in looks.items()]
-        numbers_of = [self.later.begin(work) for work in works]
         keep: Callable[[], None] = partial(self._keep_snapshot, row["step"], looks)
         keep = self.later.begin(keep, here=True) if snapshot else keep
-        pending = row, numbers_of, keep, snapshot
+        begun = Unwritten(row, [self.later.begin(work) for work in works], keep, snapshot)
         self._write()  # the row before: its metrics have had the time of all this
-        self.pending = pending
+        self.pending = begun
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:
@@ -252,13 +252,14 @@ class Watch:
         if self.pending is None:
             return
         start = time.perf_counter()
-        (row, numbers_of, keep, snapshot), self.pending = self.pending, None
+        begun, self.pending = self.pending, None
+        row = begun.row
         seconds, cost = row.pop("seconds"), row.pop("seconds_measuring")
-        for found in numbers_of:
+        for found in begun.numbers:
             row |= found()
-        if snapshot:
-            keep()
-        self.unkept = None if snapshot else keep
+        if begun.due:
+            begun.keep()
+        self.unkept = None if begun.due else begun.keep
         spent = time.perf_counter() - start
         self.measuring, self.ended = self.measuring + spent, self.seconds
         self.cost = 0.0 if self.cost is None else cost + spent

@@ -8,7 +8,7 @@ SIZE = 40
 class Diagonal:
     """diag(d) seen as a Gauss-Newton matrix: an image is sqrt(d) v."""
 
-    image_cost, product_cost, replays = 0.5, 0.5, False
+    image_cost, product_cost, replays, dense = 0.5, 0.5, False, False
 
     def __init__(self):
         self.d = torch.linspace(0.1, 1.0, SIZE).double()

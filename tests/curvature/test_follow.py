@@ -12,15 +12,15 @@ from toosure.curvature.basis import Basis
 from toosure.curvature.follow import KEEP_IN_ROUNDS, RIDGE, Follower, continued
 
 
-@pytest.fixture(params=[False, True], ids=["alone", "rounds"])
+@pytest.fixture(params=["alone", "rounds", "dense rounds"])
 def follower(request):
     """Make a follower; also one whose basis grows by rounds, as in graphs."""
     return partial(make_follower, request.param)
 
 
-def make_follower(replays, **options):
+def make_follower(kind, **options):
     operator = Diagonal()
-    operator.replays = replays
+    operator.replays, operator.dense = kind != "alone", kind == "dense rounds"
     return operator, Follower(operator, torch.empty(0, SIZE).double(), **options)
 
 
@@ -45,10 +45,12 @@ def test_a_second_eigenvector_that_overtakes(follower):
     assert exact > 14.0
 
 
-@pytest.mark.parametrize(("replays", "least"), [(False, 0.5), (True, KEEP_IN_ROUNDS)])
-def test_calm_steps_end_when_the_value_leaves_its_course(replays, least):
+@pytest.mark.parametrize(
+    ("kind", "least"), [("alone", 0.5), ("rounds", 1), ("dense rounds", KEEP_IN_ROUNDS)]
+)
+def test_calm_steps_end_when_the_value_leaves_its_course(kind, least):
     """A Rayleigh quotient alone; in rounds, rows without any of their residuals."""
-    operator, following = make_follower(replays, probe_every=0)
+    operator, following = make_follower(kind, probe_every=0)
     products = []
     for step in range(60):
         operator.d[0] = 10.0 + 0.01 * step
@@ -62,7 +64,7 @@ def test_calm_steps_end_when_the_value_leaves_its_course(replays, least):
 
 def test_in_rounds_a_shallow_step_that_is_not_enough_is_not_tried_again_at_once():
     """Where spaces stop sufficing, it is tried after 1, 2, 4, ... deep steps; else always."""
-    _, following = make_follower(True)
+    _, following = make_follower("dense rounds")
     following.memory.spaces, depths = [torch.zeros(6, SIZE)], []
 
     def begun(candidates, depth):

@@ -1,11 +1,14 @@
 """The basis that grows by rounds, on a matrix that is known: what the host works out is so."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
 from diagonal import SIZE, Diagonal
 
 from toosure.curvature.basis import Basis
+from toosure.curvature.pencil import pencil
 from toosure.curvature.rounds import Rounds, begun
 from toosure.curvature.rows import ROWS, polished
 from toosure.curvature.solver import solve
@@ -79,6 +82,24 @@ def test_from_one_vector_a_depth_is_so_many_steps_of_lanczos(size):
 def test_a_depth_beyond_the_room_is_cut():
     matrix = operator(500)
     assert len(Rounds(matrix, start(1, size=500), depth=100)) <= ROWS
+
+
+@pytest.mark.parametrize("apart", [0.0, 1e-3, 0.1])
+def test_residuals_that_are_nearly_parallel_lose_nothing(apart):
+    """Two pairs that miss the same vector: what both residuals show is one direction."""
+    matrix = operator(top=(10.0, 8.0, 6.0, 5.0))
+    vectors = torch.zeros(2, SIZE).double()
+    vectors[0, 0] = vectors[1, 1] = 1.0
+    vectors[:, 2] = torch.tensor([0.1, 0.1]).double()
+    vectors[1, 3] = apart * 0.1
+    basis = Rounds(matrix, vectors, depth=1)
+    for index in (0, 1, 0):
+        before = basis.values[0]
+        grown = basis.expand(index)
+        assert basis.values[0] >= before - 1e-12
+    assert not grown or len(basis) <= 4
+    check(basis, matrix)
+    assert basis.values[0] == pytest.approx(10.0, rel=1e-9)
 
 
 def test_dependent_vectors_are_left_out():
@@ -195,3 +216,20 @@ def test_a_matrix_of_low_rank_leaves_finite_vectors(rank, kind):
         _, found, _ = basis.leading(6 if len(basis) >= 6 else len(basis), refresh=2)
         assert torch.isfinite(found).all()
         assert basis.values[0] == pytest.approx(5.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("left", [0.0, 1e-4, 0.05])
+def test_a_dependent_row_takes_nothing_from_the_span_of_those_before_it(left):
+    matrix, rows = operator(), start(6)
+    rows[3] = 0.6 * rows[0] + 0.8 * rows[3]  # far from orthogonal, and independent
+    rows[4] = rows[0] + left * rows[4]
+    rows[4] /= rows[4].norm()
+    values = []
+    for count in range(1, 7):
+        some = rows[:count]
+        gram, overlap = some @ (matrix.d[:, None] * some.T), some @ some.T
+        found, turns = pencil(gram.numpy(), overlap.numpy())
+        np.testing.assert_allclose(turns.T @ overlap.numpy() @ turns, np.eye(len(found)), atol=1e-9)
+        values.append(found[0])
+    assert all(b >= a - 1e-12 for a, b in pairwise(values))
+    assert len(found) == 5 and values[5] > values[3]

@@ -8,9 +8,10 @@ step, from dear to cheap, each falling back on the one before when its own check
 - lean: the extrapolated vector alone and its residual (one product);
 - calm: its Rayleigh quotient alone (half a product), while the value goes on as it went.
 
-Where a basis grows by rounds, a look of the host costs more than the products it saves, and every
-step is full: six vectors, the extrapolated one in front once that is good, and where these alone
-do not suffice also a residual of each.
+Where a basis grows by rounds, a look of the host costs more than half a product, and no step is
+calm. Where layers are dense, it costs more than a block of products, and every step is full: six
+vectors, the extrapolated one in front once that is good, and a residual of each only where these
+alone do not suffice.
 
 A residual that was paid for improves its vector before it is remembered, which costs nothing and
 keeps the second eigenvector fresh enough to be seen when it overtakes the first. Every so often,
@@ -101,14 +102,14 @@ class Follower:
         if memory.steps <= OPENING or len(memory.spaces) < 2:
             return self._opening()
         weights = continued(np.array(memory.overlap))
-        if self.operator.replays:
+        if self.operator.replays and self.operator.dense:
             return self._settle(self._in_rounds(weights), weights, full=True)
         if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
             found = self._solve(self._begun(memory.spaces[0]), refresh=2)
             return self._settle(found, weights, full=True)
         predicted = self._predicted(weights)
         calm = self._may_be_calm
-        basis = self._begun(predicted[None], depth=0 if calm else 1)
+        basis = self._begun(predicted[None], depth=1)
         result = self._calm(predicted, weights, basis) if calm else None
         if result is not None:
             return result
@@ -212,7 +213,8 @@ class Follower:
     @property
     def _may_be_calm(self) -> bool:
         credit = min(MOST_CALM, self.memory.steady - STEADY)
-        return self.memory.calm < credit and self.operator.product_cost > 0 and not self._probe_due
+        saves = self.operator.product_cost > 0 and not self.operator.replays
+        return self.memory.calm < credit and saves and not self._probe_due
 
     def _random(self) -> Tensor:
         """A random start, another at every step: one made on the host, rolled further each time."""

@@ -20,6 +20,7 @@ class Operator(Protocol):
     times the vectors and, where they live in a part of the space only, what lies outside of it,
     (k, q). If the operator `replays`, `told` calls a function of tensors, by name, as a CUDA
     graph and looks at what it gives; `kept` makes something once that such graphs read and write.
+    Where it is `dense`, the products of a block of vectors cost little more than one.
     """
 
     image_cost: float
@@ -27,6 +28,9 @@ class Operator(Protocol):
 
     @property
     def replays(self) -> bool: ...
+
+    @property
+    def dense(self) -> bool: ...
 
     def images(self, vectors: Tensor) -> Tensor: ...
     def weighted(self, images: Tensor) -> Tensor: ...
@@ -69,6 +73,10 @@ class GaussNewton:
         enabled = self.whole.replay.enabled and not self.whole.forward_mode
         return enabled and self.problem.size <= REPLAYED
 
+    @property
+    def dense(self) -> bool:
+        return self.whole.dense
+
     def told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> np.ndarray:
         list(self.whole.chunks())  # a graph of its own, replayed when weights move
 
@@ -98,6 +106,10 @@ class Whole:
 
     @property
     def replays(self) -> bool:
+        return False
+
+    @property
+    def dense(self) -> bool:
         return False
 
     def images(self, vectors: Tensor) -> Tensor:

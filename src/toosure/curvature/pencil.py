@@ -40,13 +40,23 @@ def pencil(gram: np.ndarray, overlap: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def whitening(overlap: np.ndarray) -> np.ndarray:
-    """Columns that combine rows with these overlaps to orthonormal ones, without dependent ones."""
+    """Columns that combine rows with these overlaps to orthonormal ones.
+
+    A row that is nearly dependent on those before it is left out, and no other: what was spanned
+    before it came stays spanned.
+    """
     try:
         root = np.linalg.cholesky(overlap)
     except np.linalg.LinAlgError:
         root = np.zeros((1, 1))
     if np.diag(root).min() ** 2 > INDEPENDENT:
         return np.linalg.inv(root).T
-    squares, axes = descending(overlap)
-    kept = squares > INDEPENDENT
-    return axes[:, kept] / np.sqrt(squares[kept])
+    rest, root, kept = overlap.copy(), np.zeros_like(overlap), []
+    for row in range(len(overlap)):
+        if rest[row, row] > INDEPENDENT:
+            root[:, row] = rest[:, row] / np.sqrt(rest[row, row])
+            rest -= np.outer(root[:, row], root[:, row])
+            kept.append(row)
+    columns = np.zeros((len(overlap), len(kept)))
+    columns[kept] = np.linalg.inv(np.tril(root[np.ix_(kept, kept)])).T
+    return columns

@@ -86,6 +86,11 @@ class Problem(Reader):
         return list(self._slots)
 
     @property
+    def dense(self) -> bool:
+        """Whether all parameters belong to Linear layers."""
+        return not self._direct and all(type(layer) is nn.Linear for layer in self._slots)
+
+    @property
     def chunked(self) -> bool:
         """Whether the data is too large to keep one forward pass of all of it."""
         return len(self.inputs) > self.chunk

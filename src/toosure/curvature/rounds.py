@@ -151,18 +151,29 @@ class Rounds:
     def expand(self, index: int) -> bool:
         """Add residuals from that of a pair on; False where nothing was new in them."""
         self._make_room(AT_ONCE)
-        count = min(AT_ONCE, len(self) - index)
-        lengths = [self.residual(i)[0] for i in range(index, index + count)]
-        known = len(self._made)
-        least = KNOWN * torch.finfo(self.rows.all.dtype).eps ** 0.5 * abs(self.values[index])
-        scale = np.array([1 / length if length > least else 0.0 for length in lengths])
+        directions = self._directions(index, min(AT_ONCE, len(self) - index))
+        count, known = len(directions), len(self._made)
         plan = np.zeros((count + known, 2 * known))
-        plan[:count] = scale[:, None] * self.residuals[index : index + count]
+        plan[:count] = directions
         plan[count:, :known] = self.turns @ self.turns.T  # the inverse of the overlaps
         told = self._told(
             f"round {count} of {known}", self.rows.round, on_device(plan, self.vectors)
         )
         return self._grown(told, count)
+
+    def _directions(self, index: int, count: int) -> list[np.ndarray]:
+        """Residuals, each without what those before it have of it, of length 1; 0 for noise.
+
+        Two pairs often miss the same vector, and then their residuals are nearly parallel.
+        """
+        least = KNOWN * torch.finfo(self.rows.all.dtype).eps ** 0.5 * abs(self.values[index])
+        found: list[np.ndarray] = []
+        for residual in self.residuals[index : index + count]:
+            for other in found:
+                residual = residual - (residual @ self._inner @ other) * other
+            length = np.sqrt(max(residual @ self._inner @ residual, 0.0))
+            found.append(residual / length if length > least else np.zeros_like(residual))
+        return found
 
     def _grown(self, told: Told, count: int) -> bool:
         before = len(self)

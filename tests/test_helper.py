@@ -2,6 +2,7 @@
 
 import operator
 import os
+import sys
 import time
 from functools import partial
 
@@ -80,5 +81,12 @@ def test_without_helpers_work_is_done_here(monkeypatch):
     monkeypatch.setattr("toosure.watch.later.start", None)  # none is started
     assert helped(os.getpid) == os.getpid()
     later = Later(aside=True)
+    assert later.begin(os.getpid)() == os.getpid()
+    later.close()
+
+
+def test_where_no_process_can_be_started_work_is_done_here(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    later = Later(aside=True, helpers=True)
     assert later.begin(os.getpid)() == os.getpid()
     later.close()

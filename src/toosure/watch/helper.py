@@ -85,9 +85,12 @@ def packed(thing: object) -> bytes:
 
 
 def start(count: int) -> None:
-    """See to it that so many helpers run, or are about to."""
+    """See to it that so many helpers run, or are about to; where none can, we do without."""
     while len(started) < count:
-        started.append(Helper())
+        try:
+            started.append(Helper())
+        except OSError:
+            return
         idle.put(started[-1])
 
 

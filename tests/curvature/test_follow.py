@@ -103,6 +103,12 @@ def test_starts_anew_after_what_is_not_finite(follower):
         assert following.measure().value == pytest.approx(10.0, rel=1e-3)
 
 
+def test_overlaps_that_no_vectors_have_leave_the_last_one():
+    overlap = np.eye(6) - 2.0
+    np.testing.assert_allclose(continued(overlap)[:-1], 0.0)
+    assert np.isfinite(continued(overlap)).all()
+
+
 def test_the_extrapolation_is_the_ridge_regression_it_says():
     generator = torch.Generator().manual_seed(0)
     past = torch.randn(6, SIZE, generator=generator).double()

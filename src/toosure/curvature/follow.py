@@ -27,6 +27,7 @@ from torch import Tensor
 
 from toosure.curvature.basis import Basis, on_device
 from toosure.curvature.operators import Operator
+from toosure.curvature.pencil import solved
 from toosure.curvature.result import Result
 from toosure.curvature.rounds import Rounds, begun
 from toosure.curvature.sharpness import as_result
@@ -297,7 +298,11 @@ def continued(overlap: np.ndarray) -> np.ndarray:
     >>> round(float(np.arctan2(y, x)), 3)
     0.4
     """
-    lags, latest = overlap[:-1, :-1], overlap[:-1, -1]
-    weights = np.linalg.solve(lags + RIDGE * np.eye(len(lags)), latest)
-    weights = np.concatenate([[0.0], weights])  # each lag is one step on
+    lags, latest = overlap[:-1, :-1].copy(), overlap[:-1, -1]
+    np.fill_diagonal(lags, lags.diagonal() + RIDGE)
+    weights, found = np.zeros(len(overlap)), solved(lags, latest)
+    if found is None:  # overlaps of what rounding left
+        weights[-1] = 1.0
+    else:
+        weights[1:] = found  # each lag is one step on
     return weights / np.sqrt(max(weights @ overlap @ weights, TINY))

@@ -1,6 +1,10 @@
-"""Small matrices on the host: the eigenpairs of a matrix seen through rows that overlap."""
+"""Small matrices on the host: the eigenpairs of a matrix seen through rows that overlap.
+
+LAPACK is called as it is: of matrices this small, checking them takes longer than solving them.
+"""
 
 import numpy as np
+from scipy.linalg.lapack import dposv, dpotrf, dsyevd, dtrtri
 
 from toosure.curvature.basis import INDEPENDENT
 
@@ -25,18 +29,25 @@ def bordered(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def descending(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    values, vectors = np.linalg.eigh(matrix)  # small: faster than torch's, and of one thread
+    """Eigenvalues, largest first, and eigenvectors of a symmetric matrix."""
+    values, vectors, failed = dsyevd(matrix)
+    if failed:
+        return np.full(len(matrix), np.nan), np.eye(len(matrix))
     return values[::-1], vectors[:, ::-1]
 
 
 def pencil(gram: np.ndarray, overlap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ritz values, largest first, and their combinations of rows with these overlaps."""
-    if not (np.isfinite(gram).all() and np.isfinite(overlap).all()):
-        return np.full(len(gram), np.nan), np.eye(len(gram))
     axes = whitening(overlap)
     inside = axes.T @ gram @ axes
     values, turns = descending((inside + inside.T) / 2)
     return values, axes @ turns
+
+
+def solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray | None:
+    """The solution of a positive definite system; None where it is not one."""
+    _, solution, failed = dposv(matrix, right)
+    return None if failed else solution
 
 
 def whitening(overlap: np.ndarray) -> np.ndarray:
@@ -45,12 +56,9 @@ def whitening(overlap: np.ndarray) -> np.ndarray:
     A row that is nearly dependent on those before it is left out, and no other: what was spanned
     before it came stays spanned.
     """
-    try:
-        root = np.linalg.cholesky(overlap)
-    except np.linalg.LinAlgError:
-        root = np.zeros((1, 1))
-    if np.diag(root).min() ** 2 > INDEPENDENT:
-        return np.linalg.inv(root).T
+    root, failed = dpotrf(overlap, lower=1)
+    if not failed and root.diagonal().min() ** 2 > INDEPENDENT:
+        return dtrtri(root, lower=1)[0].T
     rest, root, kept = overlap.copy(), np.zeros_like(overlap), []
     for row in range(len(overlap)):
         if rest[row, row] > INDEPENDENT:

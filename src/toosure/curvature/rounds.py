@@ -125,15 +125,17 @@ class Rounds:
 
     def _solve(self) -> None:
         """Find the Ritz pairs, and their residuals in rows and defects, these in turns."""
-        self.values, self.turns = pencil(self._gram, self._overlap)
-        turns = self.turns.T
+        size = len(self._gram)
+        self.values, self.turns = np.full(size, np.nan), np.eye(size)
         if self.finite:
+            self.values, self.turns = pencil(self._gram, self._overlap)
+            turns = self.turns.T
             mixed = np.empty((*turns.shape, 2))
             mixed[..., 0] = turns @ self._made - self.values[:, None] * turns
             mixed[..., 1] = turns
             self.residuals = mixed.reshape(len(turns), 2 * len(self._made))
             parts = (self.residuals, self._inner), (turns, self._beyond)
-            squares = [np.einsum("ij,ij->i", c @ inner, c) for c, inner in parts]
+            squares = [((c @ inner) * c).sum(1) for c, inner in parts]
             self._norms = np.sqrt(np.maximum(squares, 0.0)).T.tolist()
 
     @property
@@ -216,12 +218,13 @@ class Rounds:
         far = distances > np.maximum(lengths, noise)  # else a step would be noise, or too long
         reach = np.divide(1.0, distances, out=np.zeros(count), where=far)
         turns[1] += reach[:, None] * self.residuals[:count]
-        turns[1] /= np.sqrt(np.einsum("ij,ij->i", turns[1] @ self._inner, turns[1]))[:, None]
+        turns[1] /= np.sqrt(((turns[1] @ self._inner) * turns[1]).sum(1))[:, None]
         both = turns.reshape(2 * count, -1)
-        vectors = on_device(both, self.vectors) @ self.rows.rows[:rows].flatten(0, 1)
-        vectors, improved = vectors[:, : self.rows.size].split(count)
-        first = both[: count + 1] @ self._inner @ both[count]
-        shares = np.column_stack([both[: count + 1] @ self._shares[:, : self.past], first])
+        moved = on_device(both, self.rows.all) @ self.rows.rows[:rows].flatten(0, 1)
+        vectors, improved = moved[:count, : self.rows.size], moved[count:, : self.rows.size]
+        shares = np.empty((count + 1, self.past + 1))
+        shares[:, :-1] = both[: count + 1] @ self._shares[:, : self.past]
+        shares[:, -1] = both[: count + 1] @ (self._inner @ both[count])
         return vectors, improved.contiguous(), shares
 
     def _independent(self, candidates: Tensor) -> Tensor | None:

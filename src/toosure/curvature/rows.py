@@ -33,6 +33,7 @@ class Rows:
         self.all = candidates.new_zeros(PAST + ROWS, 2, width)  # past vectors first
         self.images = images.new_zeros(ROWS, *images.shape[1:])
         self.outside = outside.new_zeros(ROWS, outside.shape[1])
+        self._past = self.upto(0)[:, : self.size]
 
     @property
     def rows(self) -> Tensor:
@@ -45,7 +46,7 @@ class Rows:
 
     def remember(self, past: Tensor) -> None:
         """Put vectors beside the rows whose overlaps with them are wanted."""
-        self.upto(0)[: len(past), : self.size] = past
+        self._past[: len(past)].copy_(past)
 
     def open_rows(self, candidates: Tensor, depth: int) -> Tensor:
         """Rows of orthonormal vectors, of their residuals, of the residuals of these: `depth` such.

@@ -85,6 +85,19 @@ def test_in_rounds_a_shallow_step_that_is_not_enough_is_not_tried_again_at_once(
     assert depths[-10:] == [1] * 10 and following.memory.deep == 1
 
 
+def test_what_was_left_for_later_is_in_the_state(follower):
+    operator, following = follower()
+    for step in range(12):
+        operator.d[0] = 10.0 + 0.1 * step
+        value = following.measure().value
+        if step % 3 == 0:
+            state = following.state_dict()
+            assert state["values"][-1] == value and len(state["spaces"][-1]) == following.keep
+    following.load_state_dict(state)
+    assert following.state_dict()["values"] == state["values"]
+    assert following.measure().value == pytest.approx(float(operator.d[0]), rel=1e-3)
+
+
 def test_errors_are_never_below_rounding(follower):
     operator, following = follower(probe_every=0)
     operator.d[0] = 10.0

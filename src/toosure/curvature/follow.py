@@ -18,7 +18,9 @@ keeps the second eigenvector fresh enough to be seen when it overtakes the first
 and after a jump, a short Lanczos run from a random start looks for what the followed space misses.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,6 +91,7 @@ class Follower:
         self.budget, self.seed = budget, seed
         self.probe_every, self.probe_budget = probe_every, probe_budget
         self.memory = Memory()
+        self._left: Callable[[], None] | None = None
         self._noise: Tensor | None = None
 
     @property
@@ -97,6 +100,7 @@ class Follower:
 
     def measure(self) -> Result:
         """The eigenvalue now, with its estimated error."""
+        self.catch_up()
         memory = self.memory
         memory.steps += 1
         memory.since_probe += 1
@@ -171,25 +175,40 @@ class Follower:
         return as_result(found, self.sign)
 
     def _settle(self, found: Solution, weights: np.ndarray, full: bool) -> Result:
-        """Judge the extrapolation by what was found, probe if it is time, and remember."""
+        """Probe if it is time; what else there is to do can wait until a device works again."""
         memory = self.memory
         if not np.isfinite(found.values[0]):
             return self._lost(found)
-        missed = 0.0  # of its Rayleigh quotient: nothing where it is itself what was found
+        jumped = abs(found.values[0] / max(memory.values[-1], TINY) - 1) > JUMP
+        if jumped or self._probe_due:
+            found = self._probed(found)
+            memory.since_probe = 0
+        memory.beyond = found.beyond
+        self._left = partial(self._note, found, weights, full)
+        if not self.operator.replays:
+            self.catch_up()
+        return as_result(found, self.sign)
+
+    def catch_up(self) -> None:
+        """Remember the last measurement, if that was left for later."""
+        if self._left is not None:
+            note, self._left = self._left, None
+            note()
+
+    def _note(self, found: Solution, weights: np.ndarray, full: bool) -> None:
+        memory, missed = (
+            self.memory,
+            0.0,
+        )  # of its Rayleigh quotient: nothing if it is what was found
         if len(found.values) > 1:
             squares = (found.shares[:-1, :-1] @ weights) ** 2
             missed = 1 - (squares * found.values).sum() / max(found.values[0], TINY)
         near = len(found.values) > 1 and found.values[1] > NEAR * found.values[0]
         sufficed = full or len(found.values) == 1  # a lean step that called the reserve did not
         well = missed < WELL * self.rtol and not near and sufficed
-        jumped = abs(found.values[0] / max(memory.values[-1], TINY) - 1) > JUMP
-        if jumped or self._probe_due:
-            found = self._probed(found)
-            memory.since_probe = 0
         memory.steady = memory.steady + 1 if well else 0
         memory.since_full = memory.since_full + 1 if len(found.values) == 1 else 0
         self._remember(found, along=weights)
-        return as_result(found, self.sign)
 
     def _lost(self, found: Solution) -> Result:
         self.memory = Memory(steps=self.memory.steps)  # start anew once it is finite again
@@ -201,7 +220,7 @@ class Follower:
 
     def _probed(self, found: Solution) -> Solution:
         """Look for a larger eigenvalue from a random start; adopt it if there is one."""
-        start = self._random()
+        start, _ = self._random(), found.leading  # another basis ends that of what was found
         basis = self._begun(start, depth=int(self.probe_budget))
         probe = solve(basis, rtol=0.0, budget=self.probe_budget, keep=self.keep)
         spent = found.products + probe.products
@@ -274,6 +293,7 @@ class Follower:
 
         The tensors are the follower's own: it never writes into them.
         """
+        self.catch_up()
         return {k: list(v) if isinstance(v, list) else v for k, v in vars(self.memory).items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -284,7 +304,7 @@ class Follower:
         if memory.leading is not None:
             memory.leading = memory.leading.to(device, dtype)
         memory.spaces = [v.to(device, dtype) for v in memory.spaces]
-        self.memory = memory
+        self.memory, self._left = memory, None
 
 
 def continued(overlap: np.ndarray) -> np.ndarray:

@@ -6,7 +6,9 @@ count half a product each. The device is asked once per expansion and once per r
 inside a product.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ SAFETY = 3.0  # the residual estimate understates the error up to 2.3 times: doc
 CLOSE = 0.05  # relative gap below which the residual alone is believed
 CLUSTER = 3  # values that may lie close together
 TINY = float(np.finfo(np.float64).tiny)
+Leading = Callable[[], tuple[Tensor, Tensor, np.ndarray]]
 
 
 @dataclass
@@ -26,16 +29,33 @@ class Solution:
     """The best Ritz pairs found, largest first, and how far they can be trusted."""
 
     values: np.ndarray  # (k,) float64; more than were asked for, to start warm next time
-    vectors: Tensor  # (k, P), orthonormal rows
     residuals: np.ndarray  # (wanted,) |A x - theta x| / |theta|
     errors: np.ndarray  # (wanted,) estimated relative error of each value, safety included
-    improved: Tensor  # (k, P), the vectors improved by what their residuals say
-    shares: np.ndarray  # (k + 1, m + 1): overlaps of these, improved[0] last, with past vectors
-    # and improved[0] itself
     beyond: float  # share of the first error that is due to what lies outside the space
     rounding: float  # of the products, relative
     products: float
     converged: bool
+    lead: Leading  # of its basis
+
+    @cached_property
+    def leading(self) -> tuple[Tensor, Tensor, np.ndarray]:
+        """What follows, made when first asked for, before another basis is begun."""
+        return self.lead()
+
+    @property
+    def vectors(self) -> Tensor:
+        """(k, P), orthonormal rows."""
+        return self.leading[0]
+
+    @property
+    def improved(self) -> Tensor:
+        """(k, P), the vectors improved by what their residuals say."""
+        return self.leading[1]
+
+    @property
+    def shares(self) -> np.ndarray:
+        """(k + 1, m + 1): overlaps of these, improved[0] last, with past vectors and the last."""
+        return self.leading[2]
 
     def error_of(self, index: int) -> float:
         """A pair's estimated error, never below the rounding of the type it was computed in."""
@@ -111,18 +131,19 @@ def solve(
         if not grown:
             break
     count = min(len(basis), max(wanted, keep))
-    vectors, improved, shares = basis.leading(count, refresh)
+    lead: Leading = partial(basis.leading, count, refresh)
+    if isinstance(basis, Basis):  # residuals may be missing, which are products
+        found = lead()
+        lead = lambda: found  # noqa: E731
     return Solution(
         values=basis.values[:count].copy(),
-        vectors=vectors,
         residuals=residuals,
         errors=errors,
-        improved=improved,
-        shares=shares,
         beyond=float(beyond[0]),
         rounding=basis.rounding,
         products=basis.products,
         converged=bool(basis.finite and (errors <= rtol).all()),
+        lead=lead,
     )
 
 

@@ -205,6 +205,7 @@ class CurvatureTracker:
             return memory.beyond
         if (self._steps - 1) % LOOK_OUTSIDE_EVERY:
             return memory.beyond
+        follower.catch_up()
         start = random_vectors(1, _like(self.problem), self._seed + self._steps)
         start = torch.cat([operator.problem.lift(memory.spaces[-1][:1]), start])
         basis = Basis(operator_for(self.problem, "gn"), start)
@@ -213,6 +214,7 @@ class CurvatureTracker:
 
     def _widen(self, follower: Follower) -> None:
         """Double the rank, past half of the inputs to the whole, and carry the vectors over."""
+        follower.catch_up()
         operator, memory = follower.operator, follower.memory
         assert isinstance(operator, GaussNewton) and isinstance(operator.problem, Restricted)
         space = operator.problem

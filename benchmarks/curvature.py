@@ -7,7 +7,9 @@ Full-batch GD at 2/30 and 2/70 and SGD with batches of 128, the MLP 3072-200-200
 CIFAR-10 images, or ResNet-20. Steps are compared with a converged reference, in float64 unless
 --reference says float32 (of ResNet-20 on a GPU, where float64 convolutions take minutes).
 Overheads are multiples of one full-batch training step timed in the same run; on a CPU, of the
-processor's seconds on one thread.
+processor's seconds on one thread. With --loop (a GPU, GD) whole loops are timed instead: training
+replayed as a graph and measured after every step, nothing waited for but the value, less as many
+steps alone; the forward pass counts.
 """
 
 import argparse
@@ -183,6 +185,33 @@ def measure_window(
     return rows
 
 
+def loop(model: torch.nn.Module, data: Any, lr: float, tracker: CurvatureTracker, steps: int):
+    """Time loops of training steps alone and measured, in turns; print their difference."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(data[0]), data[1]).backward()
+        optimizer.step()
+
+    replayed = graphed(step)
+    part, all_seconds, alone = max(20, steps // 10), 0.0, 0.0
+    for first in range(0, steps, part):
+        state = copy.deepcopy(model.state_dict())
+        seconds = []
+        for measured in (False, True):
+            model.load_state_dict(state)
+            start = clock("cuda")
+            for _ in range(part):
+                replayed()
+                if measured:
+                    found = tracker.measure()["gn_sharpness"]
+            seconds.append(clock("cuda") - start)
+        alone, all_seconds = alone + seconds[0], all_seconds + seconds[1]
+        yield first, found.value, seconds[1] / seconds[0] - 1
+    yield -1, found.value, all_seconds / alone - 1
+
+
 def summary(rows: list, step_seconds: float) -> str:
     products = statistics.fmean(r[0] for r in rows)
     overhead = statistics.median(r[1] for r in rows) / step_seconds
@@ -217,6 +246,7 @@ def main() -> None:
     parser.add_argument("--ranks", nargs="*", choices=["auto", "none"], help="of an MLP")
     parser.add_argument("--reference", default="float64", choices=["float64", "float32"])
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--loop", action="store_true", help="whole loops of --steps, on a GPU")
     arguments = parser.parse_args()
     device = arguments.device
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -278,6 +308,13 @@ def windows(
         for at in run:  # running statistics that have seen the data
             if at == 30:
                 break
+    if arguments.loop:
+        for first, value, overhead in loop(model, data, lr, tracker, arguments.steps):
+            where = "whole run" if first < 0 else f"{first:5d}+"
+            print(
+                f"{label}, {where} | {value:8.2f} | overhead in the loop {overhead:.2f}", flush=True
+            )
+        return
     if arguments.steps:
         rows = measure_window(
             tracker, reference, run, arguments.steps, device, arguments.check_every, batch is None

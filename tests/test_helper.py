@@ -14,13 +14,17 @@ from toosure.watch.later import Later
 from toosure.watch.split import Look, numbers_of
 
 
+def waited_for(helper):
+    until = time.monotonic() + 120
+    while not helper.ready and time.monotonic() < until:
+        time.sleep(0.05)
+    assert helper.ready
+    return helper
+
+
 @pytest.fixture(scope="module")
 def helper():
-    found = Helper()
-    until = time.monotonic() + 120
-    while not found.ready and time.monotonic() < until:
-        time.sleep(0.05)
-    assert found.ready
+    found = waited_for(Helper())
     yield found
     found.process.kill()
     found.process.communicate()
@@ -59,15 +63,40 @@ def test_before_it_is_ready_and_after_it_is_gone_we_work_here():
     young.process.communicate()
 
 
-def test_one_that_dies_at_work_is_replaced_by_us():
-    doomed = Helper()
-    until = time.monotonic() + 120
-    while not doomed.ready and time.monotonic() < until:
-        time.sleep(0.05)
-    doomed.process.kill()
-    doomed.process.wait()
-    assert doomed(os.getpid) == os.getpid()
+def gone(parent):
+    """End the process, if it is a helper."""
+    if os.getpid() != parent:
+        os._exit(1)
+    return "here"
+
+
+class Unreadable(Exception):
+    """An error that can be written down and not read again."""
+
+    def __init__(self, one, two):
+        super().__init__(one)
+
+
+def unreadable(parent):
+    if os.getpid() != parent:
+        raise Unreadable(1, 2)
+    return "here"
+
+
+@pytest.mark.parametrize("work", [gone, unreadable])
+def test_one_that_fails_at_work_is_replaced_by_us(work):
+    doomed = waited_for(Helper())
+    assert doomed(partial(work, os.getpid())) == "here"
+    assert doomed(os.getpid) == os.getpid() and not doomed.ready
     doomed.process.communicate()
+
+
+def test_what_cannot_be_sent_is_worked_out_here():
+    """Such as logits that are still on a device."""
+    other = waited_for(Helper())
+    there = torch.zeros(3, device="meta")
+    assert other(partial(operator.attrgetter("shape"), there)) == (3,)
+    other.process.communicate()
 
 
 def test_it_ends_with_its_input(helper):

@@ -12,6 +12,7 @@ class Diagonal:
 
     def __init__(self):
         self.d = torch.linspace(0.1, 1.0, SIZE).double()
+        self.made = {}
 
     def images(self, vectors):
         return vectors * self.d.sqrt()
@@ -29,4 +30,6 @@ class Diagonal:
         return function(*arguments).numpy()
 
     def kept(self, name, make):
-        return make()
+        if name not in self.made:
+            self.made[name] = make()
+        return self.made[name]

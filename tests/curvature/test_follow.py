@@ -35,6 +35,17 @@ def test_a_hidden_eigenvector_is_found_by_a_probe(follower):
     assert found[-1] == pytest.approx(20.0, rel=1e-3)
 
 
+def test_a_probe_that_finds_nothing_leaves_what_was_found(follower):
+    """It may use the memory that the vectors came from."""
+    operator, following = follower(probe_every=5)
+    operator.d[0] = 10.0
+    for _ in range(30):
+        following.measure()
+        following.catch_up()
+        leading = following.memory.spaces[-1][0]
+        assert abs(float(leading[0])) > 0.999
+
+
 def test_a_second_eigenvector_that_overtakes(follower):
     operator, following = follower(probe_every=0)
     for step in range(120):

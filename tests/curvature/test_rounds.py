@@ -9,7 +9,7 @@ from toosure.curvature.basis import Basis
 from toosure.curvature.pencil import pencil
 from toosure.curvature.rounds import Rounds, begun
 from toosure.curvature.rows import ROWS, polished
-from toosure.curvature.solver import solve
+from toosure.curvature.solver import SAFETY, clustered_error, solve
 
 
 def operator(size=SIZE, top=(10.0, 7.0, 5.0)):
@@ -232,3 +232,39 @@ def test_a_dependent_row_takes_nothing_from_the_span_of_those_before_it(left):
         np.testing.assert_allclose(turns.T @ overlap.numpy() @ turns, np.eye(len(found)), atol=1e-9)
         values.append(found[0])
     np.testing.assert_allclose(values, [7.0, 10.0, 10.0, 10.0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_close_values_judged_together(seed):
+    """An upper bound of the first one's error, and far below the residual itself."""
+    generator = torch.Generator().manual_seed(seed)
+    matrix = operator(top=(10.0, 9.9, 5.0, 4.0))
+    wanted = torch.eye(SIZE)[:6].double()
+    noise = torch.randn(6, SIZE, generator=generator).double()
+    basis = Rounds(matrix, wanted + 0.01 * noise, depth=1)
+    error = 1 - basis.values[0] / 10.0
+    bound = clustered_error(basis.lengths, basis.values)
+    assert error <= bound <= 200 * error
+    assert bound < 0.3 * SAFETY * basis.lengths[0] / 10.0
+
+
+def test_values_that_are_not_known_well_are_not_judged_together():
+    far = np.array([1.0, 1.0, 5.0])
+    assert clustered_error(far, np.array([10.0, 9.9, 9.8])) == np.inf
+    assert clustered_error(far, np.array([10.0, 9.9, 6.0])) == np.inf  # less its residual, too near
+    assert np.isfinite(clustered_error(far, np.array([10.0, 9.9, 4.0])))
+
+
+def test_a_row_of_rounding_noise_leaves_lengths_and_vectors_finite():
+    """Rows in float32 that are nearly dependent: squares of residuals come out below 0."""
+    matrix = operator()
+    matrix.d = matrix.d.float()
+    for seed in range(40):
+        vectors = start(6, seed=seed).float()
+        vectors[3:] = vectors[:3] + 0.15 * vectors[3:]
+        basis = Rounds(matrix, vectors, depth=2)
+        while len(basis) < 30 and basis.expand(0):
+            pass
+        _, improved, shares = basis.leading(6, 2)
+        assert torch.isfinite(improved).all() and np.isfinite(shares).all()
+        assert (improved.norm(dim=1) - 1).abs().max() < 1e-2

@@ -27,6 +27,7 @@ from toosure.curvature.rows import NOISE, PAST, ROWS, Rows
 ORTHONORMAL = 1e-5  # what polishing leaves between starting vectors, unless they are dependent
 TF32 = 3e-4  # relative rounding of a value made with it; 1.6e-4 seen on a dense network
 KNOWN = 0.3  # of the root of a rounding: shorter residuals are not known well enough to scale
+LEAST = 0.5  # squared length of an improved vector
 AT_ONCE = 2  # residuals that a later round adds
 
 
@@ -135,8 +136,12 @@ class Rounds:
             mixed[..., 1] = turns
             self.residuals = mixed.reshape(len(turns), 2 * len(self._made))
             parts = (self.residuals, self._inner), (turns, self._beyond)
-            squares = [((c @ inner) * c).sum(1) for c, inner in parts]
-            self._norms = np.sqrt(np.maximum(squares, 0.0)).T.tolist()
+            self._norms = np.sqrt([self._squares(c, inner) for c, inner in parts]).T.tolist()
+
+    def _squares(self, rows: np.ndarray, inner: np.ndarray) -> np.ndarray:
+        """Squared lengths of combinations, none below what rounding may have taken of them."""
+        noise = torch.finfo(self.rows.all.dtype).eps * ((abs(rows) @ abs(inner)) * abs(rows)).sum(1)
+        return np.maximum(((rows @ inner) * rows).sum(1), noise)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -218,7 +223,10 @@ class Rounds:
         far = distances > np.maximum(lengths, noise)  # else a step would be noise, or too long
         reach = np.divide(1.0, distances, out=np.zeros(count), where=far)
         turns[1] += reach[:, None] * self.residuals[:count]
-        turns[1] /= np.sqrt(((turns[1] @ self._inner) * turns[1]).sum(1))[:, None]
+        squares = ((turns[1] @ self._inner) * turns[1]).sum(1)
+        noise = ~(squares > LEAST)  # a step along a residual only makes a vector longer
+        turns[1, noise], squares[noise] = turns[0, noise], 1.0
+        turns[1] /= np.sqrt(squares)[:, None]
         both = turns.reshape(2 * count, -1)
         moved = on_device(both, self.rows.all) @ self.rows.rows[:rows].flatten(0, 1)
         vectors, improved = moved[:count, : self.rows.size], moved[count:, : self.rows.size]

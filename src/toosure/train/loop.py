@@ -71,6 +71,8 @@ def train(
                     work = Work(config, means, writer, show, data, processes)
                     work.go(stop)
                 except Exception as error:
+                    with suppress(Exception):  # rows that were left for later
+                        work.watch.flush()  # type: ignore[union-attr]
                     with suppress(ValueError):  # a full disk cannot take this either
                         done = work.done if work else 0
                         writer.set_status("failed", done, in_a_line(error))
@@ -78,6 +80,7 @@ def train(
                 finally:
                     if work is not None:
                         work.batches.close()
+                        work.watch.later.close()
         run = closed_run(writer, processes)
         show.end(writer.path, run.outcome)
     return run

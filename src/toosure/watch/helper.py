@@ -51,20 +51,21 @@ class Helper:
     def __call__(self, function: Callable[[], Found]) -> Found:
         """What the function gives, or raises; worked out here if the process cannot."""
         try:
-            if self.ready:
-                given, error = self._asked(function)
-                if error is not None:
-                    raise error
-                return given
-        except (OSError, EOFError):  # it is gone
+            if not self.ready:
+                return function()
+            given, error = self._asked(packed(function))
+        except Exception:  # it is gone, or what passes between us does not
             self._ready = False
             self.process.kill()
-        return function()
+            return function()
+        if error is not None:
+            raise error
+        return given
 
-    def _asked(self, function: Callable[[], Any]) -> Any:
+    def _asked(self, question: bytes) -> Any:
         pipe, answers = self.process.stdin, self.process.stdout
         assert pipe is not None and answers is not None
-        pipe.write(packed(function))
+        pipe.write(question)
         pipe.flush()
         return pickle.load(answers)
 

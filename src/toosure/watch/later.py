@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,6 +23,12 @@ class Unwritten:
     numbers: list[Callable[[], Row]]
     keep: Callable[[], None]  # of its snapshot
     due: bool  # whether that is to be kept in any case, and has begun
+
+    def forget(self) -> None:
+        """Let what has begun come to its end, whatever that is."""
+        for call in (*self.numbers, *[self.keep] * self.due):
+            with suppress(Exception):
+                call()
 
 
 class Later:

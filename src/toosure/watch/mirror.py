@@ -7,9 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.loss import _Loss
-
-from toosure.losses.loss import Loss
 
 
 class Mirror:
@@ -19,18 +16,23 @@ class Mirror:
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
-        self.model = deepcopy(model)
-        self._here = [*model.parameters(), *model.buffers()]
+        self.source, self.model = model, deepcopy(model)
         self._there = [*self.model.parameters(), *self.model.buffers()]
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device, priority=-1)  # before what is in the queue
             self._taken = torch.cuda.Event()
+        self.take()
 
     def take(self) -> None:
-        """Take the weights as they will be when all that was queued is done."""
+        """Take the weights and buffers as they will be when all that was queued is done."""
+        here = [*self.source.parameters(), *self.source.buffers()]
+        if [t.shape for t in here] != [t.shape for t in self._there]:
+            raise ValueError(
+                "the network's parameters or buffers are not those it had: make a new watch"
+            )
         with torch.no_grad():
-            torch._foreach_copy_(self._there, self._here)
+            torch._foreach_copy_(self._there, here)
         if self._stream is not None:
             self._taken.record()
 
@@ -57,7 +59,8 @@ def mirror_of(model: nn.Module, loss: Any, objective: Any, device: torch.device)
     That is where the objective predicts, with a state of its own, where a loss may change as it
     trains (ours and torch's do not), and where the network cannot be copied.
     """
-    if hasattr(objective, "predict") or not isinstance(loss, Loss | _Loss):
+    known = type(loss).__module__.startswith(("torch.nn.", "toosure.losses."))
+    if hasattr(objective, "predict") or not known:
         return None
     try:
         return Mirror(model, device)

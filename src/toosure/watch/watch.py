@@ -227,12 +227,16 @@ class Watch:
         row["seconds"] += self.ended - begin
         row["seconds_measuring"] = cost = self.ended - start
         self.measuring += cost
-        works = [self.splits[name].working(look) for name, look in looks.items()]
         keep: Callable[[], None] = partial(self._keep_snapshot, row["step"], looks)
         keep = self.later.begin(keep, here=True) if snapshot else keep
-        begun = Unwritten(row, [self.later.begin(work) for work in works], keep, snapshot)
-        self._write()  # the row before: its metrics have had the time of all this
-        self.pending = begun
+        begun = Unwritten(row, [self._working(*each) for each in looks.items()], keep, snapshot)
+        before, self.pending = self.pending, begun
+        self._write(before)  # whose metrics have had the time of all this
+
+    def _working(self, name: str, look: Look) -> Callable[[], Row]:
+        """Begin to work out metrics; where logits are too many to leave the device, here."""
+        here = look.logits.device.type != "cpu"
+        return self.later.begin(self.splits[name].working(look), here)
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:
@@ -244,16 +248,15 @@ class Watch:
     def flush(self) -> None:
         """Work out what was left for later, and write it."""
         self._look()
-        self._write()
+        begun, self.pending = self.pending, None
+        self._write(begun)
         self.left_at = math.inf
 
-    def _write(self) -> None:
-        """Write the row that was looked at, once its metrics are there."""
-        if self.pending is None:
+    def _write(self, begun: Unwritten | None) -> None:
+        """Write a row that was looked at, once its metrics are there."""
+        if begun is None:
             return
-        start = time.perf_counter()
-        begun, self.pending = self.pending, None
-        row = begun.row
+        start, row = time.perf_counter(), begun.row
         seconds, cost = row.pop("seconds"), row.pop("seconds_measuring")
         for found in begun.numbers:
             row |= found()
@@ -294,6 +297,8 @@ class Watch:
             self.unkept()
             self.unkept = None
         if self.own_folder and "val" in self.splits and not self.diverged:
+            if self.mirror is not None:
+                self.mirror.take()
             keep_predictions(self.writer, self.splits["val"])
         keep_best(self.writer, self.best)
         return self.last
@@ -333,7 +338,10 @@ class Watch:
             taken = tuple(state.get(name, mine))
             if set(taken) != set(mine):
                 raise ValueError(f"the state is of a watch with {name} {taken}; got {mine}")
-        self.waiting, self.pending, self.left_at = None, None, math.inf
+        if self.pending is not None:
+            self.pending.forget()
+        self.waiting, self.pending, self.unkept, self.left_at = None, None, None, math.inf
+        self.diverged = False
         self.steps, self.measured = state["steps"], state["measured"]
         self.snapshot_from = state["snapshot_from"]
         self.measuring, self.cost = state["measuring"], state["cost"]

@@ -15,11 +15,12 @@ from toosure.objectives import Plain, as_objective, preparing
 from toosure.optim import SAM
 from toosure.optim.schedules import Constant, Cosine, Step
 from toosure.runs import Run, RunError, RunWriter
-from toosure.train import Means, train
+from toosure.train import Means, steps, train
 from toosure.train.batches import Batches
 from toosure.train.checkpoint import load_checkpoint
 from toosure.train.parts import lay_channels_last
 from toosure.train.show import Show
+from toosure.watch import Watch
 
 SMALL = {"data": "digits:train=100,val=60", "model": "mlp:width=16", "batch": 32}
 CPU = Means("cpu")
@@ -373,3 +374,27 @@ def test_only_flat_convolutions_are_laid_out_for_a_gpu():
     assert not model[0].weight.is_contiguous()
     assert model[1].weight.is_contiguous() and model[2].weight.is_contiguous()
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+def test_a_run_that_fails_leaves_the_rows_that_were_left_for_later(tmp_path, monkeypatch):
+    """As under a graph, where a row is written when the one after the next is due."""
+    config = RunConfig(data="digits:train=60,val=30", steps=40, every=5, measure=())
+    monkeypatch.setattr(
+        "toosure.train.loop.Watch", lambda *a, **k: Watch(*a, **(k | {"defer": True}))
+    )
+    whole = steps.Step.__call__
+
+    def fail(self, batch, lr):
+        fail.steps += 1
+        if fail.steps > 23:
+            raise RuntimeError("the device is gone")
+        return whole(self, batch, lr)
+
+    fail.steps = 0
+    monkeypatch.setattr(steps.Step, "__call__", fail)
+    threads = threading.active_count()
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        train(config, tmp_path)
+    run = Run(tmp_path / config.name)
+    assert run.status == "failed" and [row["step"] for row in run.rows] == [0, 5, 10, 15, 20]
+    assert threading.active_count() == threads

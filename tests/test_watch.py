@@ -17,7 +17,7 @@ from toosure.models import mlp
 from toosure.predictions import read_predictions
 from toosure.runs import RunError
 from toosure.watch.spacing import Spacing
-from toosure.watch.split import METRICS, quantiles, snapshot_of
+from toosure.watch.split import METRICS, WatchedSplit, quantiles, snapshot_of
 
 CE = nn.CrossEntropyLoss()
 
@@ -433,3 +433,90 @@ def test_a_metric_that_fails_at_the_end_leaves_no_thread_and_a_closed_folder(tmp
     assert watch.closed
     assert set(threading.enumerate()) <= before
     assert Run(tmp_path / "run").status == "failed"
+
+
+def test_a_metric_that_fails_on_the_side_takes_no_other_row_with_it(monkeypatch):
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), every=1, defer=True)
+    found = WatchedSplit.working
+
+    def failing(self, look):
+        return found(self, look) if watch.steps != 3 else lambda: 1 / 0  # of the row of step 2
+
+    monkeypatch.setattr(WatchedSplit, "working", failing)
+    raised = []
+    for _ in range(6):
+        try:
+            watch.step()
+        except ZeroDivisionError:
+            raised.append(watch.steps)
+    watch.close()
+    assert raised == [4]
+    assert [row["step"] for row in watch.rows] == [0, 1, 3, 5, 6]  # 4 was due when it was raised
+
+
+def test_going_back_leaves_no_snapshot_of_what_was_dropped(tmp_path):
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    net, loss = nn.Linear(4, 3), nn.CrossEntropyLoss()
+    watch = Watch(net, loss, data, data, run=tmp_path, measure=(), every=1, defer=True)
+    watch.step()
+    state, before = watch.state_dict(), copy.deepcopy(net.state_dict())
+    for _ in range(3):
+        net.weight.data += 1.0
+        watch.step()
+    watch.diverged = True
+    watch.load_state_dict(state)
+    net.load_state_dict(before)
+    assert not watch.diverged
+    watch.finish()
+    watch.close()
+    run = Run(tmp_path)
+    assert run.snapshots == [0, 1] and [row["step"] for row in run.rows] == [0, 1]
+    logits = np.load(tmp_path / "predictions.npz")["val_logits"]
+    np.testing.assert_allclose(logits, net(data[0]).detach().numpy(), rtol=1e-6)
+
+
+class Scaled(nn.Linear):
+    """A network that puts another buffer in the place of its own."""
+
+    def __init__(self):
+        super().__init__(4, 3)
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x):
+        return self.scale * super().forward(x)
+
+
+def test_buffers_and_weights_that_are_replaced_are_followed():
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    rows = []
+    for defer in (False, True):
+        torch.manual_seed(0)
+        net = Scaled()
+        watch = Watch(net, nn.CrossEntropyLoss(), data, measure=(), every=1, defer=defer)
+        for step in range(5):
+            net.scale = net.scale + 0.5
+            net.weight = nn.Parameter(net.weight.detach() * (1 + 0.1 * step))
+            watch.step()
+        watch.close()
+        rows.append([row["train/nll"] for row in watch.rows])
+    assert rows[0] == rows[1] and len(set(rows[0])) == 6
+
+
+def test_a_network_that_becomes_another_is_an_error():
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    net = Scaled()
+    watch = Watch(net, nn.CrossEntropyLoss(), data, measure=(), every=1, defer=True)
+    net.scale = torch.ones(3)
+    with pytest.raises(ValueError, match="not those it had"):
+        watch.step()
+    watch.later.close()
+
+
+def test_a_buffer_that_cannot_be_written_is_looked_at_at_once():
+    net = Scaled()
+    net.scale = torch.ones(1, 1).expand(20, 3)
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    watch = Watch(net, nn.CrossEntropyLoss(), data, measure=(), defer=True)
+    assert watch.mirror is None
+    watch.close()

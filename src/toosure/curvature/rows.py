@@ -1,7 +1,7 @@
 """Rows of a basis in fixed memory, and all that a device does with them between two looks.
 
 Each function here is one CUDA graph: what it tells the host comes back as one piece of numbers. It
-writes rows behind those it reads, so that to run it again, as capturing does, changes nothing.
+writes rows behind those it reads, so that to run it again changes nothing.
 """
 
 import torch

@@ -366,7 +366,7 @@ class Uncopied(nn.Linear):
 def test_what_cannot_wait_is_looked_at_at_once(net, loss):
     data = torch.randn(20, 4), torch.arange(20) % 3
     watch = Watch(net, loss, data, every=2, measure=(), defer=True)
-    assert watch.mirror is None
+    assert watch.subject.mirror is None
     for _ in range(2):
         watch.step()
     before = net(data[0]).detach()
@@ -518,5 +518,5 @@ def test_a_buffer_that_cannot_be_written_is_looked_at_at_once():
     net.scale = torch.ones(1, 1).expand(20, 3)
     data = torch.randn(20, 4), torch.arange(20) % 3
     watch = Watch(net, nn.CrossEntropyLoss(), data, measure=(), defer=True)
-    assert watch.mirror is None
+    assert watch.subject.mirror is None
     watch.close()

@@ -9,7 +9,8 @@ import torch
 from diagonal import SIZE, Diagonal
 
 from toosure.curvature.basis import Basis
-from toosure.curvature.follow import KEEP_IN_ROUNDS, RIDGE, Follower, continued
+from toosure.curvature.follow import KEEP_IN_ROUNDS, Follower
+from toosure.curvature.memory import RIDGE, continued
 
 
 @pytest.fixture(params=["alone", "rounds", "dense rounds"])

@@ -19,7 +19,6 @@ and after a jump, a short Lanczos run from a random start looks for what the fol
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,8 +27,8 @@ import torch
 from torch import Tensor
 
 from toosure.curvature.basis import Basis, on_device
+from toosure.curvature.memory import Memory
 from toosure.curvature.operators import Operator
-from toosure.curvature.pencil import solved
 from toosure.curvature.result import Result
 from toosure.curvature.rounds import Rounds, begun
 from toosure.curvature.sharpness import as_result
@@ -37,8 +36,6 @@ from toosure.curvature.solver import TINY, Solution, random_vectors, solve
 
 KEEP = 4  # Ritz vectors carried from step to step
 KEEP_IN_ROUNDS = 6  # the same where a basis grows by rounds: fewer looks, more products
-MEMORY = 6  # leading vectors remembered for the extrapolation
-RIDGE = 1e-5
 OPENING = 4  # first measurements, which start from the last vectors and a random one
 STEADY = 3  # well extrapolated steps in a row before cheaper kinds are tried
 WELL = 0.3  # share of the tolerance within which a step counts as well extrapolated
@@ -50,26 +47,6 @@ MOST_DEEP = 16  # deep steps between two shallow ones that are not enough
 COARSE = 1e-3  # tolerance from which on products may round to TF32 on a GPU
 PRIME = 7919  # numbers by which the random start moves on
 JUMP = 0.5  # relative change of the value that calls for a probe
-
-
-@dataclass
-class Memory:
-    """What a follower carries from one measurement to the next."""
-
-    leading: Tensor | None = None  # (m, P), oldest first
-    overlap: list[list[float]] = field(default_factory=list)  # of these, (m, m)
-    values: list[float] = field(default_factory=list)
-    spaces: list[Tensor] = field(default_factory=list)  # (k, P) of t-2 and t-1
-    spectra: list[list[float]] = field(default_factory=list)  # their Ritz values
-    error: float = 0.0  # of the last residual, without its part outside the space
-    beyond: float = 0.0  # that part
-    steps: int = 0
-    steady: int = 0
-    since_full: int = 0
-    calm: int = 0  # calm steps since the last residual
-    since_probe: int = 0
-    deep: int = 1  # full steps in rounds to be taken deep after a shallow one that was not enough
-    deep_for: int = 2  # of these, those still to take
 
 
 class Follower:
@@ -106,7 +83,7 @@ class Follower:
         memory.since_probe += 1
         if memory.steps <= OPENING or len(memory.spaces) < 2:
             return self._opening()
-        weights = continued(np.array(memory.overlap))
+        weights = memory.continued()
         if self.operator.replays and self.operator.dense:
             return self._settle(self._in_rounds(weights), weights, full=True)
         if memory.steady < STEADY or memory.since_full >= FULL_EVERY:
@@ -196,10 +173,9 @@ class Follower:
             note()
 
     def _note(self, found: Solution, weights: np.ndarray, full: bool) -> None:
-        memory, missed = (
-            self.memory,
-            0.0,
-        )  # of its Rayleigh quotient: nothing if it is what was found
+        """Judge the extrapolation by what was found, and remember that."""
+        memory = self.memory
+        missed = 0.0  # of its Rayleigh quotient: nothing where it is itself what was found
         if len(found.values) > 1:
             squares = (found.shares[:-1, :-1] @ weights) ** 2
             missed = 1 - (squares * found.values).sum() / max(found.values[0], TINY)
@@ -253,7 +229,7 @@ class Follower:
             return None
         memory.calm += 1
         memory.since_full += 1
-        self._push(predicted, value, [*(np.array(memory.overlap) @ weights), 1.0])
+        memory.push(predicted, value, [*(np.array(memory.overlap) @ weights), 1.0])
         return Result(
             self.sign * value,
             max(error, basis.rounding),
@@ -276,17 +252,7 @@ class Follower:
         *past, square = shares
         ahead = sum(past[-1:]) if along is None else np.dot(past, along)
         side = -1.0 if ahead < 0 else 1.0
-        self._push(side * space[0], spectrum[0], [*(side * share for share in past), square])
-
-    def _push(self, leading: Tensor, value: float, shares: list[float]) -> None:
-        """Add a leading vector, whose overlaps with those remembered, and itself, are known."""
-        memory, row = self.memory, leading[None]
-        past = row[:0] if memory.leading is None else memory.leading
-        memory.leading = torch.cat([past, row])[-MEMORY:]
-        shares = [float(share) for share in shares]
-        rows = [[*known, s] for known, s in zip(memory.overlap, shares, strict=False)] + [shares]
-        memory.overlap = [known[-MEMORY:] for known in rows[-MEMORY:]]
-        memory.values = [*memory.values, value][-MEMORY:]
+        memory.push(side * space[0], spectrum[0], [*(side * share for share in past), square])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on warm, in plain types and tensors.
@@ -294,35 +260,7 @@ class Follower:
         The tensors are the follower's own: it never writes into them.
         """
         self.catch_up()
-        return {k: list(v) if isinstance(v, list) else v for k, v in vars(self.memory).items()}
+        return self.memory.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if "overlap" not in state:  # of an earlier version: start anew
-            state = {"steps": state["steps"]}
-        memory = Memory(**state)
-        device, dtype = self.like.device, self.like.dtype
-        if memory.leading is not None:
-            memory.leading = memory.leading.to(device, dtype)
-        memory.spaces = [v.to(device, dtype) for v in memory.spaces]
-        self.memory, self._left = memory, None
-
-
-def continued(overlap: np.ndarray) -> np.ndarray:
-    """Weights of unit vectors, oldest first, with these overlaps: the one to follow on them.
-
-    By ridge regression on the lags.
-
-    >>> turn = np.array([0.0, 0.1, 0.2, 0.3])
-    >>> past = np.stack([np.cos(turn), np.sin(turn)], 1)
-    >>> x, y = continued(past @ past.T) @ past
-    >>> round(float(np.arctan2(y, x)), 3)
-    0.4
-    """
-    lags, latest = overlap[:-1, :-1].copy(), overlap[:-1, -1]
-    np.fill_diagonal(lags, lags.diagonal() + RIDGE)
-    weights, found = np.zeros(len(overlap)), solved(lags, latest)
-    if found is None:  # overlaps of what rounding left
-        weights[-1] = 1.0
-    else:
-        weights[1:] = found  # each lag is one step on
-    return weights / np.sqrt(max(weights @ overlap @ weights, TINY))
+        self.memory, self._left = Memory.of(state, self.like), None

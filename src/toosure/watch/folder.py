@@ -1,5 +1,6 @@
-"""The run folder of a loop that is not ours: opened by its watch, and closed when that is gone."""
+"""Where rows go: to a folder of the watch's own, to one that another writes, or to a list."""
 
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,72 @@ import numpy as np
 import torch
 
 from toosure.runs import RunError, RunWriter
+from toosure.runs.environment import environment
 from toosure.runs.read import Row
 from toosure.watch.best import Best
 from toosure.watch.split import WatchedSplit
+
+
+class Folder:
+    """The rows of a watch, in a run folder where there is one.
+
+    Given a path, the folder is the watch's `own`: the process that has the `first` place writes
+    it, and it is closed at last when the watch is gone or the process ends.
+    """
+
+    def __init__(
+        self,
+        watch: object,
+        run: str | Path | RunWriter | None,
+        config: Mapping[str, Any] | None,
+        resuming: bool,
+        first: bool,
+        best: Best | None,
+    ) -> None:
+        self.rows: list[Row] = []  # the last one only, where a folder holds them
+        self.best, self.own = best, isinstance(run, str | Path)
+        self.writer = run if isinstance(run, RunWriter) else None
+        self._end: weakref.finalize | None = None
+        if isinstance(run, str | Path) and first:
+            self.writer = own_writer(run, config, resuming)
+            self._end = weakref.finalize(watch, end_run, self.writer, self.rows, best)
+
+    def begin(self, device: torch.device, step: int) -> None:
+        """Say in a folder of one's own where the run goes on, and that it does."""
+        if self._end is not None and self.writer is not None:
+            self.writer.write_environment(environment(device_name(device)))
+            self.writer.set_status("running", step)
+
+    def give_up(self) -> None:
+        """Let go of a folder in which nothing began, so that the next try has it."""
+        if self._end is not None and self.writer is not None:
+            self._end.detach()
+            self.writer.close()
+
+    def append(self, row: Row) -> None:
+        if self.writer is not None:
+            self.writer.append(row)
+            self.rows[:] = [row]
+        else:
+            self.rows.append(row)
+
+    def go_back(self, step: int, last: Row) -> None:
+        """Drop the rows after a step, whose row was `last`."""
+        kept = [row for row in self.rows if row["step"] <= step]
+        self.rows[:] = kept or ([last] if last else [])
+        if self.writer is not None:
+            self.writer.cut_back(step)
+
+    def finish(self, val: WatchedSplit | None) -> None:
+        """Keep what was best and, in a folder of one's own, the validation logits."""
+        if self.own and val is not None:
+            keep_predictions(self.writer, val)
+        keep_best(self.writer, self.best)
+
+    def close(self, status: str, message: str) -> None:
+        """Note how the loop ended, in a folder of one's own, and let go of it."""
+        if self._end is not None and self.writer is not None and self._end.detach():
+            end_run(self.writer, self.rows, self.best, status, message)
 
 
 def own_writer(run: str | Path, config: Mapping[str, Any] | None, resuming: bool) -> RunWriter:

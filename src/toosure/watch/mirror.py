@@ -48,9 +48,11 @@ class Mirror:
             yield
             return
         self._stream.wait_event(self._taken)
-        with torch.cuda.stream(self._stream):
-            yield
-        torch.cuda.current_stream().wait_stream(self._stream)  # before the next is taken
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            torch.cuda.current_stream().wait_stream(self._stream)  # before the next is taken
 
 
 def mirror_of(model: nn.Module, loss: Any, objective: Any, device: torch.device) -> Mirror | None:

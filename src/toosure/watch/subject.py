@@ -1,12 +1,85 @@
 """What is watched: the network as it predicts, and the examples it is watched on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from toosure.watch.best import Best
+from toosure.watch.mirror import looking, mirror_of
+from toosure.watch.split import Look, WatchedSplit
+
 Data = Iterable[Tensor]  # (inputs, labels)
+
+
+class Subject:
+    """A network on its splits, looked at as it is, or if it `waits` as it was when `taken`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Any,
+        objective: Any,
+        splits: Mapping[str, Data | None],
+        test: Data | None,
+        measure: Sequence[str],
+        waits: bool,
+        **settings: Any,
+    ) -> None:
+        self.device = device_of(model)
+        self.mirror = mirror_of(model, loss, objective, self.device) if waits else None
+        seen = watched(model if self.mirror is None else self.mirror.model, objective)
+        self.splits = {
+            name: WatchedSplit(
+                name, seen, loss, as_data(name, data, self.device), measure, **settings
+            )
+            for name, data in splits.items()
+            if data is not None
+        }
+        self.best = Best(seen, splits["val"], test) if "best" in measure else None
+
+    def take(self) -> bool:
+        """Take the weights of this moment, to be looked at later; False where that cannot wait."""
+        if self.mirror is not None:
+            self.mirror.take()
+        return self.mirror is not None
+
+    def wait(self) -> None:
+        """Wait for what training queued before what is to be looked at."""
+        if self.mirror is not None:
+            self.mirror.wait()
+        elif self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def look(self, step: int) -> dict[str, Look]:
+        """Look at every split; may say `Diverged`."""
+        with looking(self.mirror):
+            looks = {name: split.look() for name, split in self.splits.items()}
+            if self.best is not None:
+                self.best.look(step, looks["val"])
+        return looks
+
+    def snapshot(self, looks: Mapping[str, Look]) -> dict[str, np.ndarray]:
+        """What the report moves through, of all splits."""
+        parts = [self.splits[name].snapshot(look) for name, look in looks.items()]
+        return {name: array for part in parts for name, array in part.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        trackers = {name: split.tracker for name, split in self.splits.items()}
+        return {
+            "trackers": {name: t.state_dict() for name, t in trackers.items() if t is not None},
+            "best": {} if self.best is None else self.best.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, tracker_state in state["trackers"].items():
+            tracker = self.splits[name].tracker
+            assert tracker is not None  # since the measures are the same
+            tracker.load_state_dict(tracker_state)
+        if self.best is not None and state.get("best"):
+            self.best.load_state_dict(state["best"])
 
 
 class Predicting(nn.Module):

@@ -2,28 +2,23 @@
 
 import math
 import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from toosure.config import as_measures
 from toosure.processes import ALONE, Processes
 from toosure.runs import RunWriter
-from toosure.runs.environment import environment
 from toosure.runs.read import Row
 from toosure.runs.write import plain
-from toosure.watch.best import Best
-from toosure.watch.folder import device_name, end_run, keep_best, keep_predictions, own_writer
+from toosure.watch.folder import Folder
 from toosure.watch.later import Later, Unwritten
-from toosure.watch.mirror import looking, mirror_of
 from toosure.watch.spacing import Spacing, next_snapshot
-from toosure.watch.split import Diverged, Look, WatchedSplit, check_numbers
-from toosure.watch.subject import Data, as_data, device_of, watched
+from toosure.watch.split import Diverged, Look, check_numbers
+from toosure.watch.subject import Data, Subject
 
 LONG = 0.5  # seconds after which a row that was left for later is seen to
 
@@ -51,6 +46,7 @@ class Watch:
     again. Where outputs or the training loss stop being finite, `diverged` is set and the run
     says so.
 
+    >>> import torch
     >>> from toosure.models import mlp
     >>> model, x, y = mlp(inputs=4, classes=3, width=8), torch.randn(30, 4), torch.arange(30) % 3
     >>> watch = Watch(model, nn.CrossEntropyLoss(), train=(x, y), every=2)
@@ -86,51 +82,34 @@ class Watch:
         self.measures = measure = as_measures(measure)
         self.spacing, self.processes = Spacing(every, at, budget), processes
         self.report = getattr(objective, "report", None)
-        self.device = device_of(model)
-        waits = defer and budget is None and processes.count == 1
-        self.mirror = mirror_of(model, loss, objective, self.device) if waits else None
-        model = model if self.mirror is None else self.mirror.model
-        self.splits = {
-            name: WatchedSplit(
-                name, watched(model, objective), loss,
-                as_data(name, data, self.device), measure, eps=eps, bins=bins,
-                processes=processes, **curvature,
-            )
-            for name, data in (("train", train), ("val", val))
-            if data is not None
-        }  # fmt: skip
-        self.best = Best(watched(model, objective), val, test) if "best" in measure else None
+        self.subject = Subject(
+            model, loss, objective, {"train": train, "val": val}, test, measure,
+            waits=defer and budget is None and processes.count == 1,
+            eps=eps, bins=bins, processes=processes, **curvature,
+        )  # fmt: skip
+        self.splits, self.best = self.subject.splits, self.subject.best
         self.steps, self.measured, self.snapshot_from, self.diverged = 0, -1, 0, False
         self.measuring, self.ended = 0.0, 0.0  # seconds: in all, and when the last one was over
         self.cost: float | None = None  # of the last; 0 after the first, which is cold and no guide
-        self.rows: list[Row] = []  # the last one only, where a folder holds them
         self.notify, self.defer = notify, defer
-        self.later = Later(defer, helpers=self.device.type == "cuda")
+        self.later = Later(defer, helpers=self.subject.device.type == "cuda")
         self.waiting: tuple[Row, bool] | None = None  # to be looked at; whether to keep a snapshot
         self.pending: Unwritten | None = None
         self.left_at = math.inf  # when a row was last left for later
         self.unkept: Callable[[], None] | None = None  # keeps a snapshot of the last row
-        self.began = time.perf_counter()
-        self.closed, self._end = False, None
-        self.writer = run if isinstance(run, RunWriter) else None
-        self.own_folder = isinstance(run, str | Path)
-        if isinstance(run, str | Path) and processes.first:
-            self.writer = own_writer(run, config, resume is not None)
-            self._end = weakref.finalize(self, end_run, self.writer, self.rows, self.best)
+        self.began, self.closed = time.perf_counter(), False
+        self.folder = Folder(self, run, config, resume is not None, processes.first, self.best)
+        self.rows = self.folder.rows
         try:
             self._begin(resume, start or {})
         except BaseException:
-            if self._end is not None and self.writer is not None:  # so that the next try has it
-                self._end.detach()
-                self.writer.close()
+            self.folder.give_up()
             raise
 
     def _begin(self, resume: Mapping[str, Any] | None, start: Mapping[str, Any]) -> None:
         if resume is not None:
             self.load_state_dict(resume)
-        if self._end is not None and self.writer is not None:
-            self.writer.write_environment(environment(device_name(self.device)))
-            self.writer.set_status("running", self.steps)
+        self.folder.begin(self.subject.device, self.steps)
         if resume is None and (not self.spacing.at or 0 in self.spacing.at):
             self.measure(**start)
             self._look()  # cold, and best before there are steps to count
@@ -195,9 +174,7 @@ class Watch:
         self.measured, row["seconds"] = self.steps, self.seconds
         self.left_at = row["seconds"] if self.spacing.budget is None else math.inf
         self.waiting = row, snapshot
-        if self.mirror is not None:
-            self.mirror.take()
-        else:
+        if not self.subject.take():
             self._look()
         if not self.defer:
             self.flush()
@@ -209,20 +186,13 @@ class Watch:
             return
         (row, snapshot), self.waiting = self.waiting, None
         begin = self.seconds
-        if self.mirror is not None:
-            self.mirror.wait()
-        elif self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        self.subject.wait()
         start = self.seconds  # what training queued is not our time
         looks: dict[str, Look] = {}
         try:
-            with looking(self.mirror):
-                looks = {name: split.look() for name, split in self.splits.items()}
-                if self.best is not None:
-                    self.best.look(row["step"], looks["val"])
+            looks = self.subject.look(row["step"])
         except Diverged:
-            self.diverged = True
-            row["diverged"] = True
+            self.diverged = row["diverged"] = True
         self.ended = self.seconds
         row["seconds"] += self.ended - begin
         row["seconds_measuring"] = cost = self.ended - start
@@ -267,23 +237,13 @@ class Watch:
         self.measuring, self.ended = self.measuring + spent, self.seconds
         self.cost = 0.0 if self.cost is None else cost + spent
         row |= {"seconds": seconds + spent, "seconds_measuring": cost + spent}
-        self._keep(row)
-
-    def _keep(self, row: Row) -> None:
-        if self.writer is not None:
-            self.writer.append(row)
-            self.rows[:] = [row]
-        else:
-            self.rows.append(row)
+        self.folder.append(row)
         if self.notify is not None:
             self.notify(row)
 
     def _keep_snapshot(self, step: int, looks: Mapping[str, Look]) -> None:
-        arrays: dict[str, Any] = {}
-        for name, look in looks.items():
-            arrays |= self.splits[name].snapshot(look)
-        if self.writer is not None and arrays:
-            self.writer.write_snapshot(step, arrays)
+        if self.folder.writer is not None and looks:
+            self.folder.writer.write_snapshot(step, self.subject.snapshot(looks))
 
     def finish(self, **numbers: Any) -> Row:
         """Measure the end, unless that was done, and keep its snapshot.
@@ -293,14 +253,11 @@ class Watch:
         if not self.diverged and self.measured != self.steps:
             self.measure(**numbers)
         self.flush()
-        if self.unkept is not None:
-            self.unkept()
-            self.unkept = None
-        if self.own_folder and "val" in self.splits and not self.diverged:
-            if self.mirror is not None:
-                self.mirror.take()
-            keep_predictions(self.writer, self.splits["val"])
-        keep_best(self.writer, self.best)
+        keep, self.unkept = self.unkept, None
+        if keep is not None:
+            keep()
+        self.subject.take()
+        self.folder.finish(None if self.diverged else self.splits.get("val"))
         return self.last
 
     def close(self, status: str = "ended", message: str = "") -> None:
@@ -311,13 +268,11 @@ class Watch:
         finally:
             self.later.close()
             self.closed = True
-            if self._end is not None and self.writer is not None and self._end.detach():
-                end_run(self.writer, self.rows, self.best, status, message)
+            self.folder.close(status, message)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it takes to go on as if nothing had happened, tensors and plain types."""
         self.flush()
-        trackers = {name: split.tracker for name, split in self.splits.items()}
         return {
             "steps": self.steps,
             "measured": self.measured,
@@ -328,8 +283,7 @@ class Watch:
             "measure": list(self.measures),
             "splits": list(self.splits),
             "last": {key: plain(value) for key, value in self.last.items()},
-            "trackers": {name: t.state_dict() for name, t in trackers.items() if t is not None},
-            "best": {} if self.best is None else self.best.state_dict(),
+            **self.subject.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -347,13 +301,5 @@ class Watch:
         self.measuring, self.cost = state["measuring"], state["cost"]
         self.began = time.perf_counter() - state["seconds"]
         self.ended = state["seconds"]
-        for name, tracker_state in state["trackers"].items():
-            tracker = self.splits[name].tracker
-            assert tracker is not None  # since the measures are the same
-            tracker.load_state_dict(tracker_state)
-        if self.best is not None and state.get("best"):
-            self.best.load_state_dict(state["best"])
-        kept = [row for row in self.rows if row["step"] <= self.measured]
-        self.rows[:] = kept or ([state["last"]] if state.get("last") else [])
-        if self.writer is not None:
-            self.writer.cut_back(self.measured)
+        self.subject.load_state_dict(state)
+        self.folder.go_back(self.measured, state.get("last", {}))

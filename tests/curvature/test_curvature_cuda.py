@@ -8,6 +8,7 @@ from dense import CASES, make
 from torch import nn
 
 from toosure.curvature import CurvatureTracker, Problem, gn_sharpness, jacobian_norms
+from toosure.curvature.replay import Replay
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -73,19 +74,13 @@ def test_replayed_passes_follow_training(rank):
         optimizer.step()
 
 
-def test_old_graphs_that_are_collected_disturb_no_capture():
-    """Trackers of runs that are over lie in cycles, and Python frees them when it likes."""
-    thresholds = gc.get_threshold()
-    try:
-        for _ in range(3):
-            model, data = on_gpu("mlp")
-            tracker = CurvatureTracker(model, data, replay=True)
-            tracker.itself = tracker
-            for _ in range(8):
-                assert tracker.measure()["gn_sharpness"].converged
-                with torch.no_grad():
-                    for parameter in model.parameters():
-                        parameter.mul_(0.99)
-            gc.set_threshold(100, 1, 1)
-    finally:
-        gc.set_threshold(*thresholds)
+def test_no_garbage_is_collected_inside_a_capture():
+    """A graph of a run that is over, freed there, would end it with an error."""
+    collecting, replay, x = [], Replay(enabled=True), torch.ones(3, device="cuda")
+
+    def double(x):
+        collecting.append(gc.isenabled())
+        return 2 * x
+
+    assert [replay("double", double, k * x).tolist() for k in (1, 2)] == [[2.0] * 3, [4.0] * 3]
+    assert collecting == [True, False] and gc.isenabled()

@@ -1,5 +1,6 @@
 """The tracker along real training: right at every step, or it says that it is not."""
 
+import gc
 import io
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from toosure.curvature import (
     top_eigenpairs,
 )
 from toosure.curvature.operators import GaussNewton
-from toosure.curvature.replay import Replay
+from toosure.curvature.replay import Replay, undisturbed
 from toosure.curvature.restrict import Restricted
 from toosure.curvature.rounds import Rounds
 
@@ -364,6 +365,19 @@ class Recorded(Replay):
     def _replayed(self, name, function, *arguments):
         self.names.append(name)
         return super()._replayed(name, function, *arguments)
+
+
+def test_garbage_is_collected_again_after_a_capture_that_failed():
+    collecting = [gc.isenabled()]
+
+    def fail():
+        with undisturbed():
+            collecting.append(gc.isenabled())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [*collecting, gc.isenabled()] == [True, False, True]
 
 
 @pytest.mark.parametrize("batch", [None, 64], ids=["gd", "sgd"])

@@ -75,7 +75,7 @@ def test_calm_steps_end_when_the_value_leaves_its_course(kind, least):
 
 
 def test_in_rounds_a_shallow_step_that_is_not_enough_is_not_tried_again_at_once():
-    """Where spaces stop sufficing, it is tried after 1, 2, 4, ... deep steps; else always."""
+    """Where spaces stop sufficing, it is tried after 2, 4, 8, 16 deep steps; else always."""
     _, following = make_follower("dense rounds")
     following.memory.spaces, depths = [torch.zeros(6, SIZE)], []
 

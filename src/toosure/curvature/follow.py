@@ -4,14 +4,14 @@ At the edge of stability the iterate bounces with period two, so the eigenvector
 t-2 and not that of t-1. In smooth phases it can be extrapolated from its own past. Three kinds of
 step, from dear to cheap, each falling back on the one before when its own check fails:
 
-- full: Rayleigh-Ritz over the leading Ritz vectors of t-2 (four, and a residual of the first two);
+- full: Rayleigh-Ritz over the leading Ritz vectors of t-2 (four, and a residual of the first two;
+  where a basis grows by rounds six, and of all);
 - lean: the extrapolated vector alone and its residual (one product);
 - calm: its Rayleigh quotient alone (half a product), while the value goes on as it went.
 
-Where a basis grows by rounds, a look of the host costs more than half a product, and no step is
-calm. Where layers are dense, it costs more than a block of products, and every step is full: six
-vectors, the extrapolated one in front once that is good, and a residual of each only where these
-alone do not suffice.
+In rounds a look of the host costs more than half a product, and no step is calm. Where layers are
+dense too, it costs more than a block of products, and every step is full: six vectors, the
+extrapolated one in front once that is good, and residuals only where these alone do not suffice.
 
 A residual that was paid for improves its vector before it is remembered, which costs nothing and
 keeps the second eigenvector fresh enough to be seen when it overtakes the first. Every so often,

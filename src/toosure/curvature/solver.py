@@ -131,11 +131,7 @@ def solve(
         if not grown:
             break
     count = min(len(basis), max(wanted, keep))
-    lead: Leading = partial(basis.leading, count, refresh)
-    if isinstance(basis, Basis):  # residuals may be missing, which are products
-        found = lead()
-        lead = lambda: found  # noqa: E731
-    return Solution(
+    found = Solution(
         values=basis.values[:count].copy(),
         residuals=residuals,
         errors=errors,
@@ -143,8 +139,11 @@ def solve(
         rounding=basis.rounding,
         products=basis.products,
         converged=bool(basis.finite and (errors <= rtol).all()),
-        lead=lead,
+        lead=partial(basis.leading, count, refresh),
     )
+    if isinstance(basis, Basis):  # its residuals may be missing, which are products
+        _, found.products = found.leading, basis.products
+    return found
 
 
 def estimated_error(

@@ -72,7 +72,8 @@ def train(
                     work.go(stop)
                 except Exception as error:
                     with suppress(Exception):  # rows that were left for later
-                        work.watch.flush()  # type: ignore[union-attr]
+                        if work is not None:
+                            work.watch.flush()
                     with suppress(ValueError):  # a full disk cannot take this either
                         done = work.done if work else 0
                         writer.set_status("failed", done, in_a_line(error))

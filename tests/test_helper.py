@@ -55,8 +55,16 @@ def test_what_it_raises_is_raised_here(helper, capfd):
 
 
 def test_before_it_is_ready_and_after_it_is_gone_we_work_here():
-    young = Helper()
+    young, calls = Helper(), []
     assert young(os.getpid) == os.getpid()
+
+    def fail():
+        calls.append(1)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        young(fail)
+    assert calls == [1]  # once
     young.process.kill()
     young.process.wait()
     assert young(os.getpid) == os.getpid()

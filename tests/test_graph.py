@@ -242,7 +242,7 @@ def test_rows_looked_at_beside_the_steps_are_the_same_and_move_nothing(tmp_path,
     beside = train(config, tmp_path / "beside", means)
     plain = RunConfig(**wide, steps=400, at=(0, 400), measure=())
     alone = train(plain, tmp_path / "alone", means)
-    monkeypatch.setattr("toosure.watch.subject.mirror_of", lambda *_: None)
+    monkeypatch.setattr("toosure.watch.watch.copy_weights", lambda *_: None)
     after = train(config, tmp_path / "after", means)
     weights = [load_checkpoint(run.path)[0]["model"] for run in (beside, after, alone)]
     for name, weight in weights[0].items():

@@ -13,24 +13,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from toosure.quantities import measures
 from toosure.words import Word, parse
 
 Precision = Literal["float32", "float64", "bf16", "fp16"]
 TYPES: dict[Any, Any] = {int: Integral, float: Real, str: str}
 NAMED: dict[Any, str] = {int: "whole number", float: "number", str: "word"}
 WORDS = ("data", "model", "optimizer", "loss", "objective", "schedule")
-MEASURES = (
-    "gn_sharpness",
-    "hessian_sharpness",
-    "kappa_min",
-    "batch_sharpness",
-    "gni",
-    "jacobian_norm",
-    "trace",
-    "temperature",
-    "certificate",
-    "best",
-)
 
 
 @dataclass(frozen=True)
@@ -194,12 +183,13 @@ def typed(name: str, value: Any, kind: Any) -> Any:
 def as_measures(names: str | Iterable[str]) -> tuple[str, ...]:
     """Bring quantities to measure into their order; one alone may be bare. Unknown ones raise."""
     names = (names,) if isinstance(names, str) else tuple(names)
+    known = measures()
     for name in names:
-        if name not in MEASURES:
-            near = get_close_matches(name, MEASURES, n=1)
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise ValueError(f"cannot measure {name!r}{hint} Known: {', '.join(MEASURES)}")
-    return tuple(name for name in MEASURES if name in names)
+            raise ValueError(f"cannot measure {name!r}{hint} Known: {', '.join(known)}")
+    return tuple(name for name in known if name in names)
 
 
 def sweep_of(**values: Iterable[Any]) -> list[RunConfig]:

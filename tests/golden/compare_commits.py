@@ -21,10 +21,10 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 COMMON = ["--data", "digits:train=200,val=100,test=100,noise=0.1", "--model", "mlp:width=16"]
 COMMON += ["--steps", "40", "--batch", "32", "--every", "10", "--device", "cpu", "--threads", "1"]
+ALL = ("gn_sharpness", "hessian_sharpness", "kappa_min", "batch_sharpness", "gni", "trace")
+ALL += ("jacobian_norm", "temperature", "best")
 RUNS = {
-    "sgd": ["--optimizer", "sgd:lr=0.1,momentum=0.9", "--schedule", "cosine", "--measure"]
-    + ["gn_sharpness", "hessian_sharpness", "kappa_min", "batch_sharpness", "gni", "trace"]
-    + ["jacobian_norm", "temperature", "best"],
+    "sgd": ["--optimizer", "sgd:lr=0.1,momentum=0.9", "--schedule", "cosine", "--measure", *ALL],
     "sam": ["--optimizer", "sam:lr=0.1,rho=0.05"],
     "csam": ["--optimizer", "csam:lr=0.1,rho=0.1,gamma=1"],
     "gamma_net": ["--optimizer", "sgd:lr=0.1", "--objective", "gamma_net"],

@@ -119,6 +119,15 @@ class CurvatureTracker:
         operator = operator_for(self.problem, matrix, sign)
         return Follower(operator, _like(self.problem), sign=sign, **self._settings)
 
+    def logits(self) -> Tensor:
+        """Return the outputs on the examples, (N, C)."""
+        return self.problem.logits()
+
+    def release(self) -> None:
+        """Free the memory of the last pass, unless CUDA graphs hold it."""
+        if not self.problem.replay.enabled:
+            self.problem.release()
+
     def measure(self) -> dict[str, Result]:
         """Measure every quantity at the model's present parameters."""
         self._steps += 1

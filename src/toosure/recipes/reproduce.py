@@ -13,7 +13,7 @@ from toosure.runs.environment import environment
 from toosure.sweep import Sweep, sweep
 from toosure.train import Means
 from toosure.train.show import Show
-from toosure.watch.folder import device_name
+from toosure.watch.sink import device_name
 
 LOG = "sweeps.jsonl"
 

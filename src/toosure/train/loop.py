@@ -30,9 +30,9 @@ from toosure.train.show import Show
 from toosure.train.sources import changes, sources
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
-from toosure.watch.folder import device_name
+from toosure.watch.sink import device_name
 from toosure.watch.split import logits_of
-from toosure.watch.subject import watched
+from toosure.watch.measurer import predictor_of
 
 CHECKED = 64  # losses kept on the device before the host looks at them
 
@@ -81,7 +81,7 @@ def train(
                 finally:
                     if work is not None:
                         work.batches.close()
-                        work.watch.later.close()
+                        work.watch.maker.close()
         run = closed_run(writer, processes)
         show.end(writer.path, run.outcome)
     return run
@@ -213,7 +213,7 @@ class Work:
         splits = {"val": self.data.val, "test": self.data.test, "shift": self.data.shifted()}
         for name, split in splits.items():
             if split is not None and len(split):
-                logits = logits_of(watched(self.network, self.objective), split.x)
+                logits = logits_of(predictor_of(self.network, self.objective), split.x)
                 arrays[f"{name}_logits"] = logits.cpu().numpy()
                 arrays[f"{name}_labels"] = split.y.cpu().numpy()
         if arrays:

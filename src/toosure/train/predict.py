@@ -12,7 +12,7 @@ from toosure.train.checkpoint import load_checkpoint
 from toosure.train.loading import in_float64, load_data
 from toosure.train.means import Means
 from toosure.watch.split import logits_of
-from toosure.watch.subject import watched
+from toosure.watch.measurer import predictor_of
 
 
 def predict_shifted(run: str | Path, shift: Shift, means: Means) -> tuple[Tensor, Tensor]:
@@ -46,4 +46,4 @@ def predict_shifted(run: str | Path, shift: Shift, means: Means) -> tuple[Tensor
         objective.load_state_dict(state["objective"])
     split = data.shifted(shift)
     assert split is not None
-    return logits_of(watched(model, objective), split.x).cpu(), split.y.cpu()
+    return logits_of(predictor_of(model, objective), split.x).cpu(), split.y.cpu()

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from toosure.metrics import nll
-from toosure.watch.split import Look, logits_of
+from toosure.watch.split import Observation, logits_of
 
 
 class Best:
@@ -25,29 +25,35 @@ class Best:
             raise ValueError("best is by validation data: give val, or leave best out of measure")
         device = next(model.parameters()).device
         held_out = () if test is None else tuple(part.to(device) for part in test)
-        self.model, self.test = model, held_out if held_out and len(held_out[0]) else None
-        self.step, self.nll = -1, math.inf
-        self.kept: dict[str, Tensor] = {}
+        self.model = model
+        self.test = held_out if held_out and len(held_out[0]) else None
+        self.step = -1
+        self.nll = math.inf
+        self.arrays: dict[str, Tensor] = {}
 
-    def look(self, step: int, val: Look) -> None:
-        """Compare a step with the best so far."""
-        found = float(nll(val.logits, val.labels))
-        if not found < self.nll:
+    def compare(self, step: int, val: Observation) -> None:
+        """Compare a step with the best so far, and keep its logits where it is better."""
+        now = float(nll(val.logits, val.labels))
+        if not now < self.nll:
             return
-        self.step, self.nll = step, found
-        self.kept = {"val_logits": val.logits.cpu(), "val_labels": val.labels.cpu()}
+
+        self.step = step
+        self.nll = now
+        self.arrays = {"val_logits": val.logits.cpu(), "val_labels": val.labels.cpu()}
         if self.test is not None:
             x, labels = self.test
-            self.kept["test_logits"] = logits_of(self.model, x).cpu()
-            self.kept["test_labels"] = labels.cpu()
+            self.arrays["test_logits"] = logits_of(self.model, x).cpu()
+            self.arrays["test_labels"] = labels.cpu()
 
     def write(self, file: BinaryIO) -> None:
         """Write `best.npz`: logits and labels by split, the step and its NLL."""
-        kept: Any = {name: value.numpy() for name, value in self.kept.items()}
-        np.savez(file, **kept, step=np.array(self.step), val_nll=np.array(self.nll))
+        arrays: Any = {name: value.numpy() for name, value in self.arrays.items()}
+        np.savez(file, **arrays, step=np.array(self.step), val_nll=np.array(self.nll))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "nll": self.nll, "kept": dict(self.kept)}
+        return {"step": self.step, "nll": self.nll, "kept": dict(self.arrays)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.step, self.nll, self.kept = state["step"], state["nll"], dict(state["kept"])
+        self.step = state["step"]
+        self.nll = state["nll"]
+        self.arrays = dict(state["kept"])

@@ -1,6 +1,6 @@
-"""The criterion as it is watched: one number a split, the mean over its examples."""
+"""The criterion as it is watched: one number per split, the mean over its examples."""
 
-from typing import Any
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
@@ -8,17 +8,19 @@ from toosure.curvature import MSE
 from toosure.losses import MSELoss
 from toosure.losses.loss import per_example_part
 
+Criterion = Callable[[Tensor, Tensor], Tensor]  # of (logits, labels)
 
-def check_criterion(loss: Any) -> None:
-    """Raise where a loss gives one value an example, and so nothing to descend on."""
+
+def check_criterion(loss: Criterion) -> None:
+    """Raise where a loss gives one value per example, and so nothing to descend on."""
     if getattr(loss, "reduction", "mean") == "none":
         raise ValueError(
-            f"{type(loss).__name__} has reduction none, a value an example: give the loss that is "
-            "trained, with reduction mean or sum"
+            f"{type(loss).__name__} has reduction none, one value per example: give the loss that "
+            "is trained, with reduction mean or sum"
         )
 
 
-def mean_loss(loss: Any, logits: Tensor, labels: Tensor) -> Tensor:
+def mean_loss(loss: Criterion, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the mean of a loss over examples, also of one that sums, so that splits compare."""
     value = loss(logits, labels).detach()
     if value.numel() != 1:
@@ -26,7 +28,7 @@ def mean_loss(loss: Any, logits: Tensor, labels: Tensor) -> Tensor:
     return value / len(labels) if getattr(loss, "reduction", "mean") == "sum" else value
 
 
-def curved(loss: Any) -> Any:
+def curved(loss: Criterion) -> Criterion | MSE:
     """Return that of which curvature is taken: the same mean, without statistics of the batch.
 
     A network that ends in log_softmax and is trained by NLLLoss has the curvature of cross-entropy

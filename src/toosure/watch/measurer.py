@@ -1,70 +1,64 @@
-"""What is watched: the network as it predicts, and the examples it is watched on."""
+"""What is measured: the network as it predicts, on the examples of each split."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from toosure.watch.best import Best
-from toosure.watch.mirror import looking, mirror_of
-from toosure.watch.split import Look, WatchedSplit
+from toosure.watch.criterion import Criterion
+from toosure.watch.split import Observation, WatchedSplit
 
 Data = Iterable[Tensor]  # (inputs, labels)
+Observations = Mapping[str, Observation]  # by the name of the split
 
 
-class Subject:
-    """A network on its splits, looked at as it is, or if it `waits` as it was when `taken`."""
+@runtime_checkable
+class Predicts(Protocol):
+    """An objective that has its own way to predict: several heads become one set of logits."""
+
+    def predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
+
+
+class Measurer:
+    """Observe a network on its splits, and keep what the next observation needs."""
 
     def __init__(
         self,
         model: nn.Module,
-        loss: Any,
-        objective: Any,
+        loss: Criterion,
+        objective: object,
         splits: Mapping[str, Data | None],
         test: Data | None,
         measure: Sequence[str],
-        waits: bool,
         **settings: Any,
     ) -> None:
         self.device = device_of(model)
-        self.mirror = mirror_of(model, loss, objective, self.device) if waits else None
-        seen = watched(model if self.mirror is None else self.mirror.model, objective)
+        predictor = predictor_of(model, objective)
         self.splits = {
             name: WatchedSplit(
-                name, seen, loss, as_data(name, data, self.device), measure, **settings
+                name, predictor, loss, as_data(name, data, self.device), measure, **settings
             )
             for name, data in splits.items()
             if data is not None
         }
-        self.best = Best(seen, splits["val"], test) if "best" in measure else None
+        self.best = Best(predictor, splits["val"], test) if "best" in measure else None
 
-    def take(self) -> bool:
-        """Take the weights of this moment, to be looked at later; False where that cannot wait."""
-        if self.mirror is not None:
-            self.mirror.take()
-        return self.mirror is not None
+    def observe(self, step: int) -> dict[str, Observation]:
+        """Observe every split; raise `Diverged` where outputs or loss are not finite."""
+        observations = {name: split.observe() for name, split in self.splits.items()}
+        if self.best is not None:
+            self.best.compare(step, observations["val"])
+        return observations
 
-    def wait(self) -> None:
-        """Wait for what training queued before what is to be looked at."""
-        if self.mirror is not None:
-            self.mirror.wait()
-        elif self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def look(self, step: int) -> dict[str, Look]:
-        """Look at every split; may say `Diverged`."""
-        with looking(self.mirror):
-            looks = {name: split.look() for name, split in self.splits.items()}
-            if self.best is not None:
-                self.best.look(step, looks["val"])
-        return looks
-
-    def snapshot(self, looks: Mapping[str, Look]) -> dict[str, np.ndarray]:
-        """What the report moves through, of all splits."""
-        parts = [self.splits[name].snapshot(look) for name, look in looks.items()]
-        return {name: array for part in parts for name, array in part.items()}
+    def snapshot(self, observations: Observations) -> dict[str, np.ndarray]:
+        """Return what the report's slider moves through, of all splits."""
+        arrays: dict[str, np.ndarray] = {}
+        for name, observation in observations.items():
+            arrays |= self.splits[name].snapshot(observation)
+        return arrays
 
     def state_dict(self) -> dict[str, Any]:
         trackers = {name: split.tracker for name, split in self.splits.items()}
@@ -82,16 +76,21 @@ class Subject:
             self.best.load_state_dict(state["best"])
 
 
-class Predicting(nn.Module):
-    """A model as its objective predicts with it: two heads become one set of logits."""
+class Predictor(nn.Module):
+    """A model as its objective predicts with it."""
 
-    def __init__(self, model: nn.Module, objective: Any) -> None:
+    def __init__(self, model: nn.Module, objective: Predicts) -> None:
         super().__init__()
         self.model = model
         self.predict = objective.predict  # not registered: its state is not the model's
 
     def forward(self, x: Tensor) -> Tensor:
         return self.predict(self.model, x)
+
+
+def predictor_of(model: nn.Module, objective: object = None) -> nn.Module:
+    """Return what gives the logits to measure: the model, or the objective's prediction."""
+    return Predictor(model, objective) if isinstance(objective, Predicts) else model
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -107,11 +106,6 @@ def device_of(model: nn.Module) -> torch.device:
     return first.device
 
 
-def watched(model: nn.Module, objective: Any = None) -> nn.Module:
-    """Return what gives the logits to measure: the model, or the objective's prediction."""
-    return Predicting(model, objective) if hasattr(objective, "predict") else model
-
-
 def as_data(name: str, data: Data, device: torch.device) -> tuple[Tensor, Tensor]:
     """Check a split and bring it to the device."""
     parts = tuple(data) if isinstance(data, Iterable) and not isinstance(data, Tensor) else ()
@@ -120,13 +114,15 @@ def as_data(name: str, data: Data, device: torch.device) -> tuple[Tensor, Tensor
             f"{name} must be (inputs, labels), two tensors; got {type(data).__name__}: gather a "
             "fixed set of examples from a loader with torch.cat"
         )
+
     x, y = parts
     if len(x) != len(y):
         raise ValueError(
-            f"{name} must have one label an example; got {len(x)} examples and {len(y)} labels"
+            f"{name} must have one label per example; got {len(x)} examples and {len(y)} labels"
         )
     if len(x) == 0:
         raise ValueError(f"{name} is empty: give it examples, or leave it out")
+
     if x.is_floating_point():
         bad = (~torch.isfinite(x.flatten(1).sum(1))).nonzero()
         if len(bad):

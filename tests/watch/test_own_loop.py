@@ -6,9 +6,9 @@ import os
 import numpy as np
 import pytest
 import torch
+from test_watch import CE, data, model
 from torch import nn
 
-from test_watch import CE, data, model
 from toosure import Run, Watch
 from toosure.runs import RunError
 

@@ -15,11 +15,11 @@ from toosure.watch.best import Best
 from toosure.watch.split import WatchedSplit
 
 
-class Folder:
-    """The rows of a watch, in a run folder where there is one.
+class RowSink:
+    """Keep the rows of a watch, in a run folder where there is one.
 
-    Given a path, the folder is the watch's `own`: the process that has the `first` place writes
-    it, and it is closed at last when the watch is gone or the process ends.
+    Given a path, the sink owns the folder: the process of the first rank writes it, and it is
+    closed at last when the watch is gone or the process ends.
     """
 
     def __init__(
@@ -32,26 +32,28 @@ class Folder:
         best: Best | None,
     ) -> None:
         self.rows: list[Row] = []  # the last one only, where a folder holds them
-        self.best, self.own = best, isinstance(run, str | Path)
+        self.best = best
+        self.owns_folder = isinstance(run, str | Path)
         self.writer = run if isinstance(run, RunWriter) else None
-        self._end: weakref.finalize | None = None
+        self._finalizer: weakref.finalize[..., Any] | None = None
         if isinstance(run, str | Path) and first:
             self.writer = own_writer(run, config, resuming)
-            self._end = weakref.finalize(watch, end_run, self.writer, self.rows, best)
+            self._finalizer = weakref.finalize(watch, end_run, self.writer, self.rows, best)
 
     def begin(self, device: torch.device, step: int) -> None:
-        """Say in a folder of one's own where the run goes on, and that it does."""
-        if self._end is not None and self.writer is not None:
+        """Note in a folder of one's own where the run goes on, and that it does."""
+        if self._finalizer is not None and self.writer is not None:
             self.writer.write_environment(environment(device_name(device)))
             self.writer.set_status("running", step)
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Let go of a folder in which nothing began, so that the next try has it."""
-        if self._end is not None and self.writer is not None:
-            self._end.detach()
+        if self._finalizer is not None and self.writer is not None:
+            self._finalizer.detach()
             self.writer.close()
 
     def append(self, row: Row) -> None:
+        """Keep a row."""
         if self.writer is not None:
             self.writer.append(row)
             self.rows[:] = [row]
@@ -60,20 +62,20 @@ class Folder:
 
     def go_back(self, step: int, last: Row) -> None:
         """Drop the rows after a step, whose row was `last`."""
-        kept = [row for row in self.rows if row["step"] <= step]
-        self.rows[:] = kept or ([last] if last else [])
+        earlier = [row for row in self.rows if row["step"] <= step]
+        self.rows[:] = earlier or ([last] if last else [])
         if self.writer is not None:
             self.writer.cut_back(step)
 
     def finish(self, val: WatchedSplit | None) -> None:
-        """Keep what was best and, in a folder of one's own, the validation logits."""
-        if self.own and val is not None:
-            keep_predictions(self.writer, val)
-        keep_best(self.writer, self.best)
+        """Write the best predictions and, in a folder of one's own, the validation logits."""
+        if self.owns_folder and val is not None:
+            write_predictions(self.writer, val)
+        write_best(self.writer, self.best)
 
     def close(self, status: str, message: str) -> None:
         """Note how the loop ended, in a folder of one's own, and let go of it."""
-        if self._end is not None and self.writer is not None and self._end.detach():
+        if self._finalizer is not None and self.writer is not None and self._finalizer.detach():
             end_run(self.writer, self.rows, self.best, status, message)
 
 
@@ -95,27 +97,30 @@ def end_run(
     """Note how a loop of one's own ended: called when its watch is gone or the process ends."""
     last = rows[-1] if rows else {"step": 0}
     if last.get("diverged"):
-        status, message = "diverged", "the outputs or the training loss are not finite"
+        status = "diverged"
+        message = "the outputs or the training loss are not finite"
     try:
-        keep_best(writer, best)
+        write_best(writer, best)
         writer.set_status(status, last["step"], message)
     finally:
         writer.close()
 
 
-def keep_best(writer: RunWriter | None, best: Best | None) -> None:
-    """Keep what was best so far, if anything was."""
-    if writer is not None and best is not None and best.kept:
+def write_best(writer: RunWriter | None, best: Best | None) -> None:
+    """Write the predictions of the best step so far, if there is one."""
+    if writer is not None and best is not None and best.arrays:
         writer.write_file("best.npz", best.write)
 
 
-def keep_predictions(writer: RunWriter | None, val: WatchedSplit) -> None:
-    """Keep what a loop of one's own ends with, for `toosure evaluate` and `calibrate`.
+def write_predictions(writer: RunWriter | None, val: WatchedSplit) -> None:
+    """Write what a loop of one's own ends with, for `toosure evaluate` and `calibrate`.
 
-    All processes of a run find the logits together; the one with the writer keeps them.
+    All processes of a run compute the logits together; the one with the writer keeps them.
     """
-    arrays: dict[str, Any] = {"val_logits": val.logits().cpu().numpy()}
-    arrays["val_labels"] = val.host_y.numpy()
+    arrays: dict[str, Any] = {
+        "val_logits": val.logits().cpu().numpy(),
+        "val_labels": val.host_y.numpy(),
+    }
     if writer is not None:
         writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
 

@@ -15,11 +15,15 @@ from toosure.curvature import gn_sharpness
 from toosure.losses import MSELoss
 from toosure.models import mlp
 from toosure.predictions import read_predictions
+from toosure.quantities import in_row
 from toosure.runs import RunError
+from toosure.watch.outputs import quantile
+from toosure.watch.snapshot import snapshot_of
 from toosure.watch.spacing import Spacing
-from toosure.watch.split import METRICS, WatchedSplit, quantiles, snapshot_of
+from toosure.watch.split import WatchedSplit
 
 CE = nn.CrossEntropyLoss()
+METRICS = [q.key for q in in_row("val") if q.cost == "logits"]
 
 
 def data(n=60, classes=4, seed=0):
@@ -258,7 +262,8 @@ def test_quantiles_agree_with_torch():
     values = torch.randn(37, generator=torch.Generator().manual_seed(0)).double()
     shares = (0.0, 0.01, 0.33, 1.0)
     expected = values.quantile(torch.tensor(shares).double())
-    assert torch.allclose(quantiles(values, shares), expected)
+    ordered = values.sort().values
+    assert torch.allclose(torch.stack([quantile(ordered, s) for s in shares]), expected)
 
 
 def test_deferred_rows_are_the_same_rows(tmp_path):
@@ -366,7 +371,7 @@ class Uncopied(nn.Linear):
 def test_what_cannot_wait_is_looked_at_at_once(net, loss):
     data = torch.randn(20, 4), torch.arange(20) % 3
     watch = Watch(net, loss, data, every=2, measure=(), defer=True)
-    assert watch.subject.mirror is None
+    assert watch.maker.weights is None
     for _ in range(2):
         watch.step()
     before = net(data[0]).detach()
@@ -382,7 +387,7 @@ def test_a_row_does_not_wait_long(monkeypatch):
     for _ in range(2):
         watch.step()
     assert watch.rows == []
-    watch.began -= 1  # a second goes by
+    watch.stopwatch.began -= 1  # a second goes by
     watch.step()
     assert [row["step"] for row in watch.rows] == [0, 2]
     watch.close()
@@ -393,7 +398,7 @@ def test_what_goes_wrong_on_the_side_is_raised(monkeypatch):
         raise ZeroDivisionError("on the side")
 
     data = torch.randn(20, 4), torch.arange(20) % 3
-    monkeypatch.setattr("toosure.watch.split.numbers_of", fail)
+    monkeypatch.setattr("toosure.watch.split.row_values", fail)
     watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), defer=True)
     with pytest.raises(ZeroDivisionError, match="on the side"):
         watch.flush()
@@ -425,7 +430,7 @@ def test_a_metric_that_fails_at_the_end_leaves_no_thread_and_a_closed_folder(tmp
     def fail(*_):
         raise ZeroDivisionError("on the side")
 
-    monkeypatch.setattr("toosure.watch.split.numbers_of", fail)
+    monkeypatch.setattr("toosure.watch.split.row_values", fail)
     watch.steps = 20
     watch.measure()
     with pytest.raises(ZeroDivisionError):
@@ -438,12 +443,12 @@ def test_a_metric_that_fails_at_the_end_leaves_no_thread_and_a_closed_folder(tmp
 def test_a_metric_that_fails_on_the_side_takes_no_other_row_with_it(monkeypatch):
     data = torch.randn(20, 4), torch.arange(20) % 3
     watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), every=1, defer=True)
-    found = WatchedSplit.working
+    found = WatchedSplit.row_values
 
     def failing(self, look):
         return found(self, look) if watch.steps != 3 else lambda: 1 / 0  # of the row of step 2
 
-    monkeypatch.setattr(WatchedSplit, "working", failing)
+    monkeypatch.setattr(WatchedSplit, "row_values", failing)
     raised = []
     for _ in range(6):
         try:
@@ -510,7 +515,7 @@ def test_a_network_that_becomes_another_is_an_error():
     net.scale = torch.ones(3)
     with pytest.raises(ValueError, match="not those it had"):
         watch.step()
-    watch.later.close()
+    watch.maker.close()
 
 
 def test_a_buffer_that_cannot_be_written_is_looked_at_at_once():
@@ -518,5 +523,5 @@ def test_a_buffer_that_cannot_be_written_is_looked_at_at_once():
     net.scale = torch.ones(1, 1).expand(20, 3)
     data = torch.randn(20, 4), torch.arange(20) % 3
     watch = Watch(net, nn.CrossEntropyLoss(), data, measure=(), defer=True)
-    assert watch.subject.mirror is None
+    assert watch.maker.weights is None
     watch.close()

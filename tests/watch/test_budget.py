@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from toosure import Watch
-from toosure.watch import watch as module
-from toosure.watch.later import Later
+from toosure.watch import background, rows
 from toosure.watch.spacing import Spacing
 from toosure.watch.split import WatchedSplit
 
@@ -36,27 +35,39 @@ def clock(monkeypatch):
 
     What is worked out on the side takes as long as one waits for it: here, all of its time.
     """
-    found = types.SimpleNamespace(now=100.0, looks=0)
-    found.perf_counter = lambda: found.now
-    look_now, working_now = WatchedSplit.look, WatchedSplit.working
+    clock = types.SimpleNamespace(now=100.0, observations=0)
+    clock.perf_counter = lambda: clock.now
+    observe_now, row_values_now = WatchedSplit.observe, WatchedSplit.row_values
 
-    def look(self):
-        found.now += (WARM if found.looks else COLD) - LATER
-        found.looks += 1
-        return look_now(self)
+    def observe(self):
+        clock.now += (WARM if clock.observations else COLD) - LATER
+        clock.observations += 1
+        return observe_now(self)
 
-    def working(self, look):
-        def work():
-            found.now += LATER
-            return working_now(self, look)()
+    def row_values(self, observation):
+        def compute():
+            clock.now += LATER
+            return row_values_now(self, observation)()
 
-        return work
+        return compute
 
-    monkeypatch.setattr(module, "Later", lambda *_, **__: Later(aside=False))
-    monkeypatch.setattr(module, "time", found)
-    monkeypatch.setattr(WatchedSplit, "look", look)
-    monkeypatch.setattr(WatchedSplit, "working", working)
-    return found
+    class WhenAsked:
+        """A background whose calls are made when their result is asked for."""
+
+        def __init__(self, processes):
+            pass
+
+        def submit(self, call, here=False):
+            return call
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(background, "Background", WhenAsked)
+    monkeypatch.setattr(rows, "time", clock)
+    monkeypatch.setattr(WatchedSplit, "observe", observe)
+    monkeypatch.setattr(WatchedSplit, "row_values", row_values)
+    return clock
 
 
 def watched(clock, steps, **settings):
@@ -80,14 +91,16 @@ def test_rows_are_spread_over_the_run(clock, budget, defer):
     assert gaps[0] == pytest.approx(known / budget - COLD, abs=2 * STEP + LATER)
     assert min(gaps[1:]) >= WARM * (1 - budget) / budget - STEP
     assert max(gaps[1:]) <= 2 * WARM * (1 - budget) / budget + 2 * STEP
-    assert 0.9 * budget < watch.measuring / watch.seconds <= budget + WARM / watch.seconds
+    assert 0.9 * budget < watch.stopwatch.measuring / watch.seconds <= budget + WARM / watch.seconds
 
 
 def test_the_time_spent_is_that_of_the_rows(clock):
     watch = watched(clock, 1000, budget=0.3)
     assert len(watch.rows) > 3
-    assert watch.measuring == pytest.approx(sum(row["seconds_measuring"] for row in watch.rows))
-    assert watch.measuring == pytest.approx(COLD + WARM * (len(watch.rows) - 1))
+    assert watch.stopwatch.measuring == pytest.approx(
+        sum(row["seconds_measuring"] for row in watch.rows)
+    )
+    assert watch.stopwatch.measuring == pytest.approx(COLD + WARM * (len(watch.rows) - 1))
     assert watch.last["seconds"] <= watch.seconds
 
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from test_watch import CE, data, model
 from torch import nn
 from torch.func import functional_call, jacrev
 
-from test_watch import CE, data, model
 from toosure import Watch
 from toosure.config import RunConfig
 from toosure.losses import FocalLoss, MSELoss
@@ -54,8 +54,8 @@ def test_a_network_that_ends_in_log_softmax_is_not_flat():
     assert dense(net, x, y, F.cross_entropy) == pytest.approx(row["train/gn_sharpness"], rel=1e-4)
 
 
-def test_a_value_an_example_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="CrossEntropyLoss has reduction none, a value an example"):
+def test_one_value_per_example_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="reduction none, one value per example"):
         Watch(model(), nn.CrossEntropyLoss(reduction="none"), data())
     with pytest.raises(ValueError, match=r"must give one number; got shape \(60,\)"):
         Watch(model(), lambda z, y: F.cross_entropy(z, y, reduction="none"), data(), measure=())

@@ -1,0 +1,158 @@
+"""What an entry of the table of quantities says, and how the table is asked.
+
+Functions are named as text, so that pages need no torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Literal
+
+Place = Literal["table", "panel", "progress", "notebook", "tile"]
+# What a number needs: nothing, the training loop's own word, a forward pass, passes back and
+# forth, the margin theorems, a fit on half of the split; or it is a file and no number.
+Cost = Literal["none", "given", "logits", "curvature", "certificate", "fit", "file"]
+HEADINGS = ("Binned errors", "Errors without bins", "Scores", "Ranking")  # of an evaluation
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Describe one number.
+
+    `compute` is "module:function". The function gets the arguments that `takes` names, from what
+    is known of a split (`toosure.watch.outputs.Outputs`): `logits`, `labels`, `confidence`,
+    `correct`, `margins`, `sorted_margins`, `bins`; and `options` besides.
+
+    `shown` maps a place to the position there: `table` (`toosure runs` and the comparison),
+    `panel` (along training), `progress` (the line while a run goes on), `notebook`, `tile` (the
+    numbers on top of a page). `importance` decides what stays where space is short.
+
+    >>> QUANTITIES["ece"].heading, QUANTITIES["ece"].better
+    ('ECE, points', 'lower')
+    """
+
+    key: str
+    name: str  # in full: "expected calibration error"
+    says: str  # what it is, in a sentence without its full stop
+    label: str = ""  # the short name, where the full one is long: "ECE"
+    unit: str = ""  # as shown, after `scale`
+    scale: float = 1
+    form: str = ".3f"  # how it is printed, after `scale`
+    log: bool = False  # drawn on a logarithmic axis
+    better: Literal["", "lower", "higher"] = ""
+    splits: tuple[str, ...] = ("train", "val")  # none: one number for the whole row
+    cost: Cost = "logits"
+    measure: str = ""  # the word of `--measure` that asks for it; none: always measured
+    compute: str = ""
+    takes: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    shown: Mapping[Place, int] = field(default_factory=dict)
+    importance: int = 0
+    progress_split: str = ""  # shown of this split while a run goes on; none: of validation
+    group: str = ""  # of `toosure evaluate`
+    resampled: Literal["", "cells", "calls"] = ""  # how its interval is found there
+    pairwise: bool = False  # compares all pairs of examples
+    needs_classes: bool = False  # confidences alone are not enough, though a function takes them
+
+    @property
+    def heading(self) -> str:
+        """The short name with its unit."""
+        return f"{self.short}, {self.unit}" if self.unit else self.short
+
+    @property
+    def short(self) -> str:
+        """The short name."""
+        return self.label or self.name
+
+    @property
+    def title(self) -> str:
+        """The full name, as the title of a panel."""
+        return self.name[:1].upper() + self.name[1:]
+
+    def function(self) -> Any:
+        """Load the function that computes it."""
+        module, _, name = self.compute.partition(":")
+        return getattr(import_module(module), name)
+
+
+QUANTITIES: dict[str, Quantity] = {}
+
+
+def register(*entries: Quantity) -> None:
+    """Add quantities to the table; from then on they are measured and shown.
+
+    A second entry with the same key replaces the first.
+    """
+    QUANTITIES.update((entry.key, entry) for entry in entries)
+
+
+# What a curvature quantity brings along: its relative error, and a flag where the solver gave up.
+COMPANIONS = ("_error", "_unconverged")
+
+
+def in_row(split: str = "") -> list[Quantity]:
+    """Return the quantities that a row may hold on a split, in the order of the table."""
+    return [q for q in QUANTITIES.values() if split in q.splits or (not split and not q.splits)]
+
+
+def shown_in(place: Place) -> list[Quantity]:
+    """Return the quantities shown at a place, in their order there."""
+    entries = [q for q in QUANTITIES.values() if place in q.shown]
+    return sorted(entries, key=lambda q: q.shown[place])
+
+
+def measures() -> tuple[str, ...]:
+    """Return the words of `--measure`, in the order in which a config names them."""
+    return tuple(dict.fromkeys(q.measure for q in QUANTITIES.values() if q.measure))
+
+
+def evaluation_groups() -> dict[str, tuple[str, ...]]:
+    """Return the metrics of `toosure evaluate`: keys by the heading they stand under."""
+    names = dict.fromkeys([*HEADINGS, *(q.group for q in QUANTITIES.values() if q.group)])
+    return {name: tuple(key for key, q in QUANTITIES.items() if q.group == name) for name in names}
+
+
+def find(key: str) -> Quantity | None:
+    """Return the entry of a row's key such as `val/ece`; None for a number of the user's own.
+
+    >>> find("train/gn_sharpness_error").key, find("train/slack 4.1 (i)").key, find("val/mine")
+    ('gn_sharpness', 'slack ', None)
+    """
+    split, slash, name = key.rpartition("/")
+    for suffix in COMPANIONS:
+        name = name.removesuffix(suffix)
+    entry = QUANTITIES.get("slack " if name.startswith("slack ") else name)
+    if entry is None or bool(slash) != bool(entry.splits):
+        return None
+    return entry if not slash or split in entry.splits else None
+
+
+def described(key: str) -> Quantity:
+    """Return the entry of a key without its split; one that nobody listed goes by its name.
+
+    >>> described("my_number").heading
+    'my number'
+    """
+    return QUANTITIES.get(key) or Quantity(key, key.replace("_", " "), "", form=".4g")
+
+
+def own_keys(keys: Sequence[str]) -> list[str]:
+    """Return the keys that the table does not know: numbers of an objective or of the user."""
+    return [key for key in keys if find(key) is None]
+
+
+def markdown() -> str:
+    """Return the keys of a row as two markdown tables, for the docs."""
+    lines = ["Keys without a split:", "", "| key | |", "|---|---|"]
+    rows = [q for q in in_row() if q.cost != "file"]
+    lines += [f"| `{q.key}` | {q.says} |" for q in rows]
+    lines += ["", "Keys of a split, each as `train/...` and, where there are validation data,"]
+    lines += ["`val/...`:", "", "| key | | `--measure` |", "|---|---|---|"]
+    for q in QUANTITIES.values():
+        splits = [split for split in ("train", "val") if split in q.splits]
+        if not splits or q.cost == "none":
+            continue
+        name = "slack NAME" if q.key == "slack " else q.key
+        only = f"{splits[0]} only: " if len(splits) == 1 else ""
+        lines.append(f"| `{name}` | {only}{q.says} | {f'`{q.measure}`' if q.measure else ''} |")
+    return "\n".join(lines)

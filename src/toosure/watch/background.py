@@ -1,0 +1,248 @@
+"""Rows in the background, so that a GPU's queue never drains.
+
+A row that is due takes a copy of the weights and returns. It is observed from that copy when the
+next row is due, on a stream of its own beside the queued steps; its metrics are computed by
+processes beside this one; and it is written one row later. `Watch` sees only `DeferredRows`.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from toosure.runs.read import Row
+from toosure.watch.criterion import Criterion
+from toosure.watch.measurer import Measurer, Observations, Predicts
+from toosure.watch.metrics_process import in_a_process, start_processes
+from toosure.watch.rows import Notify, RowMaker, Stopwatch
+from toosure.watch.sink import RowSink
+from toosure.watch.split import Numbers
+
+Answer = TypeVar("Answer")
+THREADS = 2  # calls at a time: one per split
+MAX_AGE = 0.5  # seconds after which a row that was deferred is written
+
+
+class WeightsCopy:
+    """A copy of a network that is brought up to date on demand, in the order of the device.
+
+    On a GPU it is read on a stream of its own, beside the training steps in the queue.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self.source = model
+        self.model = deepcopy(model)
+        self._copies = [*self.model.parameters(), *self.model.buffers()]
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device, priority=-1)  # before what is in the queue
+            self._taken = torch.cuda.Event()
+        self.take()
+
+    def take(self) -> None:
+        """Copy the weights and buffers as they will be when all that was queued is done."""
+        originals = [*self.source.parameters(), *self.source.buffers()]
+        if [t.shape for t in originals] != [t.shape for t in self._copies]:
+            raise ValueError(
+                "the network's parameters or buffers are not those it had: make a new watch"
+            )
+        with torch.no_grad():
+            torch._foreach_copy_(self._copies, originals)
+        if self._stream is not None:
+            self._taken.record()
+
+    def wait(self) -> None:
+        """Wait until the copy is complete."""
+        if self._stream is not None:
+            self._taken.synchronize()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read the copy inside: training is not waited for, and does not wait."""
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_event(self._taken)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            torch.cuda.current_stream().wait_stream(self._stream)  # before the next copy is taken
+
+
+def copy_weights(
+    model: nn.Module, loss: Criterion, objective: object, device: torch.device
+) -> WeightsCopy | None:
+    """Copy a network that can be measured later; None where it must be measured at once.
+
+    That is where the objective predicts, with a state of its own, where a loss may change as it
+    trains (ours and torch's do not), and where the network cannot be copied.
+    """
+    known_loss = type(loss).__module__.startswith(("torch.nn.", "toosure.losses."))
+    if isinstance(objective, Predicts) or not known_loss:
+        return None
+    try:
+        return WeightsCopy(model, device)
+    except (RuntimeError, TypeError):  # it holds what Python cannot copy
+        return None
+
+
+class Background:
+    """Two threads that make calls; with `processes` they mostly wait for one that computes.
+
+    A thread keeps to one core: a small array is not shared out among many.
+    """
+
+    def __init__(self, processes: bool) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, "watch", torch.set_num_threads, (1,))
+        self._processes = processes
+        if processes:
+            start_processes(THREADS)
+
+    def submit(self, call: Callable[[], Answer], here: bool = False) -> Callable[[], Answer]:
+        """Start a call; what comes back waits for its result, or raises what it raised.
+
+        `here` keeps it in this process.
+        """
+        if self._processes and not here:
+            return self._threads.submit(in_a_process, call).result
+        return self._threads.submit(call).result
+
+    def close(self) -> None:
+        """Wait for the calls under way, and let the threads go."""
+        self._threads.shutdown()
+
+
+@dataclass
+class PendingRow:
+    """A row that was observed, while its metrics are computed."""
+
+    row: Row
+    values: list[Callable[[], Numbers]]
+    write_snapshot: Callable[[], None]
+    snapshot_due: bool  # a snapshot is scheduled; its write has started
+
+    def wait(self) -> None:
+        """Wait for started work; ignore its errors."""
+        started = [*self.values, *([self.write_snapshot] if self.snapshot_due else [])]
+        for call in started:
+            with suppress(Exception):
+                call()
+
+
+class DeferredRows(RowMaker):
+    """Make rows while training goes on; their numbers are those of `RowMaker`.
+
+    Where there is no copy of the weights the model is observed at once, and only the metrics are
+    deferred. `max_age` is the time after which a row should be written.
+    """
+
+    def __init__(
+        self,
+        measurer: Measurer,
+        sink: RowSink,
+        stopwatch: Stopwatch,
+        notify: Notify | None,
+        weights: WeightsCopy | None,
+        max_age: float = MAX_AGE,
+    ) -> None:
+        super().__init__(measurer, sink, stopwatch, notify)
+        self.weights = weights
+        self.max_age = max_age
+        self.background = Background(processes=measurer.device.type == "cuda")
+        self.waiting: tuple[Row, bool] | None = None  # to be observed; is a snapshot due?
+        self.pending: PendingRow | None = None  # observed, not yet written
+        self.started_at = math.inf
+
+    def start(self, row: Row, snapshot_due: bool) -> None:
+        """Take the weights of this moment; the row is observed when the next one is due."""
+        self.started_at = row["seconds"]
+        self.waiting = row, snapshot_due
+        if self.weights is None:
+            self.advance()
+        else:
+            self.weights.take()
+
+    def advance(self) -> None:
+        """Observe the model for the row that waits, and write the row before it."""
+        if self.waiting is None:
+            return
+        row, snapshot_due = self.waiting
+        self.waiting = None
+        observations = self.observe(row)
+
+        def write_snapshot() -> None:
+            self.write_snapshot(row["step"], observations)
+
+        snapshot: Callable[[], None] = write_snapshot
+        if snapshot_due:
+            snapshot = self.background.submit(write_snapshot, here=True)
+        pending = PendingRow(row, self.start_values(observations), snapshot, snapshot_due)
+
+        # The metrics of the row before have had the time of all this.
+        previous = self.pending
+        self.pending = pending
+        self.write(previous)
+
+    def start_values(self, observations: Observations) -> list[Callable[[], Numbers]]:
+        """Start computing the metrics of each split.
+
+        Large logits stay on the GPU, so their metrics are computed in this process.
+        """
+        return [
+            self.background.submit(
+                self.measurer.splits[name].row_values(observation),
+                here=observation.logits.device.type != "cpu",
+            )
+            for name, observation in observations.items()
+        ]
+
+    def write(self, pending: PendingRow | None) -> None:
+        """Write a row, once its metrics are there."""
+        if pending is not None:
+            self.finish(pending.row, pending.values, pending.write_snapshot, pending.snapshot_due)
+
+    def observed(self, step: int) -> Observations:
+        if self.weights is None:
+            return super().observed(step)
+        with self.weights.reading():
+            return super().observed(step)
+
+    def wait_for_training(self) -> None:
+        """Wait for the copy of the weights, not for the steps queued after it."""
+        if self.weights is None:
+            super().wait_for_training()
+        else:
+            self.weights.wait()
+
+    @property
+    def overdue(self) -> bool:
+        return self.stopwatch.seconds - self.started_at > self.max_age
+
+    def flush(self) -> None:
+        self.advance()
+        pending = self.pending
+        self.pending = None
+        self.write(pending)
+        self.started_at = math.inf
+
+    def discard(self) -> None:
+        if self.pending is not None:
+            self.pending.wait()
+        self.waiting = None
+        self.pending = None
+        self.started_at = math.inf
+        super().discard()
+
+    def refresh_weights(self) -> None:
+        if self.weights is not None:
+            self.weights.take()
+
+    def close(self) -> None:
+        self.background.close()

@@ -1,0 +1,80 @@
+"""What is known of a split once its logits are there, and the numbers computed from it."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from toosure import margins, metrics
+from toosure.quantities import Quantity
+
+
+class Outputs:
+    """Logits and labels of a split, with what several quantities share computed once.
+
+    The attributes are what an entry of the table of quantities may take.
+    """
+
+    def __init__(self, logits: Tensor, labels: Tensor, bins: int = 15) -> None:
+        self.logits = logits  # (N, C)
+        self.labels = labels  # (N,)
+        self.bins = bins
+
+    @cached_property
+    def _top_label(self) -> tuple[Tensor, Tensor]:
+        return metrics.top_label(self.logits, self.labels)
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of the predicted class, (N,)."""
+        return self._top_label[0]
+
+    @property
+    def correct(self) -> Tensor:
+        """Whether the prediction is right, (N,)."""
+        return self._top_label[1]
+
+    @cached_property
+    def margins(self) -> Tensor:
+        """True margin z_y - max z_j in float64, (N,)."""
+        return margins.true_margin(self.logits, self.labels).double()
+
+    @cached_property
+    def sorted_margins(self) -> Tensor:
+        """The margins in rising order, (N,)."""
+        return self.margins.sort().values
+
+
+def values_of(outputs: Outputs, quantities: Sequence[Quantity]) -> dict[str, float]:
+    """Compute quantities from outputs; a device is read once, when all of them are there.
+
+    >>> from toosure.quantities import QUANTITIES
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> outputs = Outputs(logits, torch.tensor([0, 2, 2, 1]))
+    >>> round(values_of(outputs, [QUANTITIES["ece"]])["ece"], 6)
+    0.329259
+    """
+    values = {}
+    for quantity in quantities:
+        arguments = [getattr(outputs, name) for name in quantity.takes]
+        values[quantity.key] = quantity.function()(*arguments, **quantity.options)
+
+    device = outputs.logits.device
+    stacked = torch.stack(
+        [torch.as_tensor(value, dtype=torch.float64, device=device) for value in values.values()]
+    )
+    return dict(zip(values, stacked.tolist(), strict=True))
+
+
+def mean(values: Tensor) -> Tensor:
+    """Return the mean in float64."""
+    return values.double().mean()
+
+
+def quantile(ordered: Tensor, share: float) -> Tensor:
+    """Interpolate between order statistics, as torch.quantile, which stops at 2^24 values."""
+    place = torch.tensor(share, dtype=torch.float64, device=ordered.device) * (len(ordered) - 1)
+    below = ordered[place.floor().long()]
+    above = ordered[place.ceil().long()]
+    return below + (above - below) * place.frac()

@@ -1,0 +1,148 @@
+"""How a row comes about: the model is observed, numbers are computed, the row is written."""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from toosure.runs.read import Row
+from toosure.watch.measurer import Measurer, Observations
+from toosure.watch.sink import RowSink
+from toosure.watch.split import Diverged, Numbers
+
+Notify = Callable[[Row], None]
+
+
+class Stopwatch:
+    """Seconds since the start of a run, and how many of them went into measuring."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+        self.measuring = 0.0
+        self.ended = 0.0  # when the last measurement was over
+        self.cost: float | None = None  # of the last row; 0 after the first, a cold one
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start, those before an interruption counted, waiting not."""
+        return time.perf_counter() - self.began
+
+    def go_back(self, seconds: float, measuring: float, cost: float | None) -> None:
+        """Go on from an earlier moment of the run."""
+        self.began = time.perf_counter() - seconds
+        self.ended = seconds
+        self.measuring = measuring
+        self.cost = cost
+
+    def add(self, seconds: float) -> None:
+        """Count time that went into measuring until now."""
+        self.measuring += seconds
+        self.ended = self.seconds
+
+
+class RowMaker:
+    """Make rows one at a time, each complete before training goes on.
+
+    `toosure.watch.background.DeferredRows` makes the same rows while training goes on.
+    """
+
+    def __init__(
+        self, measurer: Measurer, sink: RowSink, stopwatch: Stopwatch, notify: Notify | None
+    ) -> None:
+        self.measurer = measurer
+        self.sink = sink
+        self.stopwatch = stopwatch
+        self.notify = notify
+        self.diverged = False
+        # Writes the snapshot of the last row, where none was due: the end of a run keeps it.
+        self.last_snapshot: Callable[[], None] | None = None
+
+    def start(self, row: Row, snapshot_due: bool) -> None:
+        """Measure the model for a row, and write it; a snapshot too where one is due."""
+        observations = self.observe(row)
+
+        def write_snapshot() -> None:
+            self.write_snapshot(row["step"], observations)
+
+        values = [self.measurer.splits[s].row_values(o) for s, o in observations.items()]
+        self.finish(row, values, write_snapshot, snapshot_due)
+
+    def observe(self, row: Row) -> Observations:
+        """Observe every split for a row, and note what that took; nothing where it diverged."""
+        begin = self.stopwatch.seconds
+        self.wait_for_training()
+        start = self.stopwatch.seconds  # what training had queued is not our time
+
+        observations: Observations = {}
+        try:
+            observations = self.observed(row["step"])
+        except Diverged:
+            self.diverged = row["diverged"] = True
+
+        cost = self.stopwatch.seconds - start
+        self.stopwatch.add(cost)
+        row["seconds"] += self.stopwatch.ended - begin
+        row["seconds_measuring"] = cost
+        return observations
+
+    def observed(self, step: int) -> Observations:
+        return self.measurer.observe(step)
+
+    def wait_for_training(self) -> None:
+        """Wait until a device has done what training queued on it."""
+        if self.measurer.device.type == "cuda":
+            torch.cuda.synchronize(self.measurer.device)
+
+    def finish(
+        self,
+        row: Row,
+        values: list[Callable[[], Numbers]],
+        write_snapshot: Callable[[], None],
+        snapshot_due: bool,
+    ) -> None:
+        """Add the numbers of each split to a row, and write it."""
+        start = time.perf_counter()
+        seconds = row.pop("seconds")
+        cost = row.pop("seconds_measuring")
+        for split_values in values:
+            row |= split_values()
+        if snapshot_due:
+            write_snapshot()
+        self.last_snapshot = None if snapshot_due else write_snapshot
+
+        spent = time.perf_counter() - start
+        self.stopwatch.add(spent)
+        self.stopwatch.cost = 0.0 if self.stopwatch.cost is None else cost + spent
+        row |= {"seconds": seconds + spent, "seconds_measuring": cost + spent}
+
+        self.sink.append(row)
+        if self.notify is not None:
+            self.notify(row)
+
+    def write_snapshot(self, step: int, observations: Observations) -> None:
+        if self.sink.writer is not None and observations:
+            self.sink.writer.write_snapshot(step, self.measurer.snapshot(observations))
+
+    # -- what only deferred rows need -------------------------------------------------------
+
+    @property
+    def overdue(self) -> bool:
+        """Whether a row has waited so long that it should be written now."""
+        return False
+
+    def advance(self) -> None:
+        """Observe the model for a row that waits for it."""
+
+    def flush(self) -> None:
+        """Finish every row that was started."""
+
+    def discard(self) -> None:
+        """Forget rows that were started, and that the model had diverged."""
+        self.last_snapshot = None
+        self.diverged = False
+
+    def refresh_weights(self) -> None:
+        """Let what is read next be the weights of this moment."""
+
+    def close(self) -> None:
+        """Let go of threads."""

@@ -1,0 +1,32 @@
+"""Snapshots: the reliability table and histograms that the report's slider moves through."""
+
+import numpy as np
+from torch import Tensor
+
+from toosure import margins, metrics
+
+CONFIDENCE_BARS = 40
+MARGIN_BARS = 60
+
+
+def snapshot_of(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, np.ndarray]:
+    """Return the reliability table and histograms of confidence (hits, misses) and margin."""
+    confidence, correct = metrics.top_label(logits, labels)
+    table = metrics.reliability_from_confidence(confidence, correct, bins)
+    reliability = {name: part.cpu().numpy() for name, part in table._asdict().items()}
+
+    certainty = confidence.cpu().double().numpy()
+    hit = correct.cpu().numpy()
+    edges = np.linspace(0, 1, CONFIDENCE_BARS + 1)
+
+    margin = margins.true_margin(logits, labels).cpu().double().numpy()
+    margin_counts, margin_edges = np.histogram(margin, MARGIN_BARS)
+
+    return {
+        **reliability,
+        "confidence_edges": edges,
+        "confidence_right": np.histogram(certainty[hit], edges)[0],
+        "confidence_wrong": np.histogram(certainty[~hit], edges)[0],
+        "margin_edges": margin_edges,
+        "margin_counts": margin_counts,
+    }

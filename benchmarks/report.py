@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from toosure.report.runs import report
+from toosure.page.report import report
 
 METRICS = (
     *("loss", "accuracy", "confidence", "ece", "adaptive_ece", "classwise_ece", "mmce", "smece"),

@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECK = """
-import toosure, toosure.report.page
+import toosure, toosure.page.html
 assert "site-packages" in toosure.__file__, toosure.__file__
-print(len(toosure.report.page.page("t", "<p>hello</p>")))
+print(len(toosure.page.html.page("t", "<p>hello</p>")))
 """
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from toosure.evaluate import MOST_BINS, MOST_CALLED, estimate
-from toosure.evaluate.estimates import Estimate
+from toosure.evaluate import Estimate
+from toosure.evaluate.evaluation import MAX_BINS, MAX_CALL_NUMBERS, estimate
+from toosure.metrics import ece, nll
 from toosure.metrics.binned import Reliability, reliability_from_confidence
 from toosure.metrics.scores import nll_rows
-from toosure.posthoc import CALIBRATORS, Calibrator, Choice, choose
+from toosure.posthoc import CALIBRATORS, Calibrator, Choice, Temperature, choose
 from toosure.posthoc.calibrator import without_log_zero
 from toosure.posthoc.same_rows import fingerprints, shared_rows
 from toosure.posthoc.select import Makers, Trial, cross_fitted, stratified_folds
@@ -56,11 +57,13 @@ class Recalibration:
     @property
     def sentence(self) -> str:
         """Say in one sentence what the calibrator does."""
-        nll = [side.metrics["nll"].value for side in (self.before, self.after)]
-        numbers = f"NLL {nll[0]:.4f} to {nll[1]:.4f}"
+        before = self.before.metrics["nll"].value
+        after = self.after.metrics["nll"].value
+        numbers = f"NLL {before:.4f} to {after:.4f}"
         if self.change.low is not None:
             span = f"{self.change.low:+.4f} to {self.change.high:+.4f}".replace("-", "−")
             numbers += f", change {span} at {100 * self.level:g} %"
+
         if self.choice.name == "uncalibrated":
             return "No calibrator helps: the probabilities stay as they are"
         if self.change.high is not None and self.change.high < 0:
@@ -74,17 +77,25 @@ class Recalibration:
         """Say which metrics have no interval, and why; empty where all have one."""
         sides = (self.before.metrics, self.after.metrics)
         names = [name for name in METRICS if any(side[name].low is None for side in sides)]
-        why = f"too slow to resample above {MOST_CALLED:,} numbers"
+        why = f"too slow to resample above {MAX_CALL_NUMBERS:,} numbers"
         return f"No interval: {', '.join(names)} ({why})." if names else ""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values: the choice, the trials, and before and after with intervals."""
         sides = {"before": self.before.metrics, "after": self.after.metrics}
         trials = [trial._asdict() for trial in self.choice.trials]
-        found: dict[str, Any] = {"method": self.choice.name, "note": self.choice.calibrator.note}
-        found |= {"rows": self.rows, "n": self.n, "judged_on": self.held_out, "level": self.level}
         both = {side: {k: finite(v) for k, v in values.items()} for side, values in sides.items()}
-        return found | both | {"nll_change": finite(self.change), "trials": trials}
+        return {
+            "method": self.choice.name,
+            "note": self.choice.calibrator.note,
+            "rows": self.rows,
+            "n": self.n,
+            "judged_on": self.held_out,
+            "level": self.level,
+            **both,
+            "nll_change": finite(self.change),
+            "trials": trials,
+        }
 
 
 def finite(values: Estimate) -> list[float | None]:
@@ -120,20 +131,23 @@ def recalibrate(
     """
     if not 0 < level < 1:
         raise ValueError(f"the level of intervals must lie between 0 and 1; got {level:g}")
-    if not 1 <= bins <= MOST_BINS:
-        raise ValueError(f"bins must be from 1 to {MOST_BINS:,}; got {bins}")
+    if not 1 <= bins <= MAX_BINS:
+        raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
     logits, labels = rows_of(fit)
     if judge is not None:
         check_apart(fit, judge)
+
     tried = makers(method)
     choice = choose(logits, labels, tried, folds, seed, told)
     if method != "auto":
         choice = only(choice, tried, logits, labels, seed, needs_folds=judge is None)
+
     before = fit if judge is None else judge
     outputs = choice.held_out if judge is None else choice.calibrator(rows_of(judge)[0])
     after = replace(from_logits(outputs, rows_of(before)[1]), source=before.source)
     options: dict[str, Any] = {"level": level, "seed": seed, "samples": 1000}
     sides = [side(each, bins, options) for each in (before, after)]
+
     return Recalibration(
         source=fit.source,
         judged_on="" if judge is None else judge.source,
@@ -191,15 +205,43 @@ def rows_of(predictions: Predictions) -> tuple[Tensor, Tensor]:
 
 def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
     """Measure predictions; none of the metrics can be below 0, and so no interval is."""
-    found = {name: estimate(name, predictions, bins, "right", options) for name in METRICS}
-    found = {
-        name: each if each.low is None else each._replace(low=max(0.0, each.low))
-        for name, each in found.items()
-    }
+    estimates = {}
+    for name in METRICS:
+        value = estimate(name, predictions, bins, "right", options)
+        bounded = value if value.low is None else value._replace(low=max(0.0, value.low))
+        estimates[name] = bounded
+
     table = reliability_from_confidence(
         predictions.confidence, predictions.correct, bins, level=options["level"]
     )
-    return Side(found, table)
+    return Side(estimates, table)
+
+
+def temperature_scaling(
+    val: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], bins: int = 15
+) -> dict[str, float | int | str]:
+    """Fit one temperature on validation logits and labels; return what it does to test ones.
+
+    A run writes this at its end (`temperature.json`), so that pages need not compute it.
+
+    >>> import torch
+    >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [4.0, 0.0]])
+    >>> pair = logits, torch.tensor([0, 0, 1, 1])
+    >>> round(temperature_scaling(pair, pair)["temperature"], 3)
+    3.641
+    """
+    calibrator = Temperature().fit_quietly(val[0].double(), val[1])
+    logits, labels = test[0].double(), test[1]
+    scaled = calibrator(logits)
+    return {
+        "temperature": float(calibrator.temperature),
+        "ece": float(ece(logits, labels, bins)),
+        "ece_after": float(ece(scaled, labels, bins)),
+        "nll": float(nll(logits, labels)),
+        "nll_after": float(nll(scaled, labels)),
+        "n": len(labels),
+        "note": calibrator.note,
+    }
 
 
 def nll_change(before: Predictions, after: Predictions, level: float) -> Estimate:

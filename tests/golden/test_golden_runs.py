@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from toosure.config import RunConfig
-from toosure.report.runs import report
+from toosure.page.report import report
 from toosure.runs import Run, find_runs
 from toosure.train import Means, train
 

@@ -12,6 +12,7 @@ from toosure.cli.evaluate import Kind, in_folder
 
 if TYPE_CHECKING:
     from toosure.posthoc import Trial
+    from toosure.predictions import Predictions
     from toosure.recalibration import Recalibration
 
 
@@ -52,41 +53,66 @@ def calibrate(
 
     Of a run folder, the splits are val and test.
     """
-    from toosure.posthoc import save_calibrator
     from toosure.predictions import read_predictions
     from toosure.recalibration import recalibrate
 
+    run = val if val.is_dir() else None
+    data_kind = kind.value if kind else None
     try:
         check_wanted(method, output, html)
-        if val.is_dir():
-            val, split = in_folder(val), split or "val"
+        if run is not None:
+            val, split = in_folder(run), split or "val"
             test_split = test_split or (None if test else "test")
         test = val if test is None and test_split else test
         if test and test.exists() and val.exists() and test.samefile(val) and split == test_split:
             fail(
                 f"{val.name} is given twice: a calibrator must not be judged on the rows of its fit"
             )
-        fit = read_predictions(val, kind.value if kind else None, split)
-        judge = None
-        if test:
-            judge = read_predictions(test, kind.value if kind else None, test_split)
-        told = say_trial if method == "auto" else lambda trial: None
-        result = recalibrate(fit, judge, method, folds, bins, ci, seed, told)
+
+        fit = read_predictions(val, data_kind, split)
+        judge = read_predictions(test, data_kind, test_split) if test else None
+        on_trial = say_trial if method == "auto" else lambda trial: None
+        result = recalibrate(fit, judge, method, folds, bins, ci, seed, on_trial)
     except ValueError as error:
         fail(str(error))
+
     if as_json:
         print(json.dumps(result.as_json(), allow_nan=False))
     else:
         print_result(result)
     try:
-        if output:
-            save_calibrator(result.choice.calibrator, output)
-            typer.echo(f"calibrator: {output}", err=True)
-        if html:
-            write_page(result, html)
-            typer.echo(f"page: {html}", err=True)
+        write_files(result, output, html)
+        if run is not None and judge is not None and test == val:
+            add_scaling(run, fit, judge)
     except ValueError as error:
         fail(str(error))
+
+
+def write_files(result: "Recalibration", output: Path | None, html: Path | None) -> None:
+    """Write the calibrator and the page, where they were asked for."""
+    from toosure.posthoc import save_calibrator
+
+    if output:
+        save_calibrator(result.choice.calibrator, output)
+        typer.echo(f"calibrator: {output}", err=True)
+    if html:
+        write_page(result, html)
+        typer.echo(f"page: {html}", err=True)
+
+
+def add_scaling(run: Path, fit: "Predictions", judge: "Predictions") -> None:
+    """Write what a temperature does into a run's folder, where a run of older code has none."""
+    from toosure.recalibration import rows_of, temperature_scaling
+    from toosure.runs.files import write_json
+
+    file = run / "temperature.json"
+    if file.exists():
+        return
+    try:
+        write_json(file, temperature_scaling(rows_of(fit), rows_of(judge)))
+    except OSError as error:
+        raise ValueError(f"{file}: cannot be written ({error.strerror})") from error
+    typer.echo(f"for the report: {file}", err=True)
 
 
 def check_wanted(method: str, output: Path | None, html: Path | None) -> None:
@@ -110,7 +136,7 @@ def say_trial(trial: "Trial") -> None:
 
 def write_page(result: "Recalibration", path: Path) -> None:
     """Write the page, or say why it cannot be written."""
-    from toosure.report.calibration import calibration_page
+    from toosure.page.calibration import calibration_page
 
     try:
         path.write_text(calibration_page(result), encoding="utf-8")
@@ -123,9 +149,9 @@ def print_result(result: "Recalibration") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from toosure.report.page import printed
+    from toosure.page.html import printed
 
-    def made(first: str, *headings: str) -> Table:
+    def numbers_table(first: str, *headings: str) -> Table:
         table = Table(first, box=None, pad_edge=False, header_style="dim")
         for heading in headings:
             table.add_column(heading, justify="right")
@@ -133,14 +159,16 @@ def print_result(result: "Recalibration") -> None:
 
     note = result.choice.calibrator.note
     typer.echo("\n".join([f"{result.sentence}.", *([f"Note: {note}."] if note else []), ""]))
-    both = made("metric", "before", "low", "high", "after", "low", "high")
+
+    both = numbers_table("metric", "before", "low", "high", "after", "low", "high")
     for name, before in result.before.metrics.items():
         shown = (printed(each, ".4f") for each in (*before, *result.after.metrics[name]))
         both.add_row(name, *shown)
     Console().print(both)
     typer.echo(f"\nJudged on {result.held_out}; {100 * result.level:g} % intervals.")
     typer.echo(f"{result.omissions}\n" if result.omissions else "")
-    trials = made("method", "NLL held out", "change", "± s.e.")
+
+    trials = numbers_table("method", "NLL held out", "change", "± s.e.")
     for trial in result.choice.trials:
         change = printed(trial.change, "+.4f")
         error = printed(trial.error, ".4f")

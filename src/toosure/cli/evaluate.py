@@ -68,11 +68,13 @@ def evaluate(
             if file.is_dir():
                 file, split = in_folder(file), split or "test"
             predictions = read_predictions(file, kind.value if kind else None, split)
+
         result = measure(predictions, bins=bins, edge=edge.value, level=ci, seed=seed)
         if html:
             write_page(result, html)
     except ValueError as error:
         fail(str(error))
+
     if as_json:
         print(json.dumps(result.as_json(), allow_nan=False))
     else:
@@ -106,16 +108,16 @@ def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predi
     if not run.is_dir():
         raise ValueError(f"--shift needs the folder of a run; got {run}")
     try:
-        wanted = read(shift, Shift)
+        corruption = read(shift, Shift)
     except ValueError as error:
         raise ValueError(f"--shift {error}") from error
-    found = predict_shifted(run, wanted, Means(device, data_root))
-    return replace(from_logits(*found), source=f"{run.name} under {shift}")
+    logits, labels = predict_shifted(run, corruption, Means(device, data_root))
+    return replace(from_logits(logits, labels), source=f"{run.name} under {shift}")
 
 
 def write_page(result: "Evaluation", path: Path) -> None:
     """Write the page of an evaluation, or say why it cannot be written."""
-    from toosure.report.evaluation import evaluation_page
+    from toosure.page.evaluation import evaluation_page
 
     try:
         path.write_text(evaluation_page(result), encoding="utf-8")
@@ -128,20 +130,22 @@ def print_table(result: "Evaluation") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from toosure.evaluate import GROUPS
     from toosure.evaluate.verdict import verdict
-    from toosure.report.page import printed
+    from toosure.page.html import printed
+    from toosure.quantities import evaluation_groups
 
-    found = verdict(result)
-    typer.echo("\n".join([f"{found.sentence}.", *found.reasons, ""]))
+    _, sentence, reasons = verdict(result)
+    typer.echo("\n".join([f"{sentence}.", *reasons, ""]))
+
     table = Table("metric", box=None, pad_edge=False, header_style="dim")
     for heading in ("value", "low", "high"):
         table.add_column(heading, justify="right")
-    for names in GROUPS.values():
+    for names in evaluation_groups().values():
         for name in (name for name in names if name in result.metrics):
             table.add_row(name, *(printed(each, ".4f") for each in result.metrics[name]))
         table.add_section()
     Console().print(table)
+
     edges = "(a, b]" if result.edge == "right" else "[a, b)"
     typer.echo(
         f"\nn = {result.n:,}, {result.bins} bins {edges}, {100 * result.level:g} % intervals"

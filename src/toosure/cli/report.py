@@ -18,7 +18,7 @@ def report(
     ),
 ) -> None:
     """Write one page on all runs: verdicts, comparison, trajectories. Opens offline."""
-    from toosure.report.runs import report as write
+    from toosure.page.report import report as write
 
     try:
         html = write(runs)
@@ -40,7 +40,7 @@ def live(
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8765,
 ) -> None:
     """Show runs in the browser while they go on. Ctrl-C ends it."""
-    from toosure.live import serve
+    from toosure.page.live import serve
 
     try:
         serve(runs, host, port, typer.echo)

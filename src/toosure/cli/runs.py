@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +20,7 @@ runs_app = typer.Typer(
 )
 app.add_typer(runs_app, name="runs")
 
-COLUMNS = ("accuracy", "nll", "ece", "smece", "gn_sharpness", "margin_q01")
-LEAST_FIRST = ("margin_q01", "smece", "nll", "gn_sharpness", "ece", "accuracy")  # to leave out
-NAME = 28  # characters of a name for which figures give way
+MIN_NAME = 28  # characters of a name for which figures give way
 Folder = Annotated[Path, typer.Option("--out", help="Where run folders are.")]
 Where = Annotated[
     list[str] | None,
@@ -37,14 +35,15 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
         return
     from rich.console import Console
 
-    found = selected(out, where)
-    if not found:
+    chosen = selected(out, where)
+    if not chosen:
         typer.echo(f"no such runs in {out}")
         return
+
     console = Console()
     console = console if console.is_terminal else Console(width=200)
-    console.print(table_of(found, console.width))
-    for run in found:
+    console.print(table_of(chosen, console.width))
+    for run in chosen:
         for warning in run.warnings:
             typer.echo(f"{run.name}: {warning}")
 
@@ -65,13 +64,14 @@ def export(
         fail("name one file: --parquet FILE or --csv FILE")
     if csv and csv.suffix != ".csv":
         fail(f"--csv {csv}: the name must end in .csv")
-    before = context.parent.params if context.parent else {}  # said before `export`
-    found = selected(out or before["out"], [*(before["where"] or ()), *(where or ())])
+
+    before = context.parent.params if context.parent else {}  # options before `export`
+    chosen = selected(out or before["out"], [*(before["where"] or ()), *(where or ())])
     try:
-        count = write(found, target)
+        count = write(chosen, target)
     except ValueError as error:
         fail(str(error))
-    typer.echo(f"{count} rows of {len(found)} runs: {target}")
+    typer.echo(f"{count} rows of {len(chosen)} runs: {target}")
 
 
 def selected(out: Path, where: Sequence[str] | None) -> "list[Run]":
@@ -84,38 +84,52 @@ def selected(out: Path, where: Sequence[str] | None) -> "list[Run]":
 
 
 def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
-    """Lay runs out side by side: one row a run, figures of the last measurement.
+    """Lay runs out side by side: one row per run, figures of the last measurement.
 
     Names tell runs apart, so where the width is short figures give way, and names are folded.
     """
     from rich.table import Table
 
     lines = [figures_of(run) for run in runs]
-    columns = {name: [line[name] for line in lines] for name in ("status", "step", *COLUMNS)}
+    names = dict.fromkeys(name for line in lines for name in line)
+    columns = {name: [line.get(name, "") for line in lines] for name in names}
     shown, room = fitting(columns, width, max((len(run.name) for run in runs), default=0))
+
     table = Table("run", box=None, pad_edge=False, header_style="dim")
     for name in shown:
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     for run, line in zip(runs, lines, strict=True):
-        table.add_row(folded(run.name, room), *(line[name] for name in shown))
+        table.add_row(folded(run.name, room), *(line.get(name, "") for name in shown))
     return table
 
 
 def figures_of(run: "Run") -> dict[str, str]:
-    """Return what a table says of a run beside its name."""
+    """Return what a table says of a run beside its name: the last value of each quantity.
+
+    Numbers that the table of quantities does not know stand under their own keys, after the rest.
+    """
+    from toosure.quantities import own_keys, shown_in
+
     row = run.last
     split = "val" if "val/ece" in row else "train"
-    figures = {name: cell(row.get(f"{split}/{name}")) for name in COLUMNS}
-    return {"status": run.status, "step": str(row.get("step", 0)), **figures}
+    figures = {q.key: cell(row.get(f"{split}/{q.key}")) for q in shown_in("table")}
+    own = {key: cell(row[key]) for key in own_keys(list(row))}
+    return {"status": run.status, "step": str(row.get("step", 0)), **figures, **own}
 
 
 def fitting(columns: dict[str, list[str]], width: int, longest: int) -> tuple[list[str], int]:
-    """Return the columns that fit beside names of up to `longest`, and the room names then have."""
+    """Return the columns that fit beside names of up to `longest`, and the room names then have.
+
+    What the table of quantities calls less important is left out first.
+    """
+    from toosure.quantities import described
+
     shown = list(columns)
     wide = {name: 2 + max(map(len, [name, *cells])) for name, cells in columns.items()}
-    for least in LEAST_FIRST:
-        if width - sum(wide[name] for name in shown) < min(longest, NAME):
-            shown.remove(least)
+    figures = [name for name in shown if name not in ("status", "step")]
+    for name in sorted(figures, key=lambda name: described(name).importance):
+        if width - sum(wide[each] for each in shown) < min(longest, MIN_NAME):
+            shown.remove(name)
     return shown, max(8, width - sum(wide[name] for name in shown))
 
 
@@ -133,5 +147,5 @@ def folded(name: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def cell(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}"
+def cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else str(value or "")

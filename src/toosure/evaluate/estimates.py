@@ -10,7 +10,7 @@ from torch import Tensor
 from toosure.metrics.binned import reliability_from_confidence, wilson_interval
 from toosure.predictions import Predictions
 
-CELLS = 1024  # about so many cells of equal confidence are resampled, at most 64 a bin
+CELLS = 1024  # about so many cells of equal confidence are resampled, at most 64 per bin
 
 
 class Estimate(NamedTuple):
@@ -28,16 +28,18 @@ class Estimate(NamedTuple):
 
 def hit_rate(correct: Tensor, level: float) -> Estimate:
     """Return the accuracy with Wilson's interval."""
-    hits, n = correct.sum().double(), torch.tensor(float(len(correct)), dtype=torch.float64)
+    hits = correct.sum().double()
+    n = torch.tensor(float(len(correct)), dtype=torch.float64)
     low, high = wilson_interval(hits, n, level).tolist()
     return Estimate(float(hits / n), low, high)
 
 
 def fine_cells(predictions: Predictions, bins: int, edge: str) -> tuple[np.ndarray, ...]:
-    """Return counts, hits and mean confidence of some cells a bin: all that resampling needs."""
+    """Return counts, hits and mean confidence of some cells per bin: all that resampling needs."""
     cells = bins * min(64, -(-CELLS // bins))
     fine = reliability_from_confidence(predictions.confidence, predictions.correct, cells, edge)
-    counts, mean = fine.counts.cpu().numpy(), fine.confidence.nan_to_num().cpu().numpy()
+    counts = fine.counts.cpu().numpy()
+    mean = fine.confidence.nan_to_num().cpu().numpy()
     hits = (fine.counts * fine.accuracy.nan_to_num()).round().long().cpu().numpy()
     return counts, hits, mean.clip(0, 1)
 
@@ -51,16 +53,23 @@ def confidence_gap(predictions: Predictions, level: float, seed: int, samples: i
     It is widened to hold 0 where hits drawn from the confidences show such a gap by chance.
     Rows are resampled by cells of nearly equal confidence (to 1/1024), whatever n is.
     """
-    generator, tails = np.random.default_rng(seed), (0.5 - level / 2, 0.5 + level / 2)
+    generator = np.random.default_rng(seed)
+    tails = (0.5 - level / 2, 0.5 + level / 2)
+    n = predictions.n
     counts, hits, mean = fine_cells(predictions, 16, "right")
-    sizes, gaps = np.concatenate([hits, counts - hits]), np.concatenate([mean - 1, mean])
-    n, claimed = predictions.n, counts @ mean / predictions.n
+    claimed = counts @ mean / n
+
+    # Rows that are right have a gap of confidence - 1, the others of confidence.
+    sizes = np.concatenate([hits, counts - hits])
+    gaps = np.concatenate([mean - 1, mean])
     gaps, sizes = gaps[sizes > 0], sizes[sizes > 0]
+    value = sizes @ gaps / n
+
     weights = generator.standard_gamma(np.append(sizes, 1), (samples, len(sizes) + 1))
     weights /= weights.sum(1, keepdims=True)
     ends = [weights @ np.append(gaps, claimed - hit) for hit in (1, 0)]
     low, high = (np.quantile(end, tail) for end, tail in zip(ends, tails, strict=True))
-    value = sizes @ gaps / n
+
     by_chance = claimed - generator.binomial(counts, mean, (samples, len(counts))).sum(1) / n
     lowest, highest = np.quantile(by_chance, tails)
     return Estimate(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from toosure.evaluate import Estimate, Evaluation
 
-NARROW = 0.01  # a gap known to one point or better may be called none
+MAX_HALF_WIDTH = 0.01  # a gap known to one point or better may be called none
 
 
 class Verdict(NamedTuple):
@@ -26,16 +26,18 @@ def verdict(result: Evaluation) -> Verdict:
     gap = result.gap
     beyond = result.metrics["ece"].value > highest(result.chance)
     size = f"{points(abs(gap.value), gap.half)} points ± {points(gap.half, gap.half)}"
+
     if lowest(gap) > 0:
         kind, sentence = "over", f"Over-confident by {size}"
     elif highest(gap) < 0:
         kind, sentence = "under", f"Under-confident by {size}"
     elif beyond:
         kind, sentence = "uneven", "Right on average, but not at every confidence"
-    elif gap.half <= NARROW:
+    elif gap.half <= MAX_HALF_WIDTH:
         kind, sentence = "fine", "Well calibrated, as far as these samples can tell"
     else:
         kind, sentence = "unclear", f"Cannot tell with {result.n:,} {plural(result.n, 'sample')}"
+
     return Verdict(kind, sentence, (means(result), against_chance(result, beyond), *more(result)))
 
 
@@ -62,19 +64,19 @@ def means(result: Evaluation) -> str:
 def against_chance(result: Evaluation, beyond: bool) -> str:
     """Set the ECE against the one that a perfectly calibrated model would show at this n."""
     ece, chance = result.metrics["ece"], result.chance
-    found = f"The ECE is {100 * ece.value:.1f} points ({span(ece)})"
+    here = f"The ECE is {100 * ece.value:.1f} points ({span(ece)})"
     expected = f"a perfectly calibrated model would show {span(chance)} at this n, by chance"
     if beyond:
-        return f"{found}; {expected}."
-    return f"{found}; {expected}, so the ECE alone does not show a fault."
+        return f"{here}; {expected}."
+    return f"{here}; {expected}, so the ECE alone does not show a fault."
 
 
 def more(result: Evaluation) -> tuple[str, ...]:
     """Say how many samples would settle an open question."""
     half = result.gap.half
-    if lowest(result.gap) > 0 or highest(result.gap) < 0 or half <= NARROW:
+    if lowest(result.gap) > 0 or highest(result.gap) < 0 or half <= MAX_HALF_WIDTH:
         return ()
-    needed = result.n * (half / NARROW) ** 2
+    needed = result.n * (half / MAX_HALF_WIDTH) ** 2
     digits = 10 ** max(0, math.floor(math.log10(needed)) - 1)
     return (
         f"About {math.ceil(needed / digits) * digits:,} samples would pin the gap to ± 1 point.",

@@ -11,11 +11,10 @@ from toosure.figures.reliability import (
 )
 from toosure.figures.style import DARK
 from toosure.figures.thinning import thin
-from toosure.figures.trajectory import PANELS, stability, trajectory
+from toosure.figures.trajectory import panel_keys, stability, trajectory
 
 __all__ = [
     "DARK",
-    "PANELS",
     "Bins",
     "Group",
     "bins_of",
@@ -23,6 +22,7 @@ __all__ = [
     "correlation",
     "group_runs",
     "margin_histogram",
+    "panel_keys",
     "phase_portrait",
     "reliability_diagram",
     "stability",

@@ -1,39 +1,21 @@
-"""What happens along training: one panel a quantity over the same steps, one line a run."""
+"""What happens along training: one panel per quantity over the same steps, one line per run."""
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toosure.figures.groups import Group, Measured, group_runs, name_of
 from toosure.figures.style import LINE, PALETTE, QUIET, as_text, log_axis, plain_axis, plain_layout
 from toosure.figures.thinning import thin
+from toosure.quantities import Quantity, described, own_keys, shown_in
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-class Panel(NamedTuple):
-    """A quantity of the rows: its axis title with the unit, what it is, and how it is drawn."""
-
-    title: str
-    says: str = ""
-    scale: float = 1
-    log: bool = False
-
-
-PANELS = {
-    "gap": Panel("gap, points", "Too sure: mean confidence minus accuracy", 100),
-    "ece": Panel("ECE, points", "Expected calibration error", 100, log=True),
-    "accuracy": Panel("accuracy, %", "Accuracy", 100),
-    "loss": Panel("loss", "Loss", log=True),
-    "gn_sharpness": Panel("sharpness", "Gauss-Newton sharpness", log=True),
-    "margin_q01": Panel("margin, logits", "Margin below which the lowest 1 % lie"),
-    "refinement": Panel("NLL after T, nats", "NLL that no temperature takes away"),
-    "temperature": Panel("T", "Best temperature: above 1 it is too sure", log=True),
-}
-NAMES = {"val": "validation", "train": "training"}
+NAMES = {"val": "validation", "train": "training", "": "run"}
 
 
 def trajectory(
@@ -44,9 +26,9 @@ def trajectory(
 ) -> "Figure":
     """Draw quantities of runs along training: validation solid, training dotted, seeds alike.
 
-    Without `panels`, all of `PANELS` that some run has. Long runs are thinned to `points` a line
-    without losing their peaks. Sharpness comes with the rate-given edge of stability
-    (`stability`) of runs that have one.
+    Without `panels`, all that some run has: those of `toosure.quantities`, then numbers of the
+    user's own. Long runs are thinned to `points` per line without losing their peaks. Sharpness
+    comes with the edge of stability that the rate gives (`stability`), for runs that have one.
 
     >>> from types import SimpleNamespace as Row
     >>> columns = {"step": np.arange(3), "val/ece": np.array([0.1, 0.2, 0.15])}
@@ -56,29 +38,41 @@ def trajectory(
     """
     from plotly.subplots import make_subplots
 
-    panels = panels or [key for key in PANELS if has_panel(runs, key)] or ["loss"]
+    panels = panels or panel_keys(runs) or ["loss"]
     drawing = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(panels))
     groups = group_runs(runs)
     for row, key in enumerate(panels, 1):
-        traces = [
-            *(line for i, g in enumerate(groups) for line in lines(g, i, key, splits, points)),
-            *(edges(groups, points) if key == "gn_sharpness" else ()),
-        ]
+        traces: list[dict[str, Any]] = []
+        for place, group in enumerate(groups):
+            in_legend = key == panels[0]
+            traces += lines(group, place, key, splits, points, in_legend)
+        if key == "gn_sharpness":
+            traces += edges(groups, points)
         drawing.add_traces(traces, rows=[row] * len(traces), cols=[1] * len(traces))
-    dress(drawing, panels)
+
+    draw_axes(drawing, panels)
     return drawing
 
 
-def dress(drawing: "Figure", panels: Sequence[str]) -> None:
+def panel_keys(runs: Sequence[Measured]) -> list[str]:
+    """Return the panels that some run can fill; those the table does not know come last."""
+    known = [q.key for q in shown_in("panel")]
+    unknown = [key for run in runs for key in own_keys(list(run.columns))]
+    own = [key.removeprefix("train/").removeprefix("val/") for key in unknown]
+    return [key for key in dict.fromkeys([*known, *own]) if has_panel(runs, key)]
+
+
+def draw_axes(drawing: "Figure", panels: Sequence[str]) -> None:
     """Give a figure of panels its axes and its height."""
     drawing.update_layout(plain_layout(), height=260 * len(panels) if len(panels) > 1 else None)
     drawing.update_xaxes(plain_axis() | {"fixedrange": False})
     drawing.update_xaxes(title_text="step", row=len(panels), col=1)
+
     for row, key in enumerate(panels, 1):
         panel = panel_of(key)
+        title = {"text": panel.heading, "font": {"color": QUIET}}
         drawing.update_yaxes(
-            plain_axis() | {"title": {"text": panel.title, "font": {"color": QUIET}}},
-            **{"row": row, "col": 1, "nticks": 6, "tickformat": "~g"},
+            plain_axis() | {"title": title}, row=row, col=1, nticks=6, tickformat="~g"
         )
         if panel.log:
             traces = drawing.select_traces(row=row, col=1)
@@ -88,26 +82,32 @@ def dress(drawing: "Figure", panels: Sequence[str]) -> None:
     drawing.update_layout(showlegend=len(drawing.data) > 1)
 
 
-def panel_of(key: str) -> Panel:
+def panel_of(key: str) -> Quantity:
     """Return how a key is drawn; one that is not listed goes by its name."""
-    return PANELS.get(key) or Panel(key.replace("_", " "))
+    return described(key)
 
 
 def lines(
-    group: Group, place: int, key: str, splits: Sequence[str], points: int
+    group: Group,
+    place: int,
+    key: str,
+    splits: Sequence[str],
+    points: int,
+    in_legend: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return the lines of a group: one a run and split that has the quantity."""
-    found: list[dict[str, Any]] = []
+    """Return the lines of a group: one per run and split that has the quantity."""
+    traces: list[dict[str, Any]] = []
     for number, run in enumerate(group.runs):
-        for split in splits:
+        for split in (*splits, ""):
             y = values_of(run, split, key)
             if y is None:
                 continue
             x, y = thin(run.columns["step"], y, points)
-            first = number == 0 and split == splits[0] and key == next(iter(PANELS))
-            found.append(line(name_of(run, group), group.label, place, split, x, y, first))
-            found[-1]["meta"] |= {"run": id_of(run), "key": key}
-    return found
+            first = in_legend and number == 0 and split == splits[0]
+            trace = line(name_of(run, group), group.label, place, split, x, y, first)
+            trace["meta"] |= {"run": id_of(run), "key": key}
+            traces.append(trace)
+    return traces
 
 
 def id_of(run: Measured) -> str:
@@ -116,27 +116,33 @@ def id_of(run: Measured) -> str:
 
 
 def values_of(run: Measured, split: str, key: str) -> np.ndarray | None:
-    """Return a quantity in the unit of its panel; nothing where the run has none of it."""
+    """Return a quantity in the unit of its panel; nothing where the run has none of it.
+
+    The split "" is that of a number of the whole row.
+    """
     columns = run.columns
-    if key == "gap":
-        pair = [columns.get(f"{split}/{name}") for name in ("confidence", "accuracy")]
-        return None if pair[0] is None or pair[1] is None else 100 * (pair[0] - pair[1])
-    y = columns.get(f"{split}/{key}")
-    if y is None or not np.isfinite(y).any():
+    name = f"{split}/{key}" if split else key
+    values = columns.get(name)
+    if key == "gap" and split:
+        confidence = columns.get(f"{split}/confidence")
+        accuracy = columns.get(f"{split}/accuracy")
+        if confidence is not None and accuracy is not None:
+            values = confidence - accuracy
+    if values is None or not np.isfinite(values).any():
         return None
-    return panel_of(key).scale * y
+    return panel_of(key).scale * values
 
 
 def has_panel(runs: Sequence[Measured], key: str) -> bool:
-    """Whether a run has a quantity, on validation or training data."""
-    return any(values_of(run, split, key) is not None for run in runs for split in ("val", "train"))
+    """Whether a run has a quantity, on validation or training data or for the whole row."""
+    return any(values_of(run, split, key) is not None for run in runs for split in NAMES)
 
 
 def line(
     name: str, label: str, place: int, split: str, x: np.ndarray, y: np.ndarray, legend: bool
 ) -> dict[str, Any]:
     """Return one line, small enough to travel: steps as integers, values in single precision."""
-    val = split == "val"
+    solid = split != "train"
     return {
         "type": "scatter",
         "mode": "lines" if len(x) > 1 else "markers",
@@ -146,8 +152,9 @@ def line(
         "legendgroup": str(place),
         "showlegend": legend,
         "line": {
-            **{"color": PALETTE[place % len(PALETTE)], "width": 1.8 if val else 1.3},
-            **{"dash": "solid" if val else "dot"},
+            "color": PALETTE[place % len(PALETTE)],
+            "width": 1.8 if solid else 1.3,
+            "dash": "solid" if solid else "dot",
         },
         "meta": {"group": place, "split": split},
         "hovertemplate": f"{as_text(name)}<br>{NAMES.get(split, split)}, step %{{x:,}}: "
@@ -157,22 +164,23 @@ def line(
 
 def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
     """Return the stability lines of groups, each once however many share it."""
-    found: list[dict[str, Any]] = []
+    traces: list[dict[str, Any]] = []
     for place, group in enumerate(groups):
         run = group.runs[0]
         edge = stability(run)
         if edge is None or is_far(edge, run.columns.get("train/gn_sharpness")):
             continue
+
         x, y = thin(run.columns["step"], edge, points)
-        each = line(group.label, group.label, place, "train", x, y, False)
-        each["line"] |= {"dash": "dash", "width": 1.2}
-        each["meta"] = {"group": place, "split": "edge", "run": id_of(run), "key": "stability"}
-        each["opacity"] = 0.75
-        each["hovertemplate"] = (
+        trace = line(group.label, group.label, place, "train", x, y, False)
+        trace["line"] |= {"dash": "dash", "width": 1.2}
+        trace["meta"] = {"group": place, "split": "edge", "run": id_of(run), "key": "stability"}
+        trace["opacity"] = 0.75
+        trace["hovertemplate"] = (
             f"{as_text(group.label)}<br>edge of stability: <b>%{{y:.4g}}</b><extra></extra>"
         )
-        found.append(each)
-    return found
+        traces.append(trace)
+    return traces
 
 
 def is_far(edge: np.ndarray, sharpness: np.ndarray | None) -> bool:
@@ -184,7 +192,7 @@ def is_far(edge: np.ndarray, sharpness: np.ndarray | None) -> bool:
 
 
 def stability(run: Measured) -> np.ndarray | None:
-    """Return the sharpness above which gradient descent is unstable, a value a row.
+    """Return the sharpness above which gradient descent is unstable, one value per row.
 
     2 / lr; (2 + 2 beta) / lr with momentum beta, (2 + 2 beta) / ((1 + 2 beta) lr) with Nesterov's
     (Cohen et al. 2021, arXiv:2103.00065, App. B). Nothing for optimizers that rescale or perturb
@@ -199,13 +207,16 @@ def stability(run: Measured) -> np.ndarray | None:
     settings = dict(re.findall(r"(\w+)=([^,]+)", rest))
     if name not in ("sgd", "gd") or "step" not in run.columns:
         return None
+
     rate = run.columns.get("lr")
     if rate is None:
         rate = np.full(len(run.columns["step"]), number(settings.get("lr"), np.nan))
+
     beta = number(settings.get("momentum"), 0.0)
     factor = 2 + 2 * beta
     if settings.get("nesterov", "false").lower() in ("true", "1", "yes"):
         factor /= 1 + 2 * beta
+
     with np.errstate(divide="ignore"):
         edge = factor / np.asarray(rate, dtype=float)
     return edge if np.isfinite(edge).any() else None

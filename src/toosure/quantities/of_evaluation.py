@@ -14,6 +14,7 @@ OF_EVALUATION = (
         better="lower",
         splits=("evaluation",),
         group="Binned errors",
+        binned=True,
         resampled="cells",
     ),
     Quantity(
@@ -27,6 +28,7 @@ OF_EVALUATION = (
         better="lower",
         splits=("evaluation",),
         group="Binned errors",
+        binned=True,
         resampled="cells",
     ),
     Quantity(
@@ -40,6 +42,7 @@ OF_EVALUATION = (
         better="lower",
         splits=("evaluation",),
         group="Binned errors",
+        binned=True,
         resampled="cells",
     ),
     Quantity(
@@ -61,6 +64,7 @@ OF_EVALUATION = (
         splits=("evaluation",),
         group="Errors without bins",
         resampled="calls",
+        binned=True,
         needs_classes=True,
     ),
     Quantity(

@@ -80,8 +80,8 @@ OF_LOGITS = (
     ),
     Quantity(
         "gap",
-        "confidence minus accuracy",
-        "mean confidence minus accuracy: above 0 it is too sure",
+        "too sure: mean confidence minus accuracy",
+        "mean confidence minus accuracy: above 0 the model is too sure, below 0 not sure enough",
         label="gap",
         unit="points",
         scale=100,
@@ -105,6 +105,7 @@ OF_LOGITS = (
         shown={"table": 2, "panel": 1, "progress": 2, "notebook": 2, "tile": 1},
         importance=9,
         group="Binned errors",
+        binned=True,
         resampled="cells",
     ),
     Quantity(
@@ -119,6 +120,7 @@ OF_LOGITS = (
         compute="toosure.metrics:adaptive_ece_from_confidence",
         takes=(*PAIR, "bins"),
         group="Binned errors",
+        binned=True,
         resampled="cells",
     ),
     Quantity(
@@ -133,6 +135,7 @@ OF_LOGITS = (
         compute="toosure.metrics:classwise_ece",
         takes=(*BOTH, "bins"),
         group="Binned errors",
+        binned=True,
         resampled="calls",
     ),
     Quantity(

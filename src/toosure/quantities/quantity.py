@@ -51,6 +51,7 @@ class Quantity:
     progress_split: str = ""  # shown of this split while a run goes on; none: of validation
     group: str = ""  # of `toosure evaluate`
     resampled: Literal["", "cells", "calls"] = ""  # how its interval is found there
+    binned: bool = False  # takes the bins that an evaluation was asked for
     pairwise: bool = False  # compares all pairs of examples
     needs_classes: bool = False  # confidences alone are not enough, though a function takes them
 

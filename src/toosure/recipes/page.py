@@ -2,10 +2,10 @@
 
 from html import escape
 
+from toosure.page.html import figure, page, section, table
 from toosure.recipes.recipe import Drawing, Table
 from toosure.recipes.reproduce import Outcome
 from toosure.recipes.results import CLAIM_HEADER, cells, score
-from toosure.report.page import figure, page, section, table
 
 
 def recipe_page(outcome: Outcome) -> str:

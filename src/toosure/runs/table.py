@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from toosure.runs.read import Run
+from toosure.runs.run import Run
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,

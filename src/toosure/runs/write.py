@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from toosure.runs.files import read_json, take_lock, write_atomically, write_json
-from toosure.runs.read import as_row
+from toosure.runs.row_reader import as_row
 
 FINISHED = ("complete", "diverged")
 

@@ -30,9 +30,9 @@ from toosure.train.show import Show
 from toosure.train.sources import changes, sources
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
+from toosure.watch.measurer import predictor_of
 from toosure.watch.sink import device_name
 from toosure.watch.split import logits_of
-from toosure.watch.measurer import predictor_of
 
 CHECKED = 64  # losses kept on the device before the host looks at them
 

@@ -11,8 +11,8 @@ from toosure.objectives import as_objective
 from toosure.train.checkpoint import load_checkpoint
 from toosure.train.loading import in_float64, load_data
 from toosure.train.means import Means
-from toosure.watch.split import logits_of
 from toosure.watch.measurer import predictor_of
+from toosure.watch.split import logits_of
 
 
 def predict_shifted(run: str | Path, shift: Shift, means: Means) -> tuple[Tensor, Tensor]:

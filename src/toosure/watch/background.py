@@ -16,7 +16,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from toosure.runs.read import Row
+from toosure.runs.row_reader import Row
 from toosure.watch.criterion import Criterion
 from toosure.watch.measurer import Measurer, Observations, Predicts
 from toosure.watch.metrics_process import in_a_process, start_processes

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from toosure.runs.read import Row
+from toosure.runs.row_reader import Row
 from toosure.watch.measurer import Measurer, Observations
 from toosure.watch.sink import RowSink
 from toosure.watch.split import Diverged, Numbers

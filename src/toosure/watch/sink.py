@@ -10,7 +10,7 @@ import torch
 
 from toosure.runs import RunError, RunWriter
 from toosure.runs.environment import environment
-from toosure.runs.read import Row
+from toosure.runs.row_reader import Row
 from toosure.watch.best import Best
 from toosure.watch.split import WatchedSplit
 

@@ -12,7 +12,7 @@ from toosure.config import as_measures
 from toosure.processes import ALONE, Processes
 from toosure.quantities import QUANTITIES
 from toosure.runs import RunWriter
-from toosure.runs.read import Row
+from toosure.runs.row_reader import Row
 from toosure.runs.write import plain
 from toosure.watch.background import MAX_AGE, DeferredRows, copy_weights
 from toosure.watch.criterion import Criterion

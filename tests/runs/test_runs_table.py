@@ -5,12 +5,15 @@ import io
 
 import pytest
 from rich.console import Console
+from test_runs import make
 from typer.testing import CliRunner
 
-from test_runs import make
 from toosure.cli import app
-from toosure.cli.runs import COLUMNS, table_of
+from toosure.cli.runs import table_of
+from toosure.quantities import shown_in
 from toosure.runs import export, find_runs, select
+
+COLUMNS = [q.key for q in shown_in("table")]
 
 
 @pytest.fixture

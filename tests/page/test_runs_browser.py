@@ -7,7 +7,7 @@ import pytest
 from made_runs import HOSTILE
 
 from toosure.figures import bins_of, confidence_histogram, margin_histogram, reliability_diagram
-from toosure.report.runs import report
+from toosure.page.report import report
 from toosure.runs import Run
 from waiting import wait_until
 

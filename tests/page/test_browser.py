@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from toosure.evaluate import evaluate
+from toosure.page.evaluation import evaluation_page
 from toosure.predictions import from_logits
-from toosure.report.evaluation import evaluation_page
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The shell of every page, all inlined, and its blocks: numbers, figures, tables.
+"""HTML: the shell of every page, all inlined, and its blocks: numbers, figures, tables.
 
 Each block is a function from values to HTML that escapes every name it is given.
 """
@@ -55,7 +55,7 @@ def page(
 
 def asset(name: str) -> str:
     """Read a file that lies beside this one, also inside a wheel."""
-    return files("toosure.report").joinpath(name).read_text(encoding="utf-8")
+    return files("toosure.page").joinpath(name).read_text(encoding="utf-8")
 
 
 def scripting(more: Sequence[str] = ()) -> str:
@@ -128,15 +128,20 @@ def table(
     rows: Iterable[Sequence[Cell]],
     formats: Sequence[str] | None = None,
     sortable: bool = False,
+    tips: Sequence[str] | None = None,
 ) -> str:
     """Return a table; columns without words are aligned as numbers and printed by `formats`.
 
-    A cell of two texts is a name and a small line below. On a narrow screen a table scrolls
-    sideways in its own box.
+    A cell of two texts is a name and a small line below. `tips` say what the columns mean. On a
+    narrow screen a table scrolls sideways in its own box.
     """
-    rows, formats = list(rows), formats or [""] * len(header)
+    rows = list(rows)
+    formats = formats or [""] * len(header)
+    tips = tips or [""] * len(header)
     marks = [marked(all(is_number(row[i]) for row in rows)) for i in range(len(header))]
-    head = "".join(heading(*each, sortable) for each in zip(header, marks, strict=True))
+
+    columns = zip(header, marks, tips, strict=True)
+    head = "".join(heading(name, mark, sortable, tip) for name, mark, tip in columns)
     body = "".join(
         f"<tr>{''.join(cell(*each) for each in zip(row, formats, marks, strict=True))}</tr>"
         for row in rows
@@ -158,10 +163,11 @@ def marked(numeric: bool) -> str:
     return ' class="number"' if numeric else ""
 
 
-def heading(name: str, mark: str, sortable: bool) -> str:
+def heading(name: str, mark: str, sortable: bool, tip: str = "") -> str:
     """Return a column's heading; a button where a press sorts by it."""
     inner = f'<button type="button">{escape(name)}</button>' if sortable else escape(name)
-    return f'<th scope="col"{mark}>{inner}</th>'
+    title = f' title="{escape(tip)}"' if tip else ""
+    return f'<th scope="col"{mark}{title}>{inner}</th>'
 
 
 def cell(value: Cell, form: str, mark: str) -> str:

@@ -4,31 +4,25 @@ from html import escape
 
 from toosure.evaluate.estimates import Estimate
 from toosure.figures import reliability_diagram
+from toosure.page.html import figure, page, printed, prose, section, table, tiles
+from toosure.quantities import QUANTITIES, shown_in
 from toosure.recalibration import Recalibration, Side
-from toosure.report.page import figure, page, printed, prose, section, table, tiles
-
-SAYS = {
-    "nll": "mean negative log-likelihood, nats",
-    "brier": "squared error of the probabilities, summed over classes",
-    "accuracy": "share that is right",
-    "ece": "mean gap between confidence and accuracy, equal-width bins",
-    "adaptive_ece": "mean gap, bins of equal mass",
-    "classwise_ece": "mean gap of each class against the rest",
-}
 
 
 def calibration_page(result: Recalibration) -> str:
     """Return the self-contained page of a recalibration."""
     note = result.choice.calibrator.note
+    remark = f"<p>{prose(note)}.</p>" if note else ""
     tone = "fine" if result.change.high is not None and result.change.high < 0 else ""
-    said = f"<p>{prose(note)}.</p>" if note else ""
+
     header = (
         f'<header><p class="source">toosure · calibration of {escape(result.source)}</p>'
         f'<h1><span class="{tone}">{escape(headline(result))}</span></h1>'
         f"<p>{prose(result.sentence)}.</p>"
-        f"<p>{prose(f'Judged on {result.held_out}: none of them was in the fit.')}</p>{said}"
+        f"<p>{prose(f'Judged on {result.held_out}: none of them was in the fit.')}</p>{remark}"
         "</header>"
     )
+
     blocks = [header, tiles(key_numbers(result)), diagrams(result), both(result), trials(result)]
     return page(f"{headline(result)} – {result.source}", "\n".join(blocks))
 
@@ -41,15 +35,13 @@ def headline(result: Recalibration) -> str:
 
 def key_numbers(result: Recalibration) -> list[tuple[str, str, str]]:
     """Return the few numbers to see first, after and before."""
-    found = []
-    for name, key, scale, form in (
-        *(("ECE, points", "ece", 100, ".2f"), ("NLL, nats", "nll", 1, ".4f")),
-        *(("Brier score", "brier", 1, ".4f"), ("accuracy, %", "accuracy", 100, ".2f")),
-    ):
-        after, before = result.after.metrics[key].value, result.before.metrics[key].value
-        note = f"{printed(scale * before, form)} before"
-        found.append((name, printed(scale * after, form), note))
-    return found
+    numbers = []
+    for q in shown_in("tile"):
+        form = ".4f" if q.scale == 1 else ".2f"
+        after = q.scale * result.after.metrics[q.key].value
+        before = q.scale * result.before.metrics[q.key].value
+        numbers.append((q.heading, printed(after, form), f"{printed(before, form)} before"))
+    return numbers
 
 
 def diagrams(result: Recalibration) -> str:
@@ -72,7 +64,7 @@ def diagram(side: Side, title: str, note: str, level: float) -> str:
 def both(result: Recalibration) -> str:
     """Return every metric before and after, with intervals."""
     rows = [
-        ((name, SAYS[name]), *numbers(before), *numbers(result.after.metrics[name]))
+        ((name, QUANTITIES[name].says), *numbers(before), *numbers(result.after.metrics[name]))
         for name, before in result.before.metrics.items()
     ]
     header = ("metric", "before", "low", "high", "after", "low", "high")

@@ -19,7 +19,7 @@ window.toosure = {};
     if (!role) return drawing;
     const split = role === "phase" ? state.phase : state.split;
     drawing.data = drawing.data.filter(({ meta }) => isShown(meta.group) &&
-      (split === "both" || meta.split === split || (meta.split === "edge" && split !== "val")));
+      (split === "both" || meta.split === split || meta.split === "" || (meta.split === "edge" && split !== "val")));
     toosure.extend?.(drawing);
     if (role !== "phase") {
       const { xaxis, yaxis } = drawing.layout;

@@ -1,44 +1,17 @@
-"""The page of `toosure evaluate`: the verdict, two figures, every metric, a row a class."""
+"""The page of `toosure evaluate`: the verdict, two figures, every metric, every class."""
 
 from html import escape
 
-from toosure.evaluate import GROUPS, Estimate, Evaluation
+from toosure.evaluate import Estimate, Evaluation
 from toosure.evaluate.verdict import verdict
 from toosure.figures import confidence_histogram, reliability_diagram
-from toosure.report.page import figure, page, printed, prose, section, table, tiles
-
-SAYS = {
-    "ece": "mean gap between confidence and accuracy, equal-width bins",
-    "mce": "largest gap of any bin",
-    "rmsce": "root mean square gap",
-    "adaptive_ece": "mean gap, bins of equal mass",
-    "debiased_ece": "mean gap less the bias of noisy bins",
-    "classwise_ece": "mean gap of each class against the rest",
-    "smece": "smooth error, bandwidth found from the data",
-    "sece": "gap to accuracy smoothed by a Gaussian kernel",
-    "dece": "mean gap with soft bins and soft accuracy",
-    "mmce": "kernel error of the top label",
-    "skce": "squared kernel error of all classes",
-    "kde_ece": "gap to accuracy by a Beta kernel",
-    "accuracy": "share that is right",
-    "nll": "mean negative log-likelihood, nats",
-    "nll_calibration": "what of it the best temperature would remove",
-    "nll_refinement": "what of it would remain",
-    "brier": "squared error of the probabilities, summed over classes",
-    "brier_calibration": "what of it the best temperature would remove",
-    "brier_refinement": "what of it would remain",
-    "entropy": "mean predictive entropy, nats",
-    "binary_entropy": "mean entropy of the true class against the rest, nats",
-    "aurc": "area under the risk-coverage curve",
-    "auroc_misclass": "how well confidence tells right from wrong",
-    "auroc_ovr": "each class against the rest",
-    "auroc_ovr_binned": "the same on 15 thresholds",
-}
+from toosure.page.html import figure, page, printed, prose, section, table, tiles
+from toosure.quantities import QUANTITIES, evaluation_groups, shown_in
 
 
 def evaluation_page(result: Evaluation) -> str:
     """Return the self-contained page of an evaluation."""
-    found = verdict(result)
+    sentence = verdict(result).sentence
     blocks = [
         headline(result),
         tiles(key_numbers(result)),
@@ -47,33 +20,35 @@ def evaluation_page(result: Evaluation) -> str:
         class_table(result) if result.per_class else "",
         footer(result),
     ]
-    return page(f"{found.sentence} – {result.source}", "\n".join(blocks))
+    return page(f"{sentence} – {result.source}", "\n".join(blocks))
 
 
 def headline(result: Evaluation) -> str:
     """Return the verdict and what it rests on."""
-    found = verdict(result)
-    tone = {"over": "over", "under": "under", "fine": "fine"}.get(found.kind, "")
-    reasons = "".join(f"<p>{prose(reason)}</p>" for reason in found.reasons)
+    kind, sentence, reasons = verdict(result)
+    tone = kind if kind in ("over", "under", "fine") else ""
+    backing = "".join(f"<p>{prose(reason)}</p>" for reason in reasons)
     return (
         f'<header><p class="source">toosure · evaluation of {escape(result.source)}</p>'
-        f'<h1><span class="{tone}">{escape(found.sentence)}</span></h1>{reasons}</header>'
+        f'<h1><span class="{tone}">{escape(sentence)}</span></h1>{backing}</header>'
     )
 
 
 def key_numbers(result: Evaluation) -> list[tuple[str, str, str]]:
     """Return the few numbers to see first: name, value, interval."""
-    accuracy = result.metrics["accuracy"]
-    ece = result.metrics["ece"]
-    numbers = [
-        ("accuracy", percent(accuracy.value), interval(accuracy, 100, 1)),
-        ("mean confidence", percent(accuracy.value + result.gap.value), "claimed"),
-        ("ECE, points", f"{100 * ece.value:.1f}", interval(ece, 100, 1)),
-    ]
-    for name, key in (("NLL, nats", "nll"), ("Brier score", "brier")):
-        if key in result.metrics:
-            each = result.metrics[key]
-            numbers.append((name, printed(each.value, ".3f"), interval(each, 1, 3)))
+    numbers = []
+    for q in shown_in("tile"):
+        if q.key not in result.metrics:
+            continue
+        estimate = result.metrics[q.key]
+        digits = 3 if q.scale == 1 else 1
+        value = printed(q.scale * estimate.value, f".{digits}f")
+        value += " %" if q.unit == "%" else ""
+        name = q.short if q.unit == "%" else q.heading
+        numbers.append((name, value, interval(estimate, q.scale, digits)))
+
+    claimed = percent(result.metrics["accuracy"].value + result.gap.value)
+    numbers.insert(1, ("mean confidence", claimed, "claimed"))
     return [*numbers, ("samples", f"{result.n:,}", counted(result))]
 
 
@@ -110,36 +85,46 @@ def figures(result: Evaluation) -> str:
 
 
 def metrics_tables(result: Evaluation) -> str:
-    """Return every metric with its interval, a table a group."""
+    """Return every metric with its interval, one table per group."""
     edges = "(a, b]" if result.edge == "right" else "[a, b)"
     level = f"{100 * result.level:g} %"
     note = f"{result.n:,} samples, {result.bins} bins {edges}, low and high of {level} intervals."
     note = " ".join([note, *result.omissions()])
-    groups = "".join(group_table(title, names, result) for title, names in GROUPS.items())
+    groups = "".join(group_table(*group, result) for group in evaluation_groups().items())
     return section("Every metric", note, f'<div class="pair tables">{groups}</div>')
 
 
 def group_table(title: str, names: tuple[str, ...], result: Evaluation) -> str:
     """Return the metrics of one group."""
-    rows = [((name, SAYS[name]), *result.metrics[name]) for name in names if name in result.metrics]
+    present = [name for name in names if name in result.metrics]
+    rows = [((name, QUANTITIES[name].says), *result.metrics[name]) for name in present]
     if not rows:
         return ""
     return f"<div>{table((title, 'value', 'low', 'high'), rows, ('', *['.4f'] * 3))}</div>"
 
 
 def class_table(result: Evaluation) -> str:
-    """Return a row a class; a press on a heading sorts by it."""
+    """Return one row per class; a press on a heading sorts by it."""
     rows = [
         (
-            *(row.name, row.samples, None if row.recall is None else 100 * row.recall),
-            *(100 * row.frequency, 100 * row.probability),
-            *(100 * (row.probability - row.frequency), 100 * row.ece),
+            row.name,
+            row.samples,
+            None if row.recall is None else 100 * row.recall,
+            100 * row.frequency,
+            100 * row.probability,
+            100 * (row.probability - row.frequency),
+            100 * row.ece,
         )
         for row in result.per_class
     ]
     header = (
-        *("class", "samples", "recall, %", "frequency, %", "mean probability, %"),
-        *("difference, points", "ECE, points"),
+        "class",
+        "samples",
+        "recall, %",
+        "frequency, %",
+        "mean probability, %",
+        "difference, points",
+        "ECE, points",
     )
     note = (
         "Each class against the rest: how often it is the label, how probable it is held on "

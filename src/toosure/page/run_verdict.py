@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toosure.figures import Bins, bins_of
-from toosure.report.follow import FollowedRun
+from toosure.runs import Run
 
 NARROW = 1.0  # points: a gap known this well may be called none
 LEVEL = 1.959964  # standard errors in 95 %
@@ -22,7 +22,7 @@ class RunVerdict(NamedTuple):
     half: float = math.nan
 
 
-def judge(run: FollowedRun) -> RunVerdict:
+def judge(run: Run) -> RunVerdict:
     """Judge a run by the gap of its last row: over- or under-confident where 0 is outside 95 %."""
     gap = gaps(run)
     known = np.flatnonzero(np.isfinite(gap))
@@ -39,7 +39,7 @@ def judge(run: FollowedRun) -> RunVerdict:
     return RunVerdict(kind, f"{sentence}; {lower(end)}" if end else sentence, now, half)
 
 
-def gaps(run: FollowedRun) -> np.ndarray:
+def gaps(run: Run) -> np.ndarray:
     """Return mean confidence minus accuracy of each row, in points."""
     columns, split = run.columns, run.split
     if f"{split}/confidence" not in columns or f"{split}/accuracy" not in columns:
@@ -47,13 +47,13 @@ def gaps(run: FollowedRun) -> np.ndarray:
     return 100 * (columns[f"{split}/confidence"] - columns[f"{split}/accuracy"])
 
 
-def half_width(run: FollowedRun) -> tuple[float, int]:
+def half_width(run: Run) -> tuple[float, int]:
     """Return half the 95 % interval of the gap and the samples behind it, from the last snapshot.
 
     Without a snapshot it is not known: NaN of 0 samples.
     """
     for step in reversed(run.snapshots):
-        snapshot = run.snapshot(step)
+        snapshot = run.snapshot_if_whole(step)
         if f"{run.split}_counts" in snapshot:
             bins = bins_of(snapshot, run.split)
             return 100 * LEVEL * standard_error(bins), int(bins.counts.sum())
@@ -97,11 +97,11 @@ def since_when(gap: np.ndarray, half: float, now: float) -> int:
     return int(inside[-1]) + 1 if len(inside) else 0
 
 
-def ending(run: FollowedRun) -> str:
+def ending(run: Run) -> str:
     """Say how a run ended, if not as it should."""
     if run.status in ("complete", "running", "ended", "unreadable"):
         return ""
-    step = run.run.outcome.get("step")
+    step = run.outcome.get("step")
     return (
         f"{run.status.capitalize()} at step {step:,}"
         if isinstance(step, int)

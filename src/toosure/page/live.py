@@ -9,36 +9,27 @@ import secrets
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toosure.figures import PANELS, group_runs, stability
-from toosure.figures.trajectory import values_of
-from toosure.report.compare import comparison, correlations
-from toosure.report.follow import FollowedRun
-from toosure.report.moments import frames
-from toosure.report.page import POLICY, in_script, page
-from toosure.report.provenance import certificates, provenance
-from toosure.report.runs import SCRIPTS, body, refinement, report_of, summary, title_of
-from toosure.runs import find_runs
+from toosure.figures import panel_keys, stability
+from toosure.figures.trajectory import NAMES, values_of
+from toosure.page.html import POLICY, in_script, page
+from toosure.page.page_runs import PageRuns
+from toosure.page.report import SCRIPTS, body, report_of, title_of
+from toosure.page.sections import SECTIONS
+from toosure.page.sections.moments import frames
+from toosure.runs import Run, RunFolder
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import Route
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
-MOST_ROWS = 20_000  # of a run in one answer; the rest comes with the next
-FILES = (
-    "metrics.jsonl",
-    "config.json",
-    "environment.json",
-    "status.json",
-    "snapshots",
-    "predictions.npz",
-)
+MAX_ROWS = 20_000  # of a run in one answer; the rest comes with the next
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": f"{POLICY}; connect-src 'self'; frame-ancestors 'none'",
@@ -46,34 +37,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-
-
-class Followed:
-    """The runs of a folder as they grow; links that lead out of the folder are left alone."""
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.root = self.folder.resolve()
-        if not self.root.is_dir():
-            raise ValueError(f"{folder} is not a folder: name the folder that holds the runs")
-        self.runs: dict[Path, FollowedRun] = {}
-        self.lock = Lock()  # answers are made in threads
-
-    def read(self) -> list[FollowedRun]:
-        """Take in new runs and new rows; forget what is gone."""
-        paths = [run.path for run in find_runs(self.root) if is_inside(run.path, self.root)]
-        self.runs = {path: self.runs.get(path) or FollowedRun(path, self.root) for path in paths}
-        for run in self.runs.values():
-            run.read()
-        return list(self.runs.values())
-
-
-def is_inside(run: Path, root: Path) -> bool:
-    """Whether a run and all its files lie in the folder, and none is a link to elsewhere."""
-    return all(
-        (run / name).resolve().is_relative_to(root) and not (run / name).is_symlink()
-        for name in ("", *FILES)
-    )
+Answer = Callable[[RunFolder, bytes], "Response"]  # of the runs and the body of a request
 
 
 def make_app(folder: str | Path, token: str = "") -> "Starlette":
@@ -83,28 +47,26 @@ def make_app(folder: str | Path, token: str = "") -> "Starlette":
         from starlette.routing import Route
     except ImportError as error:
         raise ValueError("the live page needs starlette: pip install 'toosure[live]'") from error
-    followed = Followed(folder)
+    runs = RunFolder(folder)
 
-    def guarded(answer: Callable[..., "Response"], **more: Any) -> Route:
+    def guarded(path: str, answer: Answer, method: str = "GET") -> "Route":
         async def endpoint(request: "Request") -> "Response":
-            return await guard(request, followed, answer, token)
+            return await guard(request, runs, answer, token)
 
-        return Route(f"/{more.pop('path')}", endpoint, **more)
+        return Route(path, endpoint, methods=[method])
 
     return Starlette(
         routes=[
-            guarded(answer_page, path=""),
-            guarded(answer_body, path="body"),
-            guarded(answer_sections, path="sections"),
-            guarded(answer_report, path="report"),
-            guarded(answer_rows, path="rows", methods=["POST"]),
+            guarded("/", answer_page),
+            guarded("/body", answer_body),
+            guarded("/sections", answer_sections),
+            guarded("/report", answer_report),
+            guarded("/rows", answer_rows, "POST"),
         ]
     )
 
 
-async def guard(
-    request: "Request", followed: Followed, answer: Callable[..., "Response"], token: str
-) -> "Response":
+async def guard(request: "Request", runs: RunFolder, answer: Answer, token: str) -> "Response":
     """Answer only who may ask: the token's bearer, or this machine under its own name.
 
     The name in the Host header is checked against DNS rebinding, where a page of another site
@@ -113,16 +75,16 @@ async def guard(
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import PlainTextResponse
 
-    given = request.query_params.get("token", "")
-    if token and not secrets.compare_digest(given.encode(), token.encode()):
+    sent = request.query_params.get("token", "")
+    if token and not secrets.compare_digest(sent.encode(), token.encode()):
         return PlainTextResponse("a token is needed: use the printed address", 403, HEADERS)
     if not token and host_of(request.headers.get("host", "")) not in LOCAL:
         return PlainTextResponse("ask for 127.0.0.1 or localhost", 403, HEADERS)
-    asked = await request.body() if request.method == "POST" else b""
+    question = await request.body() if request.method == "POST" else b""
 
     def locked() -> "Response":
-        with followed.lock:
-            return answer(followed, asked)
+        with runs.lock:
+            return answer(runs, question)
 
     return await run_in_threadpool(locked)
 
@@ -136,101 +98,98 @@ def host_of(header: str) -> str:
     return header[: header.find("]") + 1] if header.startswith("[") else header.split(":")[0]
 
 
-def answer_page(followed: Followed, _: bytes) -> "Response":
+def answer_page(folder: RunFolder, _: bytes) -> "Response":
     """Answer with the page as it is now, which then asks for what is new."""
     from starlette.responses import HTMLResponse
 
-    runs = followed.read()
+    runs = folder.refresh()
     known = in_script(json.dumps(standing(runs) | {"cursors": cursors_of(runs)}))
     bar = (
         '<div id="bar"><span id="pulse"></span><span id="said" role="status">…</span>'
         '<a id="save" class="plain" download="report.html" href="report">save as report</a></div>'
     )
-    inner = f'{bar}<div id="all">{written(runs, followed)}</div>'
+    inner = f'{bar}<div id="all">{inside(runs, folder)}</div>'
     script = f'<script type="application/json" id="cursors">{known}</script>'
-    title = title_of(runs, followed.folder.name) if runs else "toosure live"
+    title = title_of(runs, folder.folder.name) if runs else "toosure live"
     policy = f"{POLICY}; connect-src 'self'"
     html = page(title, inner + script, more=(*SCRIPTS, "live.js"), policy=policy)
     return HTMLResponse(html, headers=HEADERS)
 
 
-def written(runs: Sequence[FollowedRun], followed: Followed) -> str:
+def inside(runs: Sequence[Run], folder: RunFolder) -> str:
     """Return the inside of the page, or that it waits."""
     if runs:
-        return body(runs, str(followed.folder))
+        return body(runs, str(folder.folder))
     return (
-        f'<header><p class="source">toosure · {escape(str(followed.folder))}</p>'
+        f'<header><p class="source">toosure · {escape(str(folder.folder))}</p>'
         "<h1>Waiting for the first run</h1></header>"
     )
 
 
-def answer_body(followed: Followed, _: bytes) -> "Response":
+def answer_body(folder: RunFolder, _: bytes) -> "Response":
     """Answer with all sections anew, for when runs came or went."""
-    runs = followed.read()
-    found = {"html": written(runs, followed), "cursors": cursors_of(runs)}
-    return as_json(found | standing(runs))
+    runs = folder.refresh()
+    answer = {"html": inside(runs, folder), "cursors": cursors_of(runs)}
+    return as_json(answer | standing(runs))
 
 
-def answer_sections(followed: Followed, _: bytes) -> "Response":
+def answer_sections(folder: RunFolder, _: bytes) -> "Response":
     """Answer with the sections of words and numbers, and the snapshots of the slider."""
-    groups = group_runs(followed.read())
-    if not groups:
+    runs = folder.refresh()
+    if not runs:
         return as_json({"html": {}, "frames": []})
-    moving = frames(groups)  # read first: what is damaged is among the warnings
+    page_runs = PageRuns(runs, str(folder.folder))
+    snapshots = frames(page_runs)  # read first: what is damaged is among the warnings
     html = {
-        "summary": summary(groups, str(followed.folder)),
-        "comparison": comparison(groups),
-        "correlations": correlations(groups),
-        "refinement": refinement(groups),
-        "certificate": certificates(groups),
-        "provenance": provenance(groups),
+        name: make(page_runs) for section in SECTIONS for name, make in section.replaced().items()
     }
-    return as_json({"html": html, "frames": moving})
+    return as_json({"html": html, "frames": snapshots})
 
 
-def answer_report(followed: Followed, _: bytes) -> "Response":
+def answer_report(folder: RunFolder, _: bytes) -> "Response":
     """Answer with the finished page, to be saved."""
     from starlette.responses import HTMLResponse, PlainTextResponse
 
-    runs = followed.read()
+    runs = folder.refresh()
     if not runs:
         return PlainTextResponse("there are no runs yet", 404, HEADERS)
     named = HEADERS | {"Content-Disposition": 'attachment; filename="report.html"'}
-    return HTMLResponse(report_of(runs, str(followed.folder)), headers=named)
+    return HTMLResponse(report_of(runs, str(folder.folder)), headers=named)
 
 
-def answer_rows(followed: Followed, asked: bytes) -> "Response":
+def answer_rows(folder: RunFolder, question: bytes) -> "Response":
     """Answer with the rows that came after the cursors of the asker, in the units of the panels."""
     from starlette.responses import PlainTextResponse
 
     try:
-        cursors = json.loads(asked)["cursors"]
+        cursors = json.loads(question)["cursors"]
         known = {str(k): (int(v[0]), int(v[1])) for k, v in cursors.items()}
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         return PlainTextResponse('send {"cursors": {"run": [inode, rows]}}', 400, HEADERS)
-    runs = followed.read()
-    found = {run.id: news(run, known[run.id][1]) for run in runs if is_behind(run, known)}
-    return as_json({"runs": found} | standing(runs))
+    runs = folder.refresh()
+    new = {run.id: new_rows(run, known[run.id][1]) for run in runs if is_behind(run, known)}
+    return as_json({"runs": new} | standing(runs))
 
 
-def is_behind(run: FollowedRun, known: dict[str, tuple[int, int]]) -> bool:
+def is_behind(run: Run, known: dict[str, tuple[int, int]]) -> bool:
     return run.id in known and 0 <= known[run.id][1] < run.count
 
 
-def news(run: FollowedRun, start: int) -> dict[str, Any]:
-    """Return the rows of a run from `start` on: a column a line on the page."""
-    end = min(run.count, start + MOST_ROWS)
+def new_rows(run: Run, start: int) -> dict[str, Any]:
+    """Return the rows of a run from `start` on: one column per line on the page."""
+    end = min(run.count, start + MAX_ROWS)
     lines = {
         f"{split}/{key}": values
-        for split in ("train", "val")
-        for key in PANELS
+        for split in NAMES
+        for key in panel_keys([run])
         if (values := values_of(run, split, key)) is not None
     }
     edge = stability(run)
-    lines |= {"stability": edge} if edge is not None else {}
+    if edge is not None:
+        lines["stability"] = edge
     lines["step"] = run.columns["step"]
     columns = {key: rounded(values[start:end]) for key, values in lines.items()}
-    return {"cursor": [run.inode, end], "columns": columns}
+    return {"cursor": [run.file_version[0], end], "columns": columns}
 
 
 def rounded(values: np.ndarray) -> list[float | None]:
@@ -238,16 +197,13 @@ def rounded(values: np.ndarray) -> list[float | None]:
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values.tolist()]
 
 
-def cursors_of(runs: Sequence[FollowedRun]) -> dict[str, tuple[int, int]]:
-    return {run.id: (run.inode, run.count) for run in runs}
+def cursors_of(runs: Sequence[Run]) -> dict[str, tuple[int, int]]:
+    return {run.id: (run.file_version[0], run.count) for run in runs}
 
 
-def standing(runs: Sequence[FollowedRun]) -> dict[str, Any]:
+def standing(runs: Sequence[Run]) -> dict[str, Any]:
     """Return how things stand: which files there are, how each run stands, how many go on."""
-    files = [
-        (run.id, run.inode, run.generation, sorted(run.columns), has_predictions(run))
-        for run in runs
-    ]
+    files = [(run.id, *run.file_version, measured(run), has_scaling(run)) for run in runs]
     statuses = [(run.id, run.status, run.count, len(run.snapshots)) for run in runs]
     return {
         "structure": digest(files),
@@ -257,15 +213,20 @@ def standing(runs: Sequence[FollowedRun]) -> dict[str, Any]:
     }
 
 
-def has_predictions(run: FollowedRun) -> bool:
-    return (run.path / "predictions.npz").is_file()
+def measured(run: Run) -> list[str]:
+    """Return the keys under which a run has numbers."""
+    return sorted(key for key in run.columns if run.has(key))
 
 
-def digest(value: Any) -> str:
+def has_scaling(run: Run) -> bool:
+    return (run.path / "temperature.json").is_file() or (run.path / "predictions.npz").is_file()
+
+
+def digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
-def as_json(value: Any) -> "Response":
+def as_json(value: object) -> "Response":
     from starlette.responses import Response
 
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from toosure.figures import Bins, Group, bins_of, confidence_histogram, margin_histogram
+from toosure.figures import Bins, bins_of, confidence_histogram, margin_histogram
 from toosure.figures import reliability_diagram as diagram
-from toosure.figures.groups import name_of
-from toosure.report.follow import FollowedRun
-from toosure.report.page import in_script, plot, prose
+from toosure.page.html import in_script, plot, prose
+from toosure.page.page_runs import PageRuns
+from toosure.runs import Run
 
-MOST = 1600  # snapshots on one page: about 1.3 kB each
+MAX_SNAPSHOTS = 1600  # snapshots on one page: about 1.3 kB each
 TITLES = {
     "reliability": "Accuracy at each confidence",
     "confidence": "How often it is how sure",
@@ -28,16 +28,20 @@ KEYS = {  # what the marks mean; the scripts put numbers into <b>
 }
 
 
-def moments(groups: Sequence[Group]) -> str:
+def moments(page: PageRuns) -> str:
     """Return the slider with its figures; nothing where no run kept a snapshot."""
-    found = frames(groups)
-    if not found:
+    runs = frames(page)
+    if not runs:
         return ""
     choices = "".join(
-        f'<option value="{i}">{escape(run["name"])}</option>' for i, run in enumerate(found)
+        f'<option value="{i}">{escape(run["name"])}</option>' for i, run in enumerate(runs)
     )
-    drawings = {"reliability": diagram(EXAMPLE), "confidence": confidence_histogram(EXAMPLE)}
-    drawings["margin"] = margin_histogram(np.array([-1.0, 0.0, 1.0]), np.array([1, 1]))
+
+    drawings = {
+        "reliability": diagram(EXAMPLE),
+        "confidence": confidence_histogram(EXAMPLE),
+        "margin": margin_histogram(np.array([-1.0, 0.0, 1.0]), np.array([1, 1])),
+    }
     plots = "".join(
         f'<figure><h3>{TITLES[key]}</h3><p class="key" data-key="{key}">{KEYS[key]}</p>'
         f"{plot(drawing.update_layout(showlegend=False), TITLES[key], role=key)}</figure>"
@@ -54,7 +58,7 @@ def moments(groups: Sequence[Group]) -> str:
         '<label class="slide"><button type="button" id="moment-play" aria-label="play">▶</button>'
         '<input type="range" id="moment-step" min="0" step="1" aria-label="moment of training">'
         '<output id="moment-said" for="moment-step"></output></label></div>'
-        f'<div class="triple">{plots}</div>{frames_script(found)}</section>'
+        f'<div class="triple">{plots}</div>{frames_script(runs)}</section>'
     )
 
 
@@ -67,31 +71,30 @@ EXAMPLE = Bins(
 )  # has every kind of mark, for the scripts to fill
 
 
-def frames_script(found: Sequence[dict[str, Any]]) -> str:
-    text = in_script(json.dumps(found, separators=(",", ":")))
+def frames_script(runs: Sequence[dict[str, Any]]) -> str:
+    text = in_script(json.dumps(runs, separators=(",", ":")))
     return f'<script type="application/json" id="frames">{text}</script>'
 
 
-def frames(groups: Sequence[Group]) -> list[dict[str, Any]]:
+def frames(page: PageRuns) -> list[dict[str, Any]]:
     """Return the snapshots of every run that has some, in whole numbers and hundredths."""
-    named = [(name_of(run, group), run) for group in groups for run in group.runs]
-    most = max(4, MOST // max(1, len(named)))
-    found = [{"name": name, "splits": splits_of(run, most)} for name, run in named]
-    return [each for each in found if each["splits"]]
+    most = max(4, MAX_SNAPSHOTS // max(1, len(page.named)))
+    runs = [{"name": name, "splits": splits_of(run, most)} for name, run in page.named]
+    return [run for run in runs if run["splits"]]
 
 
-def splits_of(run: FollowedRun, most: int) -> dict[str, list[dict[str, Any]]]:
+def splits_of(run: Run, most: int) -> dict[str, list[dict[str, Any]]]:
     """Return the frames of each split, validation first."""
     steps = run.snapshots
     chosen = np.unique(np.linspace(0, len(steps) - 1, min(most, len(steps))).astype(int))
-    read = [(steps[i], run.snapshot(steps[i])) for i in chosen]
-    splits = {
-        split: [
-            frame_of(step, arrays, split) for step, arrays in read if f"{split}_counts" in arrays
-        ]
-        for split in ("val", "train")
-    }
-    return {split: each for split, each in splits.items() if each}
+    snapshots = [(steps[i], run.snapshot_if_whole(steps[i])) for i in chosen]
+
+    splits = {}
+    for split in ("val", "train"):
+        present = [(step, s) for step, s in snapshots if f"{split}_counts" in s]
+        if present:
+            splits[split] = [frame_of(step, s, split) for step, s in present]
+    return splits
 
 
 def frame_of(step: int, arrays: dict[str, np.ndarray], split: str) -> dict[str, Any]:

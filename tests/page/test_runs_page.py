@@ -11,21 +11,25 @@ import sys
 import numpy as np
 import pytest
 from made_runs import HOSTILE, make_run, row, snapshot
+from typer.testing import CliRunner
 
+from toosure.cli import app
 from toosure.evaluate.estimates import confidence_gap
-from toosure.figures import bins_of, group_runs
-from toosure.metrics import ece as library_ece
-from toosure.metrics import nll
-from toosure.posthoc import Temperature
+from toosure.figures import bins_of
+from toosure.page.page_runs import PageRuns
+from toosure.page.report import report
+from toosure.page.run_verdict import RunVerdict, headline, judge, standard_error
+from toosure.page.sections.certificates import certificates
+from toosure.page.sections.comparison import best, comparison
+from toosure.page.sections.provenance import provenance
+from toosure.page.sections.temperature import temperature
 from toosure.predictions import from_logits
-from toosure.report.compare import COLUMNS, best, comparison
-from toosure.report.follow import FollowedRun, follow
-from toosure.report.judge import RunVerdict, headline, judge, standard_error
-from toosure.report.posthoc import calibrators, ece, fit_temperature
-from toosure.report.provenance import certificates, provenance
-from toosure.report.runs import report
-from toosure.runs import Run
-from toosure.watch.split import snapshot_of
+from toosure.quantities import shown_in
+from toosure.recalibration import temperature_scaling
+from toosure.runs import Run, find_runs
+from toosure.watch.snapshot import snapshot_of
+
+COLUMNS = shown_in("table")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +56,7 @@ def test_nothing_is_fetched_and_nothing_runs_that_is_not_ours(html):
 
 
 def test_verdict_of_each_run_has_an_interval_and_a_beginning(runs_folder):
-    runs = {run.name: run for run in follow(runs_folder)}
+    runs = {run.name: run for run in find_runs(runs_folder)}
     assert re.fullmatch(
         r"Over-confident by 10\.0 ± \d\.\d points, from the start", judge(runs["a0"]).sentence
     )
@@ -63,7 +67,7 @@ def test_verdict_of_each_run_has_an_interval_and_a_beginning(runs_folder):
 
 def test_verdict_says_since_when(tmp_path):
     make_run(tmp_path / "r", gap=lambda step: -0.2 if step < 40 else 0.2)
-    assert judge(follow(tmp_path)[0]).sentence.endswith("since step 40")
+    assert judge(find_runs(tmp_path)[0]).sentence.endswith("since step 40")
 
 
 @pytest.mark.parametrize(
@@ -73,13 +77,13 @@ def test_verdict_says_since_when(tmp_path):
 def test_kinds_of_verdict(tmp_path, gap, n, kind):
     make_run(tmp_path / "r", gap=gap, steps=range(3), accuracy=0.6)
     np.savez(tmp_path / "r" / "snapshots" / "0.npz", **snapshot(n=n))
-    assert judge(follow(tmp_path)[0]).kind == kind
+    assert judge(find_runs(tmp_path)[0]).kind == kind
 
 
 def test_a_run_without_snapshots_has_no_interval(tmp_path):
     make_run(tmp_path / "r", steps=[0])
     (tmp_path / "r" / "snapshots" / "0.npz").unlink()
-    verdict = judge(follow(tmp_path)[0])
+    verdict = judge(find_runs(tmp_path)[0])
     assert "±" not in verdict.sentence and math.isnan(verdict.half)
 
 
@@ -98,7 +102,7 @@ def test_interval_is_that_of_the_bootstrap():
 
 
 def test_comparison_is_mean_and_spread_over_seeds(runs_folder):
-    html = comparison(group_runs(follow(runs_folder)))
+    html = comparison(PageRuns(find_runs(runs_folder)))
     first = re.search(r"<tbody><tr>(.*?)</tr>", html).group(1)
     cells = re.findall(r'data-value="([^"]*)">(.*?)</td>', first)
     assert cells[0][1].startswith("sgd:<wbr>lr=0.1,<wbr>momentum=0.9<small>2 seeds")
@@ -110,8 +114,8 @@ def test_comparison_is_mean_and_spread_over_seeds(runs_folder):
 
 def test_best_knows_which_end_is_better():
     means = np.array([[1.0] * len(COLUMNS), [2.0] * len(COLUMNS), [np.nan] * len(COLUMNS)])
-    marks = best(means)
-    assert [bool(m) for m in marks[1]] == [column.high_is_good for column in COLUMNS]
+    marks = best(means, COLUMNS)
+    assert [bool(m) for m in marks[1]] == [column.better == "higher" for column in COLUMNS]
     assert not marks[2].any() and (marks.sum(0) == 1).all()
 
 
@@ -128,31 +132,24 @@ def test_what_ended_early_is_never_best(tmp_path, status):
     make_run(tmp_path / "early", {"optimizer": "adamw"}, status=status, ece=0.001)
     for name, error in (("sgd", 0.05), ("gd", 0.1)):
         make_run(tmp_path / name, {"optimizer": name}, ece=error)
-    marked = re.findall(r'data-value="([^"]*)"><strong', comparison(group_runs(follow(tmp_path))))
+    marked = re.findall(r'data-value="([^"]*)"><strong', comparison(PageRuns(find_runs(tmp_path))))
     assert "5.0" in marked and "0.1" not in marked  # points of ECE: of sgd, of the early one
 
 
-def test_followed_run_reads_what_run_reads(runs_folder):
-    for followed in follow(runs_folder):
-        run = Run(followed.path)
-        assert followed.count == len(run.rows) and followed.last == run.last
-        for key, values in followed.columns.items():
-            np.testing.assert_array_equal(values, run.columns[key])
-
-
-def test_following_takes_in_increments(tmp_path):
+def test_a_growing_run_takes_in_increments(tmp_path):
     make_run(tmp_path / "r", steps=range(3))
-    followed, file = FollowedRun(tmp_path / "r"), tmp_path / "r" / "metrics.jsonl"
-    assert followed.read() and followed.count == 3 and not followed.read()
+    run, file = Run(tmp_path / "r"), tmp_path / "r" / "metrics.jsonl"
+    assert run.refresh() and run.count == 3 and not run.refresh()
     line = json.dumps(row(3)) + "\n"
     with file.open("a") as out:
         out.write(line[:20])
         out.flush()
-        assert not followed.read()  # torn
+        assert not run.refresh()  # torn
         out.write(line[20:])
-    assert followed.read() and followed.columns["step"].tolist() == [0, 1, 2, 3]
+    assert run.refresh() and run.columns["step"].tolist() == [0, 1, 2, 3]
     file.write_text(json.dumps(row(0)) + "\n")
-    assert followed.read() and followed.count == 1 and followed.generation == 1  # cut back
+    assert run.refresh() and run.count == 1 and run.file_version[1] == 1  # cut back
+    assert [row["step"] for row in run.rows] == [0]
 
 
 def test_damage_is_told_and_survived(tmp_path):
@@ -160,7 +157,7 @@ def test_damage_is_told_and_survived(tmp_path):
     (tmp_path / "r" / "config.json").write_text("{")
     (tmp_path / "r" / "status.json").write_text("[]")
     (tmp_path / "r" / "snapshots" / "90.npz").write_bytes(b"not a zip")
-    html = provenance(group_runs(follow(tmp_path)))
+    html = provenance(PageRuns(find_runs(tmp_path)))
     assert "config.json cannot be read" in html and "must hold a JSON object" in html
     assert "Over-confident" in report(tmp_path)
 
@@ -169,32 +166,19 @@ def test_warnings_are_told(tmp_path):
     path = make_run(tmp_path / "r", status="diverged")
     with (path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(row(100) | {"train/gn_sharpness_unconverged": True}) + "\n")
-    html = provenance(group_runs(follow(tmp_path)))
+    html = provenance(PageRuns(find_runs(tmp_path)))
     assert "diverged at step 90" in html
     assert "train/gn_sharpness did not converge in 1 of 11 rows" in html
 
 
 def test_certificate_in_words_only_where_there_is_one(tmp_path):
     path = make_run(tmp_path / "r")
-    assert certificates(group_runs(follow(tmp_path))) == ""
+    assert certificates(PageRuns(find_runs(tmp_path))) == ""
     told = {"train/certificate_failed": 0, "train/slack 4.1 (i)": 0.25, "train/slack B.2": 0.5}
     with (path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(row(100) | told) + "\n")
-    html = certificates(group_runs(follow(tmp_path)))
+    html = certificates(PageRuns(find_runs(tmp_path)))
     assert "All 2 statements that apply hold" in html and "tail of small margins" in html
-
-
-def test_temperature_is_that_of_the_library():
-    import torch
-
-    generator = torch.Generator().manual_seed(1)
-    logits = (3 * torch.randn(500, 4, generator=generator)).double()
-    labels = torch.distributions.Categorical(logits=logits / 2).sample()
-    found, note = fit_temperature(logits.numpy(), labels.numpy())
-    assert note == ""
-    temperature = Temperature().fit(logits, labels)
-    assert found == pytest.approx(float(temperature.temperature), rel=1e-4)
-    assert ece(logits.numpy(), labels.numpy()) == pytest.approx(float(library_ece(logits, labels)))
 
 
 def predictions_of(n=200, seed=0, scale=5.0):
@@ -210,80 +194,55 @@ def predictions_of(n=200, seed=0, scale=5.0):
     return found
 
 
-def calibrator_cells(path, arrays):
-    np.savez(path / "predictions.npz", **arrays)
-    html = calibrators(group_runs(follow(path.parent)))
-    return re.findall(r'data-value="([^"]*)">(.*?)</td>', html)
-
-
-def test_calibrators_are_those_of_the_library(tmp_path):
+def scaling_of(arrays):
     import torch
 
-    arrays = predictions_of()
-    cells = calibrator_cells(make_run(tmp_path / "r"), arrays)
-    fit, judge = (
+    pairs = (
         (torch.from_numpy(arrays[f"{s}_logits"]), torch.from_numpy(arrays[f"{s}_labels"]))
         for s in ("val", "test")
     )
-    calibrator = Temperature().fit(*fit)
-    before, after = (judge[0], calibrator(judge[0]))
-    wanted = [float(calibrator.temperature)]
-    wanted += [100 * float(library_ece(z, judge[1])) for z in (before, after)]
-    wanted += [float(nll(z, judge[1])) for z in (before, after)]
-    assert [float(value) for value, _ in cells[1:6]] == pytest.approx(wanted, rel=1e-6)
-    assert len(set(wanted)) == 5 and cells[6][0] == "200"
+    return temperature_scaling(*pairs)
+
+
+def test_temperature_scaling_is_shown_as_the_run_wrote_it(tmp_path):
+    scaling = scaling_of(predictions_of())
+    path = make_run(tmp_path / "r")
+    (path / "temperature.json").write_text(json.dumps(scaling))
+    html = temperature(PageRuns(find_runs(tmp_path)))
+    cells = re.findall(r'data-value="([^"]*)">(.*?)</td>', html)
+    expected = [scaling["temperature"], 100 * scaling["ece"], 100 * scaling["ece_after"]]
+    expected += [scaling["nll"], scaling["nll_after"], 200]
+    assert [float(value) for value, _ in cells[1:7]] == pytest.approx(expected)
+    assert scaling["temperature"] > 2 and scaling["ece_after"] < scaling["ece"]
     assert "Temperature scaling, before and after" in report(tmp_path)
 
 
-def test_confidences_at_an_edge_lie_below_it():
-    """Three equal logits give a confidence of 5/15, an edge: (a, b], as the library has it."""
-    import torch
-
-    logits = np.concatenate([np.zeros((10, 3)), np.tile([0.1, 0, 0], (10, 1))])
-    labels = np.array([0] * 10 + [1] * 10)
-    wanted = float(library_ece(torch.from_numpy(logits), torch.from_numpy(labels)))
-    assert ece(logits, labels) == pytest.approx(wanted, abs=1e-12)
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e5])
-def test_a_temperature_without_a_best_stays_one(tmp_path, scale):
-    arrays = predictions_of()
-    arrays["val_logits"] *= scale
-    right, wrong = arrays["val_logits"].argmax(1), arrays["val_logits"].argmin(1)
-    for labels, words in ((right, "every validation row is right"), (wrong, "has no minimum")):
-        found, note = fit_temperature(arrays["val_logits"], labels)
-        assert found == 1 and words in note
-    found, note = fit_temperature(arrays["val_logits"], arrays["val_labels"])
-    assert found == pytest.approx(3 * scale, rel=0.5) and note == ""
-    cells = calibrator_cells(make_run(tmp_path / "r"), arrays | {"val_labels": right})
-    assert "every validation row is right" in cells[0][1] and cells[1][0] == "1.0"
-    assert cells[2][0] == cells[3][0]
+def test_a_run_without_these_numbers_says_how_to_add_them(tmp_path):
+    path = make_run(tmp_path / "r")
+    np.savez(path / "predictions.npz", **predictions_of())
+    assert "toosure calibrate RUN" in report(tmp_path)
+    done = CliRunner().invoke(app, ["calibrate", str(path), "--method", "temperature"])
+    assert done.exit_code == 0, done.output
+    assert json.loads((path / "temperature.json").read_text()) == scaling_of(predictions_of())
+    html = report(tmp_path)
+    assert "toosure calibrate RUN" not in html and "ECE before, points" in html
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"test_labels": np.full(200, 7)}, r"test_labels must be integers in \[0, 3\)"),
-        ({"val_labels": np.zeros(199, int)}, "val_logits are"),
-        ({"test_logits": np.full((200, 3), np.nan)}, "test_logits hold NaN"),
-        ({"val_labels": np.zeros(200)}, "val_labels must be integers"),
-    ],
-)
-def test_predictions_that_make_no_sense_are_told(tmp_path, change, words):
-    assert calibrator_cells(make_run(tmp_path / "r"), predictions_of() | change) == []
-    assert re.search(f"predictions.npz cannot be read .{words}", report(tmp_path))
+def test_damaged_scaling_is_told(tmp_path):
+    path = make_run(tmp_path / "r")
+    (path / "temperature.json").write_text("{")
+    html = report(tmp_path)
+    assert "temperature.json cannot be read" in html and "Over-confident" in html
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5, -30])
 def test_files_cut_off_are_told_and_survived(tmp_path, kept):
     path = make_run(tmp_path / "r")
-    np.savez(path / "predictions.npz", **predictions_of())
-    for name in ("predictions.npz", "snapshots/90.npz"):
-        whole = (path / name).read_bytes()
-        cut = int(kept * len(whole)) if isinstance(kept, float) else kept
-        (path / name).write_bytes(whole[:cut])
+    file = path / "snapshots" / "90.npz"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: int(kept * len(whole)) if isinstance(kept, float) else kept])
     html = report(tmp_path)
-    assert "predictions.npz cannot be read" in html and "snapshots/90.npz cannot be read" in html
+    assert "snapshots/90.npz cannot be read" in html
     assert "Over-confident" in html and "No warnings" not in html
 
 
@@ -329,14 +288,14 @@ def test_refinement_is_shown_where_it_was_measured(tmp_path, runs_folder):
         line |= {"val/temperature": 1 + place / 10, "val/refinement": 0.4 + abs(place - 6) / 100}
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     html = report(tmp_path)
-    assert "NLL that no temperature takes away" in html and 'data-role="temperature"' in html
+    assert "NLL after temperature scaling" in html and 'data-role="temperature"' in html
     assert "best before calibration at step 60, with an NLL of 0.400 after its temperature" in html
     assert "0.430 at step 90" in html
     assert 'id="refinement"' not in report(runs_folder)
 
 
 def test_bold_is_not_called_best(runs_folder):
-    html = comparison(group_runs(follow(runs_folder)))
+    html = comparison(PageRuns(find_runs(runs_folder)))
     assert "close ones may be chance" in html and "est in bold" not in html
 
 
@@ -346,7 +305,7 @@ def test_no_runs_is_an_error(tmp_path):
 
 
 def test_torch_is_not_needed(runs_folder):
-    code = f"from toosure.report.runs import report; report({str(runs_folder)!r})"
+    code = f"from toosure.page.report import report; report({str(runs_folder)!r})"
     code += "; import sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 

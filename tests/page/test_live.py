@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from made_runs import HOSTILE, make_run, row, snapshot
 
-from toosure.live import MOST_ROWS, make_app, serve
+from toosure.page.live import MAX_ROWS, make_app, serve
 from toosure.runs import RunWriter
 from waiting import wait_until
 
@@ -153,9 +153,9 @@ def test_a_run_that_is_cut_back_or_new_changes_the_structure(client_of, tmp_path
 def test_answers_are_bounded(client_of, tmp_path):
     path = make_run(tmp_path / "r", steps=[0])
     line = json.dumps({"step": 1, "val/ece": 0.1}) + "\n"
-    (path / "metrics.jsonl").write_text(line * (MOST_ROWS + 10))
+    (path / "metrics.jsonl").write_text(line * (MAX_ROWS + 10))
     answer = client_of(tmp_path).post("/rows", json={"cursors": {"r": [0, 0]}}).json()
-    assert answer["runs"]["r"]["cursor"][1] == MOST_ROWS
+    assert answer["runs"]["r"]["cursor"][1] == MAX_ROWS
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"cursors": 3}', b'{"cursors": {"r": ["x", 1]}}'])

@@ -11,6 +11,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from toosure import figures
 from toosure.figures.style import DARK, log_axis
+from toosure.quantities import shown_in
 from toosure.runs import Run, RunWriter
 
 
@@ -57,7 +58,7 @@ def test_trajectory_has_the_numbers_in_their_units():
     np.testing.assert_allclose(found["stability", "edge"].y, 20)
     assert found["ece", "val"].line.dash == "solid" and found["ece", "train"].line.dash == "dot"
     titles = [drawing.layout[f"yaxis{i}"].title.text for i in ("", *range(2, 7))]
-    assert titles == [panel.title for panel in figures.PANELS.values()][:6]
+    assert titles == [q.heading for q in shown_in("panel")][:6]
 
 
 def test_panels_share_their_steps():
@@ -166,6 +167,6 @@ def test_a_short_log_axis_has_two_labels_at_least(low, high):
 
 def test_a_panel_that_no_run_has_is_left_out():
     drawn = {trace.meta["key"] for trace in figures.trajectory([run()]).data}
-    assert drawn == {*figures.PANELS, "stability"} - {"temperature", "refinement"}
+    assert drawn == {q.key for q in shown_in("panel")[:6]} | {"stability"}
     more = {"val/temperature": np.full(20, 1.2)}
     assert "temperature" in {trace.meta["key"] for trace in figures.trajectory([run(**more)]).data}

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,27 +10,30 @@ import torch
 from scipy.stats import binom, binomtest
 from sklearn.metrics import roc_auc_score
 
-from toosure.evaluate import GROUPS, evaluate
+from toosure.evaluate import evaluate
 from toosure.evaluate.estimates import calibrated_ece, confidence_gap, hit_rate
+from toosure.evaluate.evaluation import metric_keys
 from toosure.evaluate.verdict import verdict
 from toosure.metrics import binary_entropy, brier_split, ece_from_confidence, nll_split
 from toosure.predictions import from_confidence, from_logits, from_probs, read_predictions
+from toosure.quantities import QUANTITIES
 
 BOOTSTRAP = {"level": 0.95, "seed": 0, "samples": 1000}
-NAMES = [name for group in GROUPS.values() for name in group]
+NAMES = metric_keys()
 
 
 @pytest.fixture
 def no_pairs(monkeypatch):
     """Leave out the metrics that take seconds on thousands of samples."""
-    monkeypatch.setattr("toosure.evaluate.MOST_PAIRS", 0)
+    monkeypatch.setattr("toosure.evaluate.evaluation.MAX_PAIRS", 0)
 
 
 @pytest.fixture
 def only_the_verdict(no_pairs, monkeypatch):
     """Take intervals of nothing but what a verdict rests on."""
-    monkeypatch.setattr("toosure.evaluate.QUICK", ("ece",))
-    monkeypatch.setattr("toosure.evaluate.CALLED", ())
+    for key, quantity in QUANTITIES.items():
+        if key != "ece":
+            monkeypatch.setitem(QUANTITIES, key, replace(quantity, resampled=""))
 
 
 def drawn(n, shift=0.0, low=0.5, seed=0):
@@ -260,7 +264,7 @@ def test_scores_are_split():
 
 
 def test_a_split_of_very_many_numbers_is_left_out(monkeypatch):
-    monkeypatch.setattr("toosure.evaluate.MOST_SPLIT", 1000)
+    monkeypatch.setattr("toosure.evaluate.evaluation.MAX_SPLIT_NUMBERS", 1000)
     found = evaluate(from_logits(*some_logits()), samples=10)
     assert "too much for 1,200 numbers" in found.left_out["brier_refinement"]
     assert found.as_json()["nll_calibration"] is None

@@ -3,10 +3,10 @@
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from toosure.runs.read import Run
+from toosure.quantities import shown_in
 
-SHOWN = ("loss", "accuracy", "ece", "smece", "nll", "gn_sharpness", "margin_q01")
+if TYPE_CHECKING:
+    from toosure.runs.run import Run
 
 
 def as_html(run: "Run") -> str:
@@ -15,9 +15,9 @@ def as_html(run: "Run") -> str:
     splits = [split for split in ("train", "val") if f"{split}/loss" in row]
     head = "".join(f"<th>{split}</th>" for split in ("", *splits))
     body = "".join(
-        f"<tr><th>{name}</th>{''.join(cell(row.get(f'{split}/{name}')) for split in splits)}</tr>"
-        for name in SHOWN
-        if any(f"{split}/{name}" in row for split in splits)
+        f"<tr><th>{q.key}</th>{''.join(cell(row.get(f'{split}/{q.key}')) for split in splits)}</tr>"
+        for q in shown_in("notebook")
+        if any(f"{split}/{q.key}" in row for split in splits)
     )
     where = f"{run.status}, step {row['step']:,}, {len(run.rows):,} rows" if row else run.status
     warned = "".join(f"<br>{escape(warning)}" for warning in run.warnings)

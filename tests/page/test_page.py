@@ -11,9 +11,9 @@ import pytest
 from toosure.evaluate import evaluate
 from toosure.figures import DARK, confidence_histogram, reliability_diagram
 from toosure.metrics import reliability_from_confidence
+from toosure.page.evaluation import evaluation_page
+from toosure.page.html import figure, page, table
 from toosure.predictions import from_confidence, from_logits
-from toosure.report.evaluation import evaluation_page
-from toosure.report.page import figure, page, table
 
 NASTY = '</script><img src=x onerror="alert(1)">&'
 

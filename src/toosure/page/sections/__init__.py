@@ -1,0 +1,51 @@
+"""The sections of the page of runs, in their order: report and live page show this one list.
+
+To add a section, write a function from `PageRuns` to HTML in a file here, and add one line.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from toosure.page.page_runs import PageRuns
+from toosure.page.sections.certificates import certificates
+from toosure.page.sections.comparison import comparison
+from toosure.page.sections.moments import moments
+from toosure.page.sections.phase import correlations, phase
+from toosure.page.sections.provenance import provenance
+from toosure.page.sections.summary import summary
+from toosure.page.sections.temperature import temperature
+from toosure.page.sections.trajectories import refinement, trajectories
+
+Make = Callable[[PageRuns], str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page.
+
+    `make` returns the HTML of the element with the id `name`, empty where there is nothing to say.
+    A live page replaces that element as runs grow, unless it `holds_figures`: to these it adds new
+    rows. `parts` are elements inside such a section that are replaced all the same.
+    """
+
+    name: str
+    make: Make
+    holds_figures: bool = False
+    parts: Mapping[str, Make] = field(default_factory=dict)
+
+    def replaced(self) -> dict[str, Make]:
+        """Return what a live page replaces, by the id of its element."""
+        whole = {} if self.holds_figures else {self.name: self.make}
+        return {**whole, **self.parts}
+
+
+SECTIONS = [
+    Section("summary", summary),
+    Section("comparison", comparison),
+    Section("trajectories", trajectories, holds_figures=True, parts={"refinement": refinement}),
+    Section("phase", phase, holds_figures=True, parts={"correlations": correlations}),
+    Section("moments", moments, holds_figures=True),
+    Section("calibrators", temperature),
+    Section("certificate", certificates),
+    Section("provenance", provenance),
+]

@@ -1,0 +1,112 @@
+"""Runs side by side: the last numbers of each setting, mean and spread over seeds."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from toosure.figures import Group
+from toosure.page.html import Cell, Shown, printed, section, table
+from toosure.page.page_runs import PageRuns
+from toosure.quantities import Quantity, described, own_keys, shown_in
+from toosure.runs import Run
+
+ENDED_EARLY = ("diverged", "failed", "stopped", "interrupted")
+
+
+def comparison(page: PageRuns) -> str:
+    """Return the table of groups: mean over seeds, standard deviation below, the best in bold."""
+    groups = page.groups
+    columns = columns_of(page.runs)
+    values = [[last_values(group, column) for column in columns] for group in groups]
+    means = np.array([[mean(cell) for cell in row] for row in values])
+    means = means.reshape(len(groups), len(columns))
+    means[np.array([ended_early(group) for group in groups], dtype=bool)] = np.nan
+    marks = best(means, columns)
+
+    rows: list[list[Cell]] = []
+    for i, group in enumerate(groups):
+        seeds = len(group.runs)
+        cells: list[Cell] = [(group.label, f"{seeds} seeds" if seeds > 1 else "")]
+        for j, column in enumerate(columns):
+            is_best = len(groups) > 1 and bool(marks[i, j])
+            cells.append(shown(values[i][j], column, is_best))
+        rows.append(cells)
+
+    header = ("run", *(column.heading for column in columns))
+    tips = ("", *(column.says for column in columns))
+    return section(
+        "Side by side",
+        note_on(groups),
+        table(header, rows, sortable=True, tips=tips),
+        name="comparison",
+    )
+
+
+def columns_of(runs: Sequence[Run]) -> list[Quantity]:
+    """Return the columns that some run has: those of the table of quantities, then own numbers."""
+    unknown = [key for run in runs for key in own_keys(list(run.last))]
+    own = dict.fromkeys(key.removeprefix("train/").removeprefix("val/") for key in unknown)
+    columns = [*shown_in("table"), *(described(key) for key in own)]
+    return [q for q in columns if any(last_value(run, q.key) is not None for run in runs)]
+
+
+def note_on(groups: Sequence[Group]) -> str:
+    """Say what the numbers are of."""
+    splits = {run.split for group in groups for run in group.runs}
+    where = {"val": "Validation data", "train": "Training data"}
+    data = where[splits.pop()] if len(splits) == 1 else "Validation data, else training data"
+    seeds = ", mean over seeds ± standard deviation" if any(len(g.runs) > 1 for g in groups) else ""
+    bold = "Bold: the highest accuracy and margin, the lowest of the rest; close ones may be chance"
+    marked = f"{bold}. P" if len(groups) > 1 else "P"
+    return f"{data}, last row of each run{seeds}. {marked}ress a heading to sort."
+
+
+def last_values(group: Group, column: Quantity) -> list[float]:
+    """Return the last finite value of a quantity in each run, in the unit of its column."""
+    values = [last_value(run, column.key) for run in group.runs]
+    return [column.scale * value for value in values if value is not None]
+
+
+def last_value(run: Run, key: str) -> float | None:
+    """Return the last value of a quantity on the split that judges, or of the whole row."""
+    value = last_of(run, f"{run.split}/{key}")
+    return last_of(run, key) if value is None else value
+
+
+def last_of(run: Run, key: str) -> float | None:
+    """Return the last finite value of a key."""
+    values = run.columns.get(key)
+    if values is None:
+        return None
+    finite = values[np.isfinite(values)]
+    return float(finite[-1]) if len(finite) else None
+
+
+def ended_early(group: Group) -> bool:
+    """Whether a run of a group ended before its time: its numbers are then no merit.
+
+    An untrained network has next to no calibration error and a small sharpness.
+    """
+    return any(run.status in ENDED_EARLY for run in group.runs)
+
+
+def mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
+
+
+def best(means: np.ndarray, columns: Sequence[Quantity]) -> np.ndarray:
+    """Mark the best of each column, ties together, none where all are alike; (groups, columns)."""
+    signs = np.array([{"higher": 1.0, "lower": -1.0}.get(c.better, np.nan) for c in columns])
+    scores = np.where(np.isnan(means * signs), -np.inf, means * signs)
+    top = scores.max(0, initial=-np.inf)
+    differ = (scores != scores[:1]).any(0)
+    return np.isfinite(scores) & (scores == top) & differ
+
+
+def shown(values: Sequence[float], column: Quantity, is_best: bool) -> Shown:
+    """Return the cell of some seeds."""
+    if not values:
+        return Shown(None, "–")
+    note = f"± {printed(float(np.std(values, ddof=1)), column.form)}" if len(values) > 1 else ""
+    return Shown(mean(values), printed(mean(values), column.form), note, is_best)

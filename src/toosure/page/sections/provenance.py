@@ -1,0 +1,99 @@
+"""Where the numbers come from: settings, versions, hardware, time, warnings."""
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from toosure.page.html import Cell, Shown, printed, prose, section, table
+from toosure.page.page_runs import PageRuns
+from toosure.page.sections.comparison import last_of
+from toosure.runs import Run
+
+
+def provenance(page: PageRuns) -> str:
+    """Return what all runs share, a row for what each has of its own, and the whole on demand."""
+    shared = common([run.config for run in page.runs])
+    where = common([flat(run.environment) for run in page.runs])
+    rows = [row_of(name, run) for name, run in page.named]
+    header = ("run", "status", "steps", "rows", "seconds", "device")
+    every = "".join(details(name, run) for name, run in page.named)
+    blocks = [
+        table(header, rows, ("", "", ",", ",", "", ""), sortable=True),
+        pairs("Asked of every run" if len(page.runs) > 1 else "Asked", shared),
+        pairs("Where", where),
+        f"<details><summary>every setting of each run</summary>{every}</details>",
+    ]
+    return section("Where this comes from", "", warnings(page), *blocks, name="provenance")
+
+
+def row_of(name: str, run: Run) -> list[Cell]:
+    """Return the row of a run: how it stands and what it took."""
+    seconds = last_of(run, "seconds")
+    spent = run.columns.get("seconds_measuring")
+    cost = ""
+    if seconds and spent is not None:
+        cost = f"{100 * float(np.nansum(spent)) / seconds:.0f} % measuring"
+    took = Shown(seconds, printed(seconds, ",.1f"), cost)
+    steps = int(run.columns["step"][-1]) if run.count else 0
+    status = (name, run.id) if run.id != name else name
+    return [status, run.status, steps, run.count, took, device_of(run)]
+
+
+def device_of(run: Run) -> str:
+    return str(run.environment.get("device", "–"))
+
+
+def warnings(page: PageRuns) -> str:
+    """Return the warnings of all runs, or that there are none."""
+    items = [
+        f"<li><strong>{escape(name)}</strong> {prose(warning)}</li>"
+        for name, run in page.named
+        for warning in [*run.warnings, *([] if run.count else ["no rows yet"])]
+    ]
+    if items:
+        return f'<ul class="warnings">{"".join(items)}</ul>'
+
+    curved = any(key.endswith(("sharpness", "_error")) for run in page.runs for key in run.last)
+    values = ", every eigenvalue converged" if curved else ""
+    return f"<p>No warnings: every run ended as it should{values}.</p>"
+
+
+def common(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the entries that all records share."""
+    first = records[0] if records else {}
+    return {k: v for k, v in first.items() if all(k in r and r[k] == v for r in records)}
+
+
+def flat(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an environment with its versions side by side."""
+    rest = {k: v for k, v in environment.items() if k != "versions"}
+    versions = environment.get("versions")
+    return {**(versions if isinstance(versions, dict) else {}), **rest}
+
+
+def pairs(title: str, record: Mapping[str, Any]) -> str:
+    """Return names and values in columns; empty ones are left out."""
+    texts = {k: as_text(v) for k, v in record.items() if v not in (None, [], "")}
+    if not texts:
+        return ""
+    items = "".join(
+        f'<div class="{"long" * (len(v) > 60)}"><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>'
+        for k, v in sorted(texts.items(), key=lambda item: len(item[1]) > 60)
+    )
+    return f'<h3>{escape(title)}</h3><dl class="pairs">{items}</dl>'
+
+
+def as_text(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def details(name: str, run: Run) -> str:
+    """Return the whole config and environment of a run, folded away."""
+    whole = {"config": run.config, "environment": run.environment}
+    text = json.dumps(whole, indent=2, ensure_ascii=False)
+    return f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>"

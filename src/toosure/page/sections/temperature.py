@@ -1,0 +1,64 @@
+"""Temperature scaling, before and after: what each run wrote at its end."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from toosure.page.html import Cell, section, table
+from toosure.page.page_runs import PageRuns
+from toosure.runs import Run
+
+NOTE = (
+    "One temperature T per run, fitted on validation data by NLL and judged on test data that it "
+    "never saw; accuracy stays as it was. Above 1 it cools an over-confident network. For other "
+    "calibrators: toosure calibrate."
+)
+NUMBERS = ("temperature", "ece", "ece_after", "nll", "nll_after", "n")
+
+
+def temperature(page: PageRuns) -> str:
+    """Return the table of runs that were judged with and without a temperature.
+
+    Runs of older versions wrote no such numbers: the section says how to add them.
+    """
+    rows = [row_of(name, run.scaling) for name, run in page.named if is_whole(run.scaling)]
+    missing = [name for name, run in page.named if lacks_scaling(run)]
+    if not rows and not missing:
+        return ""
+
+    note = NOTE if rows else ""
+    if missing:
+        names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
+        note += (
+            f" Not judged yet: {names}. To add it, run `toosure calibrate RUN` once for each, with "
+            "its folder as RUN."
+        )
+    header = ("run", "T", "ECE before, points", "ECE after", "NLL before", "NLL after", "samples")
+    formats = ("", ".3f", ".2f", ".2f", ".3f", ".3f", ",")
+    return section(
+        "Temperature scaling, before and after",
+        note.strip(),
+        table(header, rows, formats, sortable=True) if rows else "",
+        name="calibrators",
+    )
+
+
+def is_whole(scaling: Mapping[str, Any]) -> bool:
+    """Whether every number is there."""
+    return all(isinstance(scaling.get(name), int | float) for name in NUMBERS)
+
+
+def lacks_scaling(run: Run) -> bool:
+    """Whether a run kept predictions and no numbers of what a temperature does to them."""
+    return not run.scaling and run.status == "complete" and (run.path / "predictions.npz").is_file()
+
+
+def row_of(name: str, scaling: Mapping[str, Any]) -> list[Cell]:
+    return [
+        (name, str(scaling.get("note", ""))),
+        scaling["temperature"],
+        100 * scaling["ece"],
+        100 * scaling["ece_after"],
+        scaling["nll"],
+        scaling["nll_after"],
+        scaling["n"],
+    ]

@@ -1,0 +1,253 @@
+"""Read a run folder while it grows or after: needs neither torch nor a lock."""
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toosure.runs.files import is_locked, read_json
+from toosure.runs.notebook import as_html
+from toosure.runs.row_reader import Row, RowReader
+from toosure.runs.snapshot import check_snapshot
+
+USUAL = ("complete", "running", "ended")  # what needs no warning; "ended" is a loop of one's own
+DAMAGE = (  # what a file of arrays that was cut off or overwritten may raise
+    *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
+
+
+class Run:
+    """Read a run folder: `config`, `environment`, `status`, `rows`, `columns`, `snapshots`.
+
+    A folder is read when something of it is asked for, and what was read is kept; `refresh` takes
+    in what has been added since, reading new bytes only. `config` and `environment` are plain
+    dictionaries, empty where there is no such file or it is damaged. `id` tells the run from all
+    others below `root`.
+    """
+
+    def __init__(self, path: str | Path, root: Path | None = None) -> None:
+        self.path = Path(path)
+        if not self.path.is_dir():
+            raise ValueError(f"{self.path} is not a run folder")
+        below = root is not None and self.path != root
+        self.id = self.path.relative_to(root).as_posix() if below and root else self.path.name
+        self._snapshots: dict[int, dict[str, np.ndarray]] = {}
+        self.unreadable_files: dict[str, str] = {}  # files of arrays, and why
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    # -- what was asked, where, and how it ended --------------------------------------------
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """What was asked."""
+        return self._json("config")
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Where it ran: versions, device, commit, command."""
+        return self._json("environment")
+
+    @cached_property
+    def outcome(self) -> dict[str, Any]:
+        """How it ended: `status`, the `step` it reached, and a `message`."""
+        return self._json("status")
+
+    @cached_property
+    def scaling(self) -> dict[str, Any]:
+        """What temperature scaling does to the run's predictions, written at its end."""
+        try:
+            return read_json(self.path / "temperature.json")
+        except ValueError as error:
+            self.unreadable_files["temperature.json"] = first_line(error)
+            return {}
+
+    @property
+    def status(self) -> str:
+        """One of running, complete, ended, diverged, stopped, failed; interrupted if killed.
+
+        "unreadable" where a file of the run is damaged: the rest of it can still be read.
+        """
+        if self.damage:
+            return "unreadable"
+        status = self.outcome.get("status", "running")
+        return "interrupted" if status == "running" and not is_locked(self.path) else status
+
+    @property
+    def ending(self) -> str:
+        """The status in a sentence."""
+        if self.damage:
+            return f"unreadable: {'; '.join(self.damage)}"
+        step = self.outcome.get("step")
+        message = self.outcome.get("message", "")
+        return f"{self.status} at step {step}" + (f": {message}" if message else "")
+
+    @cached_property
+    def damage(self) -> list[str]:
+        """Which files of the run cannot be read, a sentence each."""
+        problems = []
+        for name in ("config", "environment", "status"):
+            try:
+                read_json(self.path / f"{name}.json")
+            except ValueError as error:
+                problems.append(str(error))
+        return problems
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            return read_json(self.path / f"{name}.json")
+        except ValueError:
+            return {}  # `damage` says so
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader should know: an unusual end, damage, numbers that did not converge."""
+        warnings = []
+        if self.status not in USUAL:
+            warnings.append(self.ending)
+        for name, reason in self.unreadable_files.items():
+            warnings.append(f"{name} cannot be read ({reason})")
+
+        for key in sorted(self.columns):
+            if key.endswith("_unconverged"):
+                count = int(np.nansum(self.columns[key]))
+                name = key.removesuffix("_unconverged")
+                warnings.append(f"{name} did not converge in {count:,} of {self.count:,} rows")
+        return warnings
+
+    def _repr_html_(self) -> str:
+        """Show the run in a notebook."""
+        return as_html(self)
+
+    # -- rows -------------------------------------------------------------------------------
+
+    @cached_property
+    def _reader(self) -> RowReader:
+        reader = RowReader(self.path / "metrics.jsonl")
+        reader.refresh()
+        return reader
+
+    def refresh(self) -> bool:
+        """Take in what was added to the folder; say whether there were new rows."""
+        for name in ("outcome", "damage", "scaling"):
+            self.__dict__.pop(name, None)
+        for name in ("config", "environment"):  # written once: read again only if not there yet
+            if not self.__dict__.get(name):
+                self.__dict__.pop(name, None)
+
+        if "_reader" not in self.__dict__:
+            return self._reader.count > 0
+        generation = self._reader.generation
+        grown = self._reader.refresh()
+        if self._reader.generation != generation:
+            self._snapshots.clear()
+            self.unreadable_files.clear()
+        return grown
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self._reader.count
+
+    @property
+    def last(self) -> Row:
+        """The latest measurement, empty before the first."""
+        return self._reader.last
+
+    @property
+    def rows(self) -> list[Row]:
+        """Every measurement in order, a torn last line left out."""
+        return self._reader.rows
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """Each key as an array of one value per row; NaN where a row does not have it."""
+        return self._reader.columns
+
+    @property
+    def file_version(self) -> tuple[int, int]:
+        """What changes when the rows are cut back or replaced: inode, and how often that was."""
+        return self._reader.inode, self._reader.generation
+
+    def has(self, key: str) -> bool:
+        """Whether some row has a finite number under a key."""
+        values = self.columns.get(key)
+        return values is not None and bool(np.isfinite(values).any())
+
+    @property
+    def split(self) -> str:
+        """The split that judges: validation where it was measured."""
+        return "val" if self.has("val/ece") else "train"
+
+    # -- snapshots --------------------------------------------------------------------------
+
+    @property
+    def snapshots(self) -> list[int]:
+        """The steps at which a snapshot was kept, in order."""
+        files = (self.path / "snapshots").glob("*.npz")
+        return sorted(int(file.stem) for file in files if file.stem.isdigit())
+
+    def snapshot(self, step: int) -> dict[str, np.ndarray]:
+        """Read the histograms and reliability bins of a step, by name such as `val_counts`."""
+        return read_arrays(self.path / "snapshots" / f"{step}.npz")
+
+    def snapshot_if_whole(self, step: int) -> dict[str, np.ndarray]:
+        """Read a snapshot once; one that is damaged, which `warnings` says, or gone is empty."""
+        if step not in self._snapshots:
+            name = f"snapshots/{step}.npz"
+            if (self.path / name).is_symlink():
+                return {}
+            try:
+                self._snapshots[step] = check_snapshot(self.snapshot(step))
+            except FileNotFoundError:
+                return {}
+            except DAMAGE as error:
+                self.unreadable_files[name] = first_line(error)
+                return {}
+            self.unreadable_files.pop(name, None)
+        return self._snapshots[step]
+
+
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """Read all arrays of an .npz; one of `DAMAGE` where it cannot be read."""
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what went wrong."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def find_runs(folder: str | Path) -> list[Run]:
+    """Find the run folders in a folder, at any depth, sorted by path; the folder may be one."""
+    root = Path(folder)
+    return [Run(path, root) for path in sorted(run_folders(root))]
+
+
+def run_folders(folder: Path) -> Iterator[Path]:
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder: name the folder that holds the runs")
+    if (folder / "metrics.jsonl").is_file() or (folder / "status.json").is_file():
+        yield folder
+        return
+    for inner in folder.iterdir():
+        if inner.is_dir() and not inner.is_symlink():
+            yield from run_folders(inner)

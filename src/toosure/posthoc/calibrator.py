@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from toosure.metrics import nll
 from toosure.metrics.confidence import row_chunks
-from toosure.metrics.inputs import as_logits, as_pair, at_least_float32, check_finite, rows_off
+from toosure.metrics.inputs import as_logits, as_pair, at_least_float32, check_finite, not_a_distribution
 
 LOG_ZERO = 87.3365  # -log of the smallest normal float32: what log 0 is read as, below the maximum
 
@@ -166,7 +166,7 @@ def top_kept(outputs: Tensor, logits: Tensor) -> Tensor:
 def check_values(logits: Tensor) -> Tensor:
     """Return logits without -inf; refuse NaN, +inf, probabilities, and rows all alike."""
     low, high = torch.stack(torch.aminmax(logits)).tolist()
-    if low >= 0 and all(rows_off(rows) is None for rows in row_chunks(logits)):
+    if low >= 0 and all(not_a_distribution(rows) is None for rows in row_chunks(logits)):
         raise ValueError(
             "logits are probabilities (every row sums to 1): give logits, or p.log(); of a model "
             "that ends in Softmax, give what comes before it"

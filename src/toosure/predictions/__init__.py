@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import top_label
-from toosure.metrics.inputs import as_confidence, as_labels, as_logits, at_least_float32, rows_off
+from toosure.metrics.inputs import as_confidence, as_labels, as_logits, at_least_float32, not_a_distribution
 from toosure.predictions.files import read_arrays, read_table
 
 Kind = Literal["logits", "probs", "confidence"]
@@ -47,7 +47,7 @@ def from_logits(logits: Any, labels: Any) -> Predictions:
     """
     logits = as_logits(as_tensor(logits, "logits"))
     labels = as_labels(as_tensor(labels, "labels"), *logits.shape)
-    if rows_off(logits) is None:
+    if not_a_distribution(logits) is None:
         raise ValueError(
             "logits are probabilities (every row sums to 1): save or read them as probs"
         )
@@ -66,7 +66,7 @@ def from_probs(probs: Any, labels: Any) -> Predictions:
         raise ValueError("probs must have shape (N, C); for two classes stack (1 - p, p)")
     probs = at_least_float32(as_logits(probs))
     labels = as_labels(as_tensor(labels, "labels"), *probs.shape)
-    if (wrong := rows_off(probs)) is not None:
+    if (wrong := not_a_distribution(probs)) is not None:
         raise ValueError(f"probs must be rows of numbers in [0, 1] that sum to 1; {wrong}")
     confidence, predicted = probs.max(1)
     correct, logits = predicted == labels, probs.double().log()
@@ -174,7 +174,7 @@ def from_table(
 
 def kind_of(scores: Tensor) -> Kind:
     """Tell probabilities (every row sums to 1) from logits (some are negative), or ask."""
-    if (wrong := rows_off(scores)) is None:
+    if (wrong := not_a_distribution(scores)) is None:
         return "probs"
     if (scores < 0).any():
         return "logits"

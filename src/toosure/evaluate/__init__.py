@@ -198,6 +198,7 @@ def splits(predictions: Predictions, left_out: dict[str, str]) -> dict[str, Esti
     found = {}
     for name, split_of in SPLITS.items():
         if f"{name}_calibration" not in left_out:
+            assert predictions.logits is not None and predictions.labels is not None
             split = split_of(predictions.logits, predictions.labels)
             found[f"{name}_calibration"] = Estimate(float(split.calibration))
             found[f"{name}_refinement"] = Estimate(float(split.refinement))

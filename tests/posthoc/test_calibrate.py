@@ -25,7 +25,7 @@ from toosure.posthoc import (
     save_calibrator,
 )
 from toosure.posthoc.same_rows import fingerprints, shared_rows
-from toosure.posthoc.select import TIE, check_quick, stratified_folds
+from toosure.posthoc.select import NLL_TIE, check_affordable, stratified_folds
 from toosure.predictions import from_confidence, from_logits
 from toosure.recalibration import recalibrate
 
@@ -95,7 +95,7 @@ def test_what_refuses_is_left_out_with_its_reason():
 
 def is_slow(name, n, classes):
     try:
-        check_quick(name, n, classes)
+        check_affordable(name, n, classes)
     except ValueError:
         return True
     return False
@@ -212,7 +212,7 @@ def test_ties_go_to_the_first_and_real_gains_do_not():
 
     rows = choose(logits, labels, {"worse": Worse, "temperature": Temperature})
     gain = {t.name: t.nll for t in rows.trials}
-    assert TIE < gain["worse"] - gain["temperature"] < 0.01 and rows.name == "temperature"
+    assert NLL_TIE < gain["worse"] - gain["temperature"] < 0.01 and rows.name == "temperature"
     same = choose(logits, labels, {"first": Temperature, "second": Temperature})
     assert same.name == "first" and float(best) == float(same.calibrator.temperature)
 

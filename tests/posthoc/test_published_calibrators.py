@@ -7,7 +7,7 @@ import torch
 from toosure import metrics
 from toosure.posthoc import Dirichlet, Isotonic, Platt, Temperature, split_temperature
 from toosure.posthoc.binning import averaged_binnings, bin_frequencies
-from toosure.posthoc.isotonic import rising_curve
+from toosure.posthoc.isotonic import increasing_curve
 
 
 def load(folder, name, part):
@@ -86,7 +86,7 @@ def test_histogram_by_hand():
 
 
 def test_isotonic_by_hand():
-    at, values = rising_curve(PROBS, HITS)
+    at, values = increasing_curve(PROBS, HITS)
     assert np.interp(PROBS, at, values).tolist() == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3, 1, 1])
 
 
@@ -127,7 +127,7 @@ def test_isotonic_blocks_are_means():
     generator = np.random.default_rng(0)
     probs = generator.random(500).round(2)  # with ties
     hits = (generator.random(500) < probs**2).astype(float)
-    at, values = rising_curve(probs, hits)
+    at, values = increasing_curve(probs, hits)
     found = np.interp(probs, at, values)
     assert (np.diff(found[np.argsort(probs)]) >= 0).all()
     for value in np.unique(found.round(12)):

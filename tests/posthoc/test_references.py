@@ -28,7 +28,7 @@ from toosure.posthoc import (
     Vector,
     binning,
 )
-from toosure.posthoc.affine import Problem, odir
+from toosure.posthoc.affine_loss import AffineLoss, odir
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGITS, LABELS = (torch.from_numpy(each) for each in peer_calibrators.rows())
@@ -163,7 +163,7 @@ def test_matrix_and_vector_reach_the_minimum():
 def test_the_two_solvers_agree(monkeypatch):
     """The dense Hessian of few classes, and products with it for many."""
     dense = Dirichlet(lam=0.1).fit(LOGITS, LABELS).predict_proba(LOGITS)
-    monkeypatch.setattr("toosure.posthoc.affine.DENSE", 0)
+    monkeypatch.setattr("toosure.posthoc.affine_loss.MAX_DENSE_CLASSES", 0)
     products = Dirichlet(lam=0.1).fit(LOGITS, LABELS).predict_proba(LOGITS)
     torch.testing.assert_close(products, dense, atol=1e-4, rtol=0)  # its gradient ends at 1e-5
 
@@ -209,26 +209,26 @@ def test_units_of_the_logits_do_not_stop_the_sigmoids(kind, dtype, unit):
 
 
 def test_a_sigmoid_that_stops_early_says_so(monkeypatch):
-    monkeypatch.setattr("toosure.posthoc.one_vs_rest.CLOSE", -1.0)
+    monkeypatch.setattr("toosure.posthoc.one_vs_rest.MAX_DECREMENT", -1.0)
     assert "before the fit converged" in Platt().fit_quietly(LOGITS, LABELS).note
 
 
 def test_many_classes_take_few_products(monkeypatch):
-    """Frequent and rare classes: in units of its own bend each takes as few as the other."""
+    """Frequent and rare classes: in units of its own curvature each takes as few as the other."""
     generator = torch.Generator().manual_seed(0)
     logits = 4 * torch.randn(800, 40, generator=generator) + 8 * torch.linspace(-1, 1, 40)
     labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)
     labels[:40] = torch.arange(40)
-    counts, bend = [], Problem.bend
+    counts, original = [], AffineLoss.hessian_product
 
     def counted(*arguments):
         counts[-1] += 1
-        return bend(*arguments)
+        return original(*arguments)
 
-    monkeypatch.setattr(Problem, "bend", counted)
+    monkeypatch.setattr(AffineLoss, "hessian_product", counted)
     losses = []
-    for units in (Problem.units, lambda problem, flat: np.ones_like(flat)):
-        monkeypatch.setattr(Problem, "units", units)
+    for units in (AffineLoss.diagonal_scale, lambda loss, flat: np.ones_like(flat)):
+        monkeypatch.setattr(AffineLoss, "diagonal_scale", units)
         counts.append(0)
         losses.append(float(metrics.nll(Vector().fit_quietly(logits, labels)(logits), labels)))
     assert losses[0] == pytest.approx(losses[1], abs=1e-6) and counts[0] < 0.5 * counts[1]

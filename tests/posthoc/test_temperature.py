@@ -54,15 +54,15 @@ def test_newton_finds_what_a_search_finds(n, classes, true, unit, seed):
     assert float((slope * scaled.detach()).sum()) == pytest.approx(0, abs=1e-9)  # d NLL / d log T
 
 
-def test_slopes_are_the_derivatives():
+def test_nll_derivatives_are_those_of_autograd():
     logits, labels = drawn(50, 5, 2.0)
     s = torch.tensor(-0.3, dtype=torch.float64, requires_grad=True)
     loss = torch.nn.functional.cross_entropy(logits * s.exp(), labels)
     (first,) = torch.autograd.grad(loss, s, create_graph=True)
     (second,) = torch.autograd.grad(first, s)
-    slope, spread = temperature.slopes(logits, labels, math.exp(-0.3))
+    slope, variance = temperature.nll_derivatives(logits, labels, math.exp(-0.3))
     assert slope == pytest.approx(first.item(), abs=1e-12)
-    assert slope + spread == pytest.approx(second.item(), abs=1e-12)
+    assert slope + variance == pytest.approx(second.item(), abs=1e-12)
 
 
 def test_lbfgs_of_the_reference_code_finds_the_same():
@@ -91,14 +91,14 @@ def test_many_rows_start_from_few(dtype, monkeypatch):
     logits = logits[order]
     exact = Temperature().fit(logits, labels).temperature
     passes = []
-    original = temperature.slopes
+    original = temperature.nll_derivatives
 
     def counted(rows, *rest):
         passes.append(len(rows))
         return original(rows, *rest)
 
-    monkeypatch.setattr(temperature, "slopes", counted)
-    monkeypatch.setattr(temperature, "PRECISE", 0)
+    monkeypatch.setattr(temperature, "nll_derivatives", counted)
+    monkeypatch.setattr(temperature, "MAX_FLOAT64_NUMBERS", 0)
     found = Temperature().fit(logits, labels).temperature
     assert float(found) == pytest.approx(float(exact), rel=1e-6)
     assert passes.count(200_000) <= 3 and min(passes) < 20_000

@@ -66,13 +66,13 @@ def test_netcal(name, make, peers):
     calibrator = make().fit(LOGITS, LABELS)
     if hasattr(calibrator, "floor"):
         without_floor(calibrator)
-    found = calibrator.predict_proba(LOGITS)
-    torch.testing.assert_close(found, peers[name].double(), atol=1e-5, rtol=0)
+    probs = calibrator.predict_proba(LOGITS)
+    torch.testing.assert_close(probs, peers[name].double(), atol=1e-5, rtol=0)
 
 
 def test_netcal_beta(peers):
-    found = Beta().fit(LOGITS2, LABELS2).predict_proba(LOGITS2)[:, 1]
-    torch.testing.assert_close(found, peers["beta"].double(), atol=2e-5, rtol=0)
+    probs = Beta().fit(LOGITS2, LABELS2).predict_proba(LOGITS2)[:, 1]
+    torch.testing.assert_close(probs, peers["beta"].double(), atol=2e-5, rtol=0)
 
 
 def test_sklearn_isotonic_one_vs_rest():
@@ -85,8 +85,8 @@ def test_sklearn_isotonic_one_vs_rest():
     ]
     wanted = np.stack(columns, 1)
     wanted /= wanted.sum(1, keepdims=True)
-    found = without_floor(Isotonic().fit(LOGITS, LABELS)).predict_proba(LOGITS)
-    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-12)
+    probs = without_floor(Isotonic().fit(LOGITS, LABELS)).predict_proba(LOGITS)
+    np.testing.assert_allclose(probs.numpy(), wanted, atol=1e-12)
 
 
 def test_sklearn_isotonic_of_all_classes_together():
@@ -95,8 +95,8 @@ def test_sklearn_isotonic_of_all_classes_together():
     wanted = pooled.fit(probs.ravel(), hits.ravel()).predict(probs.ravel()).reshape(probs.shape)
     wanted = np.maximum(wanted, 1 / 1200) + probs / 1200
     wanted /= wanted.sum(1, keepdims=True)
-    found = RankIsotonic().fit(LOGITS, LABELS).predict_proba(LOGITS)
-    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-12)
+    probs = RankIsotonic().fit(LOGITS, LABELS).predict_proba(LOGITS)
+    np.testing.assert_allclose(probs.numpy(), wanted, atol=1e-12)
 
 
 def test_sklearn_platt():
@@ -104,8 +104,8 @@ def test_sklearn_platt():
 
     scores = (LOGITS2[:, 1] - LOGITS2[:, 0]).numpy()
     wanted = _SigmoidCalibration().fit(scores, LABELS2.numpy()).predict(scores)
-    found = Platt().fit(LOGITS2, LABELS2).predict_proba(LOGITS2)[:, 1]
-    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5)
+    probs = Platt().fit(LOGITS2, LABELS2).predict_proba(LOGITS2)[:, 1]
+    np.testing.assert_allclose(probs.numpy(), wanted, atol=1e-5)
 
 
 def test_sklearn_beta():
@@ -113,9 +113,9 @@ def test_sklearn_beta():
     p = LOGITS2.exp().numpy()
     features = np.stack([np.log(p[:, 1]), -np.log(p[:, 0])], 1)
     model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(features, LABELS2.numpy())
-    found = Beta().fit(LOGITS2, LABELS2)
+    calibrator = Beta().fit(LOGITS2, LABELS2)
     wanted = [*model.coef_[0], model.intercept_[0]]
-    assert found.theta[1].tolist() == pytest.approx(wanted, abs=1e-4)
+    assert calibrator.theta[1].tolist() == pytest.approx(wanted, abs=1e-4)
 
 
 def test_beta_slopes_are_never_negative():
@@ -146,18 +146,18 @@ def slow_affine(logits, labels, lam, diagonal=False):
 
 
 def test_dirichlet_reaches_the_minimum():
-    found = Dirichlet(lam=0.1).fit(LOGITS, LABELS)
-    penalty = odir(found.weight, found.bias, 0.1, 0.1)
-    total = float(metrics.nll(found(LOGITS), LABELS) + penalty)
+    calibrator = Dirichlet(lam=0.1).fit(LOGITS, LABELS)
+    penalty = odir(calibrator.weight, calibrator.bias, 0.1, 0.1)
+    total = float(metrics.nll(calibrator(LOGITS), LABELS) + penalty)
     assert total == pytest.approx(slow_affine(LOGITS, LABELS, 0.1), abs=1e-8)
 
 
 def test_matrix_and_vector_reach_the_minimum():
     centred = LOGITS - LOGITS.mean(1, keepdim=True)
-    found = float(metrics.nll(Matrix().fit(LOGITS, LABELS)(LOGITS), LABELS))
-    assert found == pytest.approx(slow_affine(centred, LABELS, 0.0), abs=1e-7)
-    found = float(metrics.nll(Vector().fit(LOGITS, LABELS)(LOGITS), LABELS))
-    assert found == pytest.approx(slow_affine(LOGITS, LABELS, 0.0, diagonal=True), abs=1e-7)
+    loss = float(metrics.nll(Matrix().fit(LOGITS, LABELS)(LOGITS), LABELS))
+    assert loss == pytest.approx(slow_affine(centred, LABELS, 0.0), abs=1e-7)
+    loss = float(metrics.nll(Vector().fit(LOGITS, LABELS)(LOGITS), LABELS))
+    assert loss == pytest.approx(slow_affine(LOGITS, LABELS, 0.0, diagonal=True), abs=1e-7)
 
 
 def test_the_two_solvers_agree(monkeypatch):
@@ -174,15 +174,19 @@ def test_ensemble_weights_beat_a_fine_grid():
     labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)
     noisy = torch.rand(800, generator=generator) < 0.2
     labels = torch.where(noisy, torch.randint(4, (800,), generator=generator), labels)
-    found = EnsembleTemperature().fit(logits, labels)
-    parts = [(logits / found.temperature).softmax(1), logits.softmax(1), torch.full((800, 4), 0.25)]
+    calibrator = EnsembleTemperature().fit(logits, labels)
+    parts = [
+        (logits / calibrator.temperature).softmax(1),
+        logits.softmax(1),
+        torch.full((800, 4), 0.25),
+    ]
     own = torch.stack([part.gather(1, labels[:, None]).squeeze(1).double() for part in parts], 1)
     steps = torch.linspace(0, 1, 101, dtype=torch.float64)
     grid = torch.stack([torch.stack([a, b, 1 - a - b]) for a in steps for b in steps if a + b <= 1])
     lowest = -(own @ grid.T).clamp(min=1e-300).log().mean(0).max()
-    ours = metrics.nll(found(logits), labels)
+    ours = metrics.nll(calibrator(logits), labels)
     assert lowest - 1e-3 < ours <= lowest + 1e-9
-    assert 0.02 < float(found.weights[2]) < 0.5  # the noise of labels is seen
+    assert 0.02 < float(calibrator.weights[2]) < 0.5  # the noise of labels is seen
     assert ours < metrics.nll(Temperature().fit(logits, labels)(logits), labels) - 0.001
 
 

@@ -129,10 +129,10 @@ def check_unit_interval(values: Tensor, name: str) -> None:
         raise ValueError(f"{name} must lie in [0, 1]; got {low:g} to {high:g}")
 
 
-def not_a_distribution(values: Tensor) -> str | None:
+def distribution_problem(values: Tensor) -> str | None:
     """Describe the first row that is no probability distribution; None if all rows are.
 
-    >>> not_a_distribution(torch.tensor([[0.5, 0.5], [0.5, 0.25]]))
+    >>> distribution_problem(torch.tensor([[0.5, 0.5], [0.5, 0.25]]))
     'row 1 sums to 0.75'
     """
     lowest = values.amin(1)

@@ -131,9 +131,11 @@ def confidence_interval_from_confidence(
 
     if metric in _BINNED:
         error = _BINNED[metric]._replace(**options)
+        cells = gather_cells(confidence, correct, error.adaptive, error.bins, error.edge)
         if method == "auto" and error.of_sums is error_of:
-            return _interval_of_gaps(error, value, confidence, correct, level, resampler)
-        offsets = _binned_offsets(error, confidence, correct, resampler)
+            return _interval_of_gaps(error, value, cells, level, resampler)
+        sums, bin_replicas = error.sums_and_replicas(cells, resampler)
+        offsets = error.of_sums(bin_replicas, error.norm) - error.of_sums(sums, error.norm)
     elif metric in _RANKED:
         offsets = _rank_offsets(_RANKED[metric], confidence, correct, resampler)
     else:
@@ -180,34 +182,16 @@ class _BinnedError(NamedTuple):
     adaptive: bool = False
     of_sums: Callable[[BinSums, float], Tensor] = error_of
 
-    def cells(self, confidence: Tensor, correct: Tensor) -> Cells:
-        """Count the rows in cells that do not cross the edges of the bins."""
-        return gather_cells(confidence, correct, self.adaptive, self.bins, self.edge)
-
     def sums_and_replicas(self, cells: Cells, resampler: Resampler) -> tuple[BinSums, BinSums]:
         """Return the bin sums of the cells, (bins,), and of their replicas, (samples, bins)."""
         replicas = bin_sums_of_cells(resampler.cells(cells), self.bins)
         return bin_sums_of_cells(cells, self.bins), replicas
 
 
-def _binned_offsets(
-    error: _BinnedError, confidence: Tensor, correct: Tensor, resampler: Resampler
-) -> Tensor:
-    """Return the error of the replicas less that of the rows."""
-    sums, replicas = error.sums_and_replicas(error.cells(confidence, correct), resampler)
-    return error.of_sums(replicas, error.norm) - error.of_sums(sums, error.norm)
-
-
 def _interval_of_gaps(
-    error: _BinnedError,
-    value: Tensor,
-    confidence: Tensor,
-    correct: Tensor,
-    level: float,
-    resampler: Resampler,
+    error: _BinnedError, value: Tensor, cells: Cells, level: float, resampler: Resampler
 ) -> Interval:
-    """Return a binned error with an interval that knows the bias of absolute gaps."""
-    cells = error.cells(confidence, correct)
+    """Return a binned error with an interval that bounds the bias of absolute gaps."""
     norm = error.norm
 
     # The high end holds the direction of every gap: replicas without bias.
@@ -221,10 +205,9 @@ def _interval_of_gaps(
     low = value - _quantiles(below, level)[1].to(value.device)
 
     if norm == math.inf:  # the largest gap is no smaller than the mean one
-        mean_error = error._replace(norm=1)
         mean = error_of(bin_sums_of_cells(cells, error.bins), 1).to(value)
-        of_mean = _interval_of_gaps(mean_error, mean, confidence, correct, level, resampler)
-        low = low.maximum(of_mean.low)
+        mean_interval = _interval_of_gaps(error._replace(norm=1), mean, cells, level, resampler)
+        low = low.maximum(mean_interval.low)
 
     low = torch.minimum(low, value)
     high = torch.maximum(high, value)

@@ -15,7 +15,7 @@ from toosure.metrics.inputs import (
     as_pair,
     at_least_float32,
     check_finite,
-    not_a_distribution,
+    distribution_problem,
 )
 
 LOG_ZERO = 87.3365  # -log of the smallest normal float32: log 0 is read so far below the maximum
@@ -72,7 +72,7 @@ class Calibrator(nn.Module):
         raise NotImplementedError
 
     def least_rows(self, classes: int) -> int:
-        """Return how many rows a fit needs: as many as it has free numbers, and at least 2."""
+        """Return how many rows a fit needs: as many as it has free parameters, and at least 2."""
         return 2
 
     def forward(self, logits: Tensor) -> Tensor:
@@ -165,10 +165,10 @@ def without_log_zero(logits: Tensor) -> Tensor:
     return torch.where(zero, floor, logits)
 
 
-def top_kept(outputs: Tensor, logits: Tensor) -> Tensor:
+def restore_top_class(outputs: Tensor, logits: Tensor) -> Tensor:
     """Lift the class with the largest logit above the others where rounding made it equal.
 
-    >>> top_kept(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]])).argmax(1).tolist()
+    >>> restore_top_class(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]])).argmax(1).tolist()
     [1]
     """
     top = logits.argmax(1, keepdim=True)
@@ -182,7 +182,7 @@ def top_kept(outputs: Tensor, logits: Tensor) -> Tensor:
 def check_values(logits: Tensor) -> Tensor:
     """Return logits without -inf; refuse NaN, +inf, probabilities, and rows all alike."""
     low, high = torch.stack(torch.aminmax(logits)).tolist()
-    if low >= 0 and all(not_a_distribution(rows) is None for rows in row_chunks(logits)):
+    if low >= 0 and all(distribution_problem(rows) is None for rows in row_chunks(logits)):
         raise ValueError(
             "logits are probabilities (every row sums to 1): give logits, or p.log(); of a model "
             "that ends in Softmax, give what comes before it"

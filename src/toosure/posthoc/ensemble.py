@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import chunked_pairs
-from toosure.posthoc.calibrator import Calibrator, top_kept
+from toosure.posthoc.calibrator import Calibrator, restore_top_class
 from toosure.posthoc.temperature import fit_temperature
 
 MIN_SOFTMAX_WEIGHT = 1e-3  # not on the uniform part, so that the order of classes stays
@@ -56,7 +56,7 @@ class EnsembleTemperature(Calibrator):
         plain = logits.log_softmax(1)
         uniform = torch.full_like(plain, -math.log(logits.shape[1]))
         parts = torch.stack([scaled + log_w[0], plain + log_w[1], uniform + log_w[2]])
-        return top_kept(parts.logsumexp(0), logits)
+        return restore_top_class(parts.logsumexp(0), logits)
 
 
 def own_log_parts(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:

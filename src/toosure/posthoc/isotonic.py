@@ -4,7 +4,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from toosure.posthoc.calibrator import top_kept
+from toosure.posthoc.calibrator import restore_top_class
 from toosure.posthoc.curves import FrequencyCurves, evaluate_curves
 
 
@@ -76,4 +76,4 @@ class RankIsotonic(FrequencyCurves):
         column = probs.reshape(-1, 1)  # as of one class: all share the curve
         q = evaluate_curves(self.at, self.values, column, self.steps).view_as(probs)
         q = q.clamp(min=self.floor) + self.floor * probs
-        return top_kept(q.log().log_softmax(1).to(logits.dtype), logits)
+        return restore_top_class(q.log().log_softmax(1).to(logits.dtype), logits)

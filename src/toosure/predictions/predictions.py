@@ -14,7 +14,7 @@ from toosure.metrics.inputs import (
     as_labels,
     as_logits,
     at_least_float32,
-    not_a_distribution,
+    distribution_problem,
 )
 
 Kind = Literal["logits", "probs", "confidence"]
@@ -53,7 +53,7 @@ def from_logits(logits: ArrayLike, labels: ArrayLike) -> Predictions:
     """
     logits = as_logits(as_tensor(logits, "logits"))
     labels = as_labels(as_tensor(labels, "labels"), *logits.shape)
-    if not_a_distribution(logits) is None:
+    if distribution_problem(logits) is None:
         raise ValueError(
             "logits are probabilities (every row sums to 1): save or read them as probs"
         )
@@ -72,7 +72,7 @@ def from_probs(probs: ArrayLike, labels: ArrayLike) -> Predictions:
         raise ValueError("probs must have shape (N, C); for two classes stack (1 - p, p)")
     probs = at_least_float32(as_logits(probs))
     labels = as_labels(as_tensor(labels, "labels"), *probs.shape)
-    if (problem := not_a_distribution(probs)) is not None:
+    if (problem := distribution_problem(probs)) is not None:
         raise ValueError(f"probs must be rows of numbers in [0, 1] that sum to 1; {problem}")
 
     # A probability may be rounded to just above 1; the logits keep it as it came.

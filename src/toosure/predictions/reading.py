@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.inputs import as_logits, not_a_distribution
+from toosure.metrics.inputs import as_logits, distribution_problem
 from toosure.predictions.file_formats import read_arrays, read_table
 from toosure.predictions.predictions import (
     Kind,
@@ -107,7 +107,7 @@ def from_table(
 
 def guess_kind(scores: Tensor) -> Kind:
     """Tell probabilities (every row sums to 1) from logits (some are negative), or ask."""
-    if (problem := not_a_distribution(scores)) is None:
+    if (problem := distribution_problem(scores)) is None:
         return "probs"
     if (scores < 0).any():
         return "logits"

@@ -51,10 +51,10 @@ def test_npz_of_each_kind_agrees(tmp_path):
         "confidence": npz_file(tmp_path / "c.npz", confidence=top, correct=CORRECT),
     }
     for kind, path in files.items():
-        found = read_predictions(path)
-        assert (found.kind, found.n, found.source) == (kind, 4, path.name)
-        np.testing.assert_allclose(found.confidence, top, rtol=1e-14)
-        assert found.correct.tolist() == CORRECT
+        predictions = read_predictions(path)
+        assert (predictions.kind, predictions.n, predictions.source) == (kind, 4, path.name)
+        np.testing.assert_allclose(predictions.confidence, top, rtol=1e-14)
+        assert predictions.correct.tolist() == CORRECT
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, ">f4"])
@@ -80,16 +80,16 @@ def test_two_kinds_in_one_file_need_a_choice(tmp_path):
 
 
 def test_a_confidence_rounded_above_one_is_one():
-    found = from_probs([[1.0005, 0.0], [0.5, 0.5]], [0, 1])
-    assert found.confidence.tolist() == [1, 0.5]
-    assert found.probs.max() == 1
+    predictions = from_probs([[1.0005, 0.0], [0.5, 0.5]], [0, 1])
+    assert predictions.confidence.tolist() == [1, 0.5]
+    assert predictions.probs.max() == 1
 
 
 def test_zero_probability_is_minus_infinity_and_never_nan(tmp_path):
     probs = np.array([[1.0, 0.0], [0.5, 0.5]])
-    found = read_predictions(npz_file(tmp_path / "a.npz", probs=probs, labels=[1, 0]))
-    assert found.logits[0].tolist() == [0, -np.inf]
-    np.testing.assert_array_equal(found.logits.softmax(1), probs)
+    predictions = read_predictions(npz_file(tmp_path / "a.npz", probs=probs, labels=[1, 0]))
+    assert predictions.logits[0].tolist() == [0, -np.inf]
+    np.testing.assert_array_equal(predictions.logits.softmax(1), probs)
 
 
 def test_csv_by_name_and_by_number(tmp_path):
@@ -102,10 +102,10 @@ def test_csv_by_name_and_by_number(tmp_path):
     by_number = csv_file(tmp_path / "b.csv", "x,y,z,label", rows_of(LOGITS, LABELS))
     assert read_predictions(by_name).names == ("a,b", "dog", "<i>")
     for path in (by_name, by_number):
-        found = read_predictions(path)
-        assert found.kind == "logits"
-        np.testing.assert_array_equal(found.logits, LOGITS)
-        assert found.labels.tolist() == LABELS.tolist()
+        predictions = read_predictions(path)
+        assert predictions.kind == "logits"
+        np.testing.assert_array_equal(predictions.logits, LOGITS)
+        assert predictions.labels.tolist() == LABELS.tolist()
 
 
 def test_numbered_columns_are_names_first(tmp_path):
@@ -115,8 +115,8 @@ def test_numbered_columns_are_names_first(tmp_path):
 
 def test_blanks_around_names_do_not_matter(tmp_path):
     path = csv_file(tmp_path / "a.csv", " x, y ,z, label ", rows_of(LOGITS, ["x ", " z", "z", "y"]))
-    found = read_predictions(path)
-    assert (found.names, found.labels.tolist()) == (("x", "y", "z"), LABELS.tolist())
+    predictions = read_predictions(path)
+    assert (predictions.names, predictions.labels.tolist()) == (("x", "y", "z"), LABELS.tolist())
 
 
 def test_csv_kind_is_told_or_asked(tmp_path):
@@ -128,9 +128,9 @@ def test_csv_kind_is_told_or_asked(tmp_path):
 
 def test_csv_confidence(tmp_path):
     rows = [(0.9, "True"), (0.8, "false"), (0.7, 1), (0.6, 0)]
-    found = read_predictions(csv_file(tmp_path / "a.csv", "confidence,correct", rows))
-    assert (found.kind, found.correct.tolist()) == ("confidence", CORRECT)
-    assert found.confidence.tolist() == [0.9, 0.8, 0.7, 0.6]
+    predictions = read_predictions(csv_file(tmp_path / "a.csv", "confidence,correct", rows))
+    assert (predictions.kind, predictions.correct.tolist()) == ("confidence", CORRECT)
+    assert predictions.confidence.tolist() == [0.9, 0.8, 0.7, 0.6]
     refused(csv_file(tmp_path / "b.csv", "confidence,correct", [(0.9, "maybe")]), "got 'maybe'")
 
 
@@ -166,9 +166,9 @@ def test_csv_faults(tmp_path, text, words):
 
 def test_parquet(tmp_path):
     columns = {f"c{i}": PROBS[:, i] for i in range(3)}
-    found = read_predictions(parquet_file(tmp_path / "a.parquet", **columns, label=LABELS))
-    assert (found.kind, found.names) == ("probs", ("c0", "c1", "c2"))
-    assert found.correct.tolist() == CORRECT
+    predictions = read_predictions(parquet_file(tmp_path / "a.parquet", **columns, label=LABELS))
+    assert (predictions.kind, predictions.names) == ("probs", ("c0", "c1", "c2"))
+    assert predictions.correct.tolist() == CORRECT
     words = np.array(["c0", "c2", "c2", "c1"])
     by_name = read_predictions(parquet_file(tmp_path / "b.parquet", **columns, label=words))
     assert by_name.labels.tolist() == LABELS.tolist()

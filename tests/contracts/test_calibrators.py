@@ -69,9 +69,9 @@ def test_logits_to_logits(name, dtype):
 def test_float32_is_fitted_like_float64(name):
     logits, labels = rows(dtype=torch.float32)
     precise = logits.double()
-    found, wanted = fitted(name, logits, labels), fitted(name, precise, labels)
+    ours, wanted = fitted(name, logits, labels), fitted(name, precise, labels)
     for key, value in wanted.state_dict().items():
-        torch.testing.assert_close(found.state_dict()[key], value, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(ours.state_dict()[key], value, rtol=1e-6, atol=1e-8)
 
 
 @EACH
@@ -238,9 +238,9 @@ def test_what_is_no_number_stays_none(name, bad):
     calibrator = fitted(name, logits, labels)
     spoiled = logits[:3].clone()
     spoiled[1, 2] = bad
-    found = calibrator.predict_proba(spoiled)
-    assert found[1].isnan().all()
-    torch.testing.assert_close(found[[0, 2]], calibrator.predict_proba(logits[[0, 2]]))
+    probs = calibrator.predict_proba(spoiled)
+    assert probs[1].isnan().all()
+    torch.testing.assert_close(probs[[0, 2]], calibrator.predict_proba(logits[[0, 2]]))
 
 
 @EACH
@@ -304,8 +304,8 @@ def test_onnx_runs_the_last_layer(name, tmp_path):
     inputs = torch.randn(6, 3)
     torch.onnx.export(model, (inputs,), tmp_path / "a.onnx", dynamo=True)
     session = runtime.InferenceSession(tmp_path / "a.onnx")
-    found = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})[0]
-    torch.testing.assert_close(torch.from_numpy(found), model(inputs), rtol=1e-4, atol=1e-5)
+    outputs = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})[0]
+    torch.testing.assert_close(torch.from_numpy(outputs), model(inputs), rtol=1e-4, atol=1e-5)
 
 
 @EACH

@@ -10,7 +10,7 @@ from torch import tensor
 
 from toosure import metrics
 from toosure.metrics.binned import BinSums, error_of
-from toosure.metrics.cells import error_along, gather_values
+from toosure.metrics.bootstrap_cells import error_along, group_values
 
 
 def rows(n=400, seed=0):
@@ -89,7 +89,7 @@ def test_rare_large_losses_keep_their_spread(metric, jitter):
 
 def test_many_large_losses_keep_their_spread():
     values = torch.cat([torch.rand(95_000), 10 + torch.rand(5_000)]).double()
-    levels, counts = gather_values(values)
+    levels, counts = group_values(values)
     assert len(levels) <= 2048 and int(counts.sum()) == 100_000
     assert float(counts @ levels) == pytest.approx(float(values.sum()))
     variance = counts @ (levels - values.mean()).square() / 100_000

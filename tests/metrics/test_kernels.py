@@ -180,7 +180,7 @@ def test_sece_of_many_rows_is_the_double_sum(bandwidth, power, monkeypatch):
     confidence = 1 - torch.rand(3000, generator=generator, dtype=torch.float64) ** power
     correct = torch.rand(3000, generator=generator) < 0.8 * confidence
     dense = metrics.sece_from_confidence(confidence, correct, bandwidth)
-    monkeypatch.setattr(module, "_MANY", 100)
+    monkeypatch.setattr(module, "_MAX_DIRECT_ROWS", 100)
     fast = metrics.sece_from_confidence(confidence, correct, bandwidth)
     assert fast != dense  # two ways indeed
     assert float(fast) == pytest.approx(float(dense), abs=1e-9)  # as its series promises

@@ -27,14 +27,14 @@ def answers():
     log_p, labels = rows()
     p, two = np.exp(log_p), np.exp(rows(classes=2)[0])[:, 1]
     two_labels = rows(classes=2)[1]
-    found = {
+    probs = {
         "temperature": TemperatureScaling().fit(p, labels).transform(p),
         "vector": LogisticCalibration().fit(p, labels).transform(p),
         "histogram": HistogramBinning(bins=10).fit(p, labels).transform(p),
         "isotonic": IsotonicRegression().fit(p, labels).transform(p),
         "beta": BetaCalibration().fit(two, two_labels).transform(two),
     }
-    return {name: np.asarray(values).tolist() for name, values in found.items()}
+    return {name: np.asarray(values).tolist() for name, values in probs.items()}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from toosure.posthoc import (
     save_calibrator,
 )
 from toosure.posthoc.same_rows import fingerprints, shared_rows
-from toosure.posthoc.select import TIE, check_quick, stratified_folds
+from toosure.posthoc.select import NLL_TIE, check_affordable, stratified_folds
 from toosure.predictions import from_confidence, from_logits
 from toosure.recalibration import recalibrate
 
@@ -95,7 +95,7 @@ def test_what_refuses_is_left_out_with_its_reason():
 
 def is_slow(name, n, classes):
     try:
-        check_quick(name, n, classes)
+        check_affordable(name, n, classes)
     except ValueError:
         return True
     return False
@@ -136,9 +136,9 @@ def test_bad_rows_are_an_error_not_a_choice():
 
 def test_the_judged_rows_never_take_part_in_the_choice():
     fit = from_logits(*drawn(500, 0))
-    found = [recalibrate(fit, from_logits(*drawn(400, seed, 8.0))) for seed in (1, 2)]
-    assert found[0].choice.trials == found[1].choice.trials
-    assert found[0].n == 400 and found[0].rows == 500
+    results = [recalibrate(fit, from_logits(*drawn(400, seed, 8.0))) for seed in (1, 2)]
+    assert results[0].choice.trials == results[1].choice.trials
+    assert results[0].n == 400 and results[0].rows == 500
 
 
 def test_change_is_paired():
@@ -197,8 +197,8 @@ def test_a_rare_class_is_not_called_absent():
     assert trials["platt"] == "class 2 has 1 row: too few for 5 folds"
     with pytest.raises(ValueError, match="class 2 has 1 row: too few for 5 folds"):
         recalibrate(from_logits(logits, labels), method="platt")
-    found = recalibrate(from_logits(logits, labels), from_logits(*drawn(200, 1)), "platt")
-    assert found.choice.name == "platt" and found.n == 200
+    result = recalibrate(from_logits(logits, labels), from_logits(*drawn(200, 1)), "platt")
+    assert result.choice.name == "platt" and result.n == 200
 
 
 def test_ties_go_to_the_first_and_real_gains_do_not():
@@ -212,7 +212,7 @@ def test_ties_go_to_the_first_and_real_gains_do_not():
 
     rows = choose(logits, labels, {"worse": Worse, "temperature": Temperature})
     gain = {t.name: t.nll for t in rows.trials}
-    assert TIE < gain["worse"] - gain["temperature"] < 0.01 and rows.name == "temperature"
+    assert NLL_TIE < gain["worse"] - gain["temperature"] < 0.01 and rows.name == "temperature"
     same = choose(logits, labels, {"first": Temperature, "second": Temperature})
     assert same.name == "first" and float(best) == float(same.calibrator.temperature)
 
@@ -377,7 +377,7 @@ def test_saved_and_loaded(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "found",
+    "content",
     [
         {"calibrator": "temperature"},
         {"calibrator": ["x"]},
@@ -389,8 +389,8 @@ def test_saved_and_loaded(name, tmp_path):
         {"calibrator": "vector", "state": {"weight": torch.ones(3), "bias": torch.empty(0)}},
     ],
 )
-def test_a_calibrator_of_nonsense_is_refused(tmp_path, found):
-    torch.save(found, tmp_path / "a.pt")
+def test_a_calibrator_of_nonsense_is_refused(tmp_path, content):
+    torch.save(content, tmp_path / "a.pt")
     with pytest.raises(ValueError, match=r"a\.pt: "):
         load_calibrator(tmp_path / "a.pt")
 
@@ -439,20 +439,20 @@ def test_command_prints_saves_and_writes_the_page(files, tmp_path):
     assert "Judged on 500 rows of test.npz; 95 % intervals." in lines
     assert sum(line.split()[0] in CALIBRATORS for line in lines if line and line[0] != " ") >= 11
     logits, labels = drawn(500, 1)
-    found = metrics.nll(load_calibrator(tmp_path / "a.pt")(logits), labels)
-    assert float(found) == pytest.approx(float(after), abs=5e-5)
+    loaded = metrics.nll(load_calibrator(tmp_path / "a.pt")(logits), labels)
+    assert float(loaded) == pytest.approx(float(after), abs=5e-5)
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>") and page.count('class="plot"') == 2
     assert "val.npz" in page and "rank_isotonic" in page and after in page
 
 
 def test_command_as_json(files):
-    found = json.loads(calibrate(*files, "--json", "--method", "temperature:criterion=ece").stdout)
-    assert found["method"] == "temperature:criterion=ece" and found["n"] == 500
-    assert found["after"]["ece"][0] < found["before"]["ece"][0]
-    low, high = found["nll_change"][1:]
+    result = json.loads(calibrate(*files, "--json", "--method", "temperature:criterion=ece").stdout)
+    assert result["method"] == "temperature:criterion=ece" and result["n"] == 500
+    assert result["after"]["ece"][0] < result["before"]["ece"][0]
+    low, high = result["nll_change"][1:]
     assert low < high < 0
-    assert {trial["name"] for trial in found["trials"]} == {"uncalibrated", found["method"]}
+    assert {trial["name"] for trial in result["trials"]} == {"uncalibrated", result["method"]}
 
 
 def test_command_without_test_file_holds_folds_out(files):
@@ -467,14 +467,14 @@ def test_command_with_two_splits_of_one_file(tmp_path):
         arrays |= {f"{part}_logits": logits.numpy(), f"{part}_labels": labels.numpy()}
     np.savez(tmp_path / "a.npz", **arrays)
     words = (tmp_path / "a.npz", tmp_path / "a.npz", "--split", "val", "--method", "temperature")
-    found = calibrate(*words, "--test-split", "test")
-    assert found.exit_code == 0 and "Judged on 200 rows of a.npz" in found.stdout
+    result = calibrate(*words, "--test-split", "test")
+    assert result.exit_code == 0 and "Judged on 200 rows of a.npz" in result.stdout
     assert calibrate(*words, "--test-split", "val").exit_code == 2
-    assert calibrate(*words[1:], "--test-split", "test").stdout == found.stdout
+    assert calibrate(*words[1:], "--test-split", "test").stdout == result.stdout
     assert calibrate(*words[1:], "--test-split", "val").exit_code == 2
     (tmp_path / "a.npz").rename(tmp_path / "predictions.npz")
     of_run = calibrate(tmp_path, "--method", "temperature").stdout
-    assert of_run == found.stdout.replace("a.npz", "predictions.npz")
+    assert of_run == result.stdout.replace("a.npz", "predictions.npz")
 
 
 @pytest.mark.parametrize(

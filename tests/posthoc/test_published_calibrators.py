@@ -7,7 +7,7 @@ import torch
 from toosure import metrics
 from toosure.posthoc import Dirichlet, Isotonic, Platt, Temperature, split_temperature
 from toosure.posthoc.binning import averaged_binnings, bin_frequencies
-from toosure.posthoc.isotonic import rising_curve
+from toosure.posthoc.isotonic import increasing_curve
 
 
 def load(folder, name, part):
@@ -37,8 +37,8 @@ def test_resnet110_after_temperature(name, dtype, real_data):
     assert f"{float(calibrator.temperature):.3f}" == "2.395"
     metric, options, published = RESNET110[name]
     logits, labels = load(real_data, file, "test")
-    found = metric(calibrator(logits.to(dtype)), labels, **options)
-    assert float(found) == pytest.approx(published, abs=2e-6)
+    value = metric(calibrator(logits.to(dtype)), labels, **options)
+    assert float(value) == pytest.approx(published, abs=2e-6)
 
 
 def test_flsd53_after_the_grid_on_ece(real_data):
@@ -50,9 +50,9 @@ def test_flsd53_after_the_grid_on_ece(real_data):
 
 
 def test_split_temperature_on_resnet110(real_data):
-    found = split_temperature(*load(real_data, "logits_resnet110_c10.npz", "test"), seed=1)
-    assert found.temperature == pytest.approx(2.6, abs=0.2)
-    assert 0.19 < found.refinement < 0.23 and found.tce < 0.02
+    split = split_temperature(*load(real_data, "logits_resnet110_c10.npz", "test"), seed=1)
+    assert split.temperature == pytest.approx(2.6, abs=0.2)
+    assert 0.19 < split.refinement < 0.23 and split.tce < 0.02
 
 
 # Part D, by hand
@@ -86,7 +86,7 @@ def test_histogram_by_hand():
 
 
 def test_isotonic_by_hand():
-    at, values = rising_curve(PROBS, HITS)
+    at, values = increasing_curve(PROBS, HITS)
     assert np.interp(PROBS, at, values).tolist() == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3, 1, 1])
 
 
@@ -110,8 +110,8 @@ def test_dirichlet_map_by_hand(fixture_f):
     calibrator = Dirichlet()
     bias = torch.tensor([0.1, 0, -0.1], dtype=torch.float64)
     calibrator.load_state_dict({"weight": weight, "bias": bias})
-    found = calibrator.predict_proba(fixture_f[0][:1])[0]
-    assert found.tolist() == pytest.approx([0.74418536, 0.21284249, 0.04297216], abs=1e-8)
+    probs = calibrator.predict_proba(fixture_f[0][:1])[0]
+    assert probs.tolist() == pytest.approx([0.74418536, 0.21284249, 0.04297216], abs=1e-8)
 
 
 def test_dirichlet_with_a_scaled_identity_is_temperature(fixture_f):
@@ -127,10 +127,10 @@ def test_isotonic_blocks_are_means():
     generator = np.random.default_rng(0)
     probs = generator.random(500).round(2)  # with ties
     hits = (generator.random(500) < probs**2).astype(float)
-    at, values = rising_curve(probs, hits)
-    found = np.interp(probs, at, values)
-    assert (np.diff(found[np.argsort(probs)]) >= 0).all()
-    for value in np.unique(found.round(12)):
-        block = np.isclose(found, value)
+    at, values = increasing_curve(probs, hits)
+    fitted = np.interp(probs, at, values)
+    assert (np.diff(fitted[np.argsort(probs)]) >= 0).all()
+    for value in np.unique(fitted.round(12)):
+        block = np.isclose(fitted, value)
         assert hits[block].mean() == pytest.approx(value)
     assert issubclass(Isotonic, torch.nn.Module)

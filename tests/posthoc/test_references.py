@@ -28,7 +28,7 @@ from toosure.posthoc import (
     Vector,
     binning,
 )
-from toosure.posthoc.affine import Problem, odir
+from toosure.posthoc.affine_loss import AffineLoss, odir
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGITS, LABELS = (torch.from_numpy(each) for each in peer_calibrators.rows())
@@ -66,13 +66,13 @@ def test_netcal(name, make, peers):
     calibrator = make().fit(LOGITS, LABELS)
     if hasattr(calibrator, "floor"):
         without_floor(calibrator)
-    found = calibrator.predict_proba(LOGITS)
-    torch.testing.assert_close(found, peers[name].double(), atol=1e-5, rtol=0)
+    probs = calibrator.predict_proba(LOGITS)
+    torch.testing.assert_close(probs, peers[name].double(), atol=1e-5, rtol=0)
 
 
 def test_netcal_beta(peers):
-    found = Beta().fit(LOGITS2, LABELS2).predict_proba(LOGITS2)[:, 1]
-    torch.testing.assert_close(found, peers["beta"].double(), atol=2e-5, rtol=0)
+    probs = Beta().fit(LOGITS2, LABELS2).predict_proba(LOGITS2)[:, 1]
+    torch.testing.assert_close(probs, peers["beta"].double(), atol=2e-5, rtol=0)
 
 
 def test_sklearn_isotonic_one_vs_rest():
@@ -85,8 +85,8 @@ def test_sklearn_isotonic_one_vs_rest():
     ]
     wanted = np.stack(columns, 1)
     wanted /= wanted.sum(1, keepdims=True)
-    found = without_floor(Isotonic().fit(LOGITS, LABELS)).predict_proba(LOGITS)
-    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-12)
+    probs = without_floor(Isotonic().fit(LOGITS, LABELS)).predict_proba(LOGITS)
+    np.testing.assert_allclose(probs.numpy(), wanted, atol=1e-12)
 
 
 def test_sklearn_isotonic_of_all_classes_together():
@@ -95,8 +95,8 @@ def test_sklearn_isotonic_of_all_classes_together():
     wanted = pooled.fit(probs.ravel(), hits.ravel()).predict(probs.ravel()).reshape(probs.shape)
     wanted = np.maximum(wanted, 1 / 1200) + probs / 1200
     wanted /= wanted.sum(1, keepdims=True)
-    found = RankIsotonic().fit(LOGITS, LABELS).predict_proba(LOGITS)
-    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-12)
+    probs = RankIsotonic().fit(LOGITS, LABELS).predict_proba(LOGITS)
+    np.testing.assert_allclose(probs.numpy(), wanted, atol=1e-12)
 
 
 def test_sklearn_platt():
@@ -104,8 +104,8 @@ def test_sklearn_platt():
 
     scores = (LOGITS2[:, 1] - LOGITS2[:, 0]).numpy()
     wanted = _SigmoidCalibration().fit(scores, LABELS2.numpy()).predict(scores)
-    found = Platt().fit(LOGITS2, LABELS2).predict_proba(LOGITS2)[:, 1]
-    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5)
+    probs = Platt().fit(LOGITS2, LABELS2).predict_proba(LOGITS2)[:, 1]
+    np.testing.assert_allclose(probs.numpy(), wanted, atol=1e-5)
 
 
 def test_sklearn_beta():
@@ -113,9 +113,9 @@ def test_sklearn_beta():
     p = LOGITS2.exp().numpy()
     features = np.stack([np.log(p[:, 1]), -np.log(p[:, 0])], 1)
     model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(features, LABELS2.numpy())
-    found = Beta().fit(LOGITS2, LABELS2)
+    calibrator = Beta().fit(LOGITS2, LABELS2)
     wanted = [*model.coef_[0], model.intercept_[0]]
-    assert found.theta[1].tolist() == pytest.approx(wanted, abs=1e-4)
+    assert calibrator.theta[1].tolist() == pytest.approx(wanted, abs=1e-4)
 
 
 def test_beta_slopes_are_never_negative():
@@ -146,24 +146,24 @@ def slow_affine(logits, labels, lam, diagonal=False):
 
 
 def test_dirichlet_reaches_the_minimum():
-    found = Dirichlet(lam=0.1).fit(LOGITS, LABELS)
-    penalty = odir(found.weight, found.bias, 0.1, 0.1)
-    total = float(metrics.nll(found(LOGITS), LABELS) + penalty)
+    calibrator = Dirichlet(lam=0.1).fit(LOGITS, LABELS)
+    penalty = odir(calibrator.weight, calibrator.bias, 0.1, 0.1)
+    total = float(metrics.nll(calibrator(LOGITS), LABELS) + penalty)
     assert total == pytest.approx(slow_affine(LOGITS, LABELS, 0.1), abs=1e-8)
 
 
 def test_matrix_and_vector_reach_the_minimum():
     centred = LOGITS - LOGITS.mean(1, keepdim=True)
-    found = float(metrics.nll(Matrix().fit(LOGITS, LABELS)(LOGITS), LABELS))
-    assert found == pytest.approx(slow_affine(centred, LABELS, 0.0), abs=1e-7)
-    found = float(metrics.nll(Vector().fit(LOGITS, LABELS)(LOGITS), LABELS))
-    assert found == pytest.approx(slow_affine(LOGITS, LABELS, 0.0, diagonal=True), abs=1e-7)
+    loss = float(metrics.nll(Matrix().fit(LOGITS, LABELS)(LOGITS), LABELS))
+    assert loss == pytest.approx(slow_affine(centred, LABELS, 0.0), abs=1e-7)
+    loss = float(metrics.nll(Vector().fit(LOGITS, LABELS)(LOGITS), LABELS))
+    assert loss == pytest.approx(slow_affine(LOGITS, LABELS, 0.0, diagonal=True), abs=1e-7)
 
 
 def test_the_two_solvers_agree(monkeypatch):
     """The dense Hessian of few classes, and products with it for many."""
     dense = Dirichlet(lam=0.1).fit(LOGITS, LABELS).predict_proba(LOGITS)
-    monkeypatch.setattr("toosure.posthoc.affine.DENSE", 0)
+    monkeypatch.setattr("toosure.posthoc.affine_loss.MAX_DENSE_CLASSES", 0)
     products = Dirichlet(lam=0.1).fit(LOGITS, LABELS).predict_proba(LOGITS)
     torch.testing.assert_close(products, dense, atol=1e-4, rtol=0)  # its gradient ends at 1e-5
 
@@ -174,15 +174,19 @@ def test_ensemble_weights_beat_a_fine_grid():
     labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)
     noisy = torch.rand(800, generator=generator) < 0.2
     labels = torch.where(noisy, torch.randint(4, (800,), generator=generator), labels)
-    found = EnsembleTemperature().fit(logits, labels)
-    parts = [(logits / found.temperature).softmax(1), logits.softmax(1), torch.full((800, 4), 0.25)]
+    calibrator = EnsembleTemperature().fit(logits, labels)
+    parts = [
+        (logits / calibrator.temperature).softmax(1),
+        logits.softmax(1),
+        torch.full((800, 4), 0.25),
+    ]
     own = torch.stack([part.gather(1, labels[:, None]).squeeze(1).double() for part in parts], 1)
     steps = torch.linspace(0, 1, 101, dtype=torch.float64)
     grid = torch.stack([torch.stack([a, b, 1 - a - b]) for a in steps for b in steps if a + b <= 1])
     lowest = -(own @ grid.T).clamp(min=1e-300).log().mean(0).max()
-    ours = metrics.nll(found(logits), labels)
+    ours = metrics.nll(calibrator(logits), labels)
     assert lowest - 1e-3 < ours <= lowest + 1e-9
-    assert 0.02 < float(found.weights[2]) < 0.5  # the noise of labels is seen
+    assert 0.02 < float(calibrator.weights[2]) < 0.5  # the noise of labels is seen
     assert ours < metrics.nll(Temperature().fit(logits, labels)(logits), labels) - 0.001
 
 
@@ -209,26 +213,26 @@ def test_units_of_the_logits_do_not_stop_the_sigmoids(kind, dtype, unit):
 
 
 def test_a_sigmoid_that_stops_early_says_so(monkeypatch):
-    monkeypatch.setattr("toosure.posthoc.one_vs_rest.CLOSE", -1.0)
+    monkeypatch.setattr("toosure.posthoc.one_vs_rest.MAX_DECREMENT", -1.0)
     assert "before the fit converged" in Platt().fit_quietly(LOGITS, LABELS).note
 
 
 def test_many_classes_take_few_products(monkeypatch):
-    """Frequent and rare classes: in units of its own bend each takes as few as the other."""
+    """Frequent and rare classes: in units of its own curvature each takes as few as the other."""
     generator = torch.Generator().manual_seed(0)
     logits = 4 * torch.randn(800, 40, generator=generator) + 8 * torch.linspace(-1, 1, 40)
     labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)
     labels[:40] = torch.arange(40)
-    counts, bend = [], Problem.bend
+    counts, original = [], AffineLoss.hessian_product
 
     def counted(*arguments):
         counts[-1] += 1
-        return bend(*arguments)
+        return original(*arguments)
 
-    monkeypatch.setattr(Problem, "bend", counted)
+    monkeypatch.setattr(AffineLoss, "hessian_product", counted)
     losses = []
-    for units in (Problem.units, lambda problem, flat: np.ones_like(flat)):
-        monkeypatch.setattr(Problem, "units", units)
+    for units in (AffineLoss.diagonal_scale, lambda loss, flat: np.ones_like(flat)):
+        monkeypatch.setattr(AffineLoss, "diagonal_scale", units)
         counts.append(0)
         losses.append(float(metrics.nll(Vector().fit_quietly(logits, labels)(logits), labels)))
     assert losses[0] == pytest.approx(losses[1], abs=1e-6) and counts[0] < 0.5 * counts[1]

@@ -42,27 +42,27 @@ def brute(logits, labels):
 )
 def test_newton_finds_what_a_search_finds(n, classes, true, unit, seed):
     logits, labels = drawn(n, classes, true, seed)
-    found = Temperature().fit_quietly(logits * unit, labels)
-    if found.note:
+    calibrator = Temperature().fit_quietly(logits * unit, labels)
+    if calibrator.note:
         return
-    assert math.log(float(found.temperature) / unit) == pytest.approx(
+    assert math.log(float(calibrator.temperature) / unit) == pytest.approx(
         brute(logits, labels), abs=1e-4
     )
-    scaled = (logits * unit / found.temperature).requires_grad_()
+    scaled = (logits * unit / calibrator.temperature).requires_grad_()
     loss = torch.nn.functional.cross_entropy(scaled, labels)
     (slope,) = torch.autograd.grad(loss, scaled)
     assert float((slope * scaled.detach()).sum()) == pytest.approx(0, abs=1e-9)  # d NLL / d log T
 
 
-def test_slopes_are_the_derivatives():
+def test_nll_derivatives_are_those_of_autograd():
     logits, labels = drawn(50, 5, 2.0)
     s = torch.tensor(-0.3, dtype=torch.float64, requires_grad=True)
     loss = torch.nn.functional.cross_entropy(logits * s.exp(), labels)
     (first,) = torch.autograd.grad(loss, s, create_graph=True)
     (second,) = torch.autograd.grad(first, s)
-    slope, spread = temperature.slopes(logits, labels, math.exp(-0.3))
+    slope, variance = temperature.nll_derivatives(logits, labels, math.exp(-0.3))
     assert slope == pytest.approx(first.item(), abs=1e-12)
-    assert slope + spread == pytest.approx(second.item(), abs=1e-12)
+    assert slope + variance == pytest.approx(second.item(), abs=1e-12)
 
 
 def test_lbfgs_of_the_reference_code_finds_the_same():
@@ -79,8 +79,8 @@ def test_lbfgs_of_the_reference_code_finds_the_same():
         return loss
 
     optimizer.step(closure)
-    found = Temperature().fit(logits, labels)
-    assert float(found.temperature) == pytest.approx(float(t.detach()), rel=1e-6)
+    calibrator = Temperature().fit(logits, labels)
+    assert float(calibrator.temperature) == pytest.approx(float(t.detach()), rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
@@ -91,16 +91,16 @@ def test_many_rows_start_from_few(dtype, monkeypatch):
     logits = logits[order]
     exact = Temperature().fit(logits, labels).temperature
     passes = []
-    original = temperature.slopes
+    original = temperature.nll_derivatives
 
     def counted(rows, *rest):
         passes.append(len(rows))
         return original(rows, *rest)
 
-    monkeypatch.setattr(temperature, "slopes", counted)
-    monkeypatch.setattr(temperature, "PRECISE", 0)
-    found = Temperature().fit(logits, labels).temperature
-    assert float(found) == pytest.approx(float(exact), rel=1e-6)
+    monkeypatch.setattr(temperature, "nll_derivatives", counted)
+    monkeypatch.setattr(temperature, "MAX_FLOAT64_NUMBERS", 0)
+    rounded = Temperature().fit(logits, labels).temperature
+    assert float(rounded) == pytest.approx(float(exact), rel=1e-6)
     assert passes.count(200_000) <= 3 and min(passes) < 20_000
 
 
@@ -117,8 +117,8 @@ def test_worse_than_chance_is_softened_as_far_as_it_goes():
     calibrator = Temperature()
     with pytest.warns(UserWarning, match="no better than chance"):
         calibrator.fit(logits, logits.argmin(1))
-    found = metrics.nll(calibrator(logits), logits.argmin(1))
-    assert float(found) == pytest.approx(math.log(3), abs=1e-3)
+    after = metrics.nll(calibrator(logits), logits.argmin(1))
+    assert float(after) == pytest.approx(math.log(3), abs=1e-3)
 
 
 def test_already_calibrated_stays_so():
@@ -132,31 +132,31 @@ def test_already_calibrated_stays_so():
 
 def test_the_grid_is_the_lowest_ece():
     logits, labels = drawn(1000, 4, 2.0)
-    found = float(Temperature(criterion="ece", bins=10).fit(logits, labels).temperature)
+    lowest = float(Temperature(criterion="ece", bins=10).fit(logits, labels).temperature)
     errors = [float(metrics.ece(logits / (k / 10), labels, 10)) for k in range(1, 101)]
-    assert found == pytest.approx((np.argmin(errors) + 1) / 10)
+    assert lowest == pytest.approx((np.argmin(errors) + 1) / 10)
     with pytest.raises(ValueError, match="criterion must be one of 'nll', 'ece'"):
         Temperature(criterion="brier")
 
 
 def test_split_judges_on_the_other_half():
     logits, labels = drawn(1000, 4, 2.0)
-    found = split_temperature(logits, labels, seed=3)
+    split = split_temperature(logits, labels, seed=3)
     order = torch.randperm(1000, generator=torch.Generator().manual_seed(3))
     fit, judge = order[:500], order[500:]
-    assert math.log(found.temperature) == pytest.approx(brute(logits[fit], labels[fit]), abs=1e-5)
-    scaled = logits[judge] / found.temperature
-    assert found.tce == pytest.approx(float(metrics.ece(scaled, labels[judge])))
-    assert found.refinement == pytest.approx(float(metrics.nll(scaled, labels[judge])))
-    assert split_temperature(logits, labels, seed=3) == found
-    assert split_temperature(logits, labels, seed=4) != found
+    assert math.log(split.temperature) == pytest.approx(brute(logits[fit], labels[fit]), abs=1e-5)
+    scaled = logits[judge] / split.temperature
+    assert split.tce == pytest.approx(float(metrics.ece(scaled, labels[judge])))
+    assert split.refinement == pytest.approx(float(metrics.nll(scaled, labels[judge])))
+    assert split_temperature(logits, labels, seed=3) == split
+    assert split_temperature(logits, labels, seed=4) != split
 
 
 def test_split_of_rows_that_allow_no_fit():
     """Dead units, or a validation set of two rows: the run goes on, with T = 1."""
     labels = torch.arange(60) % 3
-    found = split_temperature(torch.zeros(60, 3), labels)
-    assert found.temperature == 1 and found.refinement == pytest.approx(math.log(3))
+    split = split_temperature(torch.zeros(60, 3), labels)
+    assert split.temperature == 1 and split.refinement == pytest.approx(math.log(3))
     two = split_temperature(*drawn(2, 3, 1.0))
     assert two.temperature == 1 and math.isfinite(two.refinement)
     with pytest.raises(ValueError, match="at least 2 rows; got 1"):
@@ -180,8 +180,8 @@ def test_one_huge_row_does_not_hide_the_others(size):
     logits, labels = drawn(400, 4, 2.0)
     logits[7] = torch.tensor([size, 0, 0, 0])
     labels[7] = 0
-    found = Temperature().fit(logits, labels)
-    assert math.log(found.temperature) == pytest.approx(brute(logits, labels), abs=1e-4)
+    calibrator = Temperature().fit(logits, labels)
+    assert math.log(calibrator.temperature) == pytest.approx(brute(logits, labels), abs=1e-4)
 
 
 def test_rounding_does_not_change_the_class():

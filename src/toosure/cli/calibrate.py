@@ -117,7 +117,7 @@ def add_scaling(run: Path, fit: "Predictions", judge: "Predictions") -> None:
 
 def check_wanted(method: str, output: Path | None, html: Path | None) -> None:
     """Refuse, before the work, a method that is none and files that could not be written."""
-    from toosure.posthoc.wrapped import name_of
+    from toosure.posthoc.calibrator_file import name_of
     from toosure.recalibration import makers
 
     for make in makers(method).values():

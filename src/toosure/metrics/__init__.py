@@ -1,7 +1,21 @@
-"""How sure against how right: calibration errors, proper scores and ranking, as pure functions.
+"""Calibration errors, proper scores and ranking metrics, as pure functions of `(logits, labels)`.
 
-Each takes `(logits, labels)`; probabilities enter as their logarithm. Streaming twins live in
-`toosure.metrics.streaming`, which loads torchmetrics and is therefore imported by name.
+Probabilities enter as their logarithm. Where to find what:
+
+    binned           ECE, MCE, RMSCE, adaptive ECE, reliability table: `bin_sums`, then `error_of`
+    classwise        classwise ECE
+    debiased         debiased ECE
+    smooth           smECE
+    differentiable   SECE, DECE
+    kernel           MMCE
+    simplex          SKCE, KDE-ECE
+    scores           NLL, Brier, accuracy, entropy; calibration and refinement
+    ranking, ood     AUROC, AURC, coverage; out-of-distribution detection
+    intervals        bootstrap intervals of all of these, on counts (`bootstrap_cells`) or rows
+    streaming        the same over batches, with torchmetrics' interface; imported by name only,
+                     because it loads torchmetrics
+    confidence       confidence and correctness of the top label, in one pass over the logits
+    inputs           checks of what is passed in
 """
 
 from toosure.metrics.binned import (
@@ -33,6 +47,7 @@ from toosure.metrics.intervals import (
     confidence_interval_from_confidence,
 )
 from toosure.metrics.kernel import mmce, mmce_from_confidence
+from toosure.metrics.ood import auroc_ood, fpr95_ood
 from toosure.metrics.ranking import (
     accuracy_coverage,
     accuracy_coverage_from_confidence,
@@ -40,12 +55,10 @@ from toosure.metrics.ranking import (
     aurc_from_confidence,
     auroc_misclass,
     auroc_misclass_from_confidence,
-    auroc_ood,
     auroc_ovr,
     auroc_ovr_binned,
     auroc_ovr_binned_from_probabilities,
     auroc_ovr_from_probabilities,
-    fpr95_ood,
 )
 from toosure.metrics.scores import (
     Split,

@@ -1,27 +1,28 @@
-"""Binned calibration errors of the top label: one table of bins, and the norms of its gaps."""
+"""ECE and the other binned calibration errors of the top label.
+
+Where ECE is computed: `ece` takes `top_label` (each row's confidence, and whether it is right),
+`bin_sums` adds the rows up per bin, and `error_of` turns these sums into one number. MCE, RMSCE
+and adaptive ECE differ from it in the norm or in the edges of the bins only.
+"""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import top_label
-from toosure.metrics.inputs import as_confidence, check_bins, check_choice
-
-
-class Reliability(NamedTuple):
-    """The table behind diagrams, ECE and reports: one row a bin; NaN where a bin is empty."""
-
-    edges: Tensor  # (bins + 1,)
-    counts: Tensor  # (bins,) int64
-    accuracy: Tensor  # (bins,)
-    confidence: Tensor  # (bins,) mean confidence
-    interval: Tensor  # (bins, 2) Wilson interval of the accuracy
+from toosure.metrics.inputs import (
+    ArrayLike,
+    as_confidence,
+    check_bins,
+    check_choice,
+    check_level,
+)
 
 
 class BinSums(NamedTuple):
-    """What a set of rows leaves behind in each bin; the sums of two sets add up."""
+    """Sums over the rows of each bin; the sums of two sets of rows add up."""
 
     counts: Tensor  # (..., bins) int64
     correct: Tensor  # (..., bins) int64
@@ -34,6 +35,30 @@ class BinSums(NamedTuple):
     def shares(self) -> Tensor:
         """Return the share of all rows in each bin."""
         return self.counts.double() / self.counts.sum(-1, keepdim=True)
+
+
+def bin_sums(confidence: Tensor, correct: Tensor, edges: Tensor, edge: str = "right") -> BinSums:
+    """Sum counts, hits and confidences per bin, in int64 and float64."""
+    check_choice("edge", edge, ("right", "left"))
+    bins = len(edges) - 1
+    index = torch.bucketize(confidence, edges[1:-1], out_int32=True, right=edge == "left")
+
+    # One bincount gives wrong and right rows of each bin: column 0 and column 1.
+    wrong_right = torch.bincount(index * 2 + correct, minlength=2 * bins).view(bins, 2)
+    summed = torch.bincount(index, confidence.double(), minlength=bins)
+    return BinSums(wrong_right.sum(1), wrong_right[:, 1], summed)
+
+
+def error_of(sums: BinSums, norm: float) -> Tensor:
+    """Return (sum_b share_b |gap_b|^norm)^(1/norm); the largest |gap_b| for norm = inf."""
+    check_choice("norm", norm, (1, 2, math.inf))
+    if norm == 1:  # the counts cancel
+        return (sums.confidence - sums.correct).abs().sum(-1) / sums.counts.sum(-1)
+
+    gaps = sums.gaps().abs()
+    if norm == math.inf:
+        return gaps.amax(-1)
+    return (sums.shares() * gaps**norm).sum(-1) ** (1 / norm)
 
 
 def equal_width_edges(bins: int, like: Tensor) -> Tensor:
@@ -57,42 +82,16 @@ def equal_mass_edges(confidence: Tensor, bins: int) -> Tensor:
     return torch.cat([inner.new_zeros(1), inner, inner.new_ones(1)])
 
 
-def bin_sums(confidence: Tensor, correct: Tensor, edges: Tensor, edge: str = "right") -> BinSums:
-    """Sum counts, hits and confidences per bin, in int64 and float64."""
-    check_choice("edge", edge, ("right", "left"))
-    bins = len(edges) - 1
-    index = torch.bucketize(confidence, edges[1:-1], out_int32=True, right=edge == "left")
-    split = torch.bincount(index * 2 + correct, minlength=2 * bins).view(bins, 2)
-    summed = torch.bincount(index, confidence.double(), minlength=bins)
-    return BinSums(split.sum(1), split[:, 1], summed)
+def bin_edges(confidence: Tensor, bins: int, adaptive: bool) -> Tensor:
+    """Return the edges of equal-mass bins if `adaptive`, else of equal-width bins."""
+    if adaptive:
+        return equal_mass_edges(confidence, bins)
+    return equal_width_edges(bins, confidence)
 
 
-def error_of(sums: BinSums, norm: float) -> Tensor:
-    """Return (sum_b share_b |gap_b|^norm)^(1/norm); the largest |gap_b| for norm = inf."""
-    check_choice("norm", norm, (1, 2, math.inf))
-    if norm == 1:  # the counts cancel
-        return (sums.confidence - sums.correct).abs().sum(-1) / sums.counts.sum(-1)
-    gaps = sums.gaps().abs()
-    if norm == math.inf:
-        return gaps.amax(-1)
-    return (sums.shares() * gaps**norm).sum(-1) ** (1 / norm)
-
-
-def ece_from_confidence(
-    confidence: Any, correct: Any, bins: int = 15, edge: str = "right", norm: float = 1
+def ece(
+    logits: ArrayLike, labels: ArrayLike, bins: int = 15, edge: str = "right", norm: float = 1
 ) -> Tensor:
-    """Return the binned calibration error of `(confidence, correct)`; see `ece`.
-
-    >>> confidence, correct = torch.tensor([0.75, 0.75]), torch.tensor([True, False])
-    >>> float(ece_from_confidence(confidence, correct))
-    0.25
-    """
-    confidence, correct = as_confidence(confidence, correct)
-    edges = equal_width_edges(bins, confidence)
-    return error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
-
-
-def ece(logits: Any, labels: Any, bins: int = 15, edge: str = "right", norm: float = 1) -> Tensor:
     r"""Return the expected calibration error of the top label.
 
     ECE = (sum_b n_b/N |acc_b - conf_b|^norm)^(1/norm) over equal-width bins (a, b], the first
@@ -109,14 +108,25 @@ def ece(logits: Any, labels: Any, bins: int = 15, edge: str = "right", norm: flo
     return error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
 
 
-def mce_from_confidence(
-    confidence: Any, correct: Any, bins: int = 15, edge: str = "right"
+def ece_from_confidence(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    bins: int = 15,
+    edge: str = "right",
+    norm: float = 1,
 ) -> Tensor:
-    """Return the largest gap of any bin of `(confidence, correct)`; see `mce`."""
-    return ece_from_confidence(confidence, correct, bins, edge, math.inf)
+    """Return the binned calibration error of `(confidence, correct)`; see `ece`.
+
+    >>> confidence, correct = torch.tensor([0.75, 0.75]), torch.tensor([True, False])
+    >>> float(ece_from_confidence(confidence, correct))
+    0.25
+    """
+    confidence, correct = as_confidence(confidence, correct)
+    edges = equal_width_edges(bins, confidence)
+    return error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
 
 
-def mce(logits: Any, labels: Any, bins: int = 15, edge: str = "right") -> Tensor:
+def mce(logits: ArrayLike, labels: ArrayLike, bins: int = 15, edge: str = "right") -> Tensor:
     """Return the maximum calibration error, max_b |acc_b - conf_b| (Naeini et al. 2015).
 
     >>> round(float(mce(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))), 6)
@@ -125,14 +135,14 @@ def mce(logits: Any, labels: Any, bins: int = 15, edge: str = "right") -> Tensor
     return ece(logits, labels, bins, edge, math.inf)
 
 
-def rmsce_from_confidence(
-    confidence: Any, correct: Any, bins: int = 15, edge: str = "right"
+def mce_from_confidence(
+    confidence: ArrayLike, correct: ArrayLike, bins: int = 15, edge: str = "right"
 ) -> Tensor:
-    """Return the root mean square gap of `(confidence, correct)`; see `rmsce`."""
-    return ece_from_confidence(confidence, correct, bins, edge, 2)
+    """Return the largest gap of any bin of `(confidence, correct)`; see `mce`."""
+    return ece_from_confidence(confidence, correct, bins, edge, math.inf)
 
 
-def rmsce(logits: Any, labels: Any, bins: int = 15, edge: str = "right") -> Tensor:
+def rmsce(logits: ArrayLike, labels: ArrayLike, bins: int = 15, edge: str = "right") -> Tensor:
     """Return the root mean square calibration error (Hendrycks et al. 2019, arXiv:1812.04606).
 
     >>> round(float(rmsce(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))), 6)
@@ -141,16 +151,14 @@ def rmsce(logits: Any, labels: Any, bins: int = 15, edge: str = "right") -> Tens
     return ece(logits, labels, bins, edge, 2)
 
 
-def adaptive_ece_from_confidence(
-    confidence: Any, correct: Any, bins: int = 15, norm: float = 1
+def rmsce_from_confidence(
+    confidence: ArrayLike, correct: ArrayLike, bins: int = 15, edge: str = "right"
 ) -> Tensor:
-    """Return the equal-mass calibration error of `(confidence, correct)`; see `adaptive_ece`."""
-    confidence, correct = as_confidence(confidence, correct)
-    confidence = confidence.detach()
-    return error_of(bin_sums(confidence, correct, equal_mass_edges(confidence, bins)), norm)
+    """Return the root mean square gap of `(confidence, correct)`; see `rmsce`."""
+    return ece_from_confidence(confidence, correct, bins, edge, 2)
 
 
-def adaptive_ece(logits: Any, labels: Any, bins: int = 15, norm: float = 1) -> Tensor:
+def adaptive_ece(logits: ArrayLike, labels: ArrayLike, bins: int = 15, norm: float = 1) -> Tensor:
     """Return the calibration error over equal-mass bins (Nguyen & O'Connor 2015).
 
     Row i, with r_i rows of strictly lower confidence, lies in bin floor(bins * r_i / N): equal
@@ -162,27 +170,28 @@ def adaptive_ece(logits: Any, labels: Any, bins: int = 15, norm: float = 1) -> T
     return adaptive_ece_from_confidence(*top_label(logits, labels), bins, norm)
 
 
-def reliability_from_confidence(
-    confidence: Any,
-    correct: Any,
-    bins: int = 15,
-    edge: str = "right",
-    adaptive: bool = False,
-    level: float = 0.95,
-) -> Reliability:
-    """Return the reliability table of `(confidence, correct)`; see `reliability`."""
+def adaptive_ece_from_confidence(
+    confidence: ArrayLike, correct: ArrayLike, bins: int = 15, norm: float = 1
+) -> Tensor:
+    """Return the equal-mass calibration error of `(confidence, correct)`; see `adaptive_ece`."""
     confidence, correct = as_confidence(confidence, correct)
     confidence = confidence.detach()
-    if adaptive:
-        edges = equal_mass_edges(confidence, bins)
-    else:
-        edges = equal_width_edges(bins, confidence)
-    return table_of(bin_sums(confidence, correct, edges, edge), edges, level)
+    return error_of(bin_sums(confidence, correct, equal_mass_edges(confidence, bins)), norm)
+
+
+class Reliability(NamedTuple):
+    """The table behind diagrams, ECE and reports: one row per bin; NaN where a bin is empty."""
+
+    edges: Tensor  # (bins + 1,)
+    counts: Tensor  # (bins,) int64
+    accuracy: Tensor  # (bins,)
+    confidence: Tensor  # (bins,) mean confidence
+    interval: Tensor  # (bins, 2) Wilson interval of the accuracy
 
 
 def reliability(
-    logits: Any,
-    labels: Any,
+    logits: ArrayLike,
+    labels: ArrayLike,
     bins: int = 15,
     edge: str = "right",
     adaptive: bool = False,
@@ -196,16 +205,35 @@ def reliability(
     >>> table.counts.tolist(), table.accuracy.tolist()
     ([0, 1], [nan, 1.0])
     """
-    pair = top_label(logits, labels)
-    return reliability_from_confidence(*pair, bins, edge, adaptive, level)
+    confidence, correct = top_label(logits, labels)
+    return reliability_from_confidence(confidence, correct, bins, edge, adaptive, level)
+
+
+def reliability_from_confidence(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    bins: int = 15,
+    edge: str = "right",
+    adaptive: bool = False,
+    level: float = 0.95,
+) -> Reliability:
+    """Return the reliability table of `(confidence, correct)`; see `reliability`."""
+    confidence, correct = as_confidence(confidence, correct)
+    confidence = confidence.detach()
+    edges = bin_edges(confidence, bins, adaptive)
+    return table_of(bin_sums(confidence, correct, edges, edge), edges, level)
 
 
 def table_of(sums: BinSums, edges: Tensor, level: float = 0.95) -> Reliability:
     """Return the reliability table of bin sums."""
     counts = sums.counts.double()
-    accuracy, confidence = sums.correct / counts, sums.confidence / counts
-    interval = wilson_interval(sums.correct.double(), counts, level)
-    return Reliability(edges.double(), sums.counts, accuracy, confidence, interval)
+    return Reliability(
+        edges=edges.double(),
+        counts=sums.counts,
+        accuracy=sums.correct / counts,
+        confidence=sums.confidence / counts,
+        interval=wilson_interval(sums.correct.double(), counts, level),
+    )
 
 
 def wilson_interval(hits: Tensor, trials: Tensor, level: float = 0.95) -> Tensor:
@@ -214,10 +242,11 @@ def wilson_interval(hits: Tensor, trials: Tensor, level: float = 0.95) -> Tensor
     >>> [round(v, 4) for v in wilson_interval(torch.tensor(8.0), torch.tensor(10.0)).tolist()]
     [0.4902, 0.9433]
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, such as 0.95; got {level}")
+    check_level(level)
     z = torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64)).item()
-    share, z2 = hits / trials, z * z / trials
+    share = hits / trials
+    z2 = z * z / trials
+
     half = (z * (share * (1 - share) / trials + z2 / (4 * trials)).sqrt()) / (1 + z2)
     centre = (share + z2 / 2) / (1 + z2)
     return torch.stack([(centre - half).clamp(min=0), (centre + half).clamp(max=1)], -1)

@@ -1,7 +1,6 @@
-"""The calibration error of every class against the rest, in one pass and bounded memory."""
+"""Classwise ECE: the calibration error of every class against the rest, in bounded memory."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,18 +8,19 @@ from torch import Tensor
 from toosure.metrics.binned import BinSums, equal_width_edges, error_of
 from toosure.metrics.confidence import chunked_pairs, probabilities
 from toosure.metrics.inputs import (
+    ArrayLike,
     as_pair,
     as_probabilities,
     check_bins,
     check_choice,
     check_finite,
-    naming_rows,
+    row_numbers_of_all,
 )
 
 
 def classwise_ece(
-    logits: Any,
-    labels: Any,
+    logits: ArrayLike,
+    labels: ArrayLike,
     bins: int = 15,
     edge: str = "right",
     norm: float = 1,
@@ -36,12 +36,12 @@ def classwise_ece(
     >>> round(float(classwise_ece(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.27807
     """
-    return _reduced(classwise_sums(logits, labels, bins, edge), norm, reduction)
+    return reduced_error(classwise_sums(logits, labels, bins, edge), norm, reduction)
 
 
 def classwise_ece_from_probabilities(
-    probs: Any,
-    labels: Any,
+    probs: ArrayLike,
+    labels: ArrayLike,
     bins: int = 15,
     edge: str = "right",
     norm: float = 1,
@@ -56,50 +56,66 @@ def classwise_ece_from_probabilities(
     0.2
     """
     probs, labels = as_probabilities(probs, labels)
-    return _reduced(
-        _sums_of(chunked_pairs(probs.detach(), labels), probs, bins, edge), norm, reduction
-    )
+    chunks = chunked_pairs(probs.detach(), labels)
+    sums = _sum_chunks(chunks, probs.shape[1], probs.device, bins, edge)
+    return reduced_error(sums, norm, reduction)
 
 
-def _reduced(sums: BinSums, norm: float, reduction: str) -> Tensor:
+def reduced_error(sums: BinSums, norm: float, reduction: str) -> Tensor:
+    """Return the mean or the sum of the classes' errors, or all of them for "none"."""
     check_choice("reduction", reduction, ("mean", "sum", "none"))
     errors = error_of(sums, norm)  # (C,)
-    return errors if reduction == "none" else getattr(errors, reduction)()
+    if reduction == "mean":
+        return errors.mean()
+    return errors.sum() if reduction == "sum" else errors
 
 
-def classwise_sums(logits: Any, labels: Any, bins: int = 15, edge: str = "right") -> BinSums:
-    """Sum counts, hits and probabilities per class and bin, each of shape (C, bins).
-
-    A row has at most `bins` probabilities above 1/bins, so only those are sorted into bins; the
-    rest of a column, nearly all of it when C is large, is the column's total less those.
-    """
+def classwise_sums(
+    logits: ArrayLike, labels: ArrayLike, bins: int = 15, edge: str = "right"
+) -> BinSums:
+    """Sum counts, hits and probabilities per class and bin, each of shape (C, bins)."""
     logits, labels = as_pair(logits, labels)
-    pairs = ((probabilities(z), y) for z, y in chunked_pairs(logits.detach(), labels))
-    with naming_rows(logits):
-        return _sums_of(pairs, logits, bins, edge)
+    chunks = (
+        (probabilities(rows), targets) for rows, targets in chunked_pairs(logits.detach(), labels)
+    )
+    with row_numbers_of_all(logits):
+        return _sum_chunks(chunks, logits.shape[1], logits.device, bins, edge)
 
 
-def _sums_of(pairs: Iterable[tuple[Tensor, Tensor]], like: Tensor, bins: int, edge: str) -> BinSums:
-    """Sum chunks of probabilities and labels, of as many classes as `like` has."""
+def _sum_chunks(
+    chunks: Iterable[tuple[Tensor, Tensor]],
+    classes: int,
+    device: torch.device,
+    bins: int,
+    edge: str,
+) -> BinSums:
+    """Sum chunks of `(probabilities, labels)` per class and bin."""
     check_bins(bins)
     check_choice("edge", edge, ("right", "left"))
-    classes, device = like.shape[1], like.device
     total = BinSums(
         torch.zeros(classes * bins, dtype=torch.int64, device=device),
         torch.zeros(classes * bins, dtype=torch.int64, device=device),
         torch.zeros(classes * bins, dtype=torch.float64, device=device),
     )
-    for probs, labels in pairs:
-        _add_rows(total, probs, labels, bins, edge)
+
+    for probs, labels in chunks:
+        _add_chunk(total, probs, labels, bins, edge)
     return BinSums(*(part.view(classes, bins) for part in total))
 
 
-def _add_rows(total: BinSums, probs: Tensor, labels: Tensor, bins: int, edge: str) -> None:
-    """Add a chunk of probabilities (n, C) to the sums, in place."""
+def _add_chunk(total: BinSums, probs: Tensor, labels: Tensor, bins: int, edge: str) -> None:
+    """Add a chunk of probabilities (n, C) to the sums, in place.
+
+    A row has at most `bins` probabilities above 1/bins, so only those are sorted into bins. The
+    first bin of a class, which holds nearly all rows when C is large, gets the column's total less
+    the sorted ones.
+    """
     edges = equal_width_edges(bins, probs)
     column = probs.sum(0, dtype=torch.float64)  # (C,)
     if not column.isfinite().all():
         check_finite(probs.sum(1))
+
+    # Only what lies above the first bin is sorted into bins.
     above = probs > edges[1] if edge == "right" else probs >= edges[1]
     classes = above.nonzero()[:, 1]
     values = probs[above]
@@ -107,11 +123,16 @@ def _add_rows(total: BinSums, probs: Tensor, labels: Tensor, bins: int, edge: st
     size = total.counts.numel()
     counts = torch.bincount(index, minlength=size)
     summed = torch.bincount(index, values.double(), minlength=size).double()  # int64 when empty
+
+    # The first bin of each class is the rest of its column.
     first = slice(None, None, bins)
     counts[first] += len(probs) - counts.view(-1, bins).sum(1)
     summed[first] += column - summed.view(-1, bins).sum(1)
+
+    # Each row is a hit of its own class only, in the bin of that class's probability.
     true = probs.gather(1, labels[:, None]).squeeze(1)
     hit = labels * bins + torch.bucketize(true, edges[1:-1], right=edge == "left")
+
     total.counts.add_(counts)
     total.confidence.add_(summed)
     total.correct.add_(torch.bincount(hit, minlength=size))

@@ -1,20 +1,19 @@
-"""From logits to what the top-label metrics need: how sure each row is, and whether it is right."""
+"""Confidence and correctness of the top label, from logits in one pass, chunk by chunk."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from toosure.metrics.inputs import as_pair, at_least_float32, check_finite
+from toosure.metrics.inputs import ArrayLike, as_pair, at_least_float32, check_finite
 
 _CHUNK_ON_CPU = 2**18  # elements: 1 MB in float32
 _CHUNK_ON_GPU = 2**27
-_NOTHING = -1e300  # the logit of a class that is not there
-_WIDE = 64  # classes from which torch's softmax is the faster way
+_ABSENT_CLASS = -1e300  # logit that stands for -inf, whose gradient would be NaN
+_MIN_CLASSES_FOR_SOFTMAX = 64  # from here on torch's softmax is the faster way on a CPU
 
 
-def top_label(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+def top_label(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     r"""Return each row's confidence max_k p_k, shape (N,), and whether its argmax is the label.
 
     One pass over the logits, chunk by chunk: the (N, C) probabilities are never stored. Of equal
@@ -26,7 +25,7 @@ def top_label(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     (0.785597, True)
     """
     logits, labels = as_pair(logits, labels)
-    parts = [_top_of(*pair) for pair in chunked_pairs(logits, labels)]
+    parts = [_top_label_of_chunk(*pair) for pair in chunked_pairs(logits, labels)]
     if len(parts) == 1:
         confidence, correct = parts[0]
     else:
@@ -34,29 +33,29 @@ def top_label(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     return check_finite(confidence), correct
 
 
-def _top_of(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return confidence and hits of a chunk; NaN where a row holds NaN or +inf, or all -inf.
-
-    The plain maximum is several times faster than max with its index. It cannot tell which of
-    equal logits came first, but equal ones have a confidence of at most 1/2: look only there.
-    """
+def _top_label_of_chunk(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return confidence and hits of a chunk; NaN where a row holds NaN or +inf, or all -inf."""
     top = rows.amax(1, keepdim=True)
-    if rows.shape[1] < _WIDE:
+    if rows.shape[1] < _MIN_CLASSES_FOR_SOFTMAX:
         confidence = (rows - top).exp_().sum(1).reciprocal()
     else:
         confidence = rows.softmax(1).amax(1)
+
+    # The plain maximum is several times faster than max with its index, but cannot tell which of
+    # equal logits came first. Equal ones have a confidence of at most 1/2: look only there.
     correct = (rows.gather(1, labels[:, None]) == top).squeeze(1)
-    doubtful = (correct & (confidence <= 0.5)).nonzero().squeeze(1)
-    if len(doubtful):
-        correct[doubtful] = rows[doubtful].argmax(1) == labels[doubtful]
+    possible_ties = (correct & (confidence <= 0.5)).nonzero().squeeze(1)
+    if len(possible_ties):
+        correct[possible_ties] = rows[possible_ties].argmax(1) == labels[possible_ties]
     return confidence, correct
 
 
 def top_odds(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return log(c / (1 - c)) of each row's confidence c, float64, and whether its argmax is right.
 
-    From the other classes' logsumexp, so that it goes on where c is rounded to 1: in float32 from
-    odds of 2^25. Inputs already checked; 1e300 where c is 1 exactly. Differentiable in `logits`.
+    The odds come from the other classes' logsumexp, so that they still differ where c is rounded
+    to 1: in float32 from odds of 2^25. They are 1e300 where c is 1 exactly.
+    Inputs are already checked. Differentiable in `logits`.
     """
     parts = [odds_of_rows(rows) for rows in row_chunks(logits)]
     odds, predicted, top = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -67,34 +66,36 @@ def top_odds(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def odds_of_rows(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return a chunk's log-odds of the largest probability, its class, and the largest logit."""
     top, predicted = rows.max(1)
-    finite = rows.double().clamp(min=_NOTHING)  # -inf alone would have a gradient of NaN
-    others = finite.scatter(1, predicted[:, None], _NOTHING).logsumexp(1)
+    finite = rows.double().clamp(min=_ABSENT_CLASS)
+    others = finite.scatter(1, predicted[:, None], _ABSENT_CLASS).logsumexp(1)
     return top.double() - others, predicted, top.detach()
 
 
 def probabilities(rows: Tensor) -> Tensor:
     """Return softmax over classes; torch's own is slow over few classes on a CPU."""
-    if rows.shape[1] >= _WIDE or rows.requires_grad or rows.device.type != "cpu":
+    few_classes = rows.shape[1] < _MIN_CLASSES_FOR_SOFTMAX
+    if not few_classes or rows.requires_grad or rows.device.type != "cpu":
         return rows.softmax(1)
     weights = (rows - rows.amax(1, keepdim=True)).exp_()
     return weights.div_(weights.sum(1, keepdim=True))
 
 
 def row_chunks(logits: Tensor) -> Iterator[Tensor]:
-    """Yield rows of `logits`, in at least float32, in pieces that stay in a core's cache.
+    """Yield rows of `logits`, in at least float32, in chunks that stay in a core's cache.
 
-    A graph gains nothing from pieces, and a GPU wants large ones.
+    With gradients all rows are one chunk, since the graph holds them anyway. A GPU gets large ones.
     """
     if logits.requires_grad and torch.is_grad_enabled():
         yield at_least_float32(logits)
         return
+
     elements = _CHUNK_ON_CPU if logits.device.type == "cpu" else _CHUNK_ON_GPU
     for rows in logits.detach().split(max(1, elements // logits.shape[1])):
         yield at_least_float32(rows)
 
 
 def chunked_pairs(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield `(rows, labels)` in the pieces of `row_chunks`."""
+    """Yield `(rows, labels)` in the chunks of `row_chunks`."""
     start = 0
     for rows in row_chunks(logits):
         yield rows, labels[start : start + len(rows)]

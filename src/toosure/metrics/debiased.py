@@ -1,34 +1,24 @@
-"""The binned calibration error with the bias of finite bins taken out."""
+"""Debiased ECE: the binned calibration error less the bias that finite bins add."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from toosure.metrics.binned import BinSums, bin_sums, equal_width_edges
 from toosure.metrics.confidence import top_label
-from toosure.metrics.inputs import as_confidence, check_choice
-
-
-def debiased_ece_from_confidence(
-    confidence: Any, correct: Any, bins: int = 15, edge: str = "right", norm: float = 1
-) -> Tensor:
-    """Return the debiased calibration error of `(confidence, correct)`; see `debiased_ece`."""
-    confidence, correct = as_confidence(confidence, correct)
-    edges = equal_width_edges(bins, confidence)
-    return debiased_error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
+from toosure.metrics.inputs import ArrayLike, as_confidence, check_choice
 
 
 def debiased_ece(
-    logits: Any, labels: Any, bins: int = 15, edge: str = "right", norm: float = 1
+    logits: ArrayLike, labels: ArrayLike, bins: int = 15, edge: str = "right", norm: float = 1
 ) -> Tensor:
     r"""Return the calibration error less the bias that noisy bin accuracies add.
 
     norm 2: sqrt(max(0, sum_b n_b/N [gap_b^2 - acc_b (1 - acc_b) / (n_b - 1)])).
     norm 1: 2 ECE - E[sum_b n_b/N |N(gap_b, acc_b (1 - acc_b) / n_b)|], at least 0, with the
     folded normal's mean in closed form in place of resampling.
-    Kumar, Liang & Ma 2019, arXiv:1909.10155. A bin of one row says nothing of its own noise.
+    Kumar, Liang & Ma 2019, arXiv:1909.10155. A bin of one row has no estimate of its noise.
 
     >>> logits = torch.tensor([[2.0, 0.0]]).repeat(10, 1)
     >>> labels = torch.tensor([0] * 8 + [1] * 2)  # confidence 0.88, accuracy 0.8
@@ -40,16 +30,33 @@ def debiased_ece(
     return debiased_error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
 
 
+def debiased_ece_from_confidence(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    bins: int = 15,
+    edge: str = "right",
+    norm: float = 1,
+) -> Tensor:
+    """Return the debiased calibration error of `(confidence, correct)`; see `debiased_ece`."""
+    confidence, correct = as_confidence(confidence, correct)
+    edges = equal_width_edges(bins, confidence)
+    return debiased_error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
+
+
 def debiased_error_of(sums: BinSums, norm: float) -> Tensor:
     """Return the debiased error of bin sums for norm 1 or 2."""
     check_choice("norm", norm, (1, 2))
-    gaps, shares, counts = sums.gaps(), sums.shares(), sums.counts.double()
+    gaps = sums.gaps()
+    shares = sums.shares()
+    counts = sums.counts.double()
     accuracy = sums.correct / counts.clamp(min=1)
-    noise = accuracy * (1 - accuracy)
+    variance = accuracy * (1 - accuracy)  # of one hit
+
     if norm == 2:
-        squares = gaps**2 - noise / (counts - 1).clamp(min=1)
+        squares = gaps**2 - variance / (counts - 1).clamp(min=1)
         return (shares * squares).sum(-1).clamp(min=0).sqrt()
-    expected = folded_normal_mean(gaps, (noise / counts.clamp(min=1)).sqrt())
+
+    expected = folded_normal_mean(gaps, (variance / counts.clamp(min=1)).sqrt())
     return (shares * (2 * gaps.abs() - expected)).sum(-1).clamp(min=0)
 
 

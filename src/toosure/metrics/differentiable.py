@@ -1,13 +1,13 @@
-"""Differentiable relatives of ECE: SECE smooths the accuracy, DECE softens bins and accuracy."""
+"""SECE and DECE, differentiable relatives of ECE: smooth accuracy; soft bins and accuracy."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import chunked_pairs, top_label
 from toosure.metrics.inputs import (
+    ArrayLike,
     as_confidence,
     as_pair,
     check_bins,
@@ -17,12 +17,14 @@ from toosure.metrics.inputs import (
 )
 
 _BLOCK = 2**22  # elements of a block of the N x N weights
-_MANY = 4096  # rows from which sums without gradient are taken on a grid
+_MAX_DIRECT_ROWS = 4096  # beyond them, sums without gradient are taken on a grid
+_NODES_PER_BANDWIDTH = 16  # of that grid
+_CHUNK = 2**18  # rows of a chunk of DECE's soft bins
 
 
 def sece(
-    logits: Any,
-    labels: Any,
+    logits: ArrayLike,
+    labels: ArrayLike,
     bandwidth: float = 0.01,
     form: str = "points",
     bins: int = 15,
@@ -34,7 +36,7 @@ def sece(
     form "points": mean_i |pi(c_i) - c_i| with pi(c) = sum_j G(c - c_j) a_j / sum_j G(c - c_j) and
     G a Gaussian of `bandwidth`. form "grid": the same weights at `bins` bin centres, each centre
     counted by its mass. `soft_accuracy` takes DECE's soft a_j. Needs all rows, in O(N^2) time with
-    gradients and O(N) without (to 1e-7, see `_smooth_gap`).
+    gradients and O(N) without (to 1e-7, see `_sece_by_series`).
     At bandwidth 0.01 a small batch sees little but itself: it nears mean |a - c|, not ECE;
     `leave_one_out` drops j = i.
 
@@ -48,16 +50,16 @@ def sece(
 
 
 def sece_from_confidence(
-    confidence: Any,
-    correct: Any,
+    confidence: ArrayLike,
+    correct: ArrayLike,
     bandwidth: float = 0.01,
     form: str = "points",
     bins: int = 15,
     leave_one_out: bool = False,
 ) -> Tensor:
     """Return SECE of confidences and hits (boolean or soft); see `sece`."""
-    pair = as_confidence(confidence, correct, soft=True)
-    return sece_of_rows(*pair, bandwidth, form, bins, leave_one_out)
+    confidence, correct = as_confidence(confidence, correct, soft=True)
+    return sece_of_rows(confidence, correct, bandwidth, form, bins, leave_one_out)
 
 
 def sece_of_rows(
@@ -68,14 +70,19 @@ def sece_of_rows(
     bins: int = 15,
     leave_one_out: bool = False,
 ) -> Tensor:
-    """Return SECE of inputs already checked: for loops that must not wait."""
+    """Return SECE of inputs already checked, so that a training loop need not wait."""
     check_choice("form", form, ("points", "grid"))
     check_positive("bandwidth", bandwidth)
-    confidence, correct = confidence.double(), correct.double()
+    confidence = confidence.double()
+    correct = correct.double()
     if form == "grid":
-        return _sece_on_grid(confidence, correct, bandwidth, bins)
-    if len(confidence) > _MANY and bandwidth >= 1e-3 and not (leave_one_out or _tracks(confidence)):
-        return _smooth_gap(confidence, correct, bandwidth)
+        return _sece_at_bin_centres(confidence, correct, bandwidth, bins)
+
+    needs_gradient = confidence.requires_grad and torch.is_grad_enabled()
+    many = len(confidence) > _MAX_DIRECT_ROWS and bandwidth >= 1e-3
+    if many and not leave_one_out and not needs_gradient:
+        return _sece_by_series(confidence, correct, bandwidth)
+
     rows = max(1, _BLOCK // len(confidence))
     starts = range(0, len(confidence), rows)
     gaps = [_gaps(confidence, correct, s, s + rows, bandwidth, leave_one_out) for s in starts]
@@ -83,63 +90,82 @@ def sece_of_rows(
 
 
 def _gaps(
-    confidence: Tensor, correct: Tensor, start: int, stop: int, bandwidth: float, without_self: bool
+    confidence: Tensor,
+    correct: Tensor,
+    start: int,
+    stop: int,
+    bandwidth: float,
+    leave_one_out: bool,
 ) -> Tensor:
     """Return |pi(c_i) - c_i| of the rows start .. stop."""
     here = confidence[start:stop]
     exponent = -(((here[:, None] - confidence) / bandwidth) ** 2) / 2  # (rows, N)
-    if not without_self:  # the row's own weight is 1, so no sum vanishes
+    if not leave_one_out:  # the row's own weight is 1, so no sum vanishes
         weights = exponent.exp()
         return (weights @ correct / weights.sum(1) - here).abs()
-    weights = exponent.exp() - torch.eye(
-        *exponent.shape, dtype=here.dtype, device=here.device
-    ).roll(start, 1)
+
+    own = torch.eye(*exponent.shape, dtype=here.dtype, device=here.device).roll(start, 1)
+    weights = exponent.exp() - own
     mass = weights.clamp(min=0).sum(1)
-    alone = mass < 1e-8  # nobody near: the accuracy of all
-    smooth = weights.clamp(min=0) @ correct / mass.clamp(min=1e-8)
-    return (torch.where(alone, correct.mean(), smooth) - here).abs()
+    accuracy = weights.clamp(min=0) @ correct / mass.clamp(min=1e-8)
+    # Where no other row is near, take the accuracy of all.
+    alone = mass < 1e-8
+    return (torch.where(alone, correct.mean(), accuracy) - here).abs()
 
 
-def _tracks(values: Tensor) -> bool:
-    return values.requires_grad and torch.is_grad_enabled()
-
-
-def _smooth_gap(confidence: Tensor, correct: Tensor, bandwidth: float, order: int = 6) -> Tensor:
+def _sece_by_series(
+    confidence: Tensor, correct: Tensor, bandwidth: float, order: int = 6
+) -> Tensor:
     """Return mean |pi(c_i) - c_i| in O(N): a Taylor series about the nodes of a grid.
 
-    With 16 nodes a bandwidth, rows lie within s = 1/32 bandwidth of a node, and G(X + s - Y - t) =
-    sum_pq G^(p+q)(X - Y) s^p (-t)^q / (p! q!) errs by 15 |s + t|^order / order! at most, 1e-9.
+    With 16 nodes per bandwidth, rows lie within s = 1/32 bandwidth of a node, and
+    G(X + s - Y - t) = sum_pq G^(p+q)(X - Y) s^p (-t)^q / (p! q!) errs by
+    15 |s + t|^order / order! at most, 1e-9.
     """
-    place = confidence / bandwidth * 16
+    place = confidence / bandwidth * _NODES_PER_BANDWIDTH
     node = place.round()
-    offset, node = (place - node) / 16, node.long()
-    nodes = int(16 / bandwidth) + 2
+    offset = (place - node) / _NODES_PER_BANDWIDTH
+    node = node.long()
+    nodes = int(_NODES_PER_BANDWIDTH / bandwidth) + 2
+
+    # Moments of the rows about their node, once with weight 1 and once with their hits.
     powers = [offset**q for q in range(order)]
     moments = [
         torch.stack([torch.bincount(node, hit * power, minlength=nodes) for power in powers])
         for hit in (torch.ones_like(correct), correct)
     ]
-    fields = _spread(torch.stack(moments), order)  # (2, order, nodes)
+    fields = _convolve_with_gaussian(torch.stack(moments), order)  # (2, order, nodes)
+
     terms = [fields[:, p, node] * powers[p] / math.factorial(p) for p in range(order)]
     mass, hits = torch.stack(terms).sum(0)
-    return (hits / mass - confidence).abs().mean()
+    gaps: Tensor = hits / mass - confidence
+    return gaps.abs().mean()
 
 
-def _spread(moments: Tensor, order: int) -> Tensor:
-    """Convolve moments (2, order, nodes) with the Gaussian's derivatives, 16 nodes a bandwidth."""
-    u = torch.arange(9 * 16, -9 * 16 - 1, -1, dtype=torch.float64, device=moments.device) / 16
+def _convolve_with_gaussian(moments: Tensor, order: int) -> Tensor:
+    """Convolve moments (2, order, nodes) with the derivatives of the Gaussian, out to 9 widths."""
+    reach = 9 * _NODES_PER_BANDWIDTH
+    u = torch.arange(reach, -reach - 1, -1, dtype=torch.float64, device=moments.device)
+    u = u / _NODES_PER_BANDWIDTH
+
+    # Hermite's polynomials by their recurrence: G^(n)(u) = (-1)^n He_n(u) G(u).
     hermite = [torch.ones_like(u), u]
     for n in range(1, 2 * order - 2):
         hermite.append(u * hermite[n] - n * hermite[n - 1])
-    slopes = [(-1) ** n * he * torch.exp(-(u**2) / 2) for n, he in enumerate(hermite)]
+    derivatives = [(-1) ** n * he * torch.exp(-(u**2) / 2) for n, he in enumerate(hermite)]
+
     taps = [
-        [slopes[p + q] * (-1) ** q / math.factorial(q) for q in range(order)] for p in range(order)
+        [derivatives[p + q] * (-1) ** q / math.factorial(q) for q in range(order)]
+        for p in range(order)
     ]
     weight = torch.stack([torch.stack(row) for row in taps])  # (order, order, taps)
-    return torch.nn.functional.conv1d(moments, weight, padding=9 * 16)
+    return torch.nn.functional.conv1d(moments, weight, padding=reach)
 
 
-def _sece_on_grid(confidence: Tensor, correct: Tensor, bandwidth: float, bins: int) -> Tensor:
+def _sece_at_bin_centres(
+    confidence: Tensor, correct: Tensor, bandwidth: float, bins: int
+) -> Tensor:
+    """Return SECE with the weights at bin centres, each centre counted by its mass."""
     check_bins(bins)
     centres = (torch.arange(bins, dtype=torch.float64, device=confidence.device) + 0.5) / bins
     exponent = -(((centres[:, None] - confidence) / bandwidth) ** 2) / 2  # (bins, N)
@@ -148,8 +174,8 @@ def _sece_on_grid(confidence: Tensor, correct: Tensor, bandwidth: float, bins: i
 
 
 def dece(
-    logits: Any,
-    labels: Any,
+    logits: ArrayLike,
+    labels: ArrayLike,
     bins: int = 15,
     accuracy_slope: float = 100.0,
     bin_temperature: float = 0.01,
@@ -170,28 +196,30 @@ def dece(
 
 
 def dece_from_confidence(
-    confidence: Any, correct: Any, bins: int = 15, bin_temperature: float = 0.01
+    confidence: ArrayLike, correct: ArrayLike, bins: int = 15, bin_temperature: float = 0.01
 ) -> Tensor:
     """Return DECE of confidences and hits (boolean or soft); see `dece`."""
-    return dece_of_rows(*as_confidence(confidence, correct, soft=True), bins, bin_temperature)
+    confidence, correct = as_confidence(confidence, correct, soft=True)
+    return dece_of_rows(confidence, correct, bins, bin_temperature)
 
 
 def dece_of_rows(
     confidence: Tensor, correct: Tensor, bins: int = 15, bin_temperature: float = 0.01
 ) -> Tensor:
-    """Return DECE of inputs already checked: for loops that must not wait."""
+    """Return DECE of inputs already checked, so that a training loop need not wait."""
     check_bins(bins)
     check_positive("bin_temperature", bin_temperature)
     m = torch.arange(1, bins + 1, dtype=torch.float64, device=confidence.device)
     gaps = torch.zeros(bins, dtype=torch.float64, device=confidence.device)
-    for c, a in zip(confidence.split(2**18), correct.split(2**18), strict=True):
+
+    for c, a in zip(confidence.split(_CHUNK), correct.split(_CHUNK), strict=True):
         scores = (m * c.double()[:, None] - m * (m - 1) / (2 * bins)) / bin_temperature
         weights = (scores.softmax(1) + 1e-6) / (1 + (bins + 1) * 1e-6)  # (n, bins)
         gaps = gaps + (a.double() - c.double()) @ weights
     return gaps.abs().sum() / len(confidence)
 
 
-def soft_correct(logits: Any, labels: Any, slope: float = 100.0) -> Tensor:
+def soft_correct(logits: ArrayLike, labels: ArrayLike, slope: float = 100.0) -> Tensor:
     """Return relu(2 - R_y), the soft accuracy of each row, from the soft rank R_y of its label."""
     logits, labels = as_pair(logits, labels)
     pairs = chunked_pairs(logits, labels)
@@ -199,7 +227,7 @@ def soft_correct(logits: Any, labels: Any, slope: float = 100.0) -> Tensor:
 
 
 def soft_correct_rows(logits: Tensor, labels: Tensor, slope: float = 100.0) -> Tensor:
-    """Return `soft_correct` of inputs already checked: for loops that must not wait."""
+    """Return `soft_correct` of inputs already checked, so that a training loop need not wait."""
     probs = logits.softmax(1)
     above = slope * (probs - probs.gather(1, labels[:, None])).double()
     return (2 - (0.5 + above.sigmoid().sum(1))).relu()

@@ -1,18 +1,24 @@
-"""What may come in: logits and labels, checked once, with errors that say what to do."""
+"""Checks of what a user passes in: logits, labels, confidences and options.
 
-from collections.abc import Iterator
+Each check is made once, and its error says what came and what to do.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1: float16, four printed digits
+# Numbers in any form that torch.as_tensor takes; the shape is checked, not typed.
+ArrayLike = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
+
+SUM_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1: float16, four printed digits
 
 
-def as_logits(logits: Any, name: str = "logits") -> Tensor:
-    """Return `logits` as a floating tensor of shape (N, C), or say what came instead."""
+def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
+    """Return `logits` as a floating tensor of shape (N, C), or raise with what came instead."""
     logits = torch.as_tensor(logits)
     if logits.ndim != 2:
         raise ValueError(f"{name} must have shape (N, C); got {tuple(logits.shape)}")
@@ -23,48 +29,55 @@ def as_logits(logits: Any, name: str = "logits") -> Tensor:
     return logits
 
 
-def as_labels(labels: Any, n: int, classes: int) -> Tensor:
-    """Return `labels` as int64 of shape (n,) in [0, classes), or say what came instead."""
+def as_labels(labels: ArrayLike, n: int, classes: int) -> Tensor:
+    """Return `labels` as int64 of shape (n,) in [0, classes), or raise with what came instead."""
     labels = torch.as_tensor(labels)
     if labels.shape != (n,):
-        one_hot = ": argmax(1) turns one-hot rows into numbers" * (labels.shape == (n, classes))
+        hint = ""
+        if labels.shape == (n, classes):
+            hint = ": argmax(1) turns one-hot rows into numbers"
         raise ValueError(
-            f"labels must have shape ({n},) to match logits; got {tuple(labels.shape)}{one_hot}"
+            f"labels must have shape ({n},) to match logits; got {tuple(labels.shape)}{hint}"
         )
-    wanted = f"labels must be integers in [0, {classes})"
+
+    requirement = f"labels must be integers in [0, {classes})"
     if classes == 1:
-        wanted += " (logits of one column are of one class: for two, stack 0 and the logit)"
+        requirement += " (logits of one column are of one class: for two, stack 0 and the logit)"
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         dtype = str(labels.dtype).removeprefix("torch.")
-        raise ValueError(f"{wanted}; got {dtype}: convert them with .long() or .astype(int)")
+        raise ValueError(f"{requirement}; got {dtype}: convert them with .long() or .astype(int)")
+
     labels = labels.long()
     low, high = torch.stack(torch.aminmax(labels)).tolist()  # one wait for the device, not two
     if low < 0 or high >= classes:
-        raise ValueError(f"{wanted}; got {low} to {high}")
+        raise ValueError(f"{requirement}; got {low} to {high}")
     return labels
 
 
-def as_pair(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+def as_pair(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     """Check `(logits, labels)` together; labels follow the logits to their device."""
     logits = as_logits(logits)
     labels = as_labels(labels, *logits.shape)
     return logits, labels.to(logits.device)
 
 
-def as_probabilities(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
+def as_probabilities(probs: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     """Check `(probs, labels)`: floats in [0, 1], of shape (N, C) and at least float32."""
     probs = as_logits(probs, "probabilities")
     labels = as_labels(labels, *probs.shape)
-    check_unit(probs, "probabilities")
+    check_unit_interval(probs, "probabilities")
     return at_least_float32(probs), labels.to(probs.device)
 
 
-def as_confidence(confidence: Any, correct: Any, soft: bool = False) -> tuple[Tensor, Tensor]:
+def as_confidence(
+    confidence: ArrayLike, correct: ArrayLike, soft: bool = False
+) -> tuple[Tensor, Tensor]:
     """Check `(confidence, correct)`: floats in [0, 1] of at least float32, and booleans.
 
-    `soft` hits may be floats in [0, 1].
+    With `soft`, `correct` may also be floats in [0, 1].
     """
-    confidence, correct = torch.as_tensor(confidence), torch.as_tensor(correct)
+    confidence = torch.as_tensor(confidence)
+    correct = torch.as_tensor(correct)
     if confidence.ndim != 1 or len(confidence) == 0:
         raise ValueError(f"confidence must have shape (N,), N > 0; got {tuple(confidence.shape)}")
     if not confidence.is_floating_point():
@@ -74,13 +87,15 @@ def as_confidence(confidence: Any, correct: Any, soft: bool = False) -> tuple[Te
             f"correct must have shape {tuple(confidence.shape)} to match confidence; "
             f"got {tuple(correct.shape)}"
         )
-    check_unit(confidence, "confidence")
+
+    check_unit_interval(confidence, "confidence")
     if soft and correct.is_floating_point():
-        check_unit(correct, "correct")
+        check_unit_interval(correct, "correct")
     elif correct.dtype != torch.bool:
         if not ((correct == 0) | (correct == 1)).all():
             raise ValueError("correct must be 0 or 1 (was the prediction right?); got other values")
         correct = correct.bool()
+
     return at_least_float32(confidence).contiguous(), correct.to(confidence.device)
 
 
@@ -90,13 +105,15 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def check_finite(values: Tensor, name: str = "logits") -> Tensor:
-    """Raise if a per-row reduction of `name` is NaN or infinite; pass `values` on.
+    """Raise if a per-row reduction of `name` is NaN or infinite, else return `values`.
 
     Give it what you reduce anyway (a logsumexp is NaN or +inf exactly when its row holds one),
     so that the check costs no extra pass over (N, C).
     """
-    if values.detach().sum().isfinite():  # one cheap number says no almost always
+    # The sum is one cheap number and finite almost always; only if not, look at each value.
+    if values.detach().sum().isfinite():
         return values
+
     bad = ~torch.isfinite(values)
     if bad.any():
         row = int(bad.reshape(bad.shape[0], -1).any(1).nonzero()[0])
@@ -104,34 +121,40 @@ def check_finite(values: Tensor, name: str = "logits") -> Tensor:
     return values
 
 
-def check_unit(values: Tensor, name: str) -> None:
+def check_unit_interval(values: Tensor, name: str) -> None:
     """Raise unless all values lie in [0, 1]; one wait for the device."""
-    low, high = torch.stack(torch.aminmax(values.detach())).tolist()  # NaN where one is
+    low, high = torch.stack(torch.aminmax(values.detach())).tolist()  # both NaN if one value is
     if not (low >= 0 and high <= 1):
         check_finite(values, name)
         raise ValueError(f"{name} must lie in [0, 1]; got {low:g} to {high:g}")
 
 
-def rows_off(values: Tensor) -> str | None:
-    """Say which row is the first that is no probability distribution; None if all are."""
-    low, total = values.amin(1), values.sum(1, dtype=torch.float64)
-    off = ~((low >= 0) & ((total - 1).abs() <= TOLERANCE))
-    if not off.any():
+def distribution_problem(values: Tensor) -> str | None:
+    """Describe the first row that is no probability distribution; None if all rows are.
+
+    >>> distribution_problem(torch.tensor([[0.5, 0.5], [0.5, 0.25]]))
+    'row 1 sums to 0.75'
+    """
+    lowest = values.amin(1)
+    total = values.sum(1, dtype=torch.float64)
+    invalid = ~((lowest >= 0) & ((total - 1).abs() <= SUM_TOLERANCE))
+    if not invalid.any():
         return None
-    row = int(off.nonzero()[0])
-    if low[row] < 0:
-        return f"row {row} holds {float(low[row]):g}"
+
+    row = int(invalid.nonzero()[0])
+    if lowest[row] < 0:
+        return f"row {row} holds {float(lowest[row]):g}"
     return f"row {row} sums to {float(total[row]):g}"
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Raise unless the keyword `name` was given one of its `choices`."""
+    """Raise unless the keyword `name` is one of its `choices`."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
 def check_count(name: str, value: object) -> None:
-    """Raise unless the keyword `name` was given a positive integer, numpy's included."""
+    """Raise unless the keyword `name` is a positive integer, numpy's included."""
     if not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be a positive integer; got {value!r}")
 
@@ -142,14 +165,20 @@ def check_bins(bins: int) -> None:
 
 
 def check_positive(name: str, value: float) -> None:
-    """Raise unless the keyword `name` was given a number above 0."""
+    """Raise unless the keyword `name` is a number above 0."""
     if not value > 0:
         raise ValueError(f"{name} must be positive; got {value}")
 
 
+def check_level(level: float) -> None:
+    """Raise unless `level`, of an interval, lies between 0 and 1."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, such as 0.95; got {level}")
+
+
 @contextmanager
-def naming_rows(logits: Tensor) -> Iterator[None]:
-    """Let an error about a row of a chunk of `logits` name the row of the whole."""
+def row_numbers_of_all(logits: Tensor) -> Iterator[None]:
+    """Number the rows of all `logits` in errors that are raised about one chunk of them."""
     try:
         yield
     except ValueError:

@@ -1,16 +1,35 @@
 """Bootstrap intervals for any metric, vectorised where the metric is a function of sums."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy
 import torch
 from torch import Tensor
 
-from toosure.metrics import binned, cells, debiased, kernel, ranking, scores, smooth
+from toosure.metrics import binned, debiased, kernel, ood, ranking, scores, smooth
+from toosure.metrics.binned import BinSums, error_of
+from toosure.metrics.bootstrap_cells import (
+    Cells,
+    Resampler,
+    aurc_of_ranks,
+    auroc_of_ranks,
+    bin_sums_of_cells,
+    count_by_rank,
+    error_along,
+    gather_cells,
+    group_values,
+    with_claimed_hits,
+)
 from toosure.metrics.confidence import chunked_pairs, top_label, top_odds
-from toosure.metrics.inputs import as_confidence, as_pair, check_choice, check_count
+from toosure.metrics.inputs import (
+    ArrayLike,
+    as_confidence,
+    as_pair,
+    check_choice,
+    check_count,
+    check_level,
+)
 
 Metric = Callable[..., Tensor]
 METHODS = ("auto", "basic", "percentile")
@@ -26,8 +45,8 @@ class Interval(NamedTuple):
 
 def confidence_interval(
     metric: Metric,
-    logits: Any,
-    labels: Any,
+    logits: ArrayLike,
+    labels: ArrayLike,
     level: float = 0.95,
     seed: int = 0,
     samples: int = 1000,
@@ -61,30 +80,34 @@ def confidence_interval(
         raise ValueError(f"{_name(metric)} compares two sets of logits and has no interval")
     logits, labels = as_pair(logits, labels)
     check_count("samples", samples)
-    logits, draws = logits.detach(), _Draws(seed, samples)
-    if metric in _ON_CONFIDENCE:
-        reduced = _ON_CONFIDENCE[metric]
-        pair = top_label(logits, labels)
+    logits = logits.detach()
+
+    if metric in _FROM_CONFIDENCE:
+        confidence, correct = top_label(logits, labels)
         return confidence_interval_from_confidence(
-            reduced, *pair, level, seed, samples, method, **options
+            _FROM_CONFIDENCE[metric], confidence, correct, level, seed, samples, method, **options
         )
+
+    resampler = Resampler(seed, samples)
     value = _as_tensor(metric(logits, labels, **options), metric)
-    if metric in _ROWS:
-        rows = [_ROWS[metric](*pair) for pair in chunked_pairs(logits, labels)]
-        offsets = _mean_offsets(torch.cat(rows).double(), draws)
+    if metric in _ROW_SCORES:
+        rows = [_ROW_SCORES[metric](*pair) for pair in chunked_pairs(logits, labels)]
+        offsets = _mean_offsets(torch.cat(rows).double(), resampler)
     elif metric in _RANKED:
-        offsets = _rank_offsets(_RANKED[metric], *top_odds(logits, labels), draws)
+        odds, correct = top_odds(logits, labels)
+        offsets = _rank_offsets(_RANKED[metric], odds, correct, resampler)
     else:
-        drawn = [metric(logits[i], labels[i], **options) for i in draws.rows(labels)]
-        offsets = torch.stack(drawn) - value
-    unit = metric is scores.accuracy or metric in _RANKED
-    return _interval(value, offsets, level, method, unit)
+        replicas = [metric(logits[i], labels[i], **options) for i in resampler.rows(labels)]
+        offsets = torch.stack(replicas) - value
+
+    in_unit_interval = metric is scores.accuracy or metric in _RANKED
+    return _interval(value, offsets, level, method, in_unit_interval)
 
 
 def confidence_interval_from_confidence(
     metric: Metric,
-    confidence: Any,
-    correct: Any,
+    confidence: ArrayLike,
+    correct: ArrayLike,
     level: float = 0.95,
     seed: int = 0,
     samples: int = 1000,
@@ -101,113 +124,113 @@ def confidence_interval_from_confidence(
     """
     confidence, correct = as_confidence(confidence, correct)
     check_count("samples", samples)
-    confidence, draws = confidence.detach(), _Draws(seed, samples)
     check_choice("method", method, METHODS)
+    confidence = confidence.detach()
+    resampler = Resampler(seed, samples)
     value = _as_tensor(metric(confidence, correct, **options), metric)
-    if metric in _NORMS and method == "auto":
-        return _of_gaps(metric, value, confidence, correct, level, draws, **options)
-    if metric in _RANKED:
-        offsets = _rank_offsets(_RANKED[metric], confidence, correct, draws)
-    elif metric in _ON_CELLS or metric in _NORMS:
-        offsets = _cell_offsets(metric, confidence, correct, draws, options)
+
+    if metric in _BINNED:
+        error = _BINNED[metric]._replace(**options)
+        cells = gather_cells(confidence, correct, error.adaptive, error.bins, error.edge)
+        if method == "auto" and error.of_sums is error_of:
+            return _interval_of_gaps(error, value, cells, level, resampler)
+        sums, bin_replicas = error.sums_and_replicas(cells, resampler)
+        offsets = error.of_sums(bin_replicas, error.norm) - error.of_sums(sums, error.norm)
+    elif metric in _RANKED:
+        offsets = _rank_offsets(_RANKED[metric], confidence, correct, resampler)
     else:
-        drawn = [metric(confidence[i], correct[i], **options) for i in draws.rows(correct)]
-        offsets = torch.stack(drawn) - value
-    return _interval(value, offsets, level, method, unit=True)
+        replicas = [metric(confidence[i], correct[i], **options) for i in resampler.rows(correct)]
+        offsets = torch.stack(replicas) - value
+    return _interval(value, offsets, level, method, in_unit_interval=True)
 
 
-def _interval(value: Tensor, offsets: Tensor, level: float, method: str, unit: bool) -> Interval:
-    """Return value and interval; `unit` metrics stay in [0, 1]."""
+def _interval(
+    value: Tensor, offsets: Tensor, level: float, method: str, in_unit_interval: bool
+) -> Interval:
+    """Return the interval around `value` from the replicas' offsets, replica less value."""
     check_choice("method", method, METHODS)
-    lower, upper = _tails(offsets, level).to(value.device)
+    lower, upper = _quantiles(offsets, level).to(value.device)
     if method == "percentile":
-        low, high = value + lower, value + upper
+        low = value + lower
+        high = value + upper
     else:
-        low, high = value - upper, value - lower
+        low = value - upper
+        high = value - lower
+
     if method == "auto":  # NaN, where nothing could be resampled, stays
-        low, high = torch.minimum(low, value), torch.maximum(high, value)
-    return (
-        Interval(value, low.clamp(0, 1), high.clamp(0, 1)) if unit else Interval(value, low, high)
-    )
+        low = torch.minimum(low, value)
+        high = torch.maximum(high, value)
+    if in_unit_interval:
+        low = low.clamp(0, 1)
+        high = high.clamp(0, 1)
+    return Interval(value, low, high)
 
 
-def _tails(offsets: Tensor, level: float) -> Tensor:
+def _quantiles(offsets: Tensor, level: float) -> Tensor:
     """Return the quantiles over the replicas that leave (1 - level) / 2 on either side, (2, ..)."""
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, such as 0.95; got {level}")
+    check_level(level)
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     return offsets.double().cpu().nanquantile(tails, 0)
 
 
-def _of_gaps(
-    metric: Metric,
-    value: Tensor,
-    confidence: Tensor,
-    correct: Tensor,
-    level: float,
-    draws: "_Draws",
-    bins: int = 15,
-    edge: str = "right",
-    norm: float | None = None,
+class _BinnedError(NamedTuple):
+    """A binned calibration error: its options, and the function of the bin sums."""
+
+    norm: float
+    bins: int = 15
+    edge: str = "right"
+    adaptive: bool = False
+    of_sums: Callable[[BinSums, float], Tensor] = error_of
+
+    def sums_and_replicas(self, cells: Cells, resampler: Resampler) -> tuple[BinSums, BinSums]:
+        """Return the bin sums of the cells, (bins,), and of their replicas, (samples, bins)."""
+        replicas = bin_sums_of_cells(resampler.cells(cells), self.bins)
+        return bin_sums_of_cells(cells, self.bins), replicas
+
+
+def _interval_of_gaps(
+    error: _BinnedError, value: Tensor, cells: Cells, level: float, resampler: Resampler
 ) -> Interval:
-    """Return a binned error with an interval that knows the bias of absolute gaps."""
-    norm = norm or _NORMS[metric]
-    found = cells.gather(confidence, correct, metric in _EQUAL_MASS, bins, edge)
-    sums, replicas = (cells.bin_sums(each, bins) for each in (found, draws.cells(found)))
-    above = cells.error_along(sums, replicas, norm) - binned.error_of(sums, norm)
-    centre = cells.with_claimed_hits(found, bins)
-    sums, replicas = (cells.bin_sums(each, bins) for each in (centre, draws.cells(centre)))
-    below = binned.error_of(replicas, norm) - binned.error_of(sums, norm)
-    low = value - _tails(below, level)[1].to(value.device)
-    high = value - _tails(above, level)[0].to(value.device)
+    """Return a binned error with an interval that bounds the bias of absolute gaps."""
+    norm = error.norm
+
+    # The high end holds the direction of every gap: replicas without bias.
+    sums, replicas = error.sums_and_replicas(cells, resampler)
+    above = error_along(sums, replicas, norm) - error_of(sums, norm)
+    high = value - _quantiles(above, level)[0].to(value.device)
+
+    # The low end lets every gap that may be chance be 0: replicas with the most bias.
+    sums, replicas = error.sums_and_replicas(with_claimed_hits(cells, error.bins), resampler)
+    below = error_of(replicas, norm) - error_of(sums, norm)
+    low = value - _quantiles(below, level)[1].to(value.device)
+
     if norm == math.inf:  # the largest gap is no smaller than the mean one
-        mean = binned.error_of(cells.bin_sums(found, bins), 1).to(value)
-        low = low.maximum(
-            _of_gaps(metric, mean, confidence, correct, level, draws, bins, edge, 1).low
-        )
-    low, high = torch.minimum(low, value), torch.maximum(high, value)
+        mean = error_of(bin_sums_of_cells(cells, error.bins), 1).to(value)
+        mean_interval = _interval_of_gaps(error._replace(norm=1), mean, cells, level, resampler)
+        low = low.maximum(mean_interval.low)
+
+    low = torch.minimum(low, value)
+    high = torch.maximum(high, value)
     return Interval(value, low.clamp(0, 1), high.clamp(0, 1))
 
 
-class _Draws(NamedTuple):
-    seed: int
-    samples: int
-
-    def counts(self, sizes: Tensor) -> Tensor:
-        """Return how often each cell is drawn in each replica, (samples, *sizes.shape) float64."""
-        share = sizes.double().cpu().flatten().numpy()
-        generator = numpy.random.default_rng(self.seed)
-        drawn = generator.multinomial(round(share.sum()), share / share.sum(), size=self.samples)
-        return torch.from_numpy(drawn).double().view(self.samples, *sizes.shape).to(sizes.device)
-
-    def cells(self, found: cells.Cells) -> cells.Cells:
-        """Return the replicas of gathered rows."""
-        return found._replace(counts=self.counts(found.counts))
-
-    def rows(self, like: Tensor) -> Iterator[Tensor]:
-        """Yield the row numbers of each replica, (N,)."""
-        generator = torch.Generator().manual_seed(self.seed)
-        for _ in range(self.samples):
-            yield torch.randint(len(like), (len(like),), generator=generator).to(like.device)
-
-
-def _mean_offsets(values: Tensor, draws: _Draws) -> Tensor:
+def _mean_offsets(values: Tensor, resampler: Resampler) -> Tensor:
     """Return resampled means less the mean; NaN where that is infinite."""
     if not values.mean().isfinite():
-        return values.new_full((draws.samples,), torch.nan)
-    levels, counts = cells.gather_values(values)
-    return draws.counts(counts) @ levels / len(values) - values.mean()
+        return values.new_full((resampler.samples,), torch.nan)
+    levels, counts = group_values(values)
+    return resampler.counts(counts) @ levels / len(values) - values.mean()
 
 
 def _rank_offsets(
-    of_ranks: Callable[[Tensor], Tensor], score: Tensor, correct: Tensor, draws: _Draws
+    of_ranks: Callable[[Tensor], Tensor], score: Tensor, correct: Tensor, resampler: Resampler
 ) -> Tensor:
-    """Return a ranking of replicas less that of the rows."""
-    counts = cells.gather_ranks(score, correct)
-    return of_ranks(draws.counts(counts)) - of_ranks(counts.double())
+    """Return a ranking metric of the replicas less that of the rows."""
+    counts = count_by_rank(score, correct)
+    return of_ranks(resampler.counts(counts)) - of_ranks(counts.double())
 
 
-def _as_tensor(value: Any, metric: Metric) -> Tensor:
+def _as_tensor(value: object, metric: Metric) -> Tensor:
     """Return a metric's value, or say that an interval needs a number."""
     if isinstance(value, Tensor):
         return value
@@ -221,19 +244,8 @@ def _name(metric: Metric) -> str:
     return getattr(metric, "__name__", repr(metric))
 
 
-def _cell_offsets(
-    metric: Metric, confidence: Tensor, correct: Tensor, draws: _Draws, options: dict[str, Any]
-) -> Tensor:
-    found = cells.gather(confidence, correct, metric in _EQUAL_MASS, **options)
-    if metric in _ON_CELLS:
-        on_cells = _ON_CELLS[metric]
-        return on_cells(draws.cells(found), **options) - on_cells(found, **options)
-    bins, norm = options.get("bins", 15), options.get("norm", _NORMS[metric])
-    sums, replicas = (cells.bin_sums(each, bins) for each in (found, draws.cells(found)))
-    return binned.error_of(replicas, norm) - binned.error_of(sums, norm)
-
-
-_ON_CONFIDENCE: dict[Metric, Metric] = {
+# How each metric is resampled. What is in none of these tables is called on resampled rows.
+_FROM_CONFIDENCE: dict[Metric, Metric] = {
     binned.ece: binned.ece_from_confidence,
     binned.mce: binned.mce_from_confidence,
     binned.rmsce: binned.rmsce_from_confidence,
@@ -242,27 +254,24 @@ _ON_CONFIDENCE: dict[Metric, Metric] = {
     kernel.mmce: kernel.mmce_from_confidence,
     smooth.smece: smooth.smece_from_confidence,
 }
-_NORMS: dict[Metric, float] = {  # binned errors, with their norm where none is given
-    binned.ece_from_confidence: 1,
-    binned.mce_from_confidence: math.inf,
-    binned.rmsce_from_confidence: 2,
-    binned.adaptive_ece_from_confidence: 1,
-}
-_EQUAL_MASS = (binned.adaptive_ece_from_confidence,)
-_ON_CELLS: dict[Metric, Callable[..., Tensor]] = {
-    debiased.debiased_ece_from_confidence: cells.debiased_on_cells,
+_BINNED: dict[Metric, _BinnedError] = {
+    binned.ece_from_confidence: _BinnedError(norm=1),
+    binned.mce_from_confidence: _BinnedError(norm=math.inf),
+    binned.rmsce_from_confidence: _BinnedError(norm=2),
+    binned.adaptive_ece_from_confidence: _BinnedError(norm=1, adaptive=True),
+    debiased.debiased_ece_from_confidence: _BinnedError(1, of_sums=debiased.debiased_error_of),
 }
 _RANKED: dict[Metric, Callable[[Tensor], Tensor]] = {
-    ranking.auroc_misclass: cells.auroc_of_ranks,
-    ranking.auroc_misclass_from_confidence: cells.auroc_of_ranks,
-    ranking.aurc: cells.aurc_of_ranks,
-    ranking.aurc_from_confidence: cells.aurc_of_ranks,
+    ranking.auroc_misclass: auroc_of_ranks,
+    ranking.auroc_misclass_from_confidence: auroc_of_ranks,
+    ranking.aurc: aurc_of_ranks,
+    ranking.aurc_from_confidence: aurc_of_ranks,
 }
-_OF_TWO_SETS = (ranking.auroc_ood, ranking.fpr95_ood)
-_ROWS: dict[Metric, scores.Rows] = {
+_ROW_SCORES: dict[Metric, scores.RowScore] = {
     scores.nll: scores.nll_rows,
     scores.brier: scores.brier_rows,
     scores.accuracy: scores.accuracy_rows,
     scores.binary_entropy: scores.binary_entropy_rows,
     scores.entropy: scores.entropy_rows,
 }
+_OF_TWO_SETS = (ood.auroc_ood, ood.fpr95_ood)

@@ -1,19 +1,19 @@
-"""Maximum mean calibration error: a kernel on confidence, exact in O(N log N) time, O(N) memory."""
+"""MMCE: maximum mean calibration error by a kernel on confidence, in O(N log N) time."""
 
-from typing import Any
+from typing import Protocol
 
-import numpy
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from toosure.metrics.confidence import top_label
-from toosure.metrics.inputs import as_confidence, check_choice
+from toosure.metrics.inputs import ArrayLike, as_confidence, check_choice
 
 
 def mmce(
-    logits: Any,
-    labels: Any,
+    logits: ArrayLike,
+    labels: ArrayLike,
     weighted: bool = False,
     normalization: str = "paper",
     bandwidth: float = 0.4,
@@ -35,8 +35,8 @@ def mmce(
 
 
 def mmce_from_confidence(
-    confidence: Any,
-    correct: Any,
+    confidence: ArrayLike,
+    correct: ArrayLike,
     weighted: bool = False,
     normalization: str = "paper",
     bandwidth: float = 0.4,
@@ -53,34 +53,41 @@ def mmce_of_rows(
     normalization: str = "paper",
     bandwidth: float = 0.4,
 ) -> Tensor:
-    """Return MMCE of inputs already checked: for loops that must not wait."""
+    """Return MMCE of inputs already checked, so that a training loop need not wait."""
     check_choice("normalization", normalization, ("paper", "reference"))
     check_bandwidth(bandwidth)
+    # Without gradients `pair_sum` expects sorted rows; with them it sorts by itself.
     if not (confidence.requires_grad and torch.is_grad_enabled()):
         confidence, correct = sorted_pairs(confidence.detach(), correct)
-    confidence, correct = confidence.double(), correct.double()
+    confidence = confidence.double()
+    correct = correct.double()
     residual = correct - confidence
+
     if not weighted:
         square = pair_sum(confidence, residual, bandwidth) / len(confidence) ** 2
         return square if normalization == "reference" else root(square)
+
     hits = correct.sum()
     misses = len(correct) - hits
     if normalization == "paper":
-        sides = torch.where(correct > 0, hits, misses)  # never 0: each row is on its side
-        return root(pair_sum(confidence, residual / sides, bandwidth))
-    return _reference(confidence, correct, residual, hits, misses, bandwidth)
+        side = torch.where(correct > 0, hits, misses)  # never 0: it counts the row itself
+        return root(pair_sum(confidence, residual / side, bandwidth))
+    return _reference_weighted(confidence, correct, residual, hits, misses, bandwidth)
 
 
 def check_bandwidth(bandwidth: float) -> None:
-    """Raise where exp(1 / bandwidth), of the prefix sums, would leave float64."""
+    """Raise where exp(1 / bandwidth), of the prefix sums, would overflow float64."""
     if not bandwidth >= 0.005:
         raise ValueError(f"bandwidth must be at least 0.005; got {bandwidth}")
 
 
-def _reference(
+def _reference_weighted(
     confidence: Tensor, correct: Tensor, residual: Tensor, m: Tensor, n: Tensor, bandwidth: float
 ) -> Tensor:
-    """Return the weighted MMCE as the public TensorFlow and PyTorch code normalises it."""
+    """Return the weighted MMCE as the public TensorFlow and PyTorch code normalises it.
+
+    It divides the sums over m right and n wrong rows by their number of pairs twice.
+    """
     both = pair_sum(confidence, residual, bandwidth)
     right = pair_sum(confidence, residual * correct, bandwidth)
     wrong = pair_sum(confidence, residual * (1 - correct), bandwidth)
@@ -104,36 +111,53 @@ def pair_sum(position: Tensor, weight: Tensor, bandwidth: float) -> Tensor:
 
     Sorted, exp(-(x_i - x_j) / h) = exp(-x_i / h) exp(x_j / h) splits into prefix sums.
     Differentiable once, in both arguments; the slope at |0| is taken as 0, as torch's abs does.
+    Where no gradient is needed, positions must come in ascending order.
     """
-    return _PairSum.apply(position, weight, bandwidth)
+    total: Tensor = _PairSum.apply(position, weight, bandwidth)
+    return total
+
+
+class _PairSumContext(Protocol):
+    """What autograd passes to both passes of `_PairSum`."""
+
+    needs_input_grad: tuple[bool, ...]
+    saved_tensors: tuple[Tensor, ...]
+    bandwidth: float
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
 
 
 class _PairSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, position: Tensor, weight: Tensor, bandwidth: float) -> Tensor:
-        if not any(ctx.needs_input_grad):  # positions come sorted
+    def forward(ctx: _PairSumContext, position: Tensor, weight: Tensor, bandwidth: float) -> Tensor:
+        if not any(ctx.needs_input_grad):
             below = _sums_below(position, weight, bandwidth)
             return 2 * weight @ below + weight @ weight
+
         x, order = position.sort()
         w = weight[order]
         below = _sums_below(x, w, bandwidth)
         above = _sums_below(-x.flip(0), w.flip(0), bandwidth).flip(0)
+
         ctx.save_for_backward(x, w, below, above, order)
         ctx.bandwidth = bandwidth
         return (w * (below + w + above)).sum()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: _PairSumContext, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, w, below, above, order = ctx.saved_tensors
-        tied = _tied_weight_below(x, w)
+
+        # Rows of equal position are left out: the slope of |x_i - x_j| there is taken as 0.
+        tied_below = _tied_weight_below(x, w)
         tied_above = _tied_weight_below(-x.flip(0), w.flip(0)).flip(0)
-        pull = (above - tied_above) - (below - tied)  # equal positions do not pull
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order), device=order.device)
-        to_position = (2 * grad / ctx.bandwidth) * w * pull
+        slope = (above - tied_above) - (below - tied_below)
+        to_position = (2 * grad / ctx.bandwidth) * w * slope
         to_weight = 2 * grad * (below + w + above)
-        return to_position[back], to_weight[back], None
+
+        unsort = torch.empty_like(order)
+        unsort[order] = torch.arange(len(order), device=order.device)
+        return to_position[unsort], to_weight[unsort], None
 
 
 def _sums_below(x: Tensor, w: Tensor, bandwidth: float) -> Tensor:
@@ -146,9 +170,9 @@ def _sums_below(x: Tensor, w: Tensor, bandwidth: float) -> Tensor:
 def _tied_weight_below(x: Tensor, w: Tensor) -> Tensor:
     """Return the weight of the rows before i that have the same position."""
     index = torch.arange(len(x), device=x.device)
-    fresh = torch.ones_like(index, dtype=torch.bool)
-    fresh[1:] = x[1:] != x[:-1]
-    first = torch.where(fresh, index, 0).cummax(0).values
+    starts_group = torch.ones_like(index, dtype=torch.bool)
+    starts_group[1:] = x[1:] != x[:-1]
+    first = torch.where(starts_group, index, 0).cummax(0).values  # of each row's group
     before = w.cumsum(0) - w
     return before - before[first]
 
@@ -156,13 +180,14 @@ def _tied_weight_below(x: Tensor, w: Tensor) -> Tensor:
 def sorted_pairs(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
     """Return confidences in ascending order, with their hits.
 
-    On a CPU the hit rides as the lowest bit of the confidence's bit pattern (non-negative floats
-    sort as integers), so that numpy's vectorised sort of plain integers does the work.
+    On a CPU the hit is appended as the lowest bit of the confidence's bit pattern (non-negative
+    floats sort as integers), so that numpy's vectorised sort of plain integers does the work.
     """
     if confidence.device.type != "cpu":
         confidence, order = confidence.sort()
         return confidence, correct[order]
-    whole = torch.int64 if confidence.dtype == torch.float64 else torch.int32
-    bits = (confidence + 0.0).view(whole)  # + 0.0 turns -0.0 into 0.0
-    keys = torch.from_numpy(numpy.sort(bits.mul(2).add_(correct).numpy()))
+
+    integer = torch.int64 if confidence.dtype == torch.float64 else torch.int32
+    bits = (confidence + 0.0).view(integer)  # + 0.0 turns -0.0 into 0.0
+    keys = torch.from_numpy(np.sort(bits.mul(2).add_(correct).numpy()))
     return (keys >> 1).view(confidence.dtype), keys & 1

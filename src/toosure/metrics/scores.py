@@ -1,16 +1,24 @@
-"""Proper scores, accuracy and entropy, and what of a score is calibration and what refinement."""
+"""NLL, Brier score, accuracy and entropy, and how much of a score is calibration."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks
-from toosure.metrics.inputs import as_logits, as_pair, check_finite, naming_rows
+from toosure.metrics.inputs import (
+    ArrayLike,
+    as_logits,
+    as_pair,
+    check_finite,
+    row_numbers_of_all,
+)
+
+RowScore = Callable[[Tensor, Tensor], Tensor]  # logits (n, C) and labels (n,) to scores (n,)
 
 
-def nll(logits: Any, labels: Any) -> Tensor:
+def nll(logits: ArrayLike, labels: ArrayLike) -> Tensor:
     """Return the mean negative log-likelihood, -1/N sum_i log p_i,y (nats).
 
     >>> round(float(nll(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))), 6)
@@ -19,7 +27,7 @@ def nll(logits: Any, labels: Any) -> Tensor:
     return _mean_over_rows(nll_rows, logits, labels)
 
 
-def brier(logits: Any, labels: Any) -> Tensor:
+def brier(logits: ArrayLike, labels: ArrayLike) -> Tensor:
     """Return the Brier score summed over classes, 1/N sum_i ||p_i - e_y||^2 (Brier 1950).
 
     >>> round(float(brier(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))), 6)
@@ -28,7 +36,7 @@ def brier(logits: Any, labels: Any) -> Tensor:
     return _mean_over_rows(brier_rows, logits, labels)
 
 
-def accuracy(logits: Any, labels: Any) -> Tensor:
+def accuracy(logits: ArrayLike, labels: ArrayLike) -> Tensor:
     """Return the share of rows whose largest logit is the label's.
 
     >>> float(accuracy(torch.tensor([[2.0, 0.5], [1.0, 0.0]]), torch.tensor([0, 1])))
@@ -37,19 +45,19 @@ def accuracy(logits: Any, labels: Any) -> Tensor:
     return _mean_over_rows(accuracy_rows, logits, labels)
 
 
-def entropy(logits: Any, labels: Any = None) -> Tensor:
+def entropy(logits: ArrayLike, labels: ArrayLike | None = None) -> Tensor:
     """Return the mean predictive entropy, -1/N sum_i sum_k p_ik log p_ik (nats); labels unused.
 
     >>> round(float(entropy(torch.zeros(2, 4))), 6)  # log 4
     1.386294
     """
     logits = as_logits(logits)
-    with naming_rows(logits):
-        sums = [_double_sum(entropy_rows(rows)) for rows in row_chunks(logits)]
+    with row_numbers_of_all(logits):
+        sums = [entropy_rows(rows).sum(dtype=torch.float64) for rows in row_chunks(logits)]
         return check_finite(torch.stack(sums).sum()[None])[0] / len(logits)
 
 
-def binary_entropy(logits: Any, labels: Any) -> Tensor:
+def binary_entropy(logits: ArrayLike, labels: ArrayLike) -> Tensor:
     """Return the mean entropy of the true class against the rest, as CSAM (Tan 2026) plots it.
 
     H(p_y) = -p_y log p_y - (1 - p_y) log(1 - p_y), with 1 - p_y summed from the other classes.
@@ -62,7 +70,8 @@ def binary_entropy(logits: Any, labels: Any) -> Tensor:
 
 def nll_rows(logits: Tensor, labels: Tensor) -> Tensor:
     """Return each row's -log p_y, shape (N,)."""
-    top = logits.detach().amax(1, keepdim=True)  # taken off first: it would round what is left
+    # Subtract the maximum from the label's logit first: added to the sum it would round it.
+    top = logits.detach().amax(1, keepdim=True)
     total = check_finite((logits - top).exp_().sum(1))
     return total.log() - (logits.gather(1, labels[:, None]) - top).squeeze(1)
 
@@ -83,7 +92,8 @@ def accuracy_rows(logits: Tensor, labels: Tensor) -> Tensor:
 
 def entropy_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     """Return each row's predictive entropy, shape (N,)."""
-    return torch.special.entr(probabilities(logits)).sum(1)
+    entropies: Tensor = torch.special.entr(probabilities(logits))
+    return entropies.sum(1)
 
 
 def binary_entropy_rows(logits: Tensor, labels: Tensor) -> Tensor:
@@ -91,22 +101,17 @@ def binary_entropy_rows(logits: Tensor, labels: Tensor) -> Tensor:
     probs = check_finite(probabilities(logits))
     true = probs.gather(1, labels[:, None]).squeeze(1)
     others = probs.scatter(1, labels[:, None], 0.0).sum(1)
-    rarer = torch.minimum(true, others)  # 1 less the other would be rounded
-    return torch.special.entr(rarer) - torch.special.xlog1py(1 - rarer, -rarer)
+    rarer = torch.minimum(true, others)  # 1 minus the more frequent one would be rounded
+    entropies: Tensor = torch.special.entr(rarer) - torch.special.xlog1py(1 - rarer, -rarer)
+    return entropies
 
 
-Rows = Callable[[Tensor, Tensor], Tensor]
-
-
-def _mean_over_rows(rows_of: Rows, logits: Any, labels: Any) -> Tensor:
+def _mean_over_rows(row_score: RowScore, logits: ArrayLike, labels: ArrayLike) -> Tensor:
+    """Return the mean of a per-row score, chunk by chunk, summed in float64."""
     logits, labels = as_pair(logits, labels)
-    with naming_rows(logits):
-        sums = [_double_sum(rows_of(*pair)) for pair in chunked_pairs(logits, labels)]
+    with row_numbers_of_all(logits):
+        sums = [row_score(*pair).sum(dtype=torch.float64) for pair in chunked_pairs(logits, labels)]
     return torch.stack(sums).sum() / len(logits)
-
-
-def _double_sum(values: Tensor) -> Tensor:
-    return values.sum(dtype=torch.float64)
 
 
 class Split(NamedTuple):
@@ -118,7 +123,7 @@ class Split(NamedTuple):
     temperature: Tensor
 
 
-def nll_split(logits: Any, labels: Any) -> Split:
+def nll_split(logits: ArrayLike, labels: ArrayLike) -> Split:
     r"""Split the negative log-likelihood into calibration and refinement.
 
     refinement = min_T NLL(z / T), calibration = NLL(z) - refinement: the part that a one-number
@@ -130,42 +135,45 @@ def nll_split(logits: Any, labels: Any) -> Split:
     >>> round(float(split.temperature), 4), round(float(split.refinement), 6)
     (0.9107, 0.685821)
     """
-    return _split(nll_rows, logits, labels)
+    return _split_by_temperature(nll_rows, logits, labels)
 
 
-def brier_split(logits: Any, labels: Any) -> Split:
+def brier_split(logits: ArrayLike, labels: ArrayLike) -> Split:
     """Split the Brier score as `nll_split` does, with the temperature best for Brier.
 
     >>> split = brier_split(torch.tensor([[5.0, 0.0], [5.0, 0.0]]), torch.tensor([0, 1]))
     >>> round(float(split.refinement), 4), round(float(split.score), 4)
     (0.5, 0.9867)
     """
-    return _split(brier_rows, logits, labels)
+    return _split_by_temperature(brier_rows, logits, labels)
 
 
-def _split(rows_of: Rows, logits: Any, labels: Any) -> Split:
-    logits, labels = as_pair(logits, labels)
-    logits = logits.detach()
+def _split_by_temperature(row_score: RowScore, logits: ArrayLike, labels: ArrayLike) -> Split:
+    checked_logits, checked_labels = as_pair(logits, labels)
+    rows = checked_logits.detach()
 
     def score(log_scale: float) -> Tensor:
-        return _mean_over_rows(lambda z, y: rows_of(z.double() * 2.0**log_scale, y), logits, labels)
+        """Return the score of the logits times 2^log_scale."""
+        scale = 2.0**log_scale
+        return _mean_over_rows(lambda z, y: row_score(z.double() * scale, y), rows, checked_labels)
 
     raw = score(0.0)
     if not raw.isfinite():  # a label of probability 0, which no temperature helps
         return Split(raw, torch.zeros_like(raw), raw, torch.ones_like(raw))
-    best = _lowest(lambda s: float(score(s)), -10.0, 10.0)
-    rescaled = score(best)
-    refinement = torch.minimum(raw, rescaled)
+
+    best = _minimiser(lambda log_scale: float(score(log_scale)), -10.0, 10.0)
+    refinement = torch.minimum(raw, score(best))
     temperature = torch.tensor(2.0**-best, dtype=torch.float64)
     return Split(raw, raw - refinement, refinement, temperature)
 
 
-def _lowest(score: Callable[[float], float], low: float, high: float) -> float:
+def _minimiser(function: Callable[[float], float], low: float, high: float) -> float:
     """Return where a function of one number is lowest: a coarse grid, then Brent's method."""
     from scipy.optimize import minimize_scalar
 
     step = 1.0
     grid = [low + step * k for k in range(round((high - low) / step) + 1)]
-    start = min(grid, key=score)
+    start = min(grid, key=function)
     bounds = (max(low, start - step), min(high, start + step))
-    return float(minimize_scalar(score, bounds=bounds, method="bounded", options={"xatol": 1e-7}).x)
+    result = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": 1e-7})
+    return float(result.x)

@@ -1,12 +1,11 @@
-"""Calibration errors of the whole probability vector, by kernels on the simplex."""
-
-from typing import Any
+"""SKCE and KDE-ECE: calibration errors of the whole probability vector, by kernels."""
 
 import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import top_odds
 from toosure.metrics.inputs import (
+    ArrayLike,
     as_confidence,
     as_pair,
     as_probabilities,
@@ -17,12 +16,15 @@ from toosure.metrics.inputs import (
 )
 
 _BLOCK = 2**22  # elements of a block of the N x N kernel
-_MEDIAN_ROWS = 2048
-_LOWEST_LOG = -700.0  # log of the smallest probability told apart from 0
+_MAX_MEDIAN_ROWS = 2048
+_MIN_LOG = -700.0  # log of the smallest probability that differs from 0
 
 
 def skce(
-    logits: Any, labels: Any, estimator: str = "unbiased", bandwidth: float | None = None
+    logits: ArrayLike,
+    labels: ArrayLike,
+    estimator: str = "unbiased",
+    bandwidth: float | None = None,
 ) -> Tensor:
     r"""Return the squared kernel calibration error; its root, where positive, is "KCE".
 
@@ -44,8 +46,8 @@ def skce(
 
 
 def skce_from_probabilities(
-    probs: Any,
-    labels: Any,
+    probs: ArrayLike,
+    labels: ArrayLike,
     estimator: str = "unbiased",
     bandwidth: float | Tensor | None = None,
 ) -> Tensor:
@@ -69,18 +71,25 @@ def skce_of_rows(
     estimator: str = "unbiased",
     bandwidth: float | Tensor | None = None,
 ) -> Tensor:
-    """Return SKCE of inputs already checked, N > 1 unless biased: for loops that must not wait."""
+    """Return SKCE of inputs already checked, so that a training loop need not wait.
+
+    Two rows are needed unless the estimator is "biased".
+    """
     n = len(probs)
     width = median_of_distances(probs) if bandwidth is None else bandwidth
-    residual = -probs.scatter_add(1, labels[:, None], -torch.ones_like(probs[:, :1]))
+    residual = -probs.scatter_add(1, labels[:, None], -torch.ones_like(probs[:, :1]))  # e_y - p
+
     if estimator == "linear":
-        even, odd = slice(0, n // 2 * 2, 2), slice(1, None, 2)
+        even = slice(0, n // 2 * 2, 2)
+        odd = slice(1, None, 2)
         distance = (probs[even] - probs[odd]).abs().sum(1).double() / 2
         overlap = (residual[even] * residual[odd]).sum(1).double()
         return ((-distance / width).exp() * overlap).mean()
+
     total = _pair_total(probs, residual, width)
     if estimator == "biased":
         return total / n**2
+    # The n pairs of a row with itself are taken out again.
     return (total - residual.square().sum(dtype=torch.float64)) / (n * (n - 1))
 
 
@@ -88,13 +97,13 @@ def _pair_total(probs: Tensor, residual: Tensor, width: float | Tensor) -> Tenso
     """Return sum_ij h_ij, i = j included, block by block."""
     rows = max(1, _BLOCK // len(probs))
     total = probs.new_zeros((), dtype=torch.float64)
-    for some, theirs in zip(probs.split(rows), residual.split(rows), strict=True):
-        kernel = (-torch.cdist(some, probs, p=1) / (2 * width)).exp()
-        total = total + (kernel * (theirs @ residual.T)).sum(dtype=torch.float64)
+    for block, block_residual in zip(probs.split(rows), residual.split(rows), strict=True):
+        kernel = (-torch.cdist(block, probs, p=1) / (2 * width)).exp()
+        total = total + (kernel * (block_residual @ residual.T)).sum(dtype=torch.float64)
     return total
 
 
-def median_distance(logits: Any, labels: Any = None) -> Tensor:
+def median_distance(logits: ArrayLike, labels: ArrayLike | None = None) -> Tensor:
     """Return the median total variation distance between rows, 1 where it is 0.
 
     Over all pairs of up to 2048 rows; of more, over that many taken at even steps.
@@ -102,30 +111,32 @@ def median_distance(logits: Any, labels: Any = None) -> Tensor:
     >>> round(float(median_distance(torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 2.0]]))), 6)
     0.380797
     """
-    labels = torch.zeros(len(logits), dtype=torch.long) if labels is None else labels
+    if labels is None:
+        labels = torch.zeros(len(logits), dtype=torch.long)
     logits, _ = as_pair(logits, labels)
     return median_of_distances(check_finite(at_least_float32(logits).softmax(1)))
 
 
 @torch.no_grad()
-def median_of_distances(probs: Tensor, most: int = _MEDIAN_ROWS) -> Tensor:
-    """Return `median_distance` of probabilities, over at most `most` rows. No value checks."""
-    step = -(-len(probs) // most)
+def median_of_distances(probs: Tensor, max_rows: int = _MAX_MEDIAN_ROWS) -> Tensor:
+    """Return `median_distance` of probabilities, over at most `max_rows` rows. No value checks."""
+    step = -(-len(probs) // max_rows)
     distances = torch.nn.functional.pdist(probs[::step].double(), p=1) / 2
     if len(distances) == 0:
         return torch.ones((), dtype=torch.float64, device=probs.device)
+    # torch's quantile takes up to 2^24 numbers.
     median = distances.quantile(0.5) if len(distances) < 2**24 else distances.median()
     return torch.where(median > 0, median, 1.0)
 
 
 def kde_ece(
-    logits: Any,
-    labels: Any,
+    logits: ArrayLike,
+    labels: ArrayLike,
     bandwidth: float = 0.01,
     form: str = "top",
     norm: int = 1,
 ) -> Tensor:
-    r"""Return the calibration error with E[y | p] estimated by kernels, leaving out the row itself.
+    """Return the calibration error with E[y | p] estimated by kernels, leaving out the row itself.
 
     1/N sum_j ||q_j - p_j||_norm^norm with q_j = sum_{i != j} k(p_j; p_i) y_i / sum_{i != j} k and k
     the Dirichlet density at p_j with parameters p_i / bandwidth + 1. form "top": confidence and
@@ -142,34 +153,35 @@ def kde_ece(
         odds, correct = top_odds(logits, labels)
         both = torch.stack([odds, -odds], 1)  # log c and log(1 - c), also where c is rounded to 1
         return _top_kde_ece(torch.nn.functional.logsigmoid(both), correct, bandwidth, norm)
+
     log_probs = logits.double().log_softmax(1)
     check_finite(log_probs.amax(1))
-    log_probs = log_probs.clamp(min=_LOWEST_LOG)
-    targets = torch.nn.functional.one_hot(labels, logits.shape[1]).double()
-    smooth = _smoothed_by_the_others(log_probs, targets, bandwidth)
-    return (smooth - log_probs.exp()).abs().pow(norm).sum(1).mean()
+    log_probs = log_probs.clamp(min=_MIN_LOG)
+    targets: Tensor = torch.nn.functional.one_hot(labels, logits.shape[1]).double()
+    frequencies = _leave_one_out_mean(log_probs, targets, bandwidth)
+    return (frequencies - log_probs.exp()).abs().pow(norm).sum(1).mean()
 
 
 def kde_ece_from_confidence(
-    confidence: Any, correct: Any, bandwidth: float = 0.01, norm: int = 1
+    confidence: ArrayLike, correct: ArrayLike, bandwidth: float = 0.01, norm: int = 1
 ) -> Tensor:
     """Return the Beta-kernel error of confidences and hits; see `kde_ece`."""
     confidence, correct = as_confidence(confidence, correct)
-    sure = confidence.double()
-    both = torch.stack([sure, 1 - sure], 1)  # (N, 2)
+    top = confidence.double()
+    both = torch.stack([top, 1 - top], 1)  # (N, 2)
     zero = both <= 0
-    log_probs = torch.where(zero, _LOWEST_LOG, torch.where(zero, 1.0, both).log())
+    log_probs = torch.where(zero, _MIN_LOG, torch.where(zero, 1.0, both).log())
     return _top_kde_ece(log_probs, correct, bandwidth, norm)
 
 
 def _top_kde_ece(log_probs: Tensor, correct: Tensor, bandwidth: float, norm: int) -> Tensor:
     """Return the Beta-kernel error from log c and log(1 - c), (N, 2)."""
-    log_probs = log_probs.clamp(min=_LOWEST_LOG)
-    smooth = _smoothed_by_the_others(log_probs, correct.double()[:, None], bandwidth)
-    return (smooth[:, 0] - log_probs[:, 0].exp()).abs().pow(norm).mean()
+    log_probs = log_probs.clamp(min=_MIN_LOG)
+    accuracy = _leave_one_out_mean(log_probs, correct.double()[:, None], bandwidth)
+    return (accuracy[:, 0] - log_probs[:, 0].exp()).abs().pow(norm).mean()
 
 
-def _smoothed_by_the_others(log_probs: Tensor, targets: Tensor, bandwidth: float) -> Tensor:
+def _leave_one_out_mean(log_probs: Tensor, targets: Tensor, bandwidth: float) -> Tensor:
     """Return sum_{i != j} k(p_j; p_i) y_i / sum_{i != j} k(p_j; p_i) for each row j, (N, T)."""
     n = len(log_probs)
     if n < 2:
@@ -177,13 +189,14 @@ def _smoothed_by_the_others(log_probs: Tensor, targets: Tensor, bandwidth: float
     check_positive("bandwidth", bandwidth)
     alpha = log_probs.exp() / bandwidth + 1
     log_norm = torch.lgamma(alpha).sum(1) - torch.lgamma(alpha.sum(1))  # (N,)
+
+    means = []
     rows = max(1, _BLOCK // n)
-    smooth = []
     for start in range(0, n, rows):
         exponent = log_probs[start : start + rows] @ (alpha - 1).T - log_norm  # (rows, N)
         own = torch.arange(len(exponent), device=exponent.device)
         itself = torch.zeros_like(exponent, dtype=torch.bool)
         itself[own, own + start] = True
         weights = exponent.masked_fill(itself, -torch.inf).softmax(1)
-        smooth.append(weights @ targets)
-    return torch.cat(smooth)
+        means.append(weights @ targets)
+    return torch.cat(means)

@@ -1,8 +1,7 @@
-"""Smooth ECE: the gap smoothed by a reflected Gaussian whose width equals its own answer."""
+"""smECE: the gap smoothed by a reflected Gaussian whose width equals its own answer."""
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,15 +9,15 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from toosure.metrics.confidence import top_label
-from toosure.metrics.inputs import as_confidence
+from toosure.metrics.inputs import ArrayLike, as_confidence
 
-_NARROWEST = 1e-7  # a fixed point below this is called 0
-_NARROWEST_GIVEN = 1e-5  # what the largest grid resolves
-_NARROW = 2e-4
-_LARGEST_GRID = 2**22
+_MIN_FIXED_POINT = 1e-7  # a fixed point below this is called 0
+_MIN_BANDWIDTH = 1e-5  # what the largest grid resolves
+_NARROW = 2e-4  # widths below this need a very fine grid
+_MAX_GRID = 2**22
 
 
-def smece(logits: Any, labels: Any) -> Tensor:
+def smece(logits: ArrayLike, labels: ArrayLike) -> Tensor:
     r"""Return the smooth ECE of the top label, without bins to choose.
 
     smECE(h) = integral_0^1 |1/N sum_i (a_i - c_i) K_h(t, c_i)| dt with K_h the Gaussian of width h
@@ -32,15 +31,19 @@ def smece(logits: Any, labels: Any) -> Tensor:
     return smece_from_confidence(*top_label(logits, labels))
 
 
-def smece_from_confidence(confidence: Any, correct: Any, bandwidth: float | None = None) -> Tensor:
+def smece_from_confidence(
+    confidence: ArrayLike, correct: ArrayLike, bandwidth: float | None = None
+) -> Tensor:
     """Return smECE of `(confidence, correct)`, at a fixed `bandwidth` where given; see `smece`."""
     confidence, correct = as_confidence(confidence, correct)
     gaps = CosineSeries(confidence.detach(), correct)
-    if bandwidth is not None:
-        if not bandwidth >= _NARROWEST_GIVEN:
-            raise ValueError(f"bandwidth must be at least {_NARROWEST_GIVEN:g}; got {bandwidth}")
-        return torch.full_like(gaps.residual[0], gaps.smoothed_area(bandwidth))
-    return torch.full_like(gaps.residual[0], _fixed_point(gaps))
+    if bandwidth is None:
+        error = _fixed_point(gaps)
+    elif bandwidth >= _MIN_BANDWIDTH:
+        error = gaps.smoothed_area(bandwidth)
+    else:
+        raise ValueError(f"bandwidth must be at least {_MIN_BANDWIDTH:g}; got {bandwidth}")
+    return torch.full_like(gaps.residual[0], error)
 
 
 def _fixed_point(gaps: "CosineSeries") -> float:
@@ -50,41 +53,32 @@ def _fixed_point(gaps: "CosineSeries") -> float:
     def excess(width: float) -> float:
         return gaps.smoothed_area(width) - width
 
+    # Halve from above until h / 2 is too small: a narrow width costs a finer grid.
     high = 1.0
-    while excess(high / 2) <= 0:  # from above: a narrow width costs a finer grid
+    while excess(high / 2) <= 0:
         high /= 2
         if high < _NARROW:
             break
-    if high < _NARROW:  # so far down, begin again from the most the area can be
-        largest, apart = gaps.unsmoothed()
-        if apart > 20 * largest:  # no gaps that could cancel are near each other
-            return largest
-        high = min(high, largest)
-        while high > _NARROWEST and excess(high / 2) <= 0:
+
+    # The error is very small. The area without smoothing bounds it, and equals it where no gaps
+    # of opposite sign are near enough to cancel.
+    if high < _NARROW:
+        unsmoothed, apart = gaps.unsmoothed()
+        if apart > 20 * unsmoothed:
+            return unsmoothed
+        high = min(high, unsmoothed)
+        while high > _MIN_FIXED_POINT and excess(high / 2) <= 0:
             high /= 2
-    if high <= _NARROWEST or excess(high) >= 0:  # the latter by rounding, at the largest area
-        return high if high > _NARROWEST else 0.0
+
+    if high <= _MIN_FIXED_POINT:
+        return 0.0
+    if excess(high) >= 0:  # by rounding, at the unsmoothed area
+        return high
     return float(brentq(excess, high / 2, high, xtol=1e-9))
 
 
-def _total_variation(values: np.ndarray, slopes: np.ndarray) -> float:
-    """Return integral |slope| of a function from values and slopes, times the step, at nodes."""
-    rise = np.abs(np.diff(values)).sum()
-    (place,) = np.nonzero(slopes[:-1] * slopes[1:] < 0)  # few: what follows is about them alone
-    left, right, down, up = values[place], values[place + 1], slopes[place], slopes[place + 1]
-    s = down / (down - up)
-    turn = (
-        left * (1 + 2 * s) * (1 - s) ** 2
-        + down * s * (1 - s) ** 2
-        + right * s**2 * (3 - 2 * s)
-        + up * s**2 * (s - 1)
-    )  # Hermite's cubic at the zero of the slope
-    extra = np.abs(turn - left) + np.abs(right - turn) - np.abs(right - left)
-    return float(rise + extra.sum())
-
-
 class CosineSeries:
-    r"""The residuals a_i - c_i as a cosine series on [0, 1], ready to be smoothed at any width.
+    """The residuals a_i - c_i as a cosine series on [0, 1], which can be smoothed at any width.
 
     The reflected Gaussian is the heat kernel between two walls, so smoothing multiplies the k-th
     coefficient r_k = 1/N sum_i (a_i - c_i) cos(pi k c_i) by exp(-(pi k h)^2 / 2), and the smoothed
@@ -92,7 +86,7 @@ class CosineSeries:
 
     The sums over rows are taken once on a fine grid: a row lies within d = 1/(2 grid) of a node
     and cos(pi k (node + x)) is expanded in x to third order, which errs by (pi k d)^4 / 24 at
-    most. At four nodes a mode, the fewest allowed, that is 1e-3 of the residuals for the highest
+    most. At four nodes per mode, the fewest allowed, that is 1e-3 of the residuals for the highest
     mode, of which the Gaussian leaves 1e-14, and falls with k^4.
     """
 
@@ -109,40 +103,70 @@ class CosineSeries:
         where the sign changes, the antiderivative at the zero comes from a cubic.
         """
         modes = math.ceil(8 / (math.pi * width))
-        grid = min(_LARGEST_GRID, 2 ** math.ceil(math.log2(8 * modes)))  # 20 nodes a width or more
+        grid = min(_MAX_GRID, 2 ** math.ceil(math.log2(8 * modes)))  # 20 nodes per width or more
         if grid > 2 * self.grid:
             self.grid = max(grid // 2, 2**15 if len(self.residual) > 10**5 else 2**11)
             self.coefficients = self._expand(self.grid).cpu().numpy()
         modes = min(modes, len(self.coefficients) - 1)
+
         k = math.pi * np.arange(modes + 1)
         damped = self.coefficients[: modes + 1] * np.exp(-0.5 * (width * k) ** 2)
         k[0] = np.inf  # the mean is integrated apart
+
+        # The real inverse FFT of both series gives the gap and its antiderivative at the nodes.
         waves = np.stack([damped, -1j * damped / k])
         gap, area = np.fft.irfft(waves, 2 * grid, norm="forward")[:, : grid + 1]
         return _total_variation(area + damped[0] * np.linspace(0, 1, grid + 1), gap / grid)
 
     def unsmoothed(self) -> tuple[float, float]:
-        """Return the limit of no smoothing, and the least distance of gaps of opposite sign.
+        """Return the area without smoothing, and the least distance of gaps of opposite sign.
 
-        The area of no smoothing is the gaps of equal confidences, summed; what has one sign adds
-        up at any width, so the area stays so while the kernels of opposite gaps do not meet.
+        The area is the sum of |gap| over distinct confidences. Gaps of one sign add up at any
+        width, so the area stays the same while the kernels of opposite gaps do not meet.
         """
         levels, index = self.confidence.unique(return_inverse=True)
         gaps = torch.zeros_like(levels).index_add_(0, index, self.residual)
-        levels, gaps = levels[gaps != 0], gaps[gaps != 0]
+        levels = levels[gaps != 0]
+        gaps = gaps[gaps != 0]
+        area = float(gaps.abs().sum()) / len(index)
+
         opposite = gaps[1:].sign() != gaps[:-1].sign()
-        apart = levels.diff()[opposite]
-        return float(gaps.abs().sum()) / len(index), float(apart.min()) if len(apart) else math.inf
+        distances = levels.diff()[opposite]
+        return area, float(distances.min()) if len(distances) else math.inf
 
     def _expand(self, grid: int) -> Tensor:
         """Return r_k for k = 0 .. grid / 4 from moments about the nodes of a grid."""
         node = (self.confidence * grid).round_()
         offset = (self.confidence - node / grid) * math.pi
         node = node.long()
+
         moments = [self.residual * offset**order for order in range(4)]
         sums = torch.stack([torch.bincount(node, m, minlength=grid + 1) for m in moments])
+
         k = torch.arange(grid // 4 + 1, dtype=torch.float64, device=offset.device)
         waves = torch.fft.rfft(sums, 2 * grid)[:, : len(k)]  # sum_node s e^(-i pi k node / grid)
-        turns = waves[0].real, waves[1].imag, -waves[2].real, -waves[3].imag  # derivatives of cos
-        total = sum(turn * k**n / math.factorial(n) for n, turn in enumerate(turns))
+        derivatives = waves[0].real, waves[1].imag, -waves[2].real, -waves[3].imag  # of cos
+        total = torch.zeros_like(k)
+        for n, derivative in enumerate(derivatives):
+            total += derivative * k**n / math.factorial(n)
         return total / len(self.residual)
+
+
+def _total_variation(values: np.ndarray, slopes: np.ndarray) -> float:
+    """Return integral |slope| of a function from values and slopes, times the step, at nodes."""
+    rise = np.abs(np.diff(values)).sum()
+
+    # Where the slope changes its sign between two nodes, the function turns there: Hermite's
+    # cubic at the zero of the slope says how far it went. These places are few.
+    (place,) = np.nonzero(slopes[:-1] * slopes[1:] < 0)
+    left, right = values[place], values[place + 1]
+    down, up = slopes[place], slopes[place + 1]
+    s = down / (down - up)
+    turn = (
+        left * (1 + 2 * s) * (1 - s) ** 2
+        + down * s * (1 - s) ** 2
+        + right * s**2 * (3 - 2 * s)
+        + up * s**2 * (s - 1)
+    )
+    extra = np.abs(turn - left) + np.abs(right - turn) - np.abs(right - left)
+    return float(rise + extra.sum())

@@ -1,11 +1,11 @@
-"""Metrics that take batches: torchmetrics' update / compute / reset on sums, never on samples.
+"""Metrics over batches: torchmetrics' update / compute / reset on sums, never on samples.
 
 States are int64 and float64 sums, so batches and processes merge exactly. MMCE, SKCE, SECE, smECE
-and the ranking metrics need every row at once and have no twin here. Importing loads torchmetrics.
+and the ranking metrics need every row at once and are not here. Importing loads torchmetrics.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,14 +19,14 @@ from toosure.metrics.binned import (
     error_of,
     table_of,
 )
-from toosure.metrics.classwise import classwise_sums
+from toosure.metrics.classwise import classwise_sums, reduced_error
 from toosure.metrics.confidence import chunked_pairs, top_label
-from toosure.metrics.inputs import as_pair, check_bins, check_choice, naming_rows
-from toosure.metrics.scores import Rows, accuracy_rows, brier_rows, nll_rows
+from toosure.metrics.inputs import as_pair, check_bins, check_choice, row_numbers_of_all
+from toosure.metrics.scores import accuracy_rows, brier_rows, nll_rows
 
 
-class _Sums(Metric):
-    """Counts, hits and summed confidences, kept over batches."""
+class _SummedBins(Metric):
+    """Counts, hits and summed confidences per bin, added up over batches."""
 
     full_state_update = False
     is_differentiable = False
@@ -34,13 +34,12 @@ class _Sums(Metric):
     correct: Tensor
     confidence: Tensor
 
-    def _add_sums(self, *shape: int) -> None:
-        for name, dtype in (("counts", torch.int64), ("correct", torch.int64)):
+    def _add_states(self, *shape: int) -> None:
+        dtypes = {"counts": torch.int64, "correct": torch.int64, "confidence": torch.float64}
+        for name, dtype in dtypes.items():
             self.add_state(name, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
-        zeros = torch.zeros(shape, dtype=torch.float64)
-        self.add_state("confidence", zeros, dist_reduce_fx="sum")
 
-    def _take(self, sums: BinSums) -> None:
+    def _add(self, sums: BinSums) -> None:
         self.counts += sums.counts.to(self.counts.device)
         self.correct += sums.correct.to(self.counts.device)
         self.confidence += sums.confidence.to(self.counts.device)
@@ -51,8 +50,26 @@ class _Sums(Metric):
         return BinSums(self.counts, self.correct, self.confidence)
 
 
-class ReliabilityTable(_Sums):
-    """Gather `toosure.metrics.reliability` over batches; 3 numbers a bin.
+class _TopLabelBins(_SummedBins):
+    """Sums of the top label in equal-width bins."""
+
+    def __init__(self, bins: int, edge: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_bins(bins)
+        check_choice("edge", edge, ("right", "left"))
+        self.bins = bins
+        self.edge = edge
+        self._add_states(bins)
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Add a batch."""
+        confidence, correct = top_label(logits.detach(), labels)
+        edges = equal_width_edges(self.bins, confidence)
+        self._add(bin_sums(confidence, correct, edges, self.edge))
+
+
+class ReliabilityTable(_TopLabelBins):
+    """Gather `toosure.metrics.reliability` over batches; 3 numbers per bin.
 
     >>> table = ReliabilityTable(bins=2)
     >>> table.update(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))
@@ -63,28 +80,18 @@ class ReliabilityTable(_Sums):
     def __init__(
         self, bins: int = 15, edge: str = "right", level: float = 0.95, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
-        check_bins(bins)
-        check_choice("edge", edge, ("right", "left"))
-        self.bins, self.edge, self.level = bins, edge, level
-        self._add_sums(bins)
+        super().__init__(bins, edge, **kwargs)
+        self.level = level
 
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
-        confidence, correct = top_label(logits.detach(), labels)
-        edges = equal_width_edges(self.bins, confidence)
-        self._take(bin_sums(confidence, correct, edges, self.edge))
-
-    def compute(self) -> Any:
+    def compute(self) -> Reliability:
         """Return the table of all batches."""
         sums = self._sums()
         edges = equal_width_edges(self.bins, sums.confidence)
-        table: Reliability = table_of(sums, edges, self.level)
-        return table
+        return table_of(sums, edges, self.level)
 
 
-class ECE(ReliabilityTable):
-    """Gather `toosure.metrics.ece` over batches; 3 numbers a bin.
+class ECE(_TopLabelBins):
+    """Gather `toosure.metrics.ece` over batches; 3 numbers per bin.
 
     >>> metric = ECE()
     >>> metric.update(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))
@@ -117,8 +124,8 @@ class MCE(ECE):
         super().__init__(bins, edge, math.inf, **kwargs)
 
 
-class ClasswiseECE(_Sums):
-    """Gather `toosure.metrics.classwise_ece` over batches; 3 numbers a class and bin.
+class ClasswiseECE(_SummedBins):
+    """Gather `toosure.metrics.classwise_ece` over batches; 3 numbers per class and bin.
 
     >>> metric = ClasswiseECE(classes=3)
     >>> metric.update(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))
@@ -142,24 +149,27 @@ class ClasswiseECE(_Sums):
         check_choice("edge", edge, ("right", "left"))
         check_choice("norm", norm, (1, 2, math.inf))
         check_choice("reduction", reduction, ("mean", "sum", "none"))
-        self.classes, self.bins, self.edge = classes, bins, edge
-        self.norm, self.reduction = norm, reduction
-        self._add_sums(classes, bins)
+
+        self.classes = classes
+        self.bins = bins
+        self.edge = edge
+        self.norm = norm
+        self.reduction = reduction
+        self._add_states(classes, bins)
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add a batch."""
         if logits.ndim == 2 and logits.shape[1] != self.classes:
             raise ValueError(f"expected {self.classes} classes; got {logits.shape[1]}")
-        self._take(classwise_sums(logits, labels, self.bins, self.edge))
+        self._add(classwise_sums(logits, labels, self.bins, self.edge))
 
     def compute(self) -> Tensor:
         """Return the error of all batches."""
-        errors = error_of(self._sums(), self.norm)
-        return errors if self.reduction == "none" else getattr(errors, self.reduction)()
+        return reduced_error(self._sums(), self.norm, self.reduction)
 
 
-class AdaptiveECE(_Sums):
-    r"""Gather `toosure.metrics.adaptive_ece` over batches, on a fixed fine grid of confidences.
+class AdaptiveECE(_SummedBins):
+    """Gather `toosure.metrics.adaptive_ece` over batches, on a fixed fine grid of confidences.
 
     Confidences within one cell count as equal. Cells are even in 1000 c + 48 log2(c / (1 - c)): no
     wider than 0.001 and than 1.5 % of c and of 1 - c, so that they stay fine where networks crowd,
@@ -179,20 +189,22 @@ class AdaptiveECE(_Sums):
         super().__init__(**kwargs)
         check_bins(bins)
         check_choice("norm", norm, (1, 2, math.inf))
-        self.bins, self.norm = bins, norm
-        self._add_sums(self.cells)
+        self.bins = bins
+        self.norm = norm
+        self._add_states(self.cells)
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add a batch."""
-        self.take(*top_label(logits.detach(), labels))
+        confidence, correct = top_label(logits.detach(), labels)
+        self.take(confidence, correct)
 
     def take(self, confidence: Tensor, correct: Tensor) -> None:
         """Add confidences and hits already checked."""
         confidence = confidence.double()
         index = self.cell(confidence)
-        split = torch.bincount(index * 2 + correct, minlength=2 * self.cells).view(-1, 2)
+        wrong_right = torch.bincount(index * 2 + correct, minlength=2 * self.cells).view(-1, 2)
         summed = torch.bincount(index, confidence, minlength=self.cells)
-        self._take(BinSums(split.sum(1), split[:, 1], summed))
+        self._add(BinSums(wrong_right.sum(1), wrong_right[:, 1], summed))
 
     def cell(self, confidence: Tensor) -> Tensor:
         """Return the cell of each confidence, higher for higher."""
@@ -205,19 +217,23 @@ class AdaptiveECE(_Sums):
         below = sums.counts.cumsum(0) - sums.counts
         index = below * self.bins // sums.counts.sum()
         index = index.clamp(max=self.bins - 1)  # empty cells past the last row
-        merged = [torch.zeros(self.bins, dtype=s.dtype, device=s.device) for s in sums]
-        return error_of(
-            BinSums(*(m.index_add_(0, index, s) for m, s in zip(merged, sums, strict=True))),
-            self.norm,
-        )
+
+        def merge(cells: Tensor) -> Tensor:
+            """Add up the cells of each bin."""
+            bins = torch.zeros(self.bins, dtype=cells.dtype, device=cells.device)
+            return bins.index_add_(0, index, cells)
+
+        merged = BinSums(merge(sums.counts), merge(sums.correct), merge(sums.confidence))
+        return error_of(merged, self.norm)
 
 
 class _RowMean(Metric):
-    """The mean over rows of a per-row score, kept as a sum and a count."""
+    """The mean over rows of a per-row score, as a sum and a count over batches."""
 
     full_state_update = False
     is_differentiable = False
     higher_is_better = False
+    row_score: ClassVar["staticmethod[[Tensor, Tensor], Tensor]"]
     total: Tensor
     n: Tensor
 
@@ -226,17 +242,13 @@ class _RowMean(Metric):
         self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("n", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
-    def _rows(self) -> Rows:
-        raise NotImplementedError
-
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add a batch."""
         logits, labels = as_pair(logits.detach(), labels)
-        rows_of = self._rows()
-        with naming_rows(logits):  # all chunks, before any of them counts
-            sums = [
-                rows_of(*pair).sum(dtype=torch.float64) for pair in chunked_pairs(logits, labels)
-            ]
+        # All chunks are computed before any is added: one that raises leaves the state unchanged.
+        with row_numbers_of_all(logits):
+            chunks = chunked_pairs(logits, labels)
+            sums = [self.row_score(*pair).sum(dtype=torch.float64) for pair in chunks]
         self.total += torch.stack(sums).sum().to(self.total.device)
         self.n += len(logits)
 
@@ -256,8 +268,7 @@ class NLL(_RowMean):
     0.241311
     """
 
-    def _rows(self) -> Rows:
-        return nll_rows
+    row_score = staticmethod(nll_rows)
 
 
 class Brier(_RowMean):
@@ -269,8 +280,7 @@ class Brier(_RowMean):
     0.078225
     """
 
-    def _rows(self) -> Rows:
-        return brier_rows
+    row_score = staticmethod(brier_rows)
 
 
 class Accuracy(_RowMean):
@@ -283,6 +293,4 @@ class Accuracy(_RowMean):
     """
 
     higher_is_better = True
-
-    def _rows(self) -> Rows:
-        return accuracy_rows
+    row_score = staticmethod(accuracy_rows)

@@ -1,17 +1,18 @@
 """Histogram binning, and the Bayesian average of many histograms (BBQ)."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from toosure.metrics.binned import equal_width_edges
 from toosure.metrics.inputs import check_bins
-from toosure.posthoc.curves import Frequencies
+from toosure.posthoc.curves import FrequencyCurves
 
 
-class HistogramBinning(Frequencies):
-    r"""Replace each class's probability by how often the class is true in its bin; renormalise.
+class HistogramBinning(FrequencyCurves):
+    """Replace each class's probability by how often the class is true in its bin; renormalise.
 
     f_k(p) is the frequency of class k among the rows whose p_k lies in the same of `bins`
     equal-width bins (a, b]; the middle of a bin that holds no row.
@@ -43,13 +44,13 @@ def bin_frequencies(
     edges = equal_width_edges(bins, torch.empty(0, dtype=torch.float64)).numpy()
     index = np.searchsorted(edges[1:-1], probs)
     counts = np.bincount(index, minlength=bins)
-    found = np.bincount(index, hits, minlength=bins) / np.maximum(counts, 1)
-    values = np.where(counts > 0, found, (edges[:-1] + edges[1:]) / 2)
+    frequencies = np.bincount(index, hits, minlength=bins) / np.maximum(counts, 1)
+    values = np.where(counts > 0, frequencies, (edges[:-1] + edges[1:]) / 2)
     return edges, np.append(values, values[-1])
 
 
-class BBQ(Frequencies):
-    r"""Average equal-mass histograms of many sizes by their Bayesian score, and renormalise.
+class BBQ(FrequencyCurves):
+    """Average equal-mass histograms of many sizes by their Bayesian score, and renormalise.
 
     For each class and each number of bins B from n^(1/3)/10 to 10 n^(1/3), with the prior N' = 2
     and a_b = N'/B * middle_b, c_b = N'/B - a_b for m_b hits among n_b rows of bin b:
@@ -75,35 +76,56 @@ def averaged_binnings(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the steps (at, values) of the average over `sizes` bins, and the log scores."""
     order = np.argsort(probs, kind="stable")
-    sorted_probs, summed = probs[order], np.append(0, np.cumsum(hits[order]))
-    made = [scored_binning(sorted_probs, summed, size) for size in sizes]
-    scores = np.array([score for _, _, score in made])
+    sorted_probs = probs[order]
+    summed_hits = np.append(0, np.cumsum(hits[order]))
+    binnings = [scored_binning(sorted_probs, summed_hits, size) for size in sizes]
+
+    scores = np.array([binning.log_score for binning in binnings])
     weights = np.exp(scores - scores.max())
     weights /= weights.sum()
-    chosen = weights > 1e-12 * weights.max()  # the rest would only make the curve longer
-    at = np.unique(np.concatenate([each[0] for each, use in zip(made, chosen, strict=True) if use]))
+
+    # The average steps at the edges of each binning; those without weight would only make the
+    # curve longer.
+    weighty = weights > 1e-12 * weights.max()
+    edges = [binning.edges for binning, use in zip(binnings, weighty, strict=True) if use]
+    at = np.unique(np.concatenate(edges))
     values = np.zeros(len(at))
-    for (edges, frequencies, _), weight in zip(made, weights, strict=True):
-        values += weight * frequencies[np.searchsorted(edges[1:-1], at, side="right")]
+    for binning, weight in zip(binnings, weights, strict=True):
+        index = np.searchsorted(binning.edges[1:-1], at, side="right")
+        values += weight * binning.frequencies[index]
     return at, values, scores
 
 
+class Binning(NamedTuple):
+    """One histogram of BBQ's average."""
+
+    edges: np.ndarray  # (bins + 1,)
+    frequencies: np.ndarray  # (bins,)
+    log_score: float
+
+
 def scored_binning(
-    probs: np.ndarray, summed: np.ndarray, bins: int, prior: float = 2.0
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return edges, values and log score of sorted probs in bins of equal mass, ties together."""
+    probs: np.ndarray, summed_hits: np.ndarray, bins: int, prior: float = 2.0
+) -> Binning:
+    """Return the histogram of sorted probs in bins of equal mass, ties together, and its score."""
     from scipy.special import gammaln
 
+    # The first row of each bin but the first; equal probabilities share a bin.
     n = len(probs)
     cuts = np.unique(np.rint(np.arange(1, bins) * n / bins).astype(int))
     cuts = np.unique(np.searchsorted(probs, probs[cuts[(cuts > 0) & (cuts < n)]]))
-    cuts = cuts[cuts > 0]  # the first row of each bin but the first
+    cuts = cuts[cuts > 0]
+
     edges = np.concatenate([[0.0], (probs[cuts - 1] + probs[cuts]) / 2, [1.0]])
     bounds = np.concatenate([[0], cuts, [n]])
-    rows, found = np.diff(bounds), np.diff(summed[bounds])
+    rows = np.diff(bounds)
+    hits = np.diff(summed_hits[bounds])
+
+    # The formula of `BBQ`, with share = N'/B.
     share = prior / len(rows)
     middle = np.clip((edges[:-1] + edges[1:]) / 2, 1e-6, 1 - 1e-6)
-    a, c = share * middle, share * (1 - middle)
-    score = gammaln(share) - gammaln(rows + share) + gammaln(found + a) - gammaln(a)
-    score += gammaln(rows - found + c) - gammaln(c)
-    return edges, (found + a) / (rows + share), float(score.sum())
+    a = share * middle
+    c = share * (1 - middle)
+    score = gammaln(share) - gammaln(rows + share) + gammaln(hits + a) - gammaln(a)
+    score += gammaln(rows - hits + c) - gammaln(c)
+    return Binning(edges, (hits + a) / (rows + share), float(score.sum()))

@@ -1,4 +1,4 @@
-"""What every calibrator is: a module from logits to logits, fitted once, saved with the model."""
+"""The class of all calibrators: a module from logits to logits, fitted on held-out rows."""
 
 import warnings
 from collections.abc import Mapping
@@ -9,18 +9,27 @@ from torch import Tensor, nn
 
 from toosure.metrics import nll
 from toosure.metrics.confidence import row_chunks
-from toosure.metrics.inputs import as_logits, as_pair, at_least_float32, check_finite, rows_off
+from toosure.metrics.inputs import (
+    ArrayLike,
+    as_logits,
+    as_pair,
+    at_least_float32,
+    check_finite,
+    distribution_problem,
+)
 
-LOG_ZERO = 87.3365  # -log of the smallest normal float32: what log 0 is read as, below the maximum
+LOG_ZERO = 87.3365  # -log of the smallest normal float32: log 0 is read so far below the maximum
 
 
 class Calibrator(nn.Module):
     """Hold what all calibrators share: `fit(logits, labels)`, then logits to logits.
 
     A calibrator states in `keeps_top` whether the largest logit stays the largest, so that the
-    accuracy cannot change. What was fitted lies in buffers, empty until then, so that `state_dict`
-    is all there is. If the fit would have a worse NLL on its own rows than the logits as they
-    came, it becomes the identity, `note` says so, and `fit` warns.
+    accuracy cannot change. Fitted values are buffers, named in `fitted_names` and empty until the
+    fit, so that `state_dict` holds everything. If the fit would have a worse NLL on its own rows
+    than the logits as they came, it becomes the identity, `note` says so, and `fit` warns.
+
+    Write your own with `solve`, `become_identity` and `calibrated`.
     """
 
     keeps_top: ClassVar[bool] = False
@@ -29,19 +38,19 @@ class Calibrator(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.note = ""  # what went otherwise than asked
+        self.note = ""  # why the fit is not what was asked for; empty if it is
         for name in self.fitted_names:
             self.register_buffer(name, torch.empty(0, dtype=torch.float64))
 
-    def fit(self, logits: Any, labels: Any) -> Self:
+    def fit(self, logits: ArrayLike, labels: ArrayLike) -> Self:
         """Fit on rows the model was not trained on, and return the calibrator itself."""
         self.fit_quietly(logits, labels)
         if self.note:
             warnings.warn(f"{type(self).__name__}: {self.note}", UserWarning, stacklevel=2)
         return self
 
-    def fit_quietly(self, logits: Any, labels: Any) -> Self:
-        """Fit as `fit` does; what went otherwise than asked is in `note` only."""
+    def fit_quietly(self, logits: ArrayLike, labels: ArrayLike) -> Self:
+        """Fit as `fit` does, but do not warn of what `note` says."""
         logits, labels = self.checked(logits, labels)
         self.note = ""
         with torch.no_grad():
@@ -51,7 +60,7 @@ class Calibrator(nn.Module):
         return self
 
     def solve(self, logits: Tensor, labels: Tensor) -> None:
-        """Set the buffers to what suits these rows."""
+        """Fit the buffers to these rows."""
         raise NotImplementedError
 
     def become_identity(self, classes: int, device: torch.device) -> None:
@@ -63,7 +72,7 @@ class Calibrator(nn.Module):
         raise NotImplementedError
 
     def least_rows(self, classes: int) -> int:
-        """Return how many rows a fit needs: as many as it has free numbers, and at least 2."""
+        """Return how many rows a fit needs: as many as it has free parameters, and at least 2."""
         return 2
 
     def forward(self, logits: Tensor) -> Tensor:
@@ -72,21 +81,26 @@ class Calibrator(nn.Module):
             raise ValueError(f"{type(self).__name__} is not fitted: call fit(logits, labels) first")
         return self.calibrated(without_log_zero(at_least_float32(logits)))
 
-    def predict_proba(self, logits: Any) -> Tensor:
+    def predict_proba(self, logits: ArrayLike) -> Tensor:
         """Return calibrated probabilities, (N, C), as scikit-learn calls it."""
-        return self(as_logits(logits)).softmax(1)
+        outputs: Tensor = self(as_logits(logits))
+        return outputs.softmax(1)
 
-    def checked(self, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    def checked(self, logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
         """Check the rows of a fit, or say what is wrong with them and what to do."""
         logits, labels = as_pair(logits, labels)
-        logits, name = logits.detach(), type(self).__name__
+        logits = logits.detach()
+        name = type(self).__name__
         n, classes = logits.shape
         if classes < 2:
             raise ValueError(f"logits must have at least 2 classes; got {classes}")
-        if n < (least := self.least_rows(classes)):
+
+        min_rows = self.least_rows(classes)
+        if n < min_rows:
+            remedy = "give more rows" if min_rows == 2 else "give more rows, or use Temperature"
             raise ValueError(
-                f"{name} needs at least {least:,} rows for {classes} classes; got {n:,}: "
-                f"give more rows{'' if least == 2 else ', or use Temperature'}"
+                f"{name} needs at least {min_rows:,} rows for {classes} classes; got {n:,}: "
+                f"{remedy}"
             )
         if self.needs_every_class:
             check_every_class(labels, classes, name)
@@ -94,7 +108,8 @@ class Calibrator(nn.Module):
 
     def keep_if_better(self, logits: Tensor, labels: Tensor) -> None:
         """Become the identity, and say so, where the fit has a worse NLL than the identity."""
-        before, after = float(nll(logits, labels)), float(nll(self(logits), labels))
+        before = float(nll(logits, labels))
+        after = float(nll(self(logits), labels))
         if after <= before:
             return
         self.become_identity(logits.shape[1], logits.device)
@@ -113,14 +128,15 @@ class Calibrator(nn.Module):
     ) -> None:
         """Take the shapes from the state: before a fit they are not known."""
         for name in self.fitted_names:
-            if (value := state_dict.get(prefix + name)) is not None:
+            value = state_dict.get(prefix + name)
+            if value is not None:
                 own = getattr(self, name)
                 setattr(self, name, own.new_empty(value.shape))
         super()._load_from_state_dict(state_dict, prefix, *rest, **more)
 
 
 class Identity(Calibrator):
-    """Leave the logits as they are: what every calibrator must beat.
+    """Leave the logits as they are, for comparison.
 
     >>> Identity()(torch.tensor([[2.0, 0.5]])).tolist()
     [[2.0, 0.5]]
@@ -144,15 +160,15 @@ def without_log_zero(logits: Tensor) -> Tensor:
     [[0.0, -100.0, -100.0]]
     """
     zero = logits == -torch.inf
-    lowest = logits.masked_fill(zero, torch.inf).amin(1, keepdim=True)
+    lowest = logits.masked_fill(zero, torch.inf).amin(1, keepdim=True)  # finite logit
     floor = torch.minimum(logits.amax(1, keepdim=True) - LOG_ZERO, lowest)
     return torch.where(zero, floor, logits)
 
 
-def top_kept(outputs: Tensor, logits: Tensor) -> Tensor:
+def restore_top_class(outputs: Tensor, logits: Tensor) -> Tensor:
     """Lift the class with the largest logit above the others where rounding made it equal.
 
-    >>> top_kept(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]])).argmax(1).tolist()
+    >>> restore_top_class(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]])).argmax(1).tolist()
     [1]
     """
     top = logits.argmax(1, keepdim=True)
@@ -166,16 +182,18 @@ def top_kept(outputs: Tensor, logits: Tensor) -> Tensor:
 def check_values(logits: Tensor) -> Tensor:
     """Return logits without -inf; refuse NaN, +inf, probabilities, and rows all alike."""
     low, high = torch.stack(torch.aminmax(logits)).tolist()
-    if low >= 0 and all(rows_off(rows) is None for rows in row_chunks(logits)):
+    if low >= 0 and all(distribution_problem(rows) is None for rows in row_chunks(logits)):
         raise ValueError(
             "logits are probabilities (every row sums to 1): give logits, or p.log(); of a model "
             "that ends in Softmax, give what comes before it"
         )
+
     if low == -torch.inf and high < torch.inf:
         check_finite(logits.amax(1))
         logits = without_log_zero(at_least_float32(logits))
     elif not (low > -torch.inf and high < torch.inf):  # also where NaN
         check_finite(logits.double().sum(1))
+
     if all(bool((rows.amax(1) == rows.amin(1)).all()) for rows in row_chunks(logits)):
         raise ValueError(
             "logits are constant: every row has the same value for every class, "
@@ -187,10 +205,12 @@ def check_values(logits: Tensor) -> Tensor:
 def check_every_class(labels: Tensor, classes: int, name: str) -> None:
     """Refuse labels among which a class is missing."""
     missing = (torch.bincount(labels, minlength=classes) == 0).nonzero().flatten().tolist()
-    if missing:
-        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        what = f"class {shown} is" if len(missing) == 1 else f"classes {shown} are"
-        raise ValueError(
-            f"{name} learns each class on its own, but {what} never among the {len(labels):,} "
-            "labels: add rows of it, or use Temperature or EnsembleTemperature"
-        )
+    if not missing:
+        return
+
+    listed = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+    subject = f"class {listed} is" if len(missing) == 1 else f"classes {listed} are"
+    raise ValueError(
+        f"{name} learns each class on its own, but {subject} never among the {len(labels):,} "
+        "labels: add rows of it, or use Temperature or EnsembleTemperature"
+    )

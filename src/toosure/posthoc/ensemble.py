@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import chunked_pairs
-from toosure.posthoc.calibrator import Calibrator, top_kept
-from toosure.posthoc.temperature import best_temperature
+from toosure.posthoc.calibrator import Calibrator, restore_top_class
+from toosure.posthoc.temperature import fit_temperature
 
-LEAST = 1e-3  # of the weight stays off the uniform part, so that the order of classes stays
+MIN_SOFTMAX_WEIGHT = 1e-3  # not on the uniform part, so that the order of classes stays
 
 
 class EnsembleTemperature(Calibrator):
@@ -36,12 +36,11 @@ class EnsembleTemperature(Calibrator):
 
     def solve(self, logits: Tensor, labels: Tensor) -> None:
         """Find the temperature, then the weights."""
-        found = best_temperature(logits, labels)
-        self.note = found.note
+        temperature, self.note = fit_temperature(logits, labels)
         pairs = chunked_pairs(logits, labels)
-        own = torch.cat([own_parts(rows, y, found.temperature) for rows, y in pairs])
+        own = torch.cat([own_log_parts(rows, targets, temperature) for rows, targets in pairs])
         weights = torch.from_numpy(best_weights(own.cpu().numpy())).to(own)
-        self.set_fitted(temperature=own.new_tensor(found.temperature), weights=weights)
+        self.set_fitted(temperature=own.new_tensor(temperature), weights=weights)
 
     def become_identity(self, classes: int, device: torch.device) -> None:
         """Put all weight on the softmax as it came."""
@@ -57,10 +56,10 @@ class EnsembleTemperature(Calibrator):
         plain = logits.log_softmax(1)
         uniform = torch.full_like(plain, -math.log(logits.shape[1]))
         parts = torch.stack([scaled + log_w[0], plain + log_w[1], uniform + log_w[2]])
-        return top_kept(parts.logsumexp(0), logits)
+        return restore_top_class(parts.logsumexp(0), logits)
 
 
-def own_parts(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
+def own_log_parts(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
     """Return the log-probability of each row's label in the three parts, (N, 3)."""
     z = rows.double()
     parts = [each.log_softmax(1).gather(1, labels[:, None]) for each in (z / temperature, z)]
@@ -71,22 +70,29 @@ def best_weights(log_parts: np.ndarray) -> np.ndarray:
     """Return the weights (M,) on the simplex that maximise the mean of log sum_m w_m p_im."""
     from scipy.optimize import minimize
 
+    # Dividing a row by its largest part does not change which weights are best.
     top = log_parts.max(1, keepdims=True)
-    parts = np.exp(log_parts - top)  # (N, M), the same weights suit any scale of a row
+    parts: np.ndarray = np.exp(log_parts - top)  # (N, M)
     count = parts.shape[1]
 
     def loss(w: np.ndarray) -> float:
         return float(-np.log(np.maximum(parts @ w, 1e-300)).mean())
 
-    def slope(w: np.ndarray) -> np.ndarray:
-        return -(parts / np.maximum(parts @ w, 1e-300)[:, None]).mean(0)
+    def gradient(w: np.ndarray) -> np.ndarray:
+        ratios: np.ndarray = parts / np.maximum(parts @ w, 1e-300)[:, None]
+        mean: np.ndarray = ratios.mean(0)
+        return -mean
 
-    total = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(count)}
-    bounds = [(0.0, 1.0)] * (count - 1) + [(0.0, 1.0 - LEAST)]
-    options = {"ftol": 1e-14, "maxiter": 500}
-    start = np.array([0.9, 0.05, 0.05])
-    found = minimize(
-        loss, start, method="SLSQP", jac=slope, bounds=bounds, constraints=total, options=options
+    sum_is_one = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(count)}
+    result = minimize(
+        loss,
+        np.array([0.9, 0.05, 0.05]),
+        method="SLSQP",
+        jac=gradient,
+        bounds=[(0.0, 1.0)] * (count - 1) + [(0.0, 1.0 - MIN_SOFTMAX_WEIGHT)],
+        constraints=sum_is_one,
+        options={"ftol": 1e-14, "maxiter": 500},
     )
-    weights = np.clip(found.x, 0.0, None)
-    return weights / weights.sum()
+    weights: np.ndarray = np.clip(result.x, 0.0, None)
+    weights /= weights.sum()
+    return weights

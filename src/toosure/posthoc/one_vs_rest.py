@@ -1,18 +1,17 @@
-"""Each class against the rest: log p and log(1 - p), logistic fits of all classes at once."""
+"""Platt scaling and beta calibration: logistic fits of each class against the rest, all at once."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from toosure.posthoc.calibrator import Calibrator
-from toosure.posthoc.temperature import best_temperature
+from toosure.posthoc.temperature import fit_temperature
 
-MOST = 2**24  # numbers in the features of the classes fitted together
-RIDGE = 1e-10  # of the mean loss: keeps a class that can be told without error from running away
-CLOSE = 1e-8  # of the mean loss, that Newton's step may still promise
+MAX_NUMBERS = 2**24  # in the features of the classes fitted together
+RIDGE = 1e-10  # of the mean loss: keeps the slope of a separable class finite
+MAX_DECREMENT = 1e-8  # of the mean loss, that a further Newton step may promise after convergence
 
 
 def log_pairs(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -30,9 +29,9 @@ def log_pairs(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class OneVsRest(Calibrator):
-    r"""Hold what Platt and beta calibration share: q_k = sigmoid(theta_k . (features, 1)).
+    """Hold what Platt and beta calibration share: q_k = sigmoid(theta_k . (features, 1)).
 
-    One logistic regression a class, with its own targets, then q_k / sum_j q_j.
+    One logistic regression per class, with its own targets, then q_k / sum_j q_j.
     """
 
     fitted_names = ("theta",)
@@ -49,19 +48,21 @@ class OneVsRest(Calibrator):
 
     def solve(self, logits: Tensor, labels: Tensor) -> None:
         """Fit the classes, as many at a time as memory allows, from 1/T times the identity."""
-        features, targets = self.features(logits.double()), self.targets(labels, logits.shape[1])
-        step = max(1, MOST // (len(labels) * (features.shape[2] + 1)))
-        start = features.new_tensor(self.start) / best_temperature(logits, labels).temperature
+        features = self.features(logits.double())
+        targets = self.targets(labels, logits.shape[1])
+        start = features.new_tensor(self.start) / fit_temperature(logits, labels).temperature
+
+        step = max(1, MAX_NUMBERS // (len(labels) * (features.shape[2] + 1)))
         parts = zip(features.split(step, 1), targets.split(step, 1), strict=True)
-        found = [self.fit_classes(x, t, start) for x, t in parts]
-        self.set_fitted(theta=torch.cat([theta for theta, _ in found]))
-        if not all(converged for _, converged in found):
+        fits = [self.fit_classes(x, t, start) for x, t in parts]
+        self.set_fitted(theta=torch.cat([theta for theta, _ in fits]))
+        if not all(converged for _, converged in fits):
             self.keep_if_better(logits, labels)
             self.note = self.note or "stopped before the fit converged"
 
     def fit_classes(self, features: Tensor, targets: Tensor, start: Tensor) -> tuple[Tensor, bool]:
         """Return theta of some classes, (K, features + 1), and whether all converged."""
-        return logistic(with_one(features), targets, start)
+        return fit_logistic(with_one(features), targets, start)
 
     def become_identity(self, classes: int, device: torch.device) -> None:
         """Set every theta so that q = p."""
@@ -71,7 +72,7 @@ class OneVsRest(Calibrator):
     def calibrated(self, logits: Tensor) -> Tensor:
         """Return the logarithm of the renormalised q, in float64 until the end.
 
-        Where the logits are nearly equal, large slopes tell differences that float32 rounds away.
+        Where the logits are nearly equal, large slopes see differences that float32 rounds away.
         """
         theta = self.theta.double()
         scores = (self.features(logits.double()) * theta[:, :-1]).sum(2) + theta[:, -1]
@@ -79,7 +80,7 @@ class OneVsRest(Calibrator):
 
 
 class Platt(OneVsRest):
-    r"""Fit a sigmoid to the log-odds of each class against the rest, and renormalise.
+    """Fit a sigmoid to the log-odds of each class against the rest, and renormalise.
 
     q_k = sigmoid(A_k s_k + B_k), s_k = log p_k/(1 - p_k), with the targets (n+ + 1)/(n+ + 2) and
     1/(n- + 2) in place of 1 and 0. Two classes: q is Platt's sigmoid itself.
@@ -108,7 +109,7 @@ class Platt(OneVsRest):
 
 
 class Beta(OneVsRest):
-    r"""Fit a beta calibration map to each class against the rest, and renormalise.
+    """Fit a beta calibration map to each class against the rest, and renormalise.
 
     log q_k/(1 - q_k) = a_k log p_k - b_k log(1 - p_k) + c_k, a, b >= 0; where the free fit has a
     or b below 0, that one is 0 and the others are fitted again. a = b = 1, c = 0 is the identity.
@@ -132,14 +133,15 @@ class Beta(OneVsRest):
         """Fit, and fit again without the slope that came out negative; at most twice."""
         used = features.new_ones(features.shape[1], 3)
         x = with_one(features)
-        theta, converged = logistic(x, targets, start)
+        theta, converged = fit_logistic(x, targets, start)
+
         for _ in range(2):
             lowest = theta[:, :2].argmin(1, keepdim=True)
             negative = theta.gather(1, lowest) < 0
             if not negative.any():
                 break
             used = used.scatter(1, lowest, torch.where(negative, 0.0, used.gather(1, lowest)))
-            theta, converged = logistic(x * used, targets, start * used)
+            theta, converged = fit_logistic(x * used, targets, start * used)
             theta = theta * used
         return theta, converged
 
@@ -149,39 +151,43 @@ def with_one(features: Tensor) -> Tensor:
     return torch.cat([features, torch.ones_like(features[..., :1])], 2)
 
 
-def logistic(x: Tensor, targets: Tensor, start: Tensor) -> tuple[Tensor, bool]:
-    r"""Return theta (K, D) of K logistic regressions on x (N, K, D), targets (N, K) in [0, 1].
+def fit_logistic(x: Tensor, targets: Tensor, start: Tensor) -> tuple[Tensor, bool]:
+    """Fit K logistic regressions on x (N, K, D) and targets (N, K) in [0, 1], all at once.
 
-    The last feature is 1; the others are standardised meanwhile, so that the ridge and Newton's
-    method see no units. All at once, each with its own step length: halved while the loss rises.
-    The truth of the second answer is that all converged.
+    Return theta (K, D), and whether all converged. The last feature is 1; the others are
+    standardised meanwhile, so that the ridge and Newton's method see no units. Each regression has
+    its own step length.
     """
-    x, mean, spread = standardised(x)
+    x, mean, std = standardised(x)
     theta = start.expand(x.shape[1], -1)
-    theta = torch.cat(
-        [theta[:, :-1] * spread, theta[:, -1:] + (theta[:, :-1] * mean).sum(1, True)], 1
-    )
+    slopes = theta[:, :-1]
+    theta = torch.cat([slopes * std, theta[:, -1:] + (slopes * mean).sum(1, True)], 1)
+
     value = cross_entropy(x, targets, theta)
     for _ in range(100):
         q = torch.einsum("nkd,kd->nk", x, theta).sigmoid()
-        slope = torch.einsum("nkd,nk->kd", x, q - targets) / len(x) + RIDGE * theta
-        bend = torch.einsum("nkd,nk,nke->kde", x, q * (1 - q), x) / len(x)
-        bend += RIDGE * torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
-        step = torch.linalg.solve(bend, slope)
-        theta, value = halved(lambda t: cross_entropy(x, targets, t), theta, step, value)
-        left = float((step * slope).sum(1).max())
-        if left < 1e-16:
+        gradient = torch.einsum("nkd,nk->kd", x, q - targets) / len(x) + RIDGE * theta
+        hessian = torch.einsum("nkd,nk,nke->kde", x, q * (1 - q), x) / len(x)
+        hessian += RIDGE * torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
+        step = torch.linalg.solve(hessian, gradient)
+        theta, value = line_search(lambda t: cross_entropy(x, targets, t), theta, step, value)
+
+        decrement = float((step * gradient).sum(1).max())
+        if decrement < 1e-16:
             break
-    slopes = theta[:, :-1] / spread
-    return torch.cat([slopes, theta[:, -1:] - (slopes * mean).sum(1, True)], 1), left < CLOSE
+
+    slopes = theta[:, :-1] / std
+    theta = torch.cat([slopes, theta[:, -1:] - (slopes * mean).sum(1, True)], 1)
+    return theta, decrement < MAX_DECREMENT
 
 
 def standardised(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return x with features of mean 0 and spread 1 but for the last, and both (K, D - 1)."""
+    """Return x with features of mean 0 and std 1 but for the last, and both (K, D - 1)."""
     features = x[..., :-1]
-    mean, spread = features.mean(0), features.std(0, correction=0)
-    spread = torch.where(spread > 0, spread, 1.0)
-    return torch.cat([(features - mean) / spread, x[..., -1:]], 2), mean, spread
+    mean = features.mean(0)
+    std = features.std(0, correction=0)
+    std = torch.where(std > 0, std, 1.0)
+    return torch.cat([(features - mean) / std, x[..., -1:]], 2), mean, std
 
 
 def cross_entropy(x: Tensor, targets: Tensor, theta: Tensor) -> Tensor:
@@ -190,10 +196,10 @@ def cross_entropy(x: Tensor, targets: Tensor, theta: Tensor) -> Tensor:
     return (F.softplus(scores) - targets * scores).mean(0) + RIDGE / 2 * theta.square().sum(1)
 
 
-def halved(
+def line_search(
     loss: Callable[[Tensor], Tensor], theta: Tensor, step: Tensor, value: Tensor
-) -> tuple[Tensor, Any]:
-    """Return theta - step and its loss, the step halved for each class until the loss falls."""
+) -> tuple[Tensor, Tensor]:
+    """Return theta - step and its loss, the step halved for each class until its loss falls."""
     for _ in range(40):
         after = loss(theta - step)
         worse = after > value

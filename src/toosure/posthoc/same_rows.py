@@ -1,4 +1,4 @@
-"""Tell rows that are the same in other units: moved, rounded, as probabilities, given twice."""
+"""Detect rows that two sets share, also if shifted, rounded or turned into probabilities."""
 
 import math
 
@@ -9,12 +9,12 @@ from toosure.metrics.confidence import chunked_pairs
 from toosure.posthoc.calibrator import without_log_zero
 
 GRID = 2e-3  # relative: half precision moves a row by less
-LOWEST = -60.0  # of log p, which float32 still holds as a probability
-SHARED = 0.01  # of the judged rows may also be rows of the fit, besides those equal by chance
+MIN_LOG_P = -60.0  # float32 still holds its exponential
+MAX_SHARED = 0.01  # of the judged rows may also be rows of the fit, besides those equal by chance
 
 
 def fingerprints(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return a number a row that most likely stays when the same row comes in other units.
+    """Return one number per row that most likely stays when the same row comes in other units.
 
     It joins the label, the size of log p on a log grid, and three projections of its direction:
     few numbers, so that half precision leaves most rows in their cell however many classes.
@@ -28,13 +28,14 @@ def fingerprints(logits: Tensor, labels: Tensor) -> Tensor:
     weights = torch.randn(logits.shape[1], 3, generator=generator, dtype=torch.float64)
     weights = (weights / weights.norm(dim=0)).to(logits.device)
     mixing = torch.randint(-(2**62), 2**62, (5,), generator=generator).to(logits.device)
-    found = []
-    for rows, truth in chunked_pairs(logits, labels):
-        log_p = without_log_zero(rows.double()).log_softmax(1).clamp(min=LOWEST)
+
+    parts = []
+    for rows, targets in chunked_pairs(logits, labels):
+        log_p = without_log_zero(rows.double()).log_softmax(1).clamp(min=MIN_LOG_P)
         size = log_p.norm(dim=1, keepdim=True)
         cells = (torch.cat([size.log(), log_p / size @ weights], 1) / GRID).round().long()
-        found.append((torch.cat([cells, truth[:, None]], 1) * mixing).sum(1))  # modulo 2^64
-    return torch.cat(found)
+        parts.append((torch.cat([cells, targets[:, None]], 1) * mixing).sum(1))  # modulo 2^64
+    return torch.cat(parts)
 
 
 def shared_rows(fit: tuple[Tensor, Tensor], judge: tuple[Tensor, Tensor]) -> int:
@@ -43,10 +44,12 @@ def shared_rows(fit: tuple[Tensor, Tensor], judge: tuple[Tensor, Tensor]) -> int
     Rounded probabilities of few classes are often equal. How often by chance is how often a row of
     the fit equals another of its own; a fit whose rows all come k times is read as if once.
     """
-    kinds, counts = fingerprints(*fit).unique(return_counts=True)
+    distinct, counts = fingerprints(*fit).unique(return_counts=True)
     counts = counts // math.gcd(*counts.unique().tolist())
-    n, judged = int(counts.sum()), len(judge[1])
+    n = int(counts.sum())
+    judged = len(judge[1])
+
     chance = float(counts[counts > 1].sum()) / n
-    shared = int(torch.isin(fingerprints(*judge), kinds).sum())
     noise = 4 * math.sqrt(chance * (1 - chance) * (1 / n + 1 / judged))
-    return shared if shared / judged > chance + noise + SHARED else 0
+    shared = int(torch.isin(fingerprints(*judge), distinct).sum())
+    return shared if shared / judged > chance + noise + MAX_SHARED else 0

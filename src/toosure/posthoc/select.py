@@ -1,26 +1,26 @@
 """Choose among calibrators by the NLL of rows that each was not fitted on."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from toosure.metrics.inputs import as_pair
+from toosure.metrics.inputs import ArrayLike, as_pair
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc.calibrator import Calibrator, Identity, without_log_zero
 from toosure.posthoc.same_rows import fingerprints
 
-MOST = 2e7  # numbers up to which the slower ones are tried
-SLOW = 2e6  # numbers up to which vector scaling is tried
-WIDE = 50  # classes up to which a full matrix is tried
-TIE = 1e-6  # of NLL: closer ones count as equal, and the first listed is taken
-QUICK = ("uncalibrated", "temperature", "ensemble_temperature")
+MAX_NUMBERS = 2e7  # in the logits, for all calibrators that are not in ALWAYS_TRIED
+MAX_VECTOR_NUMBERS = 2e6  # the same for vector scaling
+MAX_MATRIX_CLASSES = 50  # for a full matrix
+NLL_TIE = 1e-6  # closer ones count as equal, and the first listed is taken
+ALWAYS_TRIED = ("uncalibrated", "temperature", "ensemble_temperature")
 Makers = Mapping[str, Callable[[], Calibrator]]
 
 
 class Trial(NamedTuple):
-    """How one calibrator did on rows it was not fitted on."""
+    """The NLL of one calibrator on rows that it was not fitted on."""
 
     name: str
     nll: float | None  # None where it could not be fitted
@@ -30,18 +30,18 @@ class Trial(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The calibrator chosen, fitted on all rows, and how it was chosen."""
+    """The chosen calibrator, fitted on all rows, and the trials it was chosen by."""
 
     name: str
     calibrator: Calibrator
     trials: tuple[Trial, ...]  # best first
-    held_out: Tensor  # (N, C) each row's logits from a calibrator that was not fitted on it
+    held_out: Tensor  # (N, C) logits of each row, from a calibrator not fitted on that row
     folds: int
 
 
 def choose(
-    logits: Any,
-    labels: Any,
+    logits: ArrayLike,
+    labels: ArrayLike,
     makers: Makers,
     folds: int = 5,
     seed: int = 0,
@@ -50,8 +50,8 @@ def choose(
     """Fit every calibrator on each set of all folds but one, and take the lowest NLL held out.
 
     No calibration takes part, as "uncalibrated". A calibrator that refuses the rows is left out
-    with its reason. Equal rows share a fold. The winner is fitted again on all rows. `told` hears
-    of each trial as it ends.
+    with its reason. Equal rows share a fold. The winner is fitted again on all rows. `told` is
+    called with each trial as it ends.
 
     >>> from toosure.posthoc import CALIBRATORS
     >>> generator = torch.Generator().manual_seed(0)
@@ -66,66 +66,76 @@ def choose(
     makers = {"uncalibrated": Identity, **makers}
     Identity().checked(logits, labels)
     parts = stratified_folds(labels, folds, seed, fingerprints(logits, labels))
-    before, trials = nll_rows(without_log_zero(logits.double()), labels), list[Trial]()
-    best, lowest, held_out = "", float("inf"), logits
+    nll_before = nll_rows(without_log_zero(logits.double()), labels)
+
+    trials: list[Trial] = []
+    best = ""
+    lowest = float("inf")
+    held_out = logits
     for name, make in makers.items():
         try:
-            if len(makers) > 2:
-                check_quick(name, *logits.shape)
+            if len(makers) > 2:  # one that was asked for alone may be slow
+                check_affordable(name, *logits.shape)
             outputs, note = cross_fitted(make, logits, labels, parts)
-            rows = nll_rows(outputs.double(), labels)
-            trials.append(trial_of(name, rows, before, note))
-            if float(rows.mean()) < lowest - TIE:
-                best, lowest, held_out = name, float(rows.mean()), outputs
+            nll = nll_rows(outputs.double(), labels)
+            trials.append(paired_trial(name, nll, nll_before, note))
+            if float(nll.mean()) < lowest - NLL_TIE:
+                best = name
+                lowest = float(nll.mean())
+                held_out = outputs
         except ValueError as error:
             trials.append(Trial(name, None, None, None, str(error)))
         told(trials[-1])
+
     calibrator = makers[best]().fit_quietly(logits, labels)
     trials.sort(key=lambda trial: float("inf") if trial.nll is None else trial.nll)
     return Choice(best, calibrator, tuple(trials), held_out, folds)
 
 
-def check_quick(name: str, n: int, classes: int) -> None:
-    """Refuse, among others, a calibrator that would take too long."""
-    if n * classes > (SLOW if name == "vector" else MOST) and name not in QUICK:
+def check_affordable(name: str, n: int, classes: int) -> None:
+    """Refuse a calibrator that would take too long among others."""
+    max_numbers = MAX_VECTOR_NUMBERS if name == "vector" else MAX_NUMBERS
+    if n * classes > max_numbers and name not in ALWAYS_TRIED:
         raise ValueError(f"not tried, too slow on {n:,} x {classes:,} numbers; ask for it alone")
-    if classes > WIDE and name in ("matrix", "dirichlet"):
+    if classes > MAX_MATRIX_CLASSES and name in ("matrix", "dirichlet"):
         raise ValueError(f"not tried, too slow with {classes:,} classes; ask for it alone")
 
 
-def trial_of(name: str, rows: Tensor, before: Tensor, note: str) -> Trial:
-    """Return mean NLL, and its mean change with its standard error."""
-    change = rows - before
-    error = float(change.std()) / len(rows) ** 0.5
-    return Trial(name, float(rows.mean()), float(change.mean()), error, note)
+def paired_trial(name: str, nll: Tensor, nll_before: Tensor, note: str) -> Trial:
+    """Return the mean NLL, and its mean change per row with its standard error."""
+    change = nll - nll_before
+    error = float(change.std()) / len(nll) ** 0.5
+    return Trial(name, float(nll.mean()), float(change.mean()), error, note)
 
 
 def cross_fitted(
     make: Callable[[], Calibrator], logits: Tensor, labels: Tensor, parts: list[Tensor]
 ) -> tuple[Tensor, str]:
     """Return each row's logits from a calibrator fitted on the other folds, and the last note."""
-    outputs, note = (
-        torch.empty_like(logits, dtype=torch.promote_types(logits.dtype, torch.float)),
-        "",
-    )
+    outputs = torch.empty_like(logits, dtype=torch.promote_types(logits.dtype, torch.float))
+    note = ""
     for k, part in enumerate(parts):
         rest = torch.cat(parts[:k] + parts[k + 1 :])
         calibrator = make()
         if calibrator.needs_every_class:
-            check_left(labels, rest, len(parts))
+            check_classes_remain(labels, rest, len(parts))
         calibrator.fit_quietly(logits[rest], labels[rest])
         outputs[part] = calibrator(logits[part])
         note = calibrator.note or note
     return outputs, note
 
 
-def check_left(labels: Tensor, rest: Tensor, folds: int) -> None:
-    """Refuse folds that hold all rows of a class, so that the others have none."""
+def check_classes_remain(labels: Tensor, rest: Tensor, folds: int) -> None:
+    """Refuse a fold that holds all rows of a class, so that the `rest` has none."""
     counts = torch.bincount(labels)
-    left = torch.bincount(labels[rest], minlength=len(counts))
-    for k in ((left == 0) & (counts > 0)).nonzero().flatten().tolist()[:1]:
-        rows = f"{counts[k]} row" + "s, equal ones taken together," * bool(counts[k] > 1)
-        raise ValueError(f"class {k} has {rows}: too few for {folds} folds")
+    remaining = torch.bincount(labels[rest], minlength=len(counts))
+    missing = ((remaining == 0) & (counts > 0)).nonzero().flatten().tolist()
+    if not missing:
+        return
+
+    k = missing[0]
+    rows = f"{counts[k]} rows, equal ones taken together," if counts[k] > 1 else "1 row"
+    raise ValueError(f"class {k} has {rows}: too few for {folds} folds")
 
 
 def stratified_folds(
@@ -138,17 +148,21 @@ def stratified_folds(
     """
     if not 2 <= folds <= len(labels):
         raise ValueError(f"folds must lie between 2 and the {len(labels)} rows; got {folds}")
+
+    # Shuffled, then sorted by class: every `folds`-th row spreads each class evenly.
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     order = order.to(labels.device)
     order = order[labels[order].argsort(stable=True)]
     if same is None:
         return [order[k::folds] for k in range(folds)]
+
+    # The same with groups of equal rows in place of rows, each group at its first row's place.
     groups, inverse = same[order].unique(return_inverse=True)
     if len(groups) < folds:
         raise ValueError(
             f"only {len(groups)} rows differ from each other: too few for {folds} folds"
         )
-    places = torch.arange(len(order), device=order.device)
-    first = places.new_full(groups.shape, len(order)).scatter_reduce(0, inverse, places, "amin")
+    position = torch.arange(len(order), device=order.device)
+    first = position.new_full(groups.shape, len(order)).scatter_reduce(0, inverse, position, "amin")
     fold = first.argsort().argsort()[inverse] % folds  # (N,) of the rows in order
     return [order[fold == k] for k in range(folds)]

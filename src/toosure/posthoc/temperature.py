@@ -1,4 +1,4 @@
-"""Temperature scaling: one number, found by Newton's method in as few passes as it takes."""
+"""Temperature scaling: one number, fitted by Newton's method in about two passes over the rows."""
 
 import math
 from typing import Literal, NamedTuple
@@ -11,10 +11,10 @@ from toosure.metrics.confidence import chunked_pairs
 from toosure.metrics.inputs import as_pair, check_choice
 from toosure.posthoc.calibrator import Calibrator
 
-GRID = [k / 10 for k in range(1, 101)]
-FEW = 2**14  # rows that give a start for many
-PRECISE = 2**22  # numbers up to which all is computed in float64
-REACH = math.log(1e4)  # how far T may be from the spread of the logits, as a logarithm
+ECE_GRID = [k / 10 for k in range(1, 101)]
+SUBSAMPLE_ROWS = 2**14  # rows whose fit is the start for many more
+MAX_FLOAT64_NUMBERS = 2**22  # up to so many numbers all is computed in float64
+MAX_LOG_RATIO = math.log(1e4)  # of T to the spread of the logits, either way
 
 
 class Temperature(Calibrator):
@@ -41,16 +41,17 @@ class Temperature(Calibrator):
     def __init__(self, criterion: Literal["nll", "ece"] = "nll", bins: int = 15) -> None:
         super().__init__()
         check_choice("criterion", criterion, ("nll", "ece"))
-        self.criterion, self.bins = criterion, bins
+        self.criterion = criterion
+        self.bins = bins
 
     def solve(self, logits: Tensor, labels: Tensor) -> None:
         """Find the temperature."""
         if self.criterion == "ece":
-            found = Found(best_on_grid(logits, labels, self.bins))
+            fit = TemperatureFit(lowest_ece_temperature(logits, labels, self.bins))
         else:
-            found = best_temperature(logits, labels)
-        self.note = found.note
-        self.set_fitted(temperature=logits.new_tensor(found.temperature, dtype=torch.float64))
+            fit = fit_temperature(logits, labels)
+        self.note = fit.note
+        self.set_fitted(temperature=logits.new_tensor(fit.temperature, dtype=torch.float64))
 
     def keep_if_better(self, logits: Tensor, labels: Tensor) -> None:
         """Compare with T = 1 only close to it: elsewhere convexity leaves no doubt."""
@@ -70,51 +71,58 @@ class Temperature(Calibrator):
         return f"{float(self.temperature):.4f}" if self.temperature.numel() else "not fitted"
 
 
-def best_on_grid(logits: Tensor, labels: Tensor, bins: int) -> float:
+def lowest_ece_temperature(logits: Tensor, labels: Tensor, bins: int) -> float:
     """Return the first T of 0.1, 0.2 .. 10 with the lowest ECE."""
-    logits = logits.double() if logits.numel() <= PRECISE else logits
-    return min(GRID, key=lambda t: float(ece(logits / t, labels, bins)))
+    if logits.numel() <= MAX_FLOAT64_NUMBERS:
+        logits = logits.double()
+    return min(ECE_GRID, key=lambda t: float(ece(logits / t, labels, bins)))
 
 
-class Found(NamedTuple):
-    """A temperature, and what went otherwise than asked."""
+class TemperatureFit(NamedTuple):
+    """A temperature, and a note where the NLL has no minimum at a finite one."""
 
     temperature: float
     note: str = ""
 
 
-def best_temperature(logits: Tensor, labels: Tensor) -> Found:
+def fit_temperature(logits: Tensor, labels: Tensor) -> TemperatureFit:
     """Return the T that minimises the NLL of checked rows.
 
     Many rows start from the solution of a few, and then need about two passes: with 16,384 of a
     million rows log T is known to a few thousandths, and Newton squares the error each time.
     """
-    few = logits[:: max(1, len(logits) // FEW)]
-    above = few.double().amax(1) - few.double().mean(1)
-    scale = float(above.median()) or float(above.mean()) or 1.0  # few rows may be far larger
-    centre, start = -math.log(scale), -math.log(scale)
-    if len(logits) > 4 * FEW:
-        few_labels = labels[:: max(1, len(logits) // FEW)]
+    step = max(1, len(logits) // SUBSAMPLE_ROWS)
+    few = logits[::step]
+    few_labels = labels[::step]
+
+    # The search is centred at the spread of the logits: the median, as single rows may be far
+    # larger, or the mean where most rows are constant.
+    spread = few.double().amax(1) - few.double().mean(1)
+    scale = float(spread.median()) or float(spread.mean()) or 1.0
+    centre = -math.log(scale)
+
+    start = centre
+    if len(logits) > 4 * SUBSAMPLE_ROWS:
         start = newton(few, few_labels, start, centre).log_scale
-    found = newton(logits, labels, start, centre)
-    if found.end == "right":
-        return Found(
-            1.0, "every row is right, so that the NLL falls for ever as T falls: T stays 1"
-        )
-    if found.end == "wrong":
-        return Found(
-            math.exp(-found.log_scale),
+    minimum = newton(logits, labels, start, centre)
+
+    if minimum.end == "right":
+        note = "every row is right, so that the NLL falls for ever as T falls: T stays 1"
+        return TemperatureFit(1.0, note)
+    note = ""
+    if minimum.end == "wrong":
+        note = (
             "the logits are no better than chance, so that the NLL falls for ever as T rises: "
-            "T is at its upper bound",
+            "T is at its upper bound"
         )
-    return Found(math.exp(-found.log_scale))
+    return TemperatureFit(math.exp(-minimum.log_scale), note)
 
 
 class Minimum(NamedTuple):
-    """Where the NLL is lowest in s = -log T, or towards which end it falls for ever."""
+    """Where the NLL is lowest in s = -log T, or at which end of the bracket it still falls."""
 
     log_scale: float
-    end: Literal["", "right", "wrong"] = ""
+    end: Literal["", "right", "wrong"] = ""  # every row right; logits no better than chance
 
 
 def newton(logits: Tensor, labels: Tensor, start: float, centre: float) -> Minimum:
@@ -123,57 +131,70 @@ def newton(logits: Tensor, labels: Tensor, start: float, centre: float) -> Minim
     Ends when a step is below 1e-4 on many numbers, so that the error after it is about its square,
     and below 1e-8 on few.
     """
-    low, high = centre - REACH, centre + REACH
-    small = 1e-8 if logits.numel() <= PRECISE else 1e-4
+    low = centre - MAX_LOG_RATIO
+    high = centre + MAX_LOG_RATIO
+    tolerance = 1e-8 if logits.numel() <= MAX_FLOAT64_NUMBERS else 1e-4
     s = min(max(start, low), high)
     for _ in range(100):
-        slope, spread = slopes(logits, labels, math.exp(s))
-        if spread == 0 and slope <= 0:  # the right class has probability 1 in every row
+        slope, variance = nll_derivatives(logits, labels, math.exp(s))
+        if variance == 0 and slope <= 0:  # the right class has probability 1 in every row
             return Minimum(s, "right")
-        low, high = (s, high) if slope < 0 else (low, s)
-        step = newton_step(slope, spread)
-        if abs(step) < small:
+
+        if slope < 0:
+            low = s
+        else:
+            high = s
+        step = newton_step(slope, variance)
+        if abs(step) < tolerance:
             return Minimum(s + step)
         if high - low < 1e-12:
             break
+
+        # A step out of the bracket is replaced by its middle.
         s = s + step if low < s + step < high else (low + high) / 2
+
+    # Not converged: where one end never moved, the NLL falls towards it for ever.
     if s > centre:
-        return Minimum(s, "right" if high >= centre + REACH else "")
-    return Minimum(s, "wrong" if low <= centre - REACH else "")
+        return Minimum(s, "right" if high >= centre + MAX_LOG_RATIO else "")
+    return Minimum(s, "wrong" if low <= centre - MAX_LOG_RATIO else "")
 
 
-def newton_step(slope: float, spread: float) -> float:
-    """Return Newton's step in s; where the NLL bends down in s, the one in exp(s) instead."""
-    bend = slope + spread
-    if bend > 0.1 * spread:
-        return max(-2.0, min(2.0, -slope / bend))
-    return math.log1p(min(6.0, -slope / spread)) if spread > 0 else 2.0
+def newton_step(slope: float, variance: float) -> float:
+    """Return Newton's step in s; where the NLL is not convex in s, the one in exp(s) instead."""
+    second_derivative = slope + variance
+    if second_derivative > 0.1 * variance:
+        return max(-2.0, min(2.0, -slope / second_derivative))
+    return math.log1p(min(6.0, -slope / variance)) if variance > 0 else 2.0
 
 
-def slopes(logits: Tensor, labels: Tensor, scale: float) -> tuple[float, float]:
-    r"""Return the NLL's slope in s = log scale, and the part of its bend that is never negative.
+def nll_derivatives(logits: Tensor, labels: Tensor, scale: float) -> tuple[float, float]:
+    """Return the NLL's slope in s = log scale, and the variance term of its second derivative.
 
-    With x = scale * (z - max z): slope = mean(E_p[x] - x_y), bend = slope + mean Var_p[x]. One
-    pass over pieces that stay in the cache, in float64 for few numbers, with float64 sums always.
+    With x = scale * (z - max z): slope = mean(E_p[x] - x_y), second derivative = slope + mean
+    Var_p[x], of which the second term is never negative. One pass over chunks that stay in the
+    cache, in float64 for few numbers, with float64 sums always.
     """
-    double = logits.numel() <= PRECISE
+    double = logits.numel() <= MAX_FLOAT64_NUMBERS
     total = torch.zeros(2, dtype=torch.float64, device=logits.device)
     for rows, targets in chunked_pairs(logits, labels):
         x = (rows.double() if double else rows) * scale  # (n, C)
         x.sub_(x.amax(1, keepdim=True))
         own = x.gather(1, targets[:, None]).squeeze(1)
+
         weights = x.exp()
         mass = weights.sum(1)
         mean = weights.mul_(x).sum(1) / mass
         square = weights.mul_(x).sum(1) / mass
+
         total[0] += (mean - own).sum(dtype=torch.float64)
         total[1] += (square - mean * mean).sum(dtype=torch.float64)
-    slope, spread = (total / len(logits)).tolist()
-    return slope, max(spread, 0.0)
+
+    slope, variance = (total / len(logits)).tolist()
+    return slope, max(variance, 0.0)  # rounding may make it negative
 
 
 class SplitTemperature(NamedTuple):
-    """What a temperature does on rows it was not fitted on."""
+    """A temperature, and two metrics after it on rows that it was not fitted on."""
 
     temperature: float
     tce: float  # ECE after it
@@ -196,6 +217,7 @@ def split_temperature(
     logits, labels = as_pair(logits, labels)
     if len(labels) < 2:
         raise ValueError(f"a temperature and its judge need at least 2 rows; got {len(labels)}")
+
     order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(seed))
     fit, judge = order.to(logits.device).tensor_split(2)
     calibrator = Temperature()
@@ -203,9 +225,10 @@ def split_temperature(
         calibrator.fit_quietly(logits[fit], labels[fit])
     except ValueError:
         calibrator.become_identity(logits.shape[1], logits.device)
+
     after = calibrator(logits[judge].detach())
     return SplitTemperature(
-        float(calibrator.temperature),
-        float(ece(after, labels[judge], bins)),
-        float(nll(after, labels[judge])),
+        temperature=float(calibrator.temperature),
+        tce=float(ece(after, labels[judge], bins)),
+        refinement=float(nll(after, labels[judge])),
     )

@@ -1,4 +1,4 @@
-"""Files of predictions as they lie: named arrays (.npz, .pt), named columns (.csv, .parquet)."""
+"""Open files of predictions: named arrays (.npz, .pt) and tables of columns (.csv, .parquet)."""
 
 import csv
 import pickle
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-ARRAYS = ("logits", "probs", "labels", "confidence", "correct")
-TEXT = ("label", "correct")  # columns of a .csv that need not be numbers
+ARRAY_NAMES = ("logits", "probs", "labels", "confidence", "correct")  # behind a split's prefix
+TEXT_COLUMNS = ("label", "correct")  # of a .csv, that need not be numbers
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a reader throws at a damaged file into a ValueError of one line."""
+def errors_in_one_line(path: Path) -> Iterator[None]:
+    """Turn whatever a library raises about a damaged file into a ValueError of one line."""
     try:
         yield
     except Exception as error:
@@ -36,30 +36,33 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 def read_npz(path: Path) -> dict[str, Any]:
     """Read the arrays of predictions in an .npz (others by name only); no pickled objects."""
-    with reading(path), path.open("rb") as file:
-        if file.read(2) not in (b"PK", b"\x93N"):  # np.load would call it a pickle to be trusted
+    with errors_in_one_line(path), path.open("rb") as file:
+        # Refused here, because np.load would call the file a pickle and ask to trust it.
+        if file.read(2) not in (b"PK", b"\x93N"):
             raise ValueError("not an archive of arrays; use np.savez")
+
         file.seek(0)
-        found = np.load(file, allow_pickle=False)
-        if isinstance(found, np.ndarray):
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
             raise ValueError("one array without a name; use np.savez")
-        with found as arrays:
-            return {name: arrays[name] if name.endswith(ARRAYS) else None for name in arrays}
+        with archive:
+            return {name: archive[name] if name.endswith(ARRAY_NAMES) else None for name in archive}
 
 
 def read_pt(path: Path) -> dict[str, Any]:
     """Read a dict of tensors saved by torch; anything else is refused, not executed."""
     try:
-        with reading(path):
-            found = torch.load(path, map_location="cpu", weights_only=True)
+        with errors_in_one_line(path):
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
     except ValueError as error:
         if isinstance(error.__cause__, pickle.UnpicklingError):
             refusal = "refused: holds more than tensors, or is damaged; save a dict of tensors"
             raise ValueError(refusal) from error
         raise
-    if not isinstance(found, dict):
-        raise ValueError(f"must hold a dict of tensors; got {type(found).__name__}")
-    return {str(name): value for name, value in found.items()}
+
+    if not isinstance(tensors, dict):
+        raise ValueError(f"must hold a dict of tensors; got {type(tensors).__name__}")
+    return {str(name): value for name, value in tensors.items()}
 
 
 def read_table(path: Path) -> dict[str, np.ndarray]:
@@ -75,33 +78,37 @@ def read_table(path: Path) -> dict[str, np.ndarray]:
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:
     """Read a .csv with a header; all columns but `label` and `correct` are numbers."""
-    with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+    with errors_in_one_line(path), path.open(encoding="utf-8-sig", newline="") as file:
         names = [name.strip() for name in next(csv.reader(file), [])]
     if len(set(names)) < len(names):
         raise ValueError(f"has two columns of one name among {', '.join(names)}")
-    text = [i for i, name in enumerate(names) if name in TEXT]
-    numbers = [i for i, name in enumerate(names) if name not in TEXT and name]
+
+    # Numbers and text are two passes of the reader, one dtype each.
+    text = [i for i, name in enumerate(names) if name in TEXT_COLUMNS]
+    numbers = [i for i, name in enumerate(names) if name not in TEXT_COLUMNS and name]
     columns = dict.fromkeys(names, np.zeros(0))
-    for places, dtype in ((numbers, np.float64), (text, np.str_)):
-        values = csv_columns(path, places, dtype)
-        columns |= {names[place]: values[:, i] for i, place in enumerate(places)}
+    for positions, dtype in ((numbers, np.float64), (text, np.str_)):
+        values = read_csv_columns(path, positions, dtype)
+        columns |= {names[position]: values[:, i] for i, position in enumerate(positions)}
     return columns
 
 
-def csv_columns(path: Path, places: list[int], dtype: Any) -> np.ndarray:
-    """Read the columns at `places`, below the header, as one array."""
-    if not places:
+def read_csv_columns(
+    path: Path, positions: list[int], dtype: type[np.float64] | type[np.str_]
+) -> np.ndarray:
+    """Read the columns at `positions`, below the header, as one array."""
+    if not positions:
         return np.zeros((0, 0))
     with (
-        reading(path),
-        warnings.catch_warnings(action="ignore", category=UserWarning),  # no rows: said later
+        errors_in_one_line(path),
+        warnings.catch_warnings(action="ignore", category=UserWarning),  # no rows: refused later
         path.open(encoding="utf-8-sig", newline="") as file,
     ):
-        next(csv.reader(file))
+        next(csv.reader(file))  # the header
         rows = np.loadtxt(
-            file, dtype, delimiter=",", quotechar='"', usecols=places, ndmin=2, comments=None
+            file, dtype, delimiter=",", quotechar='"', usecols=positions, ndmin=2, comments=None
         )
-    return rows.reshape(-1, len(places))
+    return rows.reshape(-1, len(positions))
 
 
 def read_parquet(path: Path) -> dict[str, np.ndarray]:
@@ -111,7 +118,8 @@ def read_parquet(path: Path) -> dict[str, np.ndarray]:
         import pyarrow.parquet as parquet
     except ImportError:
         raise ValueError("needs pyarrow: pip install 'toosure[parquet]'") from None
-    with reading(path):
+
+    with errors_in_one_line(path):
         table = parquet.read_table(path)
         columns = {}
         for name, column in zip(table.column_names, table.columns, strict=True):

@@ -1,4 +1,4 @@
-"""The calibrators by name; `words/tables.py` lists the same. To add one, add a line to both."""
+"""All calibrators by name. `words/tables.py` lists the same: to add one, add a line to both."""
 
 from toosure.posthoc.affine import Dirichlet, Matrix, Vector
 from toosure.posthoc.binning import BBQ, HistogramBinning

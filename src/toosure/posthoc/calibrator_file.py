@@ -1,0 +1,63 @@
+"""Save a fitted calibrator as its name and its numbers, and load it again; no code is stored."""
+
+import warnings
+from pathlib import Path
+
+import torch
+
+from toosure.posthoc.all_calibrators import CALIBRATORS
+from toosure.posthoc.calibrator import Calibrator, Identity
+
+NAMED: dict[str, type[Calibrator]] = {"uncalibrated": Identity, **CALIBRATORS}
+
+
+def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
+    """Save a fitted calibrator as its name and its numbers; see `load_calibrator`."""
+    content = {"calibrator": name_of(type(calibrator)), "state": calibrator.state_dict()}
+    try:
+        torch.save(content, path)
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"{path}: cannot be written ({error})") from error
+
+
+def name_of(kind: type[Calibrator]) -> str:
+    """Return the name of a calibrator in files; one of your own has none."""
+    for name, named_kind in NAMED.items():
+        if kind is named_kind:
+            return name
+    raise ValueError(
+        f"{kind.__name__} cannot be saved by name, only {', '.join(CALIBRATORS)} can: "
+        "keep its state_dict()"
+    )
+
+
+def load_calibrator(path: str | Path) -> Calibrator:
+    """Load what `save_calibrator` or `toosure calibrate -o` wrote; nothing in it is executed."""
+    try:
+        with warnings.catch_warnings():  # torch warns of a strange file before it refuses it
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file makes torch raise almost anything
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{path}: cannot be read ({reason})") from error
+
+    name = content.get("calibrator") if isinstance(content, dict) else None
+    if not isinstance(name, str) or name not in NAMED:
+        raise ValueError(f"{path}: holds no calibrator; `toosure calibrate -o` writes one")
+
+    calibrator = NAMED[name]()
+    try:
+        calibrator.load_state_dict(content.get("state"))
+    except (TypeError, RuntimeError, AttributeError) as error:
+        raise ValueError(f"{path}: the numbers are not those of {name} ({error})") from error
+    check_fitted_values(calibrator, f"{path}: the numbers of {name}")
+    return calibrator
+
+
+def check_fitted_values(calibrator: Calibrator, what: str) -> None:
+    """Refuse numbers that no fit makes: none, NaN, infinity, a temperature of 0 or below."""
+    for name, value in calibrator.state_dict().items():
+        if not value.numel() or not value.isfinite().all():
+            raise ValueError(f"{what} are missing or not finite: {name}")
+        if name == "temperature" and (value.ndim or value <= 0):
+            raise ValueError(f"{what} must hold one temperature above 0; got {value.tolist()}")

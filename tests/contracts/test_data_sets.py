@@ -48,7 +48,7 @@ def test_it_is_in_the_catalogue_with_size_licence_and_origin(name):
     assert source.about and source.licence and source.page.startswith("http")
     assert name == "digits" or source.bytes > 1e6
     assert bool(source.downloads) != bool(source.manual) or name == "digits"
-    assert all(other in SOURCES for other in source.also)
+    assert all(other in SOURCES for other in source.also_needs)
     for download in source.downloads:
         kind, _, digits = download.digest.partition(":")
         assert len(digits) == {"md5": 32, "sha256": 64}[kind] and int(digits, 16)

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from toosure.data import imagefolder
-from toosure.data.files import read_image
-from toosure.data.folders import check_size, class_names, files_of
+from toosure.data.class_folders import class_names, list_class_folders
+from toosure.data.decode import read_image
+from toosure.data.folder_dataset import memory_gb
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -107,14 +108,14 @@ def test_files_come_in_the_order_of_their_names(tmp_path):
     for i in (3, 0, 2, 1):
         save(tmp_path / "train" / "b", f"{i}.png", (40 * i, 0, 0))
         save(tmp_path / "train" / "a", f"{3 - i}.png", (20 * i, 0, 0))
-    files = files_of(tmp_path / "train", class_names(tmp_path / "train"))
+    files = list_class_folders(tmp_path / "train", class_names(tmp_path / "train"))
     names = [f"{c}/{i}.png".encode() for c in "ab" for i in range(4)]
     assert [name[-7:] for name in files.names] == names
     assert files.labels.tolist() == [0] * 4 + [1] * 4
 
 
 def test_memory_is_reckoned_for_bytes_and_floats():
-    assert check_size(1000, 100) == pytest.approx(1000 * 3 * 100 * 100 * (1 + 4) / 1e9)
+    assert memory_gb(1000, 100) == pytest.approx(1000 * 3 * 100 * 100 * (1 + 4) / 1e9)
 
 
 def test_too_much_is_refused_before_reading(tmp_path):

@@ -18,7 +18,7 @@ from torch import nn
 from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, STOPPED, cases, data_of, images, own_loop
 from toosure.config import RunConfig
 from toosure.processes import ALONE, Processes
-from toosure.processes.layers import seeing_all, together
+from toosure.processes.whole_batch import as_whole_batch, whole_batch_layers
 from toosure.runs import Run
 from toosure.sweep import sweep
 from toosure.sweep.sweep import wants_to_stop
@@ -284,11 +284,11 @@ def test_a_wish_between_two_runs_is_everybodys(pair):
 class Broken(Processes):
     """Stands for processes of which one has gone."""
 
-    def told(self, value):
+    def broadcast(self, value):
         raise RuntimeError("Connection closed by peer\nat line 5")
 
     def largest(self, *numbers):
-        return self.told(numbers)
+        return self.broadcast(numbers)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_batch_norm_is_torchs(momentum, shape):
     found, wanted = (kind(3, momentum=momentum).double() for _ in range(2))
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     for _ in range(2):
-        with seeing_all([found], len(x), ALONE):
+        with as_whole_batch([found], len(x), ALONE):
             ours = found(x)
         theirs = wanted(x)
         assert torch.allclose(ours, theirs, atol=1e-12)
@@ -446,19 +446,19 @@ def test_batch_norm_is_torchs(momentum, shape):
     for ours, theirs in zip(found.buffers(), wanted.buffers(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-12)
     found.eval(), wanted.eval()
-    with seeing_all([found], len(x), ALONE):
+    with as_whole_batch([found], len(x), ALONE):
         assert torch.allclose(found(x), wanted(x), atol=1e-12)
     assert "forward" not in vars(found)
 
 
 def test_batch_norm_without_running_statistics_is_refused():
     with pytest.raises(ValueError, match="BatchNorm1d without running statistics"):
-        together(nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False)))
-    assert len(together(nn.Sequential(nn.BatchNorm1d(2)))) == 1
+        whole_batch_layers(nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False)))
+    assert len(whole_batch_layers(nn.Sequential(nn.BatchNorm1d(2)))) == 1
 
 
 def test_batch_norm_has_second_derivatives():
     layer = nn.BatchNorm1d(2, track_running_stats=False).double()
     x = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
-    with seeing_all([layer], 4, ALONE):
+    with as_whole_batch([layer], 4, ALONE):
         assert torch.autograd.gradgradcheck(layer, x)

@@ -1,4 +1,4 @@
-"""A run over two processes is that of one: rows, weights, ends; killed and resumed, too."""
+"""A run on two processes equals that of one: rows, weights, its end; also killed and resumed."""
 
 import json
 import os
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 )
 HERE = Path(__file__).parent
 CPU = Means("cpu")
-ONE_PAIR = pytest.mark.xdist_group("pair")  # workers of pytest share what two processes did
+ONE_PAIR = pytest.mark.xdist_group("pair")  # one pytest worker runs all tests of the pair
 ENDED = ("complete", "diverged")
 PROC = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks into /proc")
 CLOSE = 1e-8  # relative, in float64; the promise is 1e-5
@@ -66,7 +66,7 @@ def free_port():
 
 
 def two(*words):
-    """Start the words in two processes that will find each other."""
+    """Start Python with these arguments in two processes of one group."""
     meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     return [
         subprocess.Popen(
@@ -256,7 +256,7 @@ def test_two_begin_one_is_lost_and_one_finishes(pair, alone):
 
 
 @ONE_PAIR
-def test_what_is_wrong_is_said_by_all_and_the_next_run_goes_on(pair):
+def test_an_error_of_all_processes_fails_that_run_only(pair):
     pair.done()
     for rank in range(2):
         said = json.loads((pair.out / f"said{rank}.json").read_text())
@@ -274,7 +274,7 @@ def test_all_stop_when_one_is_asked_to(pair, alone):
 
 
 @ONE_PAIR
-def test_a_wish_between_two_runs_is_everybodys(pair):
+def test_a_request_to_stop_between_two_runs_reaches_all(pair):
     pair.done()
     for rank in range(2):
         said = json.loads((pair.out / f"said{rank}.json").read_text())
@@ -300,7 +300,7 @@ class Broken(Processes):
     ],
     ids=["to open", "to close", "between runs"],
 )
-def test_one_that_cannot_be_reached_ends_the_others_with_a_sentence(ask, tmp_path):
+def test_a_lost_process_ends_the_others_with_a_message(ask, tmp_path):
     with pytest.raises(
         SystemExit, match=r"process 1 of 2 ends: another has ended or does not answer\."
     ):
@@ -369,7 +369,7 @@ print(gloo())
 
 
 @PROC
-def test_no_thread_of_gloo_outlives_the_conversation():
+def test_no_thread_of_gloo_outlives_the_group():
     """One that does may abort the process while Python shuts down."""
     for process in two("-c", THREADS):
         said = process.communicate(timeout=100)[0]

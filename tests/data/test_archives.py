@@ -162,9 +162,11 @@ def test_a_negative_size_is_refused(tmp_path):
 def test_a_file_with_holes_is_as_large_as_it_says(tmp_path, real, message):
     member = tarfile.TarInfo("set/GNUSparseFile.0/a")
     member.pax_headers = {
-        "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "set/a",
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": "set/a",
         "GNU.sparse.realsize": str(real),
-    }  # fmt: skip
+    }
     content = b"0\n".ljust(512, b"\0")  # no part of it holds anything
     member.size = len(content)
     with tarfile.open(tmp_path / "holes", "w", format=tarfile.PAX_FORMAT) as tar:

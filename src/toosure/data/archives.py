@@ -156,6 +156,7 @@ def unpack(archive: Path, folder: Path, limit: int) -> Path:
     with locked(archive):
         if is_occupied(folder):
             raise ValueError(f"{folder} is there already: move it away to unpack {archive} again")
+
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             with errors_name(archive):

@@ -143,7 +143,8 @@ def streamed_dataset(
     if watched < 1:
         raise ValueError(f"watched must be how many training images to measure; got {watched}")
 
-    val, seed = splitting.val, splitting.seed
+    val = splitting.val
+    seed = splitting.seed
     val_indices, train_indices = draw_val_and_train(len(files["train"]), val, splitting.train, seed)
     (test_indices,) = draw_indices("test", len(files["test"]), [splitting.test], seed)
     train = files["train"].select(train_indices)

@@ -99,6 +99,7 @@ class ImageFiles:
         if batches is None:
             batches = torch.arange(len(self)).split(CHUNK)
         workers = usable_cores() if self.workers is None else self.workers
+
         loader: DataLoader[Tensor | str] = DataLoader(
             BatchDecoder(self.names, self.size, self.resize),
             batch_sampler=IndexLists(batches),

@@ -135,6 +135,7 @@ def box_matrix(size: int, new_size: int, like: Tensor) -> Tensor:
     """Return the (new_size, size) matrix of Pillow's BOX filter."""
     scale = size / new_size
     support = max(scale, 1.0)
+
     matrix = np.zeros((new_size, size))
     for row in range(new_size):
         centre = (row + 0.5) * scale
@@ -143,5 +144,6 @@ def box_matrix(size: int, new_size: int, like: Tensor) -> Tensor:
         sources = np.arange(max(0, first), min(size, last))
         distance = (sources - centre + 0.5) / support
         matrix[row, sources] = (distance > -0.5) & (distance <= 0.5)
+
     matrix /= matrix.sum(1, keepdims=True)
     return torch.as_tensor(matrix, dtype=like.dtype, device=like.device)

@@ -24,12 +24,14 @@ def whole_batch_layers(model: nn.Module) -> list[nn.Module]:
                 f"{type(layer).__name__} cannot be spread over several processes: its draws or "
                 "running statistics would differ between them; train in one process"
             )
+
         if isinstance(layer, _BatchNorm) and layer.running_mean is None:
             raise ValueError(
                 f"{type(layer).__name__} without running statistics cannot be spread over several "
                 "processes: each would evaluate by the statistics of its part; set "
                 "track_running_stats=True, or train in one process"
             )
+
     return [layer for layer in model.modules() if isinstance(layer, _BatchNorm | _DropoutNd)]
 
 

@@ -204,9 +204,16 @@ def test_trains_and_is_watched(word, tmp_path):
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_replayed_as_a_graph_is_the_same_run(word, precision, tmp_path):
     config = RunConfig(
-        data="cifar10", model=word, optimizer="sgd:lr=0.02", batch=32, steps=6, every=6,
-        precision=precision, schedule="cosine:warmup=2", measure=(),
-    )  # fmt: skip
+        data="cifar10",
+        model=word,
+        optimizer="sgd:lr=0.02",
+        batch=32,
+        steps=6,
+        every=6,
+        precision=precision,
+        schedule="cosine:warmup=2",
+        measure=(),
+    )
     data = some_images(72).to("cuda")
     eager, graph = (
         [row["train/loss"] for row in train(config, tmp_path / str(replay), means, data=data).rows]

@@ -221,8 +221,12 @@ def test_contrast(severity):
 @EACH
 def test_elastic_transform(severity):
     far, smooth, turn = (
-        (0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03),
-    )[severity - 1]  # fmt: skip
+        (0, 0, 0.08),
+        (0.05, 0.2, 0.07),
+        (0.08, 0.06, 0.06),
+        (0.1, 0.04, 0.05),
+        (0.1, 0.03, 0.03),
+    )[severity - 1]
     x, generator = pixels(1), draws(11)
     reach = turn * SIDE
     third, middle = SIDE // 3, SIDE // 2

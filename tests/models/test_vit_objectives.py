@@ -16,8 +16,14 @@ def test_trains_a_vision_transformer(objective, tmp_path):
     y = torch.arange(40) % 4
     data = make_dataset(Images(x, y, x[:8], y[:8], tuple("abcd")), train=32, val=8)
     config = RunConfig(
-        data="cifar10", model="vit:patch=4,width=8,depth=1,heads=2", objective=objective,
-        optimizer="sgd:lr=0.01", batch=16, steps=2, every=2, measure=(),
-    )  # fmt: skip
+        data="cifar10",
+        model="vit:patch=4,width=8,depth=1,heads=2",
+        objective=objective,
+        optimizer="sgd:lr=0.01",
+        batch=16,
+        steps=2,
+        every=2,
+        measure=(),
+    )
     run = train(config, tmp_path, Means("cpu"), data=data)
     assert run.status == "complete"

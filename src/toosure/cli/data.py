@@ -21,7 +21,8 @@ def data(
 
     Nothing is fetched unless asked; what broke off goes on where it was.
     """
-    from toosure.data.catalogue import SOURCES, obtain
+    from toosure.data.catalogue import SOURCES
+    from toosure.data.locate import obtain
     from toosure.words.method import nearest
 
     if name is not None and name not in SOURCES:
@@ -33,7 +34,7 @@ def data(
         fail("name the data set to download: toosure data NAME --download")
     try:
         if download and name is not None:
-            for each in (name, *SOURCES[name].also):
+            for each in (name, *SOURCES[name].also_needs):
                 obtain(each, data_root, None if as_json else progress())
     except (ValueError, OSError) as error:
         fail(str(error))
@@ -49,11 +50,11 @@ def data(
 def described(name: str, root: Path) -> dict[str, Any]:
     """Say of a data set what `--json` prints."""
     from toosure.data.catalogue import SOURCES
-    from toosure.data.download import part_of
+    from toosure.data.download import partial_path
 
     source, root = SOURCES[name], root.expanduser()
-    missing = [lack for each in (name, *source.also) for lack in SOURCES[each].missing(root)]
-    parts = [d.target for d in source.downloads if part_of(root / d.target).is_file()]
+    missing = [lack for each in (name, *source.also_needs) for lack in SOURCES[each].missing(root)]
+    parts = [d.target for d in source.downloads if partial_path(root / d.target).is_file()]
     return {
         "name": name,
         "status": "here" if not missing else "broken off" if parts else "missing",
@@ -67,7 +68,7 @@ def described(name: str, root: Path) -> dict[str, Any]:
             for d in source.downloads
         ],
         "by_hand": source.manual,
-        "also_needs": list(source.also),
+        "also_needs": list(source.also_needs),
     }
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toosure.data.files import MOST
+from toosure.data.image_files import MAX_DECODERS
 from toosure.runs import RunWriter
 from toosure.runs.files import is_locked
 from toosure.sweep.folders import Load, Packer, place
@@ -152,7 +152,7 @@ class Driver:
         self.ray = ray = import_ray()
         self.jobs, self.out, self.cluster, self.token = jobs, out, cluster, token
         share = max(1, int(cluster.cpus_per_run))
-        decoders = min(MOST, share) if means.decoders is None else means.decoders
+        decoders = min(MAX_DECODERS, share) if means.decoders is None else means.decoders
         self.means = asdict(replace(means, threads=means.threads or share, decoders=decoders))
         self.means["data_root"] = means.data_root.absolute()
         self.mailbox = (

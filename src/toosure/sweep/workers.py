@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from toosure.data.files import MOST
+from toosure.data.image_files import MAX_DECODERS
 from toosure.sweep.carry_out import Loaded, carry_out
 from toosure.sweep.jobs import Job, Jobs, Result, Sweep, is_finished
 from toosure.train import Means
@@ -186,7 +186,7 @@ def settings_of(number: int, means: Means, count: int) -> dict[str, Any]:
     if means.threads is None:
         settings["threads"] = min(torch.get_num_threads(), share)
     if means.decoders is None:
-        settings["decoders"] = min(MOST, share)
+        settings["decoders"] = min(MAX_DECODERS, share)
     if means.device in (None, "cuda") and torch.cuda.device_count() > 1:
         settings["device"] = f"cuda:{number % torch.cuda.device_count()}"
     return settings

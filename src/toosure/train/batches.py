@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from toosure.data import Dataset
-from toosure.data.files import Reader
-from toosure.data.seeds import mixed
+from toosure.data.image_files import BatchReader
+from toosure.data.seeds import derive_seed
 from toosure.objectives import Batch
 from toosure.processes import ALONE, Processes
 
@@ -50,13 +50,13 @@ class Batches:
                 "or stream=false"
             )
         share = self.processes.rows(self.count)
-        self.reader = None if stream is None else Reader(stream.x, self.places, share)  # type: ignore[arg-type]
+        self.reader = None if stream is None else BatchReader(stream.x, self.places, share)  # type: ignore[arg-type]
 
     def draw(self, step: int) -> Batch:
         """Return (inputs, labels, places in the training split) of a step, counted from 0."""
         x, y, at = self.read(step)
         if self.data.augment:
-            self.generator.manual_seed(mixed(self.seed, 1, step))
+            self.generator.manual_seed(derive_seed(self.seed, 1, step))
         return self.data.augmented(x, self.generator), y, at
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Batches:
             return self.everything
         epoch, place = divmod(step, self.an_epoch)
         if epoch != self.epoch:
-            generator = torch.Generator().manual_seed(mixed(self.seed, 0, epoch))
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, 0, epoch))
             order = torch.randperm(len(self.everything), generator=generator)
             self.epoch, self.order = epoch, order.to(self.everything.device)
         return self.order[place * self.count : (place + 1) * self.count]  # type: ignore[operator]

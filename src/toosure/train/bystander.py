@@ -60,7 +60,7 @@ def open_run(config: RunConfig, out: Path, processes: Processes) -> RunWriter:
             if processes.count == 1:
                 raise
     with reaching(processes):
-        problem, outcome = processes.told((problem, outcome))
+        problem, outcome = processes.broadcast((problem, outcome))
     if problem:
         raise RunError(problem)
     if writer is None:
@@ -72,7 +72,7 @@ def open_run(config: RunConfig, out: Path, processes: Processes) -> RunWriter:
 def check_alike(config: RunConfig, processes: Processes) -> None:
     """Raise unless all processes were asked for the same run."""
     with reaching(processes):
-        told = processes.told(config.name)
+        told = processes.broadcast(config.name)
     if told != config.name:
         raise SystemExit(f"process {processes.rank} was asked for another run: {config.name}")
 
@@ -85,7 +85,7 @@ def told_checkpoint(folder: Path, processes: Processes) -> tuple[dict[str, Any] 
             found = load_checkpoint(folder)
         except RunError as error:
             found = error
-    found = processes.told(found)
+    found = processes.broadcast(found)
     if isinstance(found, RunError):
         raise found
     return found
@@ -97,7 +97,7 @@ def closed_run(writer: RunWriter, processes: Processes) -> Run:
     A machine that cannot see the folder keeps the status alone, so that a sweep can go on there.
     """
     with reaching(processes):
-        outcome = processes.told(writer.outcome)
+        outcome = processes.broadcast(writer.outcome)
     if isinstance(writer, Bystander) and not (writer.path / "status.json").is_file():
         writer.path.mkdir(parents=True, exist_ok=True)
         write_json(writer.path / "status.json", outcome)

@@ -5,7 +5,7 @@ from functools import partial
 
 from toosure.config import RunConfig
 from toosure.data import Dataset
-from toosure.data.files import cores
+from toosure.data.image_files import usable_cores
 from toosure.processes import join
 from toosure.processes.group import local_count
 from toosure.train.means import Means
@@ -14,7 +14,7 @@ from toosure.train.means import Means
 def load_data(config: RunConfig, means: Means) -> Dataset:
     """Load what the word names, onto the device."""
     device = means.torch_device
-    decoders = max(1, cores() // local_count()) if means.decoders is None else means.decoders
+    decoders = max(1, usable_cores() // local_count()) if means.decoders is None else means.decoders
     build = partial(
         config.word("data").build,
         root=means.data_root,

@@ -155,7 +155,7 @@ config = pickle.loads(Path({str(tmp_path / "config.pickle")!r}).read_bytes())
 sys.path.insert(0, {str(tmp_path)!r})
 print(config.word("model").settings, config.word("model").method.target.__module__)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.split() == ["{'width':", "4}", "own_nets"], run.stderr
 
 

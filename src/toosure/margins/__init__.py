@@ -1,4 +1,4 @@
-"""How far from the border: margins, robust margins, exponential moments, and certificates."""
+"""Distances from the decision border: margins, robust margins, moments and certificates."""
 
 from toosure.margins.attacks import attacked_margin, linearised_margin, normalised_margin
 from toosure.margins.certificates import certify

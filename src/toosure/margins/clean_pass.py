@@ -40,7 +40,8 @@ def log_logit_curvature(log_p: Tensor, log_rest: Tensor) -> Tensor:
     rest = (log_p[:, 1:] - log_rest.unsqueeze(1)).exp()
     q = log_rest.exp().unsqueeze(1)
 
-    low, high = rest[:, :1], (first / q).clamp_max(4.0)
+    low = rest[:, :1]
+    high = (first / q).clamp_max(4.0)
     for _ in range(40):
         middle = (low * high).sqrt()
         right = (rest.square() / (middle - rest)).sum(1, keepdim=True)
@@ -211,7 +212,8 @@ def clean_pass(model: nn.Module, x: Tensor, y: Tensor, bins: int, chunk: int) ->
     """Run the model once over the data, `chunk` samples at a time."""
     check_bins(bins)
     check_chunk(chunk)
-    device, dtype = device_of(model, x), dtype_of(model, x)
+    device = device_of(model, x)
+    dtype = dtype_of(model, x)
 
     results = CleanPass(bins)
     with evaluating(model):

@@ -100,7 +100,7 @@ class IntervalTape(fx.Interpreter):
         return self.call(target, method, args, kwargs)
 
     def call(self, key: object, op: Op, args: Args, kwargs: Kwargs) -> Any:
-        """Apply the rule of one call of the network; a call on constants alone is just made."""
+        """Apply the rule of one call of the network; a call without activations is just run."""
         nodes = nodes_in((args, kwargs))
         name = getattr(key, "__name__", key)
         if not nodes:
@@ -131,7 +131,8 @@ class IntervalTape(fx.Interpreter):
         first = nodes[0]
         if rule.reshapes and first.ball:
             terms = rule.absolute(first.largest)
-            lower, upper = rule.forward(first.lower), rule.forward(first.upper)
+            lower = rule.forward(first.lower)
+            upper = rule.forward(first.upper)
             return self.record(IntervalNode(lower, upper, nodes, rule, terms, ball=True))
 
         middles = [(n.lower + n.upper) / 2 for n in nodes]
@@ -155,7 +156,8 @@ class IntervalTape(fx.Interpreter):
         function = torch.relu if name == "relu" else torch.tanh
         lines = (relu_lines if name == "relu" else tanh_lines)(node.lower, node.upper)
         slack = 0.0 if name == "relu" else 1e-15
-        lower, upper = function(node.lower) - slack, function(node.upper) + slack
+        lower = function(node.lower) - slack
+        upper = function(node.upper) + slack
 
         slope = torch.maximum(lines.low_slope.abs(), lines.high_slope.abs())
         terms = slope * node.largest + torch.maximum(lines.low.abs(), lines.high.abs())

@@ -56,7 +56,8 @@ def label_preserving_shift(
     """
     check_radius(eps, norm)
     pairs = near_pairs(train, test, eps, norm)  # (2, E): test and training indices
-    train_size, test_size = len(train[1]), len(test[1])
+    train_size = len(train[1])
+    test_size = len(test[1])
 
     near = len(pairs[0].unique())
     holds = near == test_size and coupling_exists(pairs.cpu().numpy(), train_size, test_size)
@@ -67,8 +68,10 @@ def near_pairs(
     train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], eps: float, norm: Norm
 ) -> Tensor:
     """Return all (test, training) indices of equal label within eps, (2, E)."""
-    train_x, test_x = train[0].flatten(1), test[0].flatten(1)
-    train_y, test_y = train[1], test[1]
+    train_x, train_y = train
+    test_x, test_y = test
+    train_x = train_x.flatten(1)
+    test_x = test_x.flatten(1)
     if train_x.shape[1] != test_x.shape[1]:
         raise ValueError(
             f"test inputs have {test_x.shape[1]} numbers each, training inputs {train_x.shape[1]}"
@@ -94,14 +97,15 @@ def near_rows(a: Tensor, x: Tensor, eps: float, norm: Norm) -> Tensor:
     No pair with l2 distance above eps (sqrt(D) eps for linf) can be near, and a matrix product
     finds those; only the pairs that it leaves are compared entry by entry.
     """
-    a, x = a.double(), x.double()
+    a = a.double()
+    x = x.double()
     radius = eps * (a.shape[1] ** 0.5 if norm == "linf" else 1.0)
     squares = a.square().sum(1, keepdim=True) + x.square().sum(1)
     rounding = 1e-12 * squares * a.shape[1] ** 0.5
-    candidates = (squares - 2 * a @ x.T <= radius**2 + rounding).nonzero()
+    candidates: Tensor = (squares - 2 * a @ x.T <= radius**2 + rounding).nonzero()
 
     order = math.inf if norm == "linf" else 2
-    near = [torch.zeros(0, dtype=torch.bool, device=a.device)]
+    near: list[Tensor] = [torch.zeros(0, dtype=torch.bool, device=a.device)]
     for part in candidates.split(max(1, MAX_NUMBERS // a.shape[1])):
         gap = a[part[:, 0]] - x[part[:, 1]]
         near.append(torch.linalg.vector_norm(gap, order, dim=1) <= eps)
@@ -112,12 +116,14 @@ def coupling_exists(pairs: np.ndarray, train: int, test: int) -> bool:
     """Say whether a coupling of two uniform distributions fits on the pairs, by maximum flow."""
     # In whole numbers: each test point sends `out`, each training point takes `into`.
     common = math.gcd(train, test)
-    out, into = train // common, test // common
+    out = train // common
+    into = test // common
     if out * test >= 2**31:
         raise ValueError(f"{train:,} against {test:,} points: too many for an exact coupling")
 
     # The edges: source to test points, near pairs, training points to sink.
-    source, sink = test + train, test + train + 1
+    source = test + train
+    sink = source + 1
     start = np.concatenate([np.full(test, source), pairs[0], test + np.arange(train)])
     end = np.concatenate([np.arange(test), test + pairs[1], np.full(train, sink)])
     capacity = np.concatenate(

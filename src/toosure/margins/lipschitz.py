@@ -55,7 +55,8 @@ def largest_singular_value(matrices: Tensor) -> Tensor:
     """Return the largest singular value of all, from a dense eigensolver on the smaller Gram."""
     tall = matrices.shape[-2] > matrices.shape[-1]
     gram = matrices.mH @ matrices if tall else matrices @ matrices.mH
-    return torch.linalg.eigvalsh(gram).amax().sqrt()
+    eigenvalues: Tensor = torch.linalg.eigvalsh(gram)
+    return eigenvalues.amax().sqrt()
 
 
 def padding_of(module: nn.Conv2d) -> tuple[int, int]:
@@ -95,7 +96,7 @@ def affine_norm(node: IntervalNode, rule: AffineRule, index: int, norm: Norm) ->
         return rows * ROUND_UP
 
     columns = float(rule.pull_absolute(torch.ones_like(node.lower))[index].amax())
-    schur = (rows * columns) ** 0.5 * ROUND_UP
+    schur: float = (rows * columns) ** 0.5 * ROUND_UP
     if isinstance(rule.module, nn.Linear):
         return min(schur, dense_norm(rule.module.weight))
     if isinstance(rule.module, nn.Conv2d):

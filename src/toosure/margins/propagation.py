@@ -56,7 +56,8 @@ def tighten_up_to(
 
         widest = max(n.lower[0].numel() for n in tape.nodes)
         block = max(1, MAX_TIGHTENING_NUMBERS // (len(node.lower) * widest))
-        below, above = [], []
+        below: list[Tensor] = []
+        above: list[Tensor] = []
         for start in range(0, size, block):
             rows = unit_rows(node, range(start, min(size, start + block)))
             below.append(lower_bounds(tape, node, rows).T)  # (N, block)
@@ -174,7 +175,8 @@ def gradient_norms(tape: IntervalTape, node: IntervalNode, rows: Tensor) -> Tens
         for parent, (m, r) in zip(here.parents, gradient_back(here, middle, radius), strict=True):
             if parent in pending:
                 other_middle, other_radius = pending[parent]
-                m, r = m + other_middle, r + other_radius
+                m = m + other_middle
+                r = r + other_radius
             pending[parent] = (m, r)
     raise AssertionError("a tape starts at its input")
 

@@ -119,9 +119,12 @@ def over_chunks(
 
 def norm_of(x: Tensor, norm: Norm) -> Tensor:
     """Return the norm of each sample, (N,)."""
-    return torch.linalg.vector_norm(x.flatten(1), float("inf") if norm == "linf" else 2, dim=1)
+    order = float("inf") if norm == "linf" else 2
+    norms: Tensor = torch.linalg.vector_norm(x.flatten(1), order, dim=1)
+    return norms
 
 
 def dual_norm(gradient: Tensor, norm: Norm) -> Tensor:
     """Return the dual norm of each row of (..., D): the l1 norm for linf, the l2 norm for l2."""
-    return torch.linalg.vector_norm(gradient, 1 if norm == "linf" else 2, dim=-1)
+    norms: Tensor = torch.linalg.vector_norm(gradient, 1 if norm == "linf" else 2, dim=-1)
+    return norms

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from toosure.margins.robust import check_data, device_of, dtype_of
 from toosure.margins.sam_step import Mode, SamStep, take_step
-from toosure.margins.statements import HEADER, Statement, judge, row_of, table
+from toosure.margins.statements import HEADER, Statement, judge, row_of, statement_named, table
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,7 @@ class SamCertificate:
 
     def __getitem__(self, name: str) -> Statement:
         """Return the statement of that name, such as `certificate["Theorem 2"]`."""
-        for statement in self.statements:
-            if statement.name == name:
-                return statement
-        raise KeyError(f"{name!r}; there are {', '.join(s.name for s in self.statements)}")
+        return statement_named(self.statements, name)
 
     @property
     def holds(self) -> bool:

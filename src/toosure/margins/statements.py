@@ -121,10 +121,7 @@ class Certificate:
 
     def __getitem__(self, name: str) -> Statement:
         """Return the statement of that name, such as `certificate["4.2 (i) lower"]`."""
-        for statement in self.statements:
-            if statement.name == name:
-                return statement
-        raise KeyError(f"{name!r}; there are {', '.join(s.name for s in self.statements)}")
+        return statement_named(self.statements, name)
 
     @property
     def holds(self) -> bool:
@@ -135,6 +132,14 @@ class Certificate:
         rows = [HEADER, *map(row_of, self.statements)]
         head = f"{self.n:,} samples, {self.classes} classes, {self.norm} radius {self.eps:g}"
         return "\n".join([head, *self.notes, "", *table(rows)])
+
+
+def statement_named(statements: tuple[Statement, ...], name: str) -> Statement:
+    """Return the statement of that name; a KeyError lists the names there are."""
+    for statement in statements:
+        if statement.name == name:
+            return statement
+    raise KeyError(f"{name!r}; there are {', '.join(s.name for s in statements)}")
 
 
 def row_of(s: Statement) -> tuple[str, ...]:

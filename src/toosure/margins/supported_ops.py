@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.fx.node import map_aggregate
+from torch.fx.node import Argument, map_aggregate
 from torch.nn import functional as F
 
 from toosure.margins.relaxations import Lines
@@ -131,7 +131,7 @@ def affine_rule(
 ) -> AffineRule | None:
     """Return how an affine call acts on its tensors, or None when it is not known.
 
-    Modules are told by their exact type: a subclass may compute something else.
+    Modules are recognised by their exact type: a subclass may compute something else.
     """
 
     def forward(*tensors: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ def pads_zeros(mode: str = "constant", value: float | None = None, **_: object) 
     return mode == "constant" and not value
 
 
-def zero_constants(value: object) -> object:
+def zero_constants(value: Argument) -> Argument:
     """Return zeros for a tensor, and anything else as it is."""
     return torch.zeros_like(value) if isinstance(value, Tensor) else value
 
@@ -259,7 +259,7 @@ def pool_settings(op: Op, args: Args, kwargs: Kwargs) -> tuple[int, int, int]:
     return kernel, stride or kernel, padding or 0
 
 
-def nodes_in(value: object) -> tuple[IntervalNode, ...]:
+def nodes_in(value: tuple[Args, Kwargs]) -> tuple[IntervalNode, ...]:
     """Return the nodes inside nested arguments, in order."""
     nodes: list[IntervalNode] = []
     map_aggregate(value, lambda v: nodes.append(v) if isinstance(v, IntervalNode) else None)

@@ -43,7 +43,7 @@ def lemma_b5(measured: Measurements) -> list[Statement]:
     """Robust margins against clean ones, all in float64, at the sample closest to failing."""
     attacked = measured.attacked.values
     clean = measured.float64_margins
-    certified, lower = None, None
+    certified = lower = None
     if measured.certified:
         certified = measured.certified.margin.values
         lower = clean - measured.attacked.eps * measured.certified.lipschitz
@@ -155,11 +155,13 @@ def separated_calibration(measured: Measurements) -> list[Statement]:
 
 def separated_curvature(measured: Measurements) -> list[Statement]:
     """Theorem 4.2 (ii) and (iii); a bound of lambda_max beyond C_J^2 / 2 is clamped there."""
-    k, ece = measured.classes, measured.ece
+    k = measured.classes
+    ece = measured.ece
     log_q = measured.log_q("Q_D")
     problem = measured.separation
     unmeasured = measured.curvature.problem
-    scale, cap = 2 * measured.c_j**2, measured.c_j**2 / 2
+    scale = 2 * measured.c_j**2
+    cap = measured.c_j**2 / 2
 
     clean = curvature_bound("4.2 (ii)", measured, log_q, "Q_D", problem=problem)
     by_ece = judge(

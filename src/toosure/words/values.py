@@ -6,10 +6,10 @@
 import json
 import math
 import re
-import types
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 TRUE = {"true", "yes", "on", "1"}
@@ -17,12 +17,11 @@ FALSE = {"false", "no", "off", "0"}
 QUOTED = re.compile(r'[,=()"\s]')  # text that contains one of these is written in quotes
 SEPARATOR = r"[:|]"  # between the values of a sequence
 MAX_EXPANDED = 100_000
-NoneType = type(None)
 
 
 def parts_of(kind: object) -> list[object]:
     """Split a union into the types that can be written as text, the strictest first."""
-    union = get_origin(kind) in (Union, types.UnionType)
+    union = get_origin(kind) in (Union, UnionType)
     parts = get_args(kind) if union else (kind,)
     ranked = [(rank(part), part) for part in parts]
     readable = [(order, part) for order, part in ranked if order is not None]

@@ -1,11 +1,17 @@
 """Configs: one spelling, one id, mistakes found early, JSON there and back."""
 
+import copy
 import dataclasses
 import json
+import pickle
+import subprocess
+import sys
 
 import pytest
 
+from toosure import config as config_module
 from toosure.config import RunConfig, sweep_of
+from toosure.words import parse
 
 EVERYTHING = {
     "data": "digits:train=100,noise=0.1",
@@ -64,6 +70,93 @@ def test_every_setting_makes_another_run():
     }
     assert len(ids) == len(EVERYTHING)
     assert RunConfig(steps=10).id != RunConfig().id
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({}, "digits-mlp-sgd-lr0.1-s0-44136fa3"),
+        (
+            EVERYTHING,
+            "digits-train100-noise0.1-mlp-width50-csam-rho0.1-gamma2-lr0.1-mse-scalehalf-"
+            "step-at0.5-0.9-s7-39e85c14",
+        ),
+        (
+            {"optimizer": "sam:base=adamw,rho=0.1,lr=0.01,betas=0.8:0.9", "seed": 3},
+            "digits-mlp-sam-baseadamw-rho0.1-lr0.01-betas0.8-0.9-s3-ad5362f1",
+        ),
+        ({"optimizer": "sam:base=(gd:lr=0.1)"}, "digits-mlp-sam-basegd-lr0.1-s0-c782986a"),
+        (
+            {"loss": "mdca:base=(focal:gamma=1)", "schedule": "cosine"},
+            "digits-mlp-sgd-lr0.1-mdca-base-focal-gamma1-cosine-s0-802c86ca",
+        ),
+        (
+            {"objective": "calmo:robust=0.25,eps=8/255", "batch": "full"},
+            "digits-mlp-sgd-lr0.1-calmo-robust0.25-s0-402a4eb7",
+        ),
+        (
+            {"data": 'imagefolder:"/a b",size=64', "model": "wrn:depth=10"},
+            "imagefolder-a-b-size64-wrn-depth10-sgd-lr0.1-s0-d331d3a3",
+        ),
+        (
+            {"optimizer": "bulksgd:lr=2/30,momentum=0.9", "budget": 0.1, "measure": ["trace"]},
+            "digits-mlp-bulksgd-lr0.06666666666666667-momentum0.9-s0-d21e1351",
+        ),
+    ],
+)
+def test_names_and_ids_of_run_folders_stay_what_they_are(settings, name):
+    assert RunConfig(**settings).name == name
+
+
+def test_each_word_is_parsed_once(monkeypatch):
+    parsed = []
+
+    def counting(kind, text):
+        parsed.append(kind)
+        return parse(kind, text)
+
+    monkeypatch.setattr(config_module, "parse", counting)
+    config = RunConfig(**EVERYTHING)
+    for kind in ("data", "model", "optimizer", "loss", "schedule"):
+        assert config.word(kind) is config.word(kind)
+        assert str(config.word(kind)) == getattr(config, kind)
+    assert config.full_batch is False and config.id
+    assert sorted(parsed) == ["data", "loss", "model", "optimizer", "schedule"]
+
+
+def test_copies_are_equal_and_hold_text_alone():
+    config = RunConfig(**EVERYTHING)
+    copies = [
+        pickle.loads(pickle.dumps(config)),
+        copy.deepcopy(config),
+        dataclasses.replace(config),
+        RunConfig(**dataclasses.asdict(config)),
+    ]
+    for other in copies:
+        assert other == config and hash(other) == hash(config) and other.name == config.name
+        assert other.word("optimizer") == config.word("optimizer")
+    assert dataclasses.asdict(config).keys() == {f.name for f in dataclasses.fields(RunConfig)}
+    assert type(config.optimizer) is str and "word" not in repr(config)
+    assert dataclasses.replace(config, optimizer="sgd").word("optimizer").name == "sgd"
+
+
+def test_a_method_of_ones_own_is_found_in_another_process(tmp_path, monkeypatch):
+    (tmp_path / "own_nets.py").write_text("def make(inputs, classes, width: int = 3): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = RunConfig(model="own_nets:make,width=4")
+    sys.modules.pop("own_nets")
+    (tmp_path / "config.pickle").write_bytes(pickle.dumps(config))
+
+    # As on a node of a cluster: the config arrives before the module's folder is on the path.
+    code = f"""
+import pickle, sys
+from pathlib import Path
+config = pickle.loads(Path({str(tmp_path / "config.pickle")!r}).read_bytes())
+sys.path.insert(0, {str(tmp_path)!r})
+print(config.word("model").settings, config.word("model").method.target.__module__)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.split() == ["{'width':", "4}", "own_nets"], run.stderr
 
 
 def test_names_are_readable_and_safe():

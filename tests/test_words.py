@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from toosure import losses
 from toosure.words import TABLES, Word, expand, find, methods, parse, spell
 from toosure.words.values import describe, read, write
 
@@ -293,3 +294,40 @@ def test_a_word_among_the_settings_is_built(own):
     built = word.build()
     assert built.loss.label_smoothing == 0.1 and built.weight == 2.0
     assert str(parse("loss", "typed_nets:Penalty,loss=ce")) == "typed_nets:Penalty"
+
+
+def test_a_method_says_where_unknown_settings_go():
+    class Declared:
+        passes_arguments_to = "adamw"
+
+        def __init__(self, params, rho: float = 0.1, **others):
+            self.others = others
+
+    class Suffixed(Declared):
+        passes_arguments_to = None
+
+        def __init__(self, params, rho: float = 0.1, **adamw_arguments): ...
+
+    class Silent(Suffixed):
+        def __init__(self, params, rho: float = 0.1, **others): ...
+
+    def receiver(target):
+        method = find("optimizer", "somewhere:name")
+        vars(method)["target"] = target
+        return method.passes_to
+
+    assert [receiver(each) for each in (Declared, Suffixed, Silent)] == ["adamw", "adamw", ""]
+
+
+def test_a_method_added_to_the_table_of_its_package_is_a_word(monkeypatch):
+    class MadeUpLoss(nn.Module):
+        """Take the mean. Reference: nobody."""
+
+        def __init__(self, scale: float = 1.0):
+            super().__init__()
+            self.scale = scale
+
+    monkeypatch.setitem(losses.LOSSES, "made_up", MadeUpLoss)
+    monkeypatch.setattr(losses, "MadeUpLoss", MadeUpLoss, raising=False)
+    assert parse("loss", "made_up:scale=2").build().scale == 2
+    assert "made_up" in [method.name for method in methods("loss")]

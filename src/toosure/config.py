@@ -1,4 +1,4 @@
-"""What a run is asked to do: a frozen record in canonical words, with an id from its content."""
+"""The configuration of one run: a frozen record in canonical words, with an id of its content."""
 
 import hashlib
 import json
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import product
 from numbers import Integral, Real
 from pathlib import Path
@@ -17,8 +18,8 @@ from toosure.quantities import measures
 from toosure.words import Word, parse
 
 Precision = Literal["float32", "float64", "bf16", "fp16"]
-TYPES: dict[Any, Any] = {int: Integral, float: Real, str: str}
-NAMED: dict[Any, str] = {int: "whole number", float: "number", str: "word"}
+ACCEPTED_TYPES: dict[type, type] = {int: Integral, float: Real, str: str}
+TYPE_NAMES: dict[type, str] = {int: "whole number", float: "number", str: "word"}
 WORDS = ("data", "model", "optimizer", "loss", "objective", "schedule")
 
 
@@ -26,10 +27,11 @@ WORDS = ("data", "model", "optimizer", "loss", "objective", "schedule")
 class RunConfig:
     """Hold everything that decides a run's numbers; equal settings make equal records and ids.
 
-    Words are brought to their one spelling, and mistakes in them are found here. `batch=None` is
-    the full batch, which the optimizer `gd` (also as `sam:base=gd`) implies. A run is measured
-    `every` so many steps, or `at` given steps, or as often as `budget`, a share of the time, lets
-    it. What changes only the time (device, compile, graph, where data lie) is not part of it.
+    Words are brought to their canonical spelling, and a mistake in one raises here. Each word is
+    parsed once; `word` returns the parsed one. `batch=None` is the full batch, which the optimizer
+    `gd` (also as `sam:base=gd`) implies. A run is measured `every` so many steps, or `at` given
+    steps, or as often as `budget`, a share of the time, allows. What changes only the time (device,
+    compile, graph, where the data are kept) is not part of the record.
 
     >>> config = RunConfig(optimizer="sgd:momentum=0.9,lr=1/10", steps=100)
     >>> config.optimizer, config.name
@@ -56,30 +58,52 @@ class RunConfig:
     eps: float = 0.01  # radius of the certificate
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            object.__setattr__(self, name, typed(name, getattr(self, name), kind))
-        object.__setattr__(self, "measure", as_measures(self.measure))
+        for name, annotation in get_type_hints(type(self)).items():
+            self._set(name, typed(name, getattr(self, name), annotation))
+
+        self._set("measure", as_measures(self.measure))
+        self._set("at", tuple(sorted(set(self.at))))
+
         for kind in WORDS:
             text = getattr(self, kind)
             if text is not None:
-                object.__setattr__(self, kind, str(parse(kind, text)))
+                self._words[kind] = parse(kind, text)
+                self._set(kind, str(self._words[kind]))
+
         if self.full_batch:
-            object.__setattr__(self, "batch", None)
-        object.__setattr__(self, "at", tuple(sorted(set(self.at))))
+            self._set("batch", None)
         self._check()
 
+    def _set(self, name: str, value: object) -> None:
+        """Set a field while the frozen record is being made."""
+        object.__setattr__(self, name, value)
+
+    @cached_property
+    def _words(self) -> dict[str, Word]:
+        """The words parsed so far, by kind; not a field, so not part of equality or JSON."""
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Pickle the fields alone: a word `package.module:name` is found where it is unpickled.
+
+        A worker process may have to extend `sys.path` before it can import that module.
+        """
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def _check(self) -> None:
-        for name, least in (("steps", 1), ("every", 1), ("batch", 1), ("seed", 0)):
+        for name, minimum in (("steps", 1), ("every", 1), ("batch", 1), ("seed", 0)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}; got {value}")
-        said = [self.every != type(self).every, bool(self.at), self.budget is not None]
-        if sum(said) > 1:
+            if value is not None and value < minimum:
+                raise ValueError(f"{name} must be at least {minimum}; got {value}")
+
+        intervals = [self.every != type(self).every, bool(self.at), self.budget is not None]
+        if sum(intervals) > 1:
             raise ValueError("measure every N steps, at given steps or by budget: one of them")
         if self.budget is not None and not 0 < self.budget < 1:
             raise ValueError(f"budget is a share of the time in (0, 1); got {self.budget}")
         if self.at and not 0 <= self.at[0] <= self.at[-1] <= self.steps:
             raise ValueError(f"at must name steps from 0 to {self.steps}; got {self.at}")
+
         if self.precision not in get_args(Precision):
             raise ValueError(
                 f"precision must be float32, float64, bf16 or fp16; got {self.precision!r}"
@@ -88,11 +112,15 @@ class RunConfig:
             raise ValueError(f"clip must be a positive norm; got {self.clip}")
         if not 0 < self.eps < math.inf:
             raise ValueError(f"eps is the radius of a ball, above 0; got {self.eps}")
-        self.word("schedule").build()  # which says what is wrong with its settings
+
+        # A schedule checks its own settings when it is built.
+        self.word("schedule").build()
 
     def word(self, kind: str) -> Word:
-        """Return the word of a kind, read into its method and settings."""
-        return parse(kind, getattr(self, kind))
+        """Return the parsed word of a kind: its method and settings."""
+        if kind not in self._words:  # this record was unpickled
+            self._words[kind] = parse(kind, getattr(self, kind))
+        return self._words[kind]
 
     @property
     def full_batch(self) -> bool:
@@ -104,22 +132,23 @@ class RunConfig:
     @property
     def said(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""
-        mine = json.loads(self.to_json())
-        return {f.name: mine[f.name] for f in fields(self) if getattr(self, f.name) != f.default}
+        values = json.loads(self.to_json())
+        return {f.name: values[f.name] for f in fields(self) if getattr(self, f.name) != f.default}
 
     @property
     def id(self) -> str:
-        """Eight digits that name the content, whatever order it was said in."""
+        """Eight hexadecimal digits of a hash of the settings, whatever order they came in."""
         text = json.dumps(self.said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
     def name(self) -> str:
-        """A folder name to read, ending in the id."""
-        said = [self.data, self.model, self.optimizer]
+        """A readable folder name that ends in the id."""
+        words = [self.data, self.model, self.optimizer]
         others = (self.loss, self.objective or "ce", self.schedule)
-        said += [word for word in others if word not in ("ce", "constant")]
-        slug = "-".join(_slug(word) for word in said)
+        words += [word for word in others if word not in ("ce", "constant")]
+
+        slug = "-".join(_slug(word) for word in words)
         return f"{slug[:90].rstrip('-.')}-s{self.seed}-{self.id}"
 
     def to_json(self) -> str:
@@ -129,10 +158,10 @@ class RunConfig:
     @classmethod
     def from_json(cls, text: str) -> "RunConfig":
         """Read what `to_json` wrote; a setting that does not exist is an error."""
-        found = json.loads(text)
-        if not isinstance(found, dict):
-            raise ValueError(f"a run's config is a JSON object; got {type(found).__name__}")
-        return cls.of(found)
+        settings = json.loads(text)
+        if not isinstance(settings, dict):
+            raise ValueError(f"a run's config is a JSON object; got {type(settings).__name__}")
+        return cls.of(settings)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "RunConfig":
@@ -158,30 +187,39 @@ class RunConfig:
             raise ValueError(f"{path} is not JSON: {error}") from error
 
 
-def typed(name: str, value: Any, kind: Any) -> Any:
+def typed(name: str, value: object, annotation: object) -> object:
     """Return a setting in the type of its annotation; raise where it has another.
 
     >>> typed("batch", "full", int | None), typed("clip", 1, float | None), typed("seed", 3, int)
     (None, 1.0, 3)
     """
-    kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
-    optional, one = type(None) in kinds, str if get_origin(kind) is Literal else kinds[0]
+    parts = get_args(annotation) if get_origin(annotation) is UnionType else (annotation,)
+    optional = type(None) in parts
     if (value is None and optional) or (name == "batch" and value == "full"):
         return None
-    if get_origin(one) is tuple:
+
+    kind = str if get_origin(annotation) is Literal else parts[0]
+    if get_origin(kind) is tuple:
+        (element, _) = get_args(kind)  # tuple[element, ...]
         values = (value,) if name == "measure" and isinstance(value, str) else value
         if isinstance(values, list | tuple | set | frozenset):
-            return tuple(typed(name, each, get_args(one)[0]) for each in values)
-    elif not isinstance(value, bool) and isinstance(value, TYPES[one]):
-        return one(value)
-    plural = get_origin(one) is tuple
-    wanted = f"a list of {NAMED[get_args(one)[0]]}s" if plural else f"a {NAMED[one]}"
+            return tuple(typed(name, each, element) for each in values)
+        expected = f"a list of {TYPE_NAMES[element]}s"
+    else:
+        # True is an int to Python, but not a number of steps.
+        if not isinstance(value, bool) and isinstance(value, ACCEPTED_TYPES[kind]):
+            return kind(value)
+        expected = f"a {TYPE_NAMES[kind]}"
+
     also = " or none" if optional else ""
-    raise ValueError(f"{name} must be {wanted}{also}; got {type(value).__name__} {value!r}")
+    raise ValueError(f"{name} must be {expected}{also}; got {type(value).__name__} {value!r}")
 
 
 def as_measures(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Bring quantities to measure into their order; one alone may be bare. Unknown ones raise."""
+    """Return the quantities to measure in the order of their table; an unknown name raises.
+
+    A single name may be given without a list.
+    """
     names = (names,) if isinstance(names, str) else tuple(names)
     known = measures()
     for name in names:
@@ -189,20 +227,20 @@ def as_measures(names: str | Iterable[str]) -> tuple[str, ...]:
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise ValueError(f"cannot measure {name!r}{hint} Known: {', '.join(known)}")
+
     return tuple(name for name in known if name in names)
 
 
 def sweep_of(**values: Iterable[Any]) -> list[RunConfig]:
-    """Make the product of everything given several values, each run once, in order.
+    """Return one config per combination of the values, each once, in order.
 
     >>> [config.seed for config in sweep_of(optimizer=["sgd:lr=0.1", "gd:lr=0.1"], seed=[0, 1])]
     [0, 1, 0, 1]
     """
     names = list(values)
-    every = (
-        RunConfig.of(dict(zip(names, each, strict=True))) for each in product(*values.values())
-    )
-    return list(dict.fromkeys(every))
+    combinations = product(*values.values())
+    configs = (RunConfig.of(dict(zip(names, each, strict=True))) for each in combinations)
+    return list(dict.fromkeys(configs))
 
 
 def _slug(word: str) -> str:

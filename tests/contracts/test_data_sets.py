@@ -10,7 +10,7 @@ import torch
 
 from toosure.data.catalogue import SOURCES
 from toosure.words import find, parse
-from toosure.words.tables import GIVEN, TABLES
+from toosure.words.tables import INJECTED, TABLES
 
 EACH = pytest.mark.parametrize("name", TABLES["data"])
 SHARED = ("train", "val", "test", "noise", "standardise", "seed")
@@ -25,7 +25,7 @@ def test_its_word_round_trips_and_it_has_a_summary(name):
     assert str(parse("data", text)) == text
     assert method.summary.endswith(".")
     assert method.reference or name == "imagefolder"
-    assert not GIVEN["data"] & method.settings.keys()
+    assert not INJECTED["data"] & method.settings.keys()
     assert [n for n in SHARED if n not in method.settings] == []
     settings = "train=10,val=5,test=7,noise=0.5,standardise=none,seed=3"
     joint = "," if ":" in text else ":"

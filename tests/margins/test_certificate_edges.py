@@ -16,9 +16,9 @@ from toosure.margins import (
     propagation,
     true_margin,
 )
-from toosure.margins.certified import Certified, certified
-from toosure.margins.clean import CleanPass
-from toosure.margins.facts import Facts
+from toosure.margins.certified import CertifiedBounds, certified_bounds
+from toosure.margins.clean_pass import CleanPass
+from toosure.margins.measurements import Measurements
 from toosure.margins.robust import RobustMargin, float64_copy
 from toosure.margins.statements import judge
 from toosure.margins.theorems import all_statements
@@ -46,7 +46,7 @@ def test_moments_are_made_of_the_right_margins():
     model, shape = make("tanh", 2, scale=1.5)
     x, y = data(shape, 12, 2)
     found = certify(model, (x, y), eps=0.3, curvature=False).log_moments
-    proved, reached = certified(model, x, y, 0.3), attacked_margin(model, x, y, 0.3)
+    proved, reached = certified_bounds(model, x, y, 0.3), attacked_margin(model, x, y, 0.3)
     assert (proved.margin.values < reached.values - 1e-3).any()
     growth = 0.3 * proved.lipschitz
     assert found["Q+"] == pytest.approx(float(log_moment(proved.margin.values - growth)), rel=1e-12)
@@ -71,9 +71,9 @@ def test_a_proof_that_is_slightly_wrong_is_caught(amount):
     seen, here = CleanPass(), true_margin(logits, y)
     seen.update(logits, y)
     reached = RobustMargin(here - amount, "attacked", "linf", 0.1, "above")
-    proof = Certified(RobustMargin(here, "certified", "linf", 0.1, "below"), torch.zeros(10))
-    facts = Facts(seen, reached, reached, here, proof)
-    failed = {s.name for s in all_statements(facts) if s.holds is False}
+    proof = CertifiedBounds(RobustMargin(here, "certified", "linf", 0.1, "below"), torch.zeros(10))
+    measured = Measurements(seen, reached, reached, here, proof)
+    failed = {s.name for s in all_statements(measured) if s.holds is False}
     assert failed == {"B.5 (5)", "B.5 kinds", "B.7"}
 
 
@@ -273,8 +273,8 @@ def test_wrong_data_says_so():
 def test_memory_does_not_grow_with_classes_or_samples(monkeypatch):
     model, x = small().double(), data((4,), 25, 0)[0]
     y = torch.arange(25) % 3
-    whole = certified(model, x, y, 0.1)
-    monkeypatch.setattr(propagation, "CLASSES", 1)
+    whole = certified_bounds(model, x, y, 0.1)
+    monkeypatch.setattr(propagation, "MAX_FUNCTIONAL_NUMBERS", 1)
     counts = []
     for name in ("lower_bounds", "gradient_norms"):
         honest = getattr(propagation, name)
@@ -284,7 +284,7 @@ def test_memory_does_not_grow_with_classes_or_samples(monkeypatch):
             return honest(tape, node, rows)
 
         monkeypatch.setattr(f"toosure.margins.certified.{name}", counted)
-    again = certified(model, x, y, 0.1)
+    again = certified_bounds(model, x, y, 0.1)
     assert set(counts) == {1}
     torch.testing.assert_close(again.margin.values, whole.margin.values, rtol=1e-12, atol=1e-12)
     sizes = []

@@ -17,9 +17,9 @@ from toosure.margins import (
     certify,
     linearised_margin,
 )
-from toosure.margins import clean as clean_module
-from toosure.margins.clean import CleanPass, clean_pass, log_logit_curvature
-from toosure.margins.facts import Curvature, Facts
+from toosure.margins import clean_pass as clean_module
+from toosure.margins.clean_pass import CleanPass, clean_pass, log_logit_curvature
+from toosure.margins.measurements import Curvature, Measurements
 from toosure.margins.robust import RobustMargin
 from toosure.margins.statements import judge, side_problem
 from toosure.margins.theorems import all_statements
@@ -29,14 +29,14 @@ from toosure.models import load_published, resnet20
 SCALES = [0.0, 1e-3, 1.0, 5.0, 40.0, 1e3]
 
 
-def facts_of(logits, labels, chunk=5):
+def measure(logits, labels, chunk=5):
     """What a certificate knows of an affine model that returns its input, at radius 0."""
     seen = CleanPass()
     for part, own in zip(logits.split(chunk), labels.split(chunk), strict=True):
         seen.update(part, own)
     margins = torch.cat(seen.true_margins)
     exact = RobustMargin(margins, "attacked", "linf", 0.0, "exact")
-    return Facts(seen, exact, exact, margins, curvature=Curvature(1.0))
+    return Measurements(seen, exact, exact, margins, curvature=Curvature(1.0))
 
 
 def random_case(seed):
@@ -57,7 +57,7 @@ def failures(seeds):
     """Names of statements that fail on some random case."""
     found = set()
     for seed in seeds:
-        statements = all_statements(facts_of(*random_case(seed)))
+        statements = all_statements(measure(*random_case(seed)))
         found |= {s.name for s in statements if s.holds is False}
     return found
 
@@ -82,13 +82,13 @@ def test_no_statement_about_logits_has_a_counter_example_in_many_more_cases():
        st.integers(0, 3))  # fmt: skip
 def test_hypothesis_finds_none_either(rows, label):
     labels = torch.full((len(rows),), label)
-    statements = all_statements(facts_of(torch.tensor(rows, dtype=torch.float64), labels))
+    statements = all_statements(measure(torch.tensor(rows, dtype=torch.float64), labels))
     assert [s.name for s in statements if s.holds is False] == []
 
 
 BROKEN = {
     "one class too few": lambda patch: patch.setattr(
-        Facts, "k", property(lambda facts: max(2, facts.clean.classes - 1))
+        Measurements, "classes", property(lambda measured: max(2, measured.clean.classes - 1))
     ),
     "margins a little too large": lambda patch: patch.setattr(
         clean_module, "both_margins",
@@ -158,19 +158,19 @@ def test_sides_are_those_of_dense_matrices():
 
 def test_numbers_of_fixture_f(fixture_f):
     logits, labels = fixture_f
-    facts = facts_of(logits, labels)
-    by_name = {s.name: s for s in all_statements(facts)}
+    measured = measure(logits, labels)
+    by_name = {s.name: s for s in all_statements(measured)}
     bound = by_name["4.1 (i)"]
     assert bound.left == pytest.approx(0.32925889, abs=1e-8)
     assert bound.vacuous and bound.right == 1.0 and bound.holds
-    assert math.exp(facts.clean.true.compute()) * 2 == pytest.approx(1.97696155, abs=1e-8)
+    assert math.exp(measured.clean.true.compute()) * 2 == pytest.approx(1.97696155, abs=1e-8)
     assert "2 of 4 points have margin <= 0" in by_name["4.2 (i) lower"].reason
-    by_name = {s.name: s for s in all_statements(facts_of(logits, logits.argmax(1)))}
+    by_name = {s.name: s for s in all_statements(measure(logits, logits.argmax(1)))}
     lower, upper = by_name["4.2 (i) lower"], by_name["4.2 (i) upper"]
     assert lower.left == pytest.approx(0.12841475, abs=1e-8)
     assert lower.right == pytest.approx(0.31497296, abs=1e-8)
     assert upper.right == pytest.approx(0.77048847, abs=1e-8) and not upper.vacuous
-    first = {s.name: s for s in all_statements(facts_of(logits[:1], labels[:1]))}["B.4"]
+    first = {s.name: s for s in all_statements(measure(logits[:1], labels[:1]))}["B.4"]
     assert first.left == pytest.approx(0.29599012, abs=1e-8)
     assert first.right == pytest.approx(0.42880593, abs=1e-8)
 
@@ -179,14 +179,14 @@ def test_streamed_ece_is_the_metric():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(400, 10, generator=generator, dtype=torch.float64) * 3
     labels = torch.randint(10, (400,), generator=generator)
-    assert facts_of(logits, labels).ece == pytest.approx(float(ece(logits, labels)), rel=1e-12)
+    assert measure(logits, labels).ece == pytest.approx(float(ece(logits, labels)), rel=1e-12)
 
 
 @pytest.mark.parametrize("margin", [30.0, 80.0, 600.0])
 def test_large_margins_in_float32_do_not_fail_by_rounding(margin):
     logits = torch.zeros(50, 10)
     logits[:, 0] = margin
-    statements = all_statements(facts_of(logits, torch.zeros(50, dtype=torch.long)))
+    statements = all_statements(measure(logits, torch.zeros(50, dtype=torch.long)))
     assert [s.name for s in statements if s.holds is False] == []
     lower = next(s for s in statements if s.name == "4.2 (i) lower")
     assert 0 < lower.left <= lower.right
@@ -245,9 +245,9 @@ def test_judge_allows_rounding_and_no_more():
 
 def test_published_logits(real_data):
     arrays = np.load(real_data / "logits" / "logits_resnet110_c10.npz")
-    facts = facts_of(*(torch.from_numpy(arrays[f"test_{k}"]) for k in ("logits", "labels")), 2000)
-    assert facts.ece == pytest.approx(0.047503519, abs=1e-6)
-    statements = all_statements(facts)
+    measured = measure(*(torch.from_numpy(arrays[f"test_{k}"]) for k in ("logits", "labels")), 2000)
+    assert measured.ece == pytest.approx(0.047503519, abs=1e-6)
+    statements = all_statements(measured)
     assert [s.name for s in statements if s.holds is False] == []
     reasons = {s.name: s.reason for s in statements}
     assert reasons["4.2 (i) lower"] == "not separated: 644 of 10,000 points have margin <= 0"

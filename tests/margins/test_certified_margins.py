@@ -10,11 +10,11 @@ from torch import nn
 
 from margins.networks import NETWORKS, data, make
 from toosure.margins import attacked_margin, certified_margin, robust_margin, true_margin
-from toosure.margins.certified import METHODS, certified
-from toosure.margins.propagation import follow, gradient_norms, margin_functionals
+from toosure.margins.certified import METHODS, certified_bounds
+from toosure.margins.fx_graph import trace
+from toosure.margins.propagation import gradient_norms, margin_functionals, propagate
 from toosure.margins.relaxations import relu_lines, tanh_lines
 from toosure.margins.robust import float64_copy
-from toosure.margins.tracing import trace
 
 
 def in_ball(x, eps, norm, n, seed):
@@ -167,14 +167,14 @@ def test_generators_are_exact_where_nothing_bends(name, norm):
 
 
 def test_a_broken_relaxation_is_caught(monkeypatch):
-    from toosure.margins import tracing
+    from toosure.margins import interval_tape
 
     def broken(lower, upper):  # the chord taken as the line below: wrong where tanh bends upward
         lines = tanh_lines(lower, upper)
         slope = (upper.tanh() - lower.tanh()) / (upper - lower)
         return type(lines)(slope, lower.tanh() - slope * lower, slope, lower.tanh() - slope * lower)
 
-    monkeypatch.setattr(tracing, "tanh_lines", broken)
+    monkeypatch.setattr(interval_tape, "tanh_lines", broken)
     caught = 0
     for seed in range(20):
         model, shape = make("tanh", seed, scale=1.5)
@@ -201,7 +201,7 @@ def test_gradients_in_the_ball_stay_under_their_bound(name):
     model, shape = make(name, 5, scale=1.5)
     x, y = data(shape, 4, 5)
     for norm in ("linf", "l2"):
-        bound = certified(model, x, y, 0.2, norm).lipschitz
+        bound = certified_bounds(model, x, y, 0.2, norm).lipschitz
         for points in in_ball(x, 0.2, norm, 10, 5):
             points.requires_grad_()
             (slope,) = torch.autograd.grad(true_margin(model(points), y).sum(), points)
@@ -211,7 +211,7 @@ def test_gradients_in_the_ball_stay_under_their_bound(name):
 def test_gradient_bound_is_exact_on_a_single_point():
     model, shape = make("tanh", 2)
     x, y = data(shape, 4, 2)
-    tape, logits = follow(trace(float64_copy(model)), x, 0.0, "l2", 512)
+    tape, logits = propagate(trace(float64_copy(model)), x, 0.0, "l2", 512)
     bound = gradient_norms(tape, logits, margin_functionals(y, 3)).amax(0)
     jacobian = torch.func.vmap(torch.func.jacrev(lambda v: model(v[None])[0]))(x)
     exact = (jacobian[torch.arange(4), y].unsqueeze(1) - jacobian).norm(dim=2).amax(1)

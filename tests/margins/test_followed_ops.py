@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from margins.networks import data
 from toosure.margins import attacked_margin, certified_margin, true_margin
 from toosure.margins.certified import METHODS
-from toosure.margins.tracing import trace
+from toosure.margins.fx_graph import trace
 
 
 class Block(nn.Module):

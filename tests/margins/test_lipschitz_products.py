@@ -8,9 +8,9 @@ from torch import nn
 
 from margins.networks import NETWORKS, data, make
 from toosure.margins import lipschitz
+from toosure.margins.fx_graph import trace
 from toosure.margins.lipschitz import convolution_norm, pair_lipschitz
 from toosure.margins.robust import float64_copy
-from toosure.margins.tracing import trace
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,6 @@ def calibrate(
     from toosure.recalibration import recalibrate
 
     run = val if val.is_dir() else None
-    data_kind = kind.value if kind else None
     try:
         check_wanted(method, output, html)
         if run is not None:
@@ -69,8 +68,10 @@ def calibrate(
                 f"{val.name} is given twice: a calibrator must not be judged on the rows of its fit"
             )
 
-        fit = read_predictions(val, data_kind, split)
-        judge = read_predictions(test, data_kind, test_split) if test else None
+        fit = read_predictions(val, kind.value if kind else None, split)
+        judge = None
+        if test:
+            judge = read_predictions(test, kind.value if kind else None, test_split)
         on_trial = say_trial if method == "auto" else lambda trial: None
         result = recalibrate(fit, judge, method, folds, bins, ci, seed, on_trial)
     except ValueError as error:

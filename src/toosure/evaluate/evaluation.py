@@ -222,6 +222,7 @@ def score_parts(predictions: Predictions, left_out: dict[str, str]) -> dict[str,
     estimates = {}
     for name, split_of in SCORE_SPLITS.items():
         if f"{name}_calibration" not in left_out:
+            assert predictions.logits is not None and predictions.labels is not None
             split = split_of(predictions.logits, predictions.labels)
             estimates[f"{name}_calibration"] = Estimate(float(split.calibration))
             estimates[f"{name}_refinement"] = Estimate(float(split.refinement))

@@ -1,4 +1,4 @@
-"""Robust margins that need only gradients: searched (attacked) and first order (linearised)."""
+"""Robust margins by gradients: searched in the ball (attacked), and first order (linearised)."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def attacked_margin(
     Projected descent on the true margin (sign steps for linf, unit steps for l2, each
     2.5 eps / steps long): the first start is x itself, the others are random, and the smallest
     margin met anywhere counts. The search runs in the model's dtype; the margin at the point
-    found is computed in float64, so that it is one the network really has. Nothing is clipped
+    found is computed in float64, so that it is one the network really has. Inputs are not clipped
     to a range of pixels. Reference: Madry et al. (2018), arXiv 1706.06083.
 
     >>> model = nn.Linear(2, 2, bias=False)
@@ -45,8 +45,10 @@ def attacked_margin(
     >>> attacked_margin(model, torch.tensor([[2.0, 1.0]]), torch.tensor([0]), 0.1).values
     tensor([0.8000], dtype=torch.float64)
     """
-    settings = {"steps": steps, "restarts": restarts, "seed": seed, "chunk": chunk}
-    return attack(model, x, y, eps, norm, **settings)[0]
+    margin, _ = attack(
+        model, x, y, eps, norm, steps=steps, restarts=restarts, seed=seed, chunk=chunk
+    )
+    return margin
 
 
 def attack(
@@ -66,19 +68,22 @@ def attack(
     x, y = check_data(x, y)
     if steps < 1 or restarts < 1:
         raise ValueError(f"steps and restarts must be at least 1; got {steps} and {restarts}")
+
     generator = torch.Generator().manual_seed(seed)
     exact = float64_copy(model)
 
     def rows(a: Tensor, b: Tensor) -> Tensor:
         with torch.no_grad():
-            here = true_margin(exact(a.double()), b)  # checks the labels, too
+            clean = true_margin(exact(a.double()), b)  # checks the labels, too
         shift = descend(model, a, b, eps, norm, steps, restarts, generator)
+
+        # a + shift is rounded: a radius smaller by that rounding keeps the sum in the ball.
         a = a.double()
-        room = eps - 2.0**-51 * (norm_of(a, norm) + eps)  # a + shift is rounded, and must stay
-        shift = project(shift.double(), rows_like(room.clamp_min(0.0), a), norm)
+        radius = eps - 2.0**-51 * (norm_of(a, norm) + eps)
+        shift = project(shift.double(), rows_like(radius.clamp_min(0.0), a), norm)
         with torch.no_grad():
-            there = true_margin(exact(a + shift), b)
-        return torch.stack([torch.minimum(here, there), here], 1)
+            shifted = true_margin(exact(a + shift), b)
+        return torch.stack([torch.minimum(clean, shifted), clean], 1)
 
     with evaluating(model):
         values, clean = over_chunks(rows, model, x, y, chunk).unbind(1)
@@ -95,23 +100,27 @@ def descend(
     restarts: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Return, for each sample, the shift of least margin met on `restarts` descents."""
+    """Return, for each sample, the shift of smallest margin met on `restarts` descents."""
     x = x.to(dtype_of(model, x))
     best_shift = torch.zeros_like(x)
     best = torch.full(x.shape[:1], torch.inf, dtype=x.dtype, device=x.device)
+
+    def take_better(margins: Tensor, shift: Tensor) -> None:
+        nonlocal best, best_shift
+        better = margins < best
+        best = torch.where(better, margins, best)
+        best_shift = torch.where(rows_like(better, shift), shift, best_shift)
+
     for restart in range(restarts):
+        # The first descent starts at x itself.
         shift = random_shift(x, eps, norm, generator) if restart else torch.zeros_like(x)
-        for step in range(steps + 1):
-            if step < steps:
-                margins, gradient = margin_gradient(model, x + shift, y)
-            else:
-                with torch.no_grad():
-                    margins = margin_rows(model(x + shift), y)
-            better = margins < best
-            best = torch.where(better, margins, best)
-            best_shift = torch.where(rows_like(better, shift), shift, best_shift)
-            if step < steps:
-                shift = project(shift - 2.5 * eps / steps * unit(gradient, norm), eps, norm)
+        for _ in range(steps):
+            margins, gradient = margin_gradient(model, x + shift, y)
+            take_better(margins, shift)
+            shift = project(shift - 2.5 * eps / steps * unit(gradient, norm), eps, norm)
+
+        with torch.no_grad():
+            take_better(margin_rows(model(x + shift), y), shift)
     return best_shift
 
 
@@ -140,11 +149,11 @@ def unit(gradient: Tensor, norm: Norm) -> Tensor:
 
 
 def project(shift: Tensor, eps: float | Tensor, norm: Norm) -> Tensor:
-    """Return the nearest shift inside the ball; `eps` may be one for each sample, (N, 1, ...)."""
+    """Return the nearest shift inside the ball; `eps` may be one radius per sample, (N, 1, ...)."""
     if norm == "linf":
         return shift.clamp(-eps, eps)  # type: ignore[arg-type]  # two floats or two tensors
     length = torch.linalg.vector_norm(shift.flatten(1), dim=1).clamp_min(1e-30)
-    inside = 1 - 8 * torch.finfo(shift.dtype).eps  # rounding must not carry it outside
+    inside = 1 - 8 * torch.finfo(shift.dtype).eps  # rounding must not move it outside
     return shift * (eps * inside / rows_like(length, shift)).clamp_max(1.0)
 
 
@@ -186,7 +195,7 @@ def normalised_margin(
 ) -> Tensor:
     r"""Return m / ||grad_x m||_dual, (N,): to first order, the distance to the border in `norm`.
 
-    Free of the logits' scale: multiplying the last layer leaves it alone.
+    It does not depend on the scale of the logits: multiplying the last layer changes nothing.
     Reference: Elsayed et al. (2018), Large Margin Deep Networks, arXiv 1803.05598.
 
     >>> model = nn.Linear(2, 2, bias=False)

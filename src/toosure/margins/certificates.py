@@ -5,21 +5,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from toosure.curvature import gn_sharpness, jacobian_norms
 from toosure.margins.attacks import attack, linearised_margin
-from toosure.margins.certified import Certified, certified
-from toosure.margins.clean import clean_pass
-from toosure.margins.facts import Curvature, Facts
+from toosure.margins.certified import CertifiedBounds, certified_bounds
+from toosure.margins.clean_pass import clean_pass
+from toosure.margins.label_shift import label_preserving_shift
 from toosure.margins.margins import summarise
+from toosure.margins.measurements import Curvature, Measurements
 from toosure.margins.robust import Norm, check_chunk, check_pair, check_radius, dtype_of
 from toosure.margins.statements import Certificate
 from toosure.margins.theorems import all_statements
-from toosure.margins.transfer import label_preserving_shift
 
 
 def certify(
@@ -43,9 +42,9 @@ def certify(
     Lemmas B.1-B.5, Theorems 4.1 and 4.2, Remark B.6, Proposition B.7 and, with a `test` set,
     Corollary B.8: each with both sides, its slack and a verdict. The clean part takes one forward
     pass; `steps` and `restarts` set the attack, `units` and `generators` the certified bounds
-    (`certified_margin`), and `curvature` whether C_J and lambda_max are measured. A network the
-    certified bounds do not know leaves those statements undecided, and a note says so.
-    Nothing but N margins is kept beyond a chunk of samples.
+    (`certified_margin`), and `curvature` whether C_J and lambda_max are measured. A network that
+    the certified bounds do not know leaves those statements without a verdict, and a note says so.
+    Memory holds one chunk of samples and the margins of all.
     Reference: Too Sharp, Too Sure, Sec. 4 and App. B (2026), arXiv 2604.20614.
 
     >>> _ = torch.manual_seed(0)
@@ -57,54 +56,70 @@ def certify(
     check_radius(eps, norm)
     check_chunk(chunk)
     x, y = check_pair(data)
-    other = None if test is None else check_pair(test)
-    clock = Clock()
-    with clock("clean"):
+    test_pair = None if test is None else check_pair(test)
+
+    stopwatch = Stopwatch()
+    with stopwatch("clean"):
         clean = clean_pass(model, x, y, bins, chunk)
-    with clock("attacked"):
-        attacked, exact = attack(
+    with stopwatch("attacked"):
+        attacked, float64_margins = attack(
             model, x, y, eps, norm, steps=steps, restarts=restarts, seed=seed, chunk=chunk
         )
-    with clock("linearised"):
+    with stopwatch("linearised"):
         linearised = linearised_margin(model, x, y, eps, norm, chunk=chunk)
-    with clock("certified"):
-        proved, note = try_certified(
-            model, x, y, eps, norm, units=units, generators=generators, most=chunk
+    with stopwatch("certified"):
+        certified, notes = try_certified(
+            model, x, y, eps, norm, units=units, generators=generators, max_chunk=chunk
         )
-    measured = measure_curvature(model, x, y, chunk, clock) if curvature else Curvature()
+
+    measured_curvature = Curvature()
+    if curvature:
+        measured_curvature = measure_curvature(model, x, y, chunk, stopwatch)
+
     transfer = None
-    if other is not None:
-        with clock("test"):
-            shift = label_preserving_shift((x, y), other, eps, norm)
-            transfer = clean_pass(model, *other, bins, chunk), shift
-    unit = float(torch.finfo(dtype_of(model, x)).eps)
-    facts = Facts(
-        clean, attacked, linearised, exact, proved, curvature=measured, test=transfer, unit=unit
+    if test_pair is not None:
+        with stopwatch("test"):
+            shift = label_preserving_shift((x, y), test_pair, eps, norm)
+            transfer = clean_pass(model, *test_pair, bins, chunk), shift
+
+    measured = Measurements(
+        clean=clean,
+        attacked=attacked,
+        linearised=linearised,
+        float64_margins=float64_margins,
+        certified=certified,
+        curvature=measured_curvature,
+        test=transfer,
+        dtype_eps=float(torch.finfo(dtype_of(model, x)).eps),
     )
-    return assemble(facts, eps, norm, clock.seconds, note)
+    return assemble(measured, eps, norm, stopwatch.seconds, notes)
 
 
 def measure_curvature(
-    model: nn.Module, x: Tensor, y: Tensor, chunk: int, clock: "Clock"
+    model: nn.Module, x: Tensor, y: Tensor, chunk: int, stopwatch: "Stopwatch"
 ) -> Curvature:
     """Measure C_J and lambda_max, at most `chunk` samples at a time, or say why not."""
     try:
-        with clock("C_J"):
+        with stopwatch("C_J"):
             c_j = max(float(jacobian_norms(model, part).value.max()) for part in x.split(chunk))
-        with clock("lambda_max"):
+        with stopwatch("lambda_max"):
             sharpness = gn_sharpness(model, (x, y), chunk=min(chunk, len(x)))
     except torch.OutOfMemoryError:
         raise
     except (ValueError, RuntimeError) as error:  # no free parameters, or a batch that is folded
         return Curvature(problem=f"not measured: {error}")
-    problem = "" if sharpness.converged else "lambda_max did not converge"
-    problem = problem if math.isfinite(c_j) else "C_J is not finite"
+
+    problem = ""
+    if not math.isfinite(c_j):
+        problem = "C_J is not finite"
+    elif not sharpness.converged:
+        problem = "lambda_max did not converge"
     return Curvature(c_j, float(sharpness.value), problem)
 
 
 @dataclass
-class Clock:
-    """Seconds spent in each part of a certificate."""
+class Stopwatch:
+    """Measure the seconds spent in each part of a certificate."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -118,43 +133,63 @@ class Clock:
 
 
 def try_certified(
-    model: nn.Module, x: Tensor, y: Tensor, eps: float, norm: Norm, **settings: Any
-) -> tuple[Certified | None, tuple[str, ...]]:
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    eps: float,
+    norm: Norm,
+    *,
+    units: int,
+    generators: int,
+    max_chunk: int,
+) -> tuple[CertifiedBounds | None, tuple[str, ...]]:
     """Return the certified margins, or None and a note when the network is not one we know."""
     try:
-        proved = certified(model, x, y, eps, norm, **settings)
+        bounds = certified_bounds(
+            model, x, y, eps, norm, units=units, generators=generators, max_chunk=max_chunk
+        )
     except ValueError as error:
         return None, (f"no certified margins: {error}",)
-    lost = int((~torch.isfinite(proved.margin.values + proved.lipschitz)).sum())
-    if lost:
-        return None, (f"no certified margins: the bounds of {lost:,} samples are infinite",)
-    return proved, ()
+
+    infinite = int((~torch.isfinite(bounds.margin.values + bounds.lipschitz)).sum())
+    if infinite:
+        return None, (f"no certified margins: the bounds of {infinite:,} samples are infinite",)
+    return bounds, ()
 
 
 def assemble(
-    facts: Facts, eps: float, norm: Norm, seconds: dict[str, float], notes: tuple[str, ...]
+    measured: Measurements,
+    eps: float,
+    norm: Norm,
+    seconds: dict[str, float],
+    notes: tuple[str, ...],
 ) -> Certificate:
-    """Put the facts and their statements into the certificate a user reads."""
-    margins = {name: summarise(m.values) for name, m in facts.robust.items()}
-    margins["true"] = summarise(facts.margins)
-    margins["predicted"] = summarise(torch.cat(facts.clean.predicted_margins))
+    """Put the measurements and their statements into the certificate that a user reads."""
+    margins = {name: summarise(margin.values) for name, margin in measured.robust.items()}
+    margins["true"] = summarise(measured.margins)
+    margins["predicted"] = summarise(torch.cat(measured.clean.predicted_margins))
+
+    curvature = measured.curvature
+    summary = f"ECE {measured.ece:.4g}, C_J {curvature.c_j:.4g}"
+    summary += f", lambda_max {curvature.sharpness:.4g}"
+    if curvature.problem:
+        summary += f" ({curvature.problem})"
+    separation = (measured.separation,) if measured.separation else ()
     rounding = (
-        f"rounding allowed: {facts.clean.rounding:.1e} of the larger side; the model's dtype moves "
-        f"margins by at most {facts.drift:.1e}, float64 by {facts.noise:.1e}"
+        f"rounding allowed: {measured.clean.rounding:.1e} of the larger side; the model's dtype "
+        f"moves margins by at most {measured.drift:.1e}, float64 by {measured.float64_error:.1e}"
     )
-    known = facts.curvature
-    summary = f"ECE {facts.ece:.4g}, C_J {known.c_j:.4g}, lambda_max {known.sharpness:.4g}"
-    summary += f" ({known.problem})" if known.problem else ""
+
     return Certificate(
-        statements=all_statements(facts),
-        n=facts.clean.n,
-        classes=facts.k,
+        statements=all_statements(measured),
+        n=measured.clean.n,
+        classes=measured.classes,
         eps=eps,
         norm=norm,
-        ece=facts.ece,
-        log_moments=facts.log_moments,
+        ece=measured.ece,
+        log_moments=measured.log_moments,
         margins=margins,
-        robust=facts.robust,
+        robust=measured.robust,
         seconds=seconds,
-        notes=(summary, *([facts.separation] if facts.separation else []), rounding, *notes),
+        notes=(summary, *separation, rounding, *notes),
     )

@@ -1,25 +1,25 @@
-"""Global Lipschitz constants: products of operator norms bounded from above, by SVD, not by power
-iteration (which approaches a norm from below and so certifies nothing)."""
+"""Global Lipschitz constants: products of upper bounds of operator norms.
 
-from typing import Any
+Norms come from SVDs: power iteration approaches a norm from below and so certifies nothing.
+"""
 
 import torch
 from torch import Tensor, fx, nn
 
+from toosure.margins.interval_tape import IntervalTape, as_batch_of_two
 from toosure.margins.relaxations import scatter_windows
 from toosure.margins.robust import Norm, dual_norm
-from toosure.margins.rules import Affine, Node, Pool
-from toosure.margins.tracing import Tape, twice
+from toosure.margins.supported_ops import AffineRule, IntervalNode, MaxPoolRule
 
-ABOVE = 1 + 1e-10  # an SVD in float64 is accurate to about 1e-13 of the norm
+ROUND_UP = 1 + 1e-10  # an SVD in float64 is accurate to about 1e-13 of the norm
 
 
 def dense_norm(weight: Tensor) -> float:
     """Return ||W||_2 of a matrix by SVD, rounded up."""
-    return float(torch.linalg.matrix_norm(weight, 2)) * ABOVE
+    return float(torch.linalg.matrix_norm(weight, 2)) * ROUND_UP
 
 
-def convolution_norm(module: Any, height: int, width: int) -> float:
+def convolution_norm(module: nn.Conv2d, height: int, width: int) -> float:
     r"""Return an upper bound of ||conv||_2 for zero padding, by SVDs of its Fourier symbol.
 
     Embed the zero-padded image (h + 2p by w + 2p) in a torus of that size: no window of the
@@ -33,65 +33,70 @@ def convolution_norm(module: Any, height: int, width: int) -> float:
     >>> round(convolution_norm(conv.double(), 4, 4), 6)  # all ones: nine, at frequency zero
     9.0
     """
+    # The kernel with the zeros of its dilation written out.
     down, across = module.dilation
     rows, columns = module.weight.shape[2:]
-    spread = module.weight.new_zeros(
+    kernel = module.weight.new_zeros(
         *module.weight.shape[:2], (rows - 1) * down + 1, (columns - 1) * across + 1
     )
-    spread[:, :, ::down, ::across] = module.weight.detach()
-    pads = padding_of(module)
-    torus = (height + 2 * pads[0], width + 2 * pads[1])
-    # a real kernel has conjugate symbols at f and -f: half of the frequencies are enough
-    symbol = torch.fft.rfft2(spread, s=torus).permute(
-        2, 3, 0, 1
-    )  # (h, w / 2 + 1, out, in / groups)
+    kernel[:, :, ::down, ::across] = module.weight.detach()
+
+    # A real kernel has conjugate symbols at f and -f: half of the frequencies are enough.
+    padding_down, padding_across = padding_of(module)
+    torus = (height + 2 * padding_down, width + 2 * padding_across)
+    symbol = torch.fft.rfft2(kernel, s=torus)  # (out, in / groups, h, w / 2 + 1)
+    symbol = symbol.permute(2, 3, 0, 1)
+
     blocks = symbol.split(symbol.shape[2] // module.groups, 2)  # groups do not mix
-    return max(float(largest_singular_value(b)) for b in blocks) * ABOVE
+    return max(float(largest_singular_value(block)) for block in blocks) * ROUND_UP
 
 
 def largest_singular_value(matrices: Tensor) -> Tensor:
     """Return the largest singular value of all, from a dense eigensolver on the smaller Gram."""
     tall = matrices.shape[-2] > matrices.shape[-1]
     gram = matrices.mH @ matrices if tall else matrices @ matrices.mH
-    return torch.linalg.eigvalsh(gram).amax().sqrt()
+    eigenvalues: Tensor = torch.linalg.eigvalsh(gram)
+    return eigenvalues.amax().sqrt()
 
 
-def padding_of(module: Any) -> tuple[int, int]:
-    """Return how many zeros a convolution puts on each side (rounded up for 'same')."""
+def padding_of(module: nn.Conv2d) -> tuple[int, int]:
+    """Return how many zeros a convolution adds on each side (rounded up for 'same')."""
+    if not isinstance(module.padding, str):
+        down, across = module.padding
+        return down, across
     if module.padding == "valid":
         return 0, 0
-    if module.padding == "same":
-        spans = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
-        return (spans[0] + 1) // 2, (spans[1] + 1) // 2
-    return module.padding
+    spans = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
+    return (spans[0] + 1) // 2, (spans[1] + 1) // 2
 
 
-def step_norms(node: Node, norm: Norm) -> list[float]:
-    """Return how much a node can grow each parent's change, in the l2 or the linf norm."""
+def operator_norms(node: IntervalNode, norm: Norm) -> list[float]:
+    """Return by how much a node can stretch a change of each parent, in the l2 or linf norm."""
     rule = node.rule
-    if isinstance(rule, Affine):
-        return [part_norm(node, rule, place, norm) for place in range(len(node.parents))]
-    if isinstance(rule, Pool) and norm == "l2":
+    if isinstance(rule, AffineRule):
+        return [affine_norm(node, rule, index, norm) for index in range(len(node.parents))]
+    if isinstance(rule, MaxPoolRule) and norm == "l2":
         shape = node.parents[0].lower.shape
-        ones = torch.ones_like(rule.chosen)  # how often each pixel is read
-        read = scatter_windows(ones, shape, rule.kernel, rule.stride, rule.padding)
-        return [float(read.amax()) ** 0.5 * ABOVE]
+        ones = torch.ones_like(rule.chosen)
+        reads = scatter_windows(ones, shape, rule.kernel, rule.stride, rule.padding)  # per pixel
+        return [float(reads.amax()) ** 0.5 * ROUND_UP]
     return [1.0]  # tanh, ReLU, and max-pooling in linf
 
 
-def part_norm(node: Node, rule: Affine, place: int, norm: Norm) -> float:
-    r"""Bound the norm of an affine op's matrix with respect to one parent.
+def affine_norm(node: IntervalNode, rule: AffineRule, index: int, norm: Norm) -> float:
+    r"""Bound the norm of an affine op's matrix with respect to the parent at `index`.
 
     ||W||_inf is the largest row of |W| 1, exactly; ||W||_2^2 <= ||W||_1 ||W||_inf (Schur), and a
     dense layer or a convolution has its SVD besides.
     """
     ones = [torch.zeros_like(p.lower) for p in node.parents]
-    ones[place] = torch.ones_like(ones[place])
+    ones[index] = torch.ones_like(ones[index])
     rows = float(rule.absolute(*ones).amax())
     if norm == "linf":
-        return rows * ABOVE
-    columns = float(rule.pull_absolute(torch.ones_like(node.lower))[place].amax())
-    schur = (rows * columns) ** 0.5 * ABOVE
+        return rows * ROUND_UP
+
+    columns = float(rule.pull_absolute(torch.ones_like(node.lower))[index].amax())
+    schur: float = (rows * columns) ** 0.5 * ROUND_UP
     if isinstance(rule.module, nn.Linear):
         return min(schur, dense_norm(rule.module.weight))
     if isinstance(rule.module, nn.Conv2d):
@@ -106,25 +111,30 @@ def pair_lipschitz(graph: fx.GraphModule, sample: Tensor, norm: Norm, classes: i
     row by row: ||w_y - w_j||_dual instead of ||W||. For linf the better of the linf product and
     sqrt(dimension) times the l2 product counts.
     """
-    tape = Tape(graph, 0.0, norm)
-    logits = tape.follow(twice(sample[:1]))
-    ways = [head_product(tape, logits, classes, "l2")]
+    tape = IntervalTape(graph, 0.0, norm)
+    logits = tape.propagate(as_batch_of_two(sample[:1]))
+
+    products = [norm_product(tape, logits, classes, "l2")]
     if norm == "linf":
-        ways = [ways[0] * sample[0].numel() ** 0.5, head_product(tape, logits, classes, "linf")]
-    return torch.stack(ways).amin(0)
+        products = [
+            products[0] * sample[0].numel() ** 0.5,
+            norm_product(tape, logits, classes, "linf"),
+        ]
+    return torch.stack(products).amin(0)
 
 
-def head_product(tape: Tape, logits: Node, classes: int, norm: Norm) -> Tensor:
+def norm_product(tape: IntervalTape, logits: IntervalNode, classes: int, norm: Norm) -> Tensor:
     """Return the product of norms up to every pair of logits, (K, K)."""
-    constants: dict[Node, float] = {tape.nodes[0]: 1.0}
+    constants: dict[IntervalNode, float] = {tape.nodes[0]: 1.0}
     for node in tape.nodes[1:]:
-        grown = zip(step_norms(node, norm), node.parents, strict=True)
-        constants[node] = sum(factor * constants[parent] for factor, parent in grown)
+        factors = zip(operator_norms(node, norm), node.parents, strict=True)
+        constants[node] = sum(factor * constants[parent] for factor, parent in factors)
+
     rule = logits.rule
-    if isinstance(rule, Affine) and isinstance(rule.module, nn.Linear):
+    if isinstance(rule, AffineRule) and isinstance(rule.module, nn.Linear):
         weight: Tensor = rule.module.weight
         below = constants[logits.parents[0]]
     else:
         weight = torch.eye(classes, dtype=torch.float64, device=logits.lower.device)
         below = constants[logits]
-    return dual_norm(weight.unsqueeze(1) - weight.unsqueeze(0), norm) * below * ABOVE
+    return dual_norm(weight.unsqueeze(1) - weight.unsqueeze(0), norm) * below * ROUND_UP

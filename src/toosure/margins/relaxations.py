@@ -26,7 +26,7 @@ def relu_lines(lower: Tensor, upper: Tensor) -> Lines:
     """
     crossing = (lower < 0) & (upper > 0)
     chord = torch.where(crossing, upper / (upper - lower).clamp_min(1e-300), (lower >= 0).to(lower))
-    # a chord moved up by its rounding still lies above
+    # A chord moved up by its rounding still lies above.
     high = torch.where(crossing, -chord * lower * (1 + 8 * ULP) + 8 * ULP * upper, 0.0)
     low_slope = torch.where(crossing, (upper > -lower).to(lower), chord)
     return Lines(low_slope, torch.zeros_like(lower), chord, high)
@@ -49,18 +49,26 @@ def tanh_above(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """
     at_lower, at_upper = lower.tanh(), upper.tanh()
     width = upper - lower
+
+    # First choice: the chord.
     chord = torch.where(width > 0, (at_upper - at_lower) / width.clamp_min(1e-300), 0.0)
     use_chord = (chord <= slope_of_tanh(upper)) & (width > 1e-6)
+
+    # Second: the tangent at the point found by bisection.
     left, right = lower.clamp_min(0.0), upper.clamp_min(0.0)
     for _ in range(30):
         middle = (left + right) / 2
         above = middle.tanh() + slope_of_tanh(middle) * (lower - middle) >= at_lower
         left, right = torch.where(above, left, middle), torch.where(above, middle, right)
     point = torch.where(lower >= 0, (lower + upper) / 2, right)
-    flat = slope_of_tanh(torch.maximum(lower.abs(), upper.abs()))  # least slope on the interval
-    low_side = upper <= 0  # no d to touch: tanh(u) + least slope (h - u) lies above
-    slope = torch.where(use_chord, chord, torch.where(low_side, flat, slope_of_tanh(point)))
-    touch = torch.where(use_chord | low_side, upper, point)
+
+    # Left of 0 there is no such point, but tanh(u) + smallest slope (h - u) lies above.
+    smallest_slope = slope_of_tanh(torch.maximum(lower.abs(), upper.abs()))
+    negative = upper <= 0
+
+    slope = torch.where(negative, smallest_slope, slope_of_tanh(point))
+    slope = torch.where(use_chord, chord, slope)
+    touch = torch.where(use_chord | negative, upper, point)
     height = torch.where(use_chord, torch.maximum(at_upper, at_lower + chord * width), touch.tanh())
     intercept = height - slope * touch
     return slope, intercept + 16 * ULP * (1 + (slope * touch).abs() + (slope * lower).abs())
@@ -104,7 +112,7 @@ def scatter_windows(
 def pool_choice(
     lower: Tensor, upper: Tensor, kernel: int, stride: int, padding: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the best lower bound's place in each window, one-hot, and whether it surely wins."""
+    """Return, per window, which element has the best lower bound (one-hot), and if it must win."""
     low = windows(lower, kernel, stride, padding, -torch.inf)
     high = windows(upper, kernel, stride, padding, -torch.inf)
     best, place = low.max(-1, keepdim=True)

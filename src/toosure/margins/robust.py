@@ -1,14 +1,15 @@
-"""What a robust margin is, said by its type: attacked, linearised or certified."""
+"""The type of a robust margin, and what every kind of it needs: checks, norms, passes in chunks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from toosure.margins.margins import ArrayLike
 from toosure.metrics.inputs import as_labels, check_choice, check_finite
 
 Norm = Literal["linf", "l2"]
@@ -21,7 +22,7 @@ class RobustMargin:
     r"""Hold margins at radius eps, and say on which side of inf_{|d| <= eps} m(x + d, y) they lie.
 
     `bound`: "above" the infimum (an attack found that point), "below" it (certified), "exact"
-    (both), or "neither" (first order). Nothing may use a number on a side it does not bound.
+    (both), or "neither" (first order). No statement may use a number on a side it does not bound.
     """
 
     values: Tensor  # (N,), float64
@@ -54,7 +55,7 @@ def check_chunk(chunk: int) -> None:
         raise ValueError(f"chunk must be at least 1; got {chunk}")
 
 
-def check_pair(data: Any) -> tuple[Tensor, Tensor]:
+def check_pair(data: object) -> tuple[Tensor, Tensor]:
     """Return the inputs and labels of a pair, checked."""
     if not isinstance(data, tuple | list) or len(data) != 2:
         kind = f"{type(data).__name__} of {len(data)}" if hasattr(data, "__len__") else type(data)
@@ -62,8 +63,8 @@ def check_pair(data: Any) -> tuple[Tensor, Tensor]:
     return check_data(*data)
 
 
-def check_data(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Return finite inputs and labels that go together, or say what came instead."""
+def check_data(x: ArrayLike, y: ArrayLike) -> tuple[Tensor, Tensor]:
+    """Return finite inputs and labels of the same length, or raise with what came instead."""
     x = torch.as_tensor(x)
     if not x.is_floating_point() or x.ndim < 2 or len(x) == 0:
         raise ValueError(
@@ -74,18 +75,18 @@ def check_data(x: Any, y: Any) -> tuple[Tensor, Tensor]:
 
 
 def device_of(model: nn.Module, x: Tensor) -> torch.device:
-    """Return where the model computes; a model without parameters follows its inputs."""
+    """Return the device of the model; a model without parameters follows its inputs."""
     return next((p.device for p in model.parameters()), x.device)
 
 
 def dtype_of(model: nn.Module, x: Tensor) -> torch.dtype:
-    """Return what the model computes in; a model without parameters follows its inputs."""
+    """Return the dtype of the model; a model without parameters follows its inputs."""
     return next((p.dtype for p in model.parameters()), x.dtype)
 
 
 @contextmanager
-def evaluating(model: nn.Module):
-    """Hold the model in eval mode, then put every module back as it was."""
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Hold the model in eval mode, then restore the mode of every module."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -96,12 +97,11 @@ def evaluating(model: nn.Module):
 
 
 def float64_copy(model: nn.Module) -> nn.Module:
-    """Return an eval-mode float64 copy without gradients: proofs are computed in float64.
-
-    Weight norm and pruning keep a computed weight beside the parameters, which cannot be copied
-    as it is; their hooks compute it anew.
-    """
+    """Return an eval-mode float64 copy without gradients: proofs are computed in float64."""
     attributes = (value for module in model.modules() for value in vars(module).values())
+
+    # Weight norm and pruning hold a computed weight beside the parameters. It is no leaf, so
+    # deepcopy refuses it; the copy gets its value, and the hooks compute it anew.
     computed = [v for v in attributes if isinstance(v, Tensor) and not v.is_leaf]
     copied = deepcopy(model, {id(v): v.detach().clone() for v in computed})
     return copied.double().eval().requires_grad_(False)
@@ -110,7 +110,7 @@ def float64_copy(model: nn.Module) -> nn.Module:
 def over_chunks(
     rows: Callable[[Tensor, Tensor], Tensor], model: nn.Module, x: Tensor, y: Tensor, chunk: int
 ) -> Tensor:
-    """Apply `rows(x, y)` to pieces of at most `chunk` samples on the model's device; join them."""
+    """Apply `rows(x, y)` to at most `chunk` samples at a time on the model's device; join them."""
     check_chunk(chunk)
     device = device_of(model, x)
     pieces = zip(x.split(chunk), y.split(chunk), strict=True)
@@ -119,9 +119,12 @@ def over_chunks(
 
 def norm_of(x: Tensor, norm: Norm) -> Tensor:
     """Return the norm of each sample, (N,)."""
-    return torch.linalg.vector_norm(x.flatten(1), float("inf") if norm == "linf" else 2, dim=1)
+    order = float("inf") if norm == "linf" else 2
+    norms: Tensor = torch.linalg.vector_norm(x.flatten(1), order, dim=1)
+    return norms
 
 
 def dual_norm(gradient: Tensor, norm: Norm) -> Tensor:
     """Return the dual norm of each row of (..., D): the l1 norm for linf, the l2 norm for l2."""
-    return torch.linalg.vector_norm(gradient, 1 if norm == "linf" else 2, dim=-1)
+    norms: Tensor = torch.linalg.vector_norm(gradient, 1 if norm == "linf" else 2, dim=-1)
+    return norms

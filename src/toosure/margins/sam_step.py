@@ -1,8 +1,9 @@
-"""One SAM step on one batch: the loss before and after it, and kappa_min on the way."""
+"""One SAM step on one batch: the logits before and after it, and kappa_min along its path."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +13,16 @@ from torch.nn import functional as F
 from toosure.curvature import kappa_min
 from toosure.margins.margins import deciding_size, soft_margin
 
+Mode = Literal["eval", "train"]
+
 
 @dataclass(frozen=True)
-class Step:
-    """What one SAM step does to p_y, kept as logit(p_y) so that 1 - p_y never cancels."""
+class SamStep:
+    """Hold what one SAM step does to p_y, as logit(p_y) so that 1 - p_y never cancels."""
 
     rho: float
     gradient_norm: float
-    kappa: tuple[float, ...]
+    kappa: tuple[float, ...]  # kappa_min at points from theta to the perturbed point
     converged: bool
     logit: Tensor  # (N,) float64: logit(p_y) is the soft margin at T = 1
     logit_perturbed: Tensor
@@ -41,12 +44,13 @@ def mean_of(logit: Tensor) -> Tensor:
 
 
 def take_step(
-    model: nn.Module, x: Tensor, y: Tensor, rho: float, points: int, rtol: float, mode: str
-) -> Step:
-    """Measure the batch at theta, at theta + rho g / |g|, and kappa_min between."""
+    model: nn.Module, x: Tensor, y: Tensor, rho: float, points: int, rtol: float, mode: Mode
+) -> SamStep:
+    """Measure the batch at theta and at theta + rho g / |g|, and kappa_min between them."""
     free = {k: p.detach().requires_grad_() for k, p in model.named_parameters() if p.requires_grad}
     if not free:
         raise ValueError("the model has no parameters that require grad: SAM takes no step")
+
     logits = logits_at(model, free, x, mode)
     with torch.enable_grad():
         loss = F.cross_entropy(logits, y)
@@ -57,38 +61,51 @@ def take_step(
     norm = float(flat.norm())
     if norm == 0:
         raise ValueError("the gradient is zero: SAM takes no step, and the lemmas ask for one")
+
     pairs = zip(free.items(), gradients, strict=True)
-    moved = {k: (p + rho * g / norm).detach() for (k, p), g in pairs}
+    moved = {name: (p + rho * g / norm).detach() for (name, p), g in pairs}
     perturbed = logits_at(model, moved, x, mode)
-    path = kappa_min(model, (x, y), rtol=rtol, perturbation=rho * flat / norm, points=points,
-                     mode=mode, chunk=len(x))  # fmt: skip
+    path = kappa_min(
+        model,
+        (x, y),
+        rtol=rtol,
+        perturbation=rho * flat / norm,
+        points=points,
+        mode=mode,
+        chunk=len(x),
+    )
+
     size = float(deciding_size(logits.detach(), y))
-    rounding = 64 * torch.finfo(logits.dtype).eps * (1 + size)
-    before, after = (soft_margin(z.detach().double(), y) for z in (logits, perturbed))
-    return Step(rho, norm, tuple(path.value.tolist()), path.converged, before, after, rounding)
+    return SamStep(
+        rho=rho,
+        gradient_norm=norm,
+        kappa=tuple(path.value.tolist()),
+        converged=path.converged,
+        logit=soft_margin(logits.detach().double(), y),
+        logit_perturbed=soft_margin(perturbed.detach().double(), y),
+        rounding=64 * torch.finfo(logits.dtype).eps * (1 + size),
+    )
 
 
-def logits_at(model: nn.Module, parameters: dict[str, Tensor], x: Tensor, mode: str) -> Tensor:
+def logits_at(model: nn.Module, parameters: dict[str, Tensor], x: Tensor, mode: Mode) -> Tensor:
     """Return the logits with other parameters, by the random draws that kappa_min uses."""
-    with reading(model, mode), torch.enable_grad():
-        return functional_call(model, parameters | copies(model), (x,))
+    # A pass in train mode must not change the running statistics: it gets copies of the buffers.
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with holding_mode(model, mode), torch.enable_grad():
+        logits: Tensor = functional_call(model, parameters | buffers, (x,))
+    return logits
 
 
 @contextmanager
-def reading(model: nn.Module, mode: str) -> Iterator[None]:
-    """Hold the model in a mode with fixed random draws, then put everything back."""
+def holding_mode(model: nn.Module, mode: Mode) -> Iterator[None]:
+    """Hold the model in a mode with fixed random draws, then restore everything."""
     modes = [(module, module.training) for module in model.modules()]
     with torch.random.fork_rng(enabled=mode == "train"):
         if mode == "train":
-            torch.manual_seed(0)  # as every pass of the curvature room does
+            torch.manual_seed(0)  # as every pass of toosure.curvature does
         model.train(mode == "train")
         try:
             yield
         finally:
             for module, training in modes:
                 module.training = training
-
-
-def copies(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of the buffers: a pass in train mode must not move running statistics."""
-    return {name: buffer.clone() for name, buffer in model.named_buffers()}

@@ -1,16 +1,15 @@
 """The theory of CSAM along a run: kappa_min, lambda and lambda_0, Lemmas 1-2, Theorems 1-3."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toosure.margins.robust import check_data, device_of, dtype_of
-from toosure.margins.sam_step import Step, take_step
-from toosure.margins.statements import HEADER, Statement, judge, row_of, table
+from toosure.margins.sam_step import Mode, SamStep, take_step
+from toosure.margins.statements import HEADER, Statement, judge, row_of, statement_named, table
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,7 @@ class SamCertificate:
 
     def __getitem__(self, name: str) -> Statement:
         """Return the statement of that name, such as `certificate["Theorem 2"]`."""
-        for statement in self.statements:
-            if statement.name == name:
-                return statement
-        raise KeyError(f"{name!r}; there are {', '.join(s.name for s in self.statements)}")
+        return statement_named(self.statements, name)
 
     @property
     def holds(self) -> bool:
@@ -59,17 +55,17 @@ def certify_sam(
     points: int = 5,
     samples: int = 1,
     rtol: float = 1e-2,
-    mode: Literal["eval", "train"] = "eval",
+    mode: Mode = "eval",
 ) -> SamCertificate:
     r"""Check the lemmas and theorems of the CSAM paper for the step SAM would take on a batch.
 
-    The condition kappa_min >= -|g| / rho is looked at on `points` places from theta to the
-    perturbed point; with it, log p~_y <= log p_y - rho |g| / 2 (the proof's form: the printed
-    Lemma 1 squares |g|), and with p~_y <= p_y Theorems 1-3 follow. Lemma 1 speaks of a batch of
-    one: it is checked on the first `samples` samples, each with a step of its own (0 in train mode
-    with batch norm, which knows no batch of one). kappa_min is an eigenvalue found iteratively,
-    to `rtol`. Frozen parameters stay where they are. In train mode every pass draws the same
-    dropout masks. The model is only read.
+    The condition kappa_min >= -|g| / rho is checked at `points` points from theta to the perturbed
+    point; with it, log p~_y <= log p_y - rho |g| / 2 (the proof's form: the printed Lemma 1 squares
+    |g|), and with p~_y <= p_y Theorems 1-3 follow. Lemma 1 is about a batch of one: it is checked
+    on the first `samples` samples, each with a step of its own (0 in train mode with batch norm,
+    which needs more than one). kappa_min is an eigenvalue found iteratively, to `rtol`. Frozen
+    parameters stay as they are. In train mode every pass draws the same dropout masks. The model
+    is not changed.
     Reference: Tan et al. (2026), CSAM, Sec. 4 and App. A.
 
     >>> _ = torch.manual_seed(0)
@@ -83,19 +79,29 @@ def certify_sam(
     if not 0 <= gamma <= 2:
         raise ValueError(f"gamma must lie in [0, 2], as Theorem 3 asks; got {gamma}")
     x, y = check_data(*batch)
-    x, y = x.to(device_of(model, x), dtype_of(model, x)), y.to(device_of(model, x))
-    whole = take_step(model, x, y, rho, points, rtol, mode)
-    found = [*condition(whole), *batch_statements(whole), *sample_statements(whole, gamma)]
+    y = y.to(device_of(model, x))
+    x = x.to(device_of(model, x), dtype_of(model, x))
+
+    step = take_step(model, x, y, rho, points, rtol, mode)
+    statements = [*condition(step), *batch_statements(step), *sample_statements(step, gamma)]
     for i in range(min(samples, len(x)) if len(x) > 1 else 0):
         one = take_step(model, x[i : i + 1], y[i : i + 1], rho, points, rtol, mode)
-        found += [renamed(s, f"{s.name} (sample {i})") for s in batch_statements(one)]
-    mean, shifted = whole.mean_logit, whole.mean_logit_perturbed
-    lam, lam0 = float(ratio(mean, shifted)), lower_ratio(whole)
+        statements += [replace(s, name=f"{s.name} (sample {i})") for s in batch_statements(one)]
+
+    mean, perturbed = step.mean_logit, step.mean_logit_perturbed
     return SamCertificate(
-        statements=tuple(found), n=len(x), rho=rho, gamma=gamma, gradient_norm=whole.gradient_norm,
-        kappa_min=whole.kappa, p_y=float(mean.sigmoid()), p_y_perturbed=float(shifted.sigmoid()),
-        entropy=float(entropy(whole.logit).mean()), lam=lam, lam0=lam0,
-    )  # fmt: skip
+        statements=tuple(statements),
+        n=len(x),
+        rho=rho,
+        gamma=gamma,
+        gradient_norm=step.gradient_norm,
+        kappa_min=step.kappa,
+        p_y=float(mean.sigmoid()),
+        p_y_perturbed=float(perturbed.sigmoid()),
+        entropy=float(entropy(step.logit).mean()),
+        lam=float(ratio(mean, perturbed)),
+        lam0=lower_ratio(step),
+    )
 
 
 def entropy(logit: Tensor) -> Tensor:
@@ -108,13 +114,16 @@ def ratio(logit: Tensor, perturbed: Tensor) -> Tensor:
     return (F.logsigmoid(-perturbed) - F.logsigmoid(-logit)).exp()
 
 
-def lower_ratio(step: Step) -> float:
-    """Return lambda_0 = (1 - p~) / (1 - exp(rho |g| / 2) p~) of Eq. 2; NaN if that is not < 1."""
-    shifted = step.mean_logit_perturbed
-    raised = step.rho * step.gradient_norm / 2 + float(F.logsigmoid(shifted))
-    if raised >= 0:
+def lower_ratio(step: SamStep) -> float:
+    """Return lambda_0 = (1 - p~) / (1 - exp(rho |g| / 2) p~) of Eq. 2.
+
+    It is NaN where exp(rho |g| / 2) p~ is not below 1.
+    """
+    perturbed = step.mean_logit_perturbed
+    exponent = step.rho * step.gradient_norm / 2 + float(F.logsigmoid(perturbed))
+    if exponent >= 0:
         return math.nan
-    return float((-shifted).sigmoid()) / -math.expm1(raised)
+    return float((-perturbed).sigmoid()) / -math.expm1(exponent)
 
 
 def entropy_sides(logit: Tensor, perturbed: Tensor, gamma: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -127,19 +136,26 @@ def entropy_sides(logit: Tensor, perturbed: Tensor, gamma: float = 0.0) -> tuple
     return left, -F.logsigmoid(perturbed) * (1 + perturbed.sigmoid()) ** -gamma
 
 
-def condition(step: Step) -> list[Statement]:
-    """The lemmas' assumption at theta, and at every point looked at on the path."""
-    bound, found = -step.gradient_norm / step.rho, []
+def condition(step: SamStep) -> list[Statement]:
+    """The lemmas' assumption at theta, and at every point of the path that was checked."""
     reason = "an assumption, no theorem" if step.converged else "kappa_min did not converge"
-    for name, value in (("kappa_min", step.kappa[0]), ("kappa_min on the path", min(step.kappa))):
-        claim = f"-|g| / rho <= {name}"
-        found.append(judge(name, claim, bound, value, rounding=1e-6, reason=reason,
-                           applies=step.converged))  # fmt: skip
-    return found
+    values = {"kappa_min": step.kappa[0], "kappa_min on the path": min(step.kappa)}
+    return [
+        judge(
+            name,
+            f"-|g| / rho <= {name}",
+            -step.gradient_norm / step.rho,
+            value,
+            rounding=1e-6,
+            reason=reason,
+            applies=step.converged,
+        )
+        for name, value in values.items()
+    ]
 
 
-def assumption(step: Step) -> tuple[bool, str]:
-    """Whether the lemmas' assumption was found to be met on the path, and how or why not."""
+def assumption(step: SamStep) -> tuple[bool, str]:
+    """Say whether the lemmas' assumption is met on the path, and how it was checked or fails."""
     if not step.converged:
         return False, "assumption unchecked: kappa_min did not converge"
     if min(step.kappa) < -step.gradient_norm / step.rho:
@@ -147,69 +163,78 @@ def assumption(step: Step) -> tuple[bool, str]:
     return True, f"kappa_min checked at {len(step.kappa)} points of the path"
 
 
-def batch_statements(step: Step) -> list[Statement]:
+def batch_statements(step: SamStep) -> list[Statement]:
     """Lemma 2, Theorem 2 and Eq. 2 of a batch; Lemma 1 and Theorem 1 when it is a single sample."""
     number = "1" if len(step.logit) == 1 else "2"
-    mean, shifted = step.mean_logit, step.mean_logit_perturbed
-    before, after = float(F.logsigmoid(mean)), float(F.logsigmoid(shifted))
+    mean, perturbed = step.mean_logit, step.mean_logit_perturbed
+    before, after = float(F.logsigmoid(mean)), float(F.logsigmoid(perturbed))
     drop = step.rho * step.gradient_norm / 2
-    met, why = assumption(step)
+
+    met, reason = assumption(step)
     lemma = judge(
-        f"Lemma {number}", "log p~_y <= log p_y - rho |g| / 2", after, before - drop,
-        rounding=0.0, floor=step.rounding, applies=met, reason=why,
-    )  # fmt: skip
+        f"Lemma {number}",
+        "log p~_y <= log p_y - rho |g| / 2",
+        after,
+        before - drop,
+        rounding=0.0,
+        floor=step.rounding,
+        applies=met,
+        reason=reason,
+    )
+
     lower = after <= before
-    left, right = (float(side) for side in entropy_sides(mean, shifted))
+    left, right = (float(side) for side in entropy_sides(mean, perturbed))
     theorem = judge(
-        f"Theorem {number}", "L - lambda H(p_y) + H(p~_y) <= L~", left, right, rounding=0.0,
-        floor=step.rounding, applies=lower, reason="" if lower else "does not apply: p~_y > p_y",
-    )  # fmt: skip
-    fell = after + drop <= before
+        f"Theorem {number}",
+        "L - lambda H(p_y) + H(p~_y) <= L~",
+        left,
+        right,
+        rounding=0.0,
+        floor=step.rounding,
+        applies=lower,
+        reason="" if lower else "does not apply: p~_y > p_y",
+    )
+
+    concluded = after + drop <= before
     equation = judge(
-        "Eq. 2", "lambda_0 <= lambda", lower_ratio(step), float(ratio(mean, shifted)),
-        rounding=1e-9, floor=step.rounding, applies=fell,
-        reason="" if fell else "does not apply: the lemma's conclusion fails",
-    )  # fmt: skip
+        "Eq. 2",
+        "lambda_0 <= lambda",
+        lower_ratio(step),
+        float(ratio(mean, perturbed)),
+        rounding=1e-9,
+        floor=step.rounding,
+        applies=concluded,
+        reason="" if concluded else "does not apply: the lemma's conclusion fails",
+    )
     return [lemma, theorem, equation]
 
 
-def sample_statements(step: Step, gamma: float) -> list[Statement]:
-    """Theorems 1 and 3 for each sample of the batch that they speak of, the closest one shown."""
+def sample_statements(step: SamStep, gamma: float) -> list[Statement]:
+    """Theorems 1 and 3 for each sample that they apply to; the sample closest to failing counts."""
+    lower = step.logit_perturbed <= step.logit
+    right = lower & (step.logit_perturbed > 0)
+    theorem_3 = closest(step, "Theorem 3", gamma, right, "1/2 < p~_y <= p_y")
     if len(step.logit) == 1:
-        cases = [("Theorem 3", gamma)]
-    else:
-        cases = [("Theorem 1", 0.0), ("Theorem 3", gamma)]
-    found = []
-    for name, power in cases:
-        fits = step.logit_perturbed <= step.logit
-        if name == "Theorem 3":
-            fits = fits & (step.logit_perturbed > 0)
-        count, n = int(fits.sum()), len(fits)
-        claim = (
-            "l - lambda H(p_y) + (1 - gamma/2) H(p~_y) <= l~"
-            if power
-            else "l - lambda H(p_y) + H(p~_y) <= l~"
-        )
-        which = "p~_y <= p_y" if name == "Theorem 1" else "1/2 < p~_y <= p_y"
-        reason = f"closest of {count} of {n} samples with {which}"
-        left, right = entropy_sides(step.logit, step.logit_perturbed, power)
-        worst = int(torch.where(fits, left - right, -torch.inf).argmax())
-        found.append(
-            judge(
-                name,
-                claim,
-                float(left[worst]),
-                float(right[worst]),
-                rounding=0.0,
-                floor=step.rounding,
-                applies=count > 0,
-                reason=reason,
-            )
-        )
-    return found
+        return [theorem_3]  # batch_statements has Theorem 1 of a single sample
+    return [closest(step, "Theorem 1", 0.0, lower, "p~_y <= p_y"), theorem_3]
 
 
-def renamed(statement: Statement, name: str) -> Statement:
-    """Return the same statement under another name."""
-    s = statement
-    return Statement(name, s.claim, s.left, s.right, s.vacuous, s.holds, s.reason)
+def closest(step: SamStep, name: str, gamma: float, applies: Tensor, condition: str) -> Statement:
+    """Judge a theorem at the sample closest to failing, of those that it applies to, (N,)."""
+    count = int(applies.sum())
+    left, right = entropy_sides(step.logit, step.logit_perturbed, gamma)
+    worst = int(torch.where(applies, left - right, -torch.inf).argmax())
+
+    claim = "l - lambda H(p_y) + H(p~_y) <= l~"
+    if gamma:
+        claim = "l - lambda H(p_y) + (1 - gamma/2) H(p~_y) <= l~"
+    return judge(
+        name,
+        claim,
+        float(left[worst]),
+        float(right[worst]),
+        rounding=0.0,
+        floor=step.rounding,
+        applies=count > 0,
+        reason=f"closest of {count} of {len(applies)} samples with {condition}",
+    )

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from toosure.margins.margins import MarginSummary
 from toosure.margins.robust import RobustMargin
 
 EPS64 = 2.0**-52
 HEADER: tuple[str, ...] = ("statement", "claim", "left", "right", "slack", "verdict")
-UNDERFLOW = 1e-290  # float64 loses what is smaller, times the factors of a bound, to zero
+UNDERFLOW = 1e-290  # a smaller number, times the factors of a bound, underflows to 0 in float64
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,8 @@ class Statement:
     """Hold one inequality, `left` <= `right`.
 
     `holds` is None where the statement does not apply, its assumption is unchecked, or a side
-    is only estimated; `reason` then says why. `vacuous`: the bound says no more than what is true
-    of every model (ECE <= 1, for example), and `right` is clamped there.
+    is only estimated; `reason` then says why. A statement is `vacuous` where every model meets its
+    bound (ECE <= 1, for example), and `right` is clamped there.
     """
 
     name: str
@@ -61,8 +62,8 @@ def judge(
     """Compare two sides with `rounding` allowed relative to the larger, and `floor` absolutely.
 
     Sides that differ by less than 1e-290 count as equal: margins of 700 and more give such numbers.
-    Where the left side is above the right one by less than what is allowed, but that is more than
-    both sides themselves, nothing is decided.
+    There is no verdict where the left side is above the right one by less than the allowance, but
+    the allowance is larger than both sides.
 
     A right side at or above `cap`, which every model meets, is vacuous and clamped; a left side at
     or below `base` is vacuous.
@@ -71,9 +72,10 @@ def judge(
     right = min(right, cap)
     if math.isnan(left) or math.isnan(right) or not applies:
         return Statement(name, claim, left, right, vacuous, None, reason or "not measured")
+
     size = max(abs(left), abs(right))
     allowed = floor + (rounding * size if math.isfinite(size) else 0.0)
-    holds: bool | None = left <= right + allowed + UNDERFLOW
+    holds = left <= right + allowed + UNDERFLOW
     if holds and left > right + UNDERFLOW and allowed > size:
         return Statement(name, claim, left, right, vacuous, None, too_coarse(allowed))
     return Statement(name, claim, left, right, vacuous, holds, reason)
@@ -84,17 +86,21 @@ def too_coarse(allowed: float) -> str:
     return f"undecided: the rounding allowed, {allowed:.1e}, is more than both sides"
 
 
-def side_problem(margin: RobustMargin, side: str) -> str:
+def side_problem(margin: RobustMargin, side: Literal["left", "right"]) -> str:
     """Say why margins may not stand on a side of `<=` inside Q = mean exp(-m), or "" if they may.
 
     On the right Q must not be too small, so its margins must be lower bounds; on the left it must
     not be too large, so they must be upper bounds. Anything else is an estimate.
     """
-    needed = {"right": margin.is_lower_bound, "left": margin.is_upper_bound}[side]
-    if needed:
+    if side == "right":
+        proves = margin.is_lower_bound
+        needed = "lower bounds (certified)"
+    else:
+        proves = margin.is_upper_bound
+        needed = "upper bounds (attacked)"
+    if proves:
         return ""
-    wanted = {"right": "lower bounds (certified)", "left": "upper bounds (attacked)"}[side]
-    return f"estimate: {margin.kind} margins on the {side}, where only {wanted} prove anything"
+    return f"estimate: {margin.kind} margins on the {side}, where only {needed} prove anything"
 
 
 @dataclass(frozen=True)
@@ -115,10 +121,7 @@ class Certificate:
 
     def __getitem__(self, name: str) -> Statement:
         """Return the statement of that name, such as `certificate["4.2 (i) lower"]`."""
-        for statement in self.statements:
-            if statement.name == name:
-                return statement
-        raise KeyError(f"{name!r}; there are {', '.join(s.name for s in self.statements)}")
+        return statement_named(self.statements, name)
 
     @property
     def holds(self) -> bool:
@@ -131,6 +134,14 @@ class Certificate:
         return "\n".join([head, *self.notes, "", *table(rows)])
 
 
+def statement_named(statements: tuple[Statement, ...], name: str) -> Statement:
+    """Return the statement of that name; a KeyError lists the names there are."""
+    for statement in statements:
+        if statement.name == name:
+            return statement
+    raise KeyError(f"{name!r}; there are {', '.join(s.name for s in statements)}")
+
+
 def row_of(s: Statement) -> tuple[str, ...]:
     """Return a statement's row of the table."""
     verdict = {True: "holds", False: "FAILS", None: "-"}[s.holds]
@@ -140,7 +151,7 @@ def row_of(s: Statement) -> tuple[str, ...]:
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Lay rows out in columns of plain text, the first row ruled off."""
+    """Format rows as columns of plain text, with a rule below the first row."""
     rows = list(rows)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] + [0]
     lines = [

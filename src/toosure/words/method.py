@@ -1,4 +1,19 @@
-"""Find the method behind a name, and read its settings, summary and reference off the method."""
+"""Find the method behind a name, and read its settings, summary and reference off the method.
+
+The signature of a method is its grammar. These are all the rules:
+
+- An argument whose annotation can be written as text (a number, text, a choice, a tuple of them)
+  is a setting. Without an annotation, the type of the default decides.
+- An argument called `base` takes a word of the method's own kind, and one called `loss` takes a
+  loss: `sam:base=adamw`, `mdca:base=(focal:gamma=1)`.
+- A method may forward the settings that it does not know. Its attribute `passes_arguments_to` says
+  where: "base" is the method given as `base`, a name such as "sgd" is that method, "" is nowhere.
+  Without the attribute, the name of its last argument says it: `**base_arguments` or
+  `**sgd_arguments`. Any other name forwards none.
+- The arguments in `tables.INJECTED` are passed by the caller, and those in `tables.HIDDEN` are
+  left alone: neither is a setting.
+- The first line of the docstring is the summary; the text after `Reference:` is the reference.
+"""
 
 import inspect
 import re
@@ -10,11 +25,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from toosure.words.tables import ABOUT, GIVEN, TABLES, UNSAID
-from toosure.words.values import can_say, describe, parts_of, write
+from toosure.words.tables import HIDDEN, INJECTED, TABLES, TORCH_DOCS
+from toosure.words.values import describe, is_writable, parts_of, write
 
-OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:name, a method of one's own
+OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:name, a user's own method
 REQUIRED = inspect.Parameter.empty
+WORD_ARGUMENTS = ("base", "loss")  # arguments that take a word
+FORWARDING_SUFFIX = "_arguments"  # of **base_arguments and **sgd_arguments
 
 
 @dataclass(frozen=True)
@@ -22,7 +39,7 @@ class Setting:
     """Describe one argument of a method that a word can set."""
 
     name: str
-    type: Any  # an annotation; None where the value is itself a word
+    type: object  # an annotation; None where the value is itself a word
     default: Any  # REQUIRED where there is none; a word's text where the value is a word
     takes: str = ""  # the kind of method it takes, where the value is itself a word
 
@@ -31,7 +48,7 @@ class Setting:
         """Say whether it can come first without its name, as the path in imagefolder:PATH."""
         return self.default is REQUIRED and any(part in (Path, str) for part in parts_of(self.type))
 
-    def write(self, value: Any) -> str:
+    def write(self, value: object) -> str:
         """Spell a value of this setting."""
         if not self.takes or value is None:
             return write(value, self.type)
@@ -52,19 +69,20 @@ class Method:
     place: str  # module:attribute
 
     @cached_property
-    def target(self) -> Callable:
+    def target(self) -> Callable[..., Any]:
         """The class or function itself."""
         module, _, attribute = self.place.partition(":")
         try:
-            found: Any = import_module(module)
+            target: object = import_module(module)
             for part in attribute.split("."):
-                found = getattr(found, part)
+                target = getattr(target, part)
         except (ImportError, AttributeError) as error:
             hint = nearest(module, TABLES[self.kind])
             raise ValueError(f"cannot load the {self.kind} {self.place}: {error}{hint}") from error
-        if not callable(found):
-            raise ValueError(f"{self.place} is a {type(found).__name__}, not a class or function")
-        return found
+
+        if not callable(target):
+            raise ValueError(f"{self.place} is a {type(target).__name__}, not a class or function")
+        return target
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -76,46 +94,55 @@ class Method:
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
-        """The settings a word can give, in the order of the signature."""
-        hidden = GIVEN.get(self.kind, set()) | UNSAID
-        found = (self.setting(p) for name, p in self.parameters.items() if name not in hidden)
-        return {setting.name: setting for setting in found if setting}
+        """The settings that a word can give, in the order of the signature."""
+        excluded = INJECTED.get(self.kind, set()) | HIDDEN
+        arguments = [p for name, p in self.parameters.items() if name not in excluded]
+        settings = [setting for p in arguments if (setting := self.setting(p))]
+        return {setting.name: setting for setting in settings}
 
     def setting(self, parameter: inspect.Parameter) -> Setting | None:
-        """Turn an argument into a setting, or into nothing if no text can say it."""
+        """Turn an argument into a setting, or into None if no text can give its value."""
+        name, default = parameter.name, parameter.default
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             return None
-        annotation, default = parameter.annotation, parameter.default
+
+        annotation = parameter.annotation
         if annotation is REQUIRED or isinstance(annotation, str):
-            annotation = guess(default)
-        if can_say(annotation):
-            return Setting(parameter.name, annotation, default)
-        if parameter.name not in ("base", "loss"):
+            annotation = type_of_default(default)
+        if is_writable(annotation):
+            return Setting(name, annotation, default)
+
+        if name not in WORD_ARGUMENTS:
             return None
-        takes = self.kind if parameter.name == "base" else "loss"
-        return Setting(parameter.name, None, name_of(takes, default), takes)
+        takes = self.kind if name == "base" else "loss"
+        return Setting(name, None, name_of_default(takes, default), takes)
 
     @property
     def passes_to(self) -> str:
-        """Say where settings it does not know go: "base", a word such as "sgd", or nowhere ("").
+        """Say where the settings go that it does not know: "base", a name such as "sgd", or ""."""
+        declared = getattr(self.target, "passes_arguments_to", None)
+        if isinstance(declared, str):
+            return declared
 
-        A last argument **base_arguments or **sgd_arguments says so in the signature.
-        """
-        rest = [p.name for p in self.parameters.values() if p.kind is p.VAR_KEYWORD]
-        name = rest[0].removesuffix("_arguments") if rest else ""
-        return name if name in self.settings or name in TABLES[self.kind] else ""
+        keywords = [p.name for p in self.parameters.values() if p.kind is p.VAR_KEYWORD]
+        if not keywords:
+            return ""
+        receiver = keywords[0].removesuffix(FORWARDING_SUFFIX)
+        return receiver if receiver in self.settings or receiver in TABLES[self.kind] else ""
 
     @property
     def summary(self) -> str:
         """The first line of its docstring."""
-        own = (inspect.getdoc(self.target) or "").split("\n\n")[0]
-        return ABOUT[self.name][0] if self.name in ABOUT else " ".join(own.split())
+        if self.name in TORCH_DOCS:
+            return TORCH_DOCS[self.name][0]
+        paragraph = (inspect.getdoc(self.target) or "").split("\n\n")[0]
+        return " ".join(paragraph.split())
 
     @property
     def reference(self) -> str:
-        """The paper its docstring names, or nothing."""
-        if self.name in ABOUT:
-            return ABOUT[self.name][1]
+        """The paper that its docstring names, or nothing."""
+        if self.name in TORCH_DOCS:
+            return TORCH_DOCS[self.name][1]
         text = inspect.getdoc(self.target) or ""
         match = re.search(r"References?: (.+?)(?:\n\s*\n|$)", text, re.DOTALL)
         return " ".join(match[1].split()).rstrip(".") if match else ""
@@ -132,6 +159,7 @@ def find(kind: str, name: str) -> Method:
         return Method(kind, name, table[name])
     if OWN.fullmatch(name):
         return Method(kind, name, name)
+
     first, comma, rest = name.partition(",")
     if comma and first in table:
         raise ValueError(f"settings follow a colon: write {first}:{rest}; got {name!r}")
@@ -139,6 +167,7 @@ def find(kind: str, name: str) -> Method:
         raise ValueError(
             f"no {kind} is called {name!r}, but one {others[0]} is: --{others[0]} {name}"
         )
+
     known = ", ".join(sorted(table)) or "none yet"
     raise ValueError(
         f"no {kind} is called {name!r}{nearest(name, table)} Known: {known}; "
@@ -152,7 +181,7 @@ def methods(kind: str) -> Iterator[Method]:
     >>> [method.name for method in methods("model")][:2]
     ['mlp', 'resnet20']
     """
-    return (find(kind, name) for name in table_of(kind))
+    return (Method(kind, name, place) for name, place in table_of(kind).items())
 
 
 def table_of(kind: str) -> dict[str, str]:
@@ -164,22 +193,23 @@ def table_of(kind: str) -> dict[str, str]:
     return TABLES[kind]
 
 
-def guess(default: Any) -> Any:
+def type_of_default(default: object) -> object:
     """Type a setting without annotation by its default; where that is 0, 0.5 will do too."""
     if isinstance(default, bool | float | str):
         return type(default)
     return int | float if isinstance(default, int) else Any
 
 
-def name_of(kind: str, default: Any) -> Any:
-    """Name the method that is the default of a setting."""
+def name_of_default(kind: str, default: object) -> object:
+    """Name the method that is the default of a setting; no default and None stay as they are."""
     if default is REQUIRED or default is None:
         return default
-    matches = (m.name for m in methods(kind) if m.target in (default, type(default)))
-    return next(matches, None)
+    names = (m.name for m in methods(kind) if m.target in (default, type(default)))
+    return next(names, None)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    spelled = {each.lower(): each for each in known}
-    match = get_close_matches(name.lower(), list(spelled), n=1, cutoff=0.5)
-    return f"; did you mean {spelled[match[0]]!r}?" if match else "."
+    """Return the end of a sentence: the known name nearest to a wrong one, or a full stop."""
+    spellings = {each.lower(): each for each in known}
+    close = get_close_matches(name.lower(), list(spellings), n=1, cutoff=0.5)
+    return f"; did you mean {spellings[close[0]]!r}?" if close else "."

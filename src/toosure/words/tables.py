@@ -1,52 +1,25 @@
-"""Which words there are, and where their methods live. To add a method, add a line."""
+"""The methods of each kind: their names, and where each is defined as module:attribute.
 
-# Plain text, so that reading a run folder loads none of it.
-TABLES: dict[str, dict[str, str]] = {
+A loss, an optimizer, an objective or a calibrator is listed once, in the table of its package
+(`toosure.losses.LOSSES` and so on): that package is imported when a word of its kind is first read.
+The data sets, networks, schedules and torch's optimizers are listed here, as text.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+PACKAGE_TABLES = {
+    "optimizer": ("toosure.optim", "OPTIMIZERS"),
+    "loss": ("toosure.losses", "LOSSES"),
+    "objective": ("toosure.objectives", "OBJECTIVES"),
+    "calibrator": ("toosure.posthoc", "CALIBRATORS"),
+}
+
+TEXT_TABLES: dict[str, dict[str, str]] = {
     "optimizer": {
         "sgd": "torch.optim:SGD",
-        "gd": "torch.optim:SGD",
+        "gd": "torch.optim:SGD",  # on the full batch: see RunConfig.full_batch
         "adamw": "torch.optim:AdamW",
-        "muon": "toosure.optim:Muon",
-        "sam": "toosure.optim:SAM",
-        "csam": "toosure.optim:CSAM",
-        "asam": "toosure.optim:ASAM",
-        "vasso": "toosure.optim:VASSO",
-        "bsam": "toosure.optim:BSAM",
-        "bulksgd": "toosure.optim:BulkSGD",
-    },
-    "loss": {
-        "ce": "torch.nn:CrossEntropyLoss",
-        "mse": "toosure.losses:MSELoss",
-        "brier": "toosure.losses:BrierLoss",
-        "focal": "toosure.losses:FocalLoss",
-        "flsd53": "toosure.losses:FLSD53Loss",
-        "dual_focal": "toosure.losses:DualFocalLoss",
-        "inverse_focal": "toosure.losses:InverseFocalLoss",
-        "label_smoothing": "toosure.losses:LabelSmoothingLoss",
-        "entropy": "toosure.losses:EntropyLoss",
-        "mbls": "toosure.losses:MbLSLoss",
-        "acls": "toosure.losses:ACLSLoss",
-        "mdca": "toosure.losses:MDCALoss",
-        "dca": "toosure.losses:DCALoss",
-        "cpc": "toosure.losses:CPCLoss",
-        "mmce": "toosure.losses:MMCELoss",
-        "skce": "toosure.losses:SKCELoss",
-        "dece": "toosure.losses:DECELoss",
-        "sece": "toosure.losses:SECELoss",
-        "soft_binned_ece": "toosure.losses:SoftBinnedECELoss",
-    },
-    "objective": {
-        "calmo": "toosure.objectives:CalMO",
-        "margin_tail": "toosure.objectives:MarginTail",
-        "adafocal": "toosure.objectives:AdaFocal",
-        "crl": "toosure.objectives:CRL",
-        "mixup": "toosure.objectives:Mixup",
-        "mit": "toosure.objectives:MIT",
-        "ar_adals": "toosure.objectives:ARAdaLS",
-        "ccat": "toosure.objectives:CCAT",
-        "balcal": "toosure.objectives:BalCAL",
-        "meta_smoothing": "toosure.objectives:MetaSmoothing",
-        "gamma_net": "toosure.objectives:GammaNet",
     },
     "data": {
         "digits": "toosure.data:digits",
@@ -80,19 +53,6 @@ TABLES: dict[str, dict[str, str]] = {
         "vit_s16": "toosure.models:vit_s16",
         "vit_s32": "toosure.models:vit_s32",
     },
-    "calibrator": {
-        "temperature": "toosure.posthoc:Temperature",
-        "ensemble_temperature": "toosure.posthoc:EnsembleTemperature",
-        "vector": "toosure.posthoc:Vector",
-        "matrix": "toosure.posthoc:Matrix",
-        "dirichlet": "toosure.posthoc:Dirichlet",
-        "platt": "toosure.posthoc:Platt",
-        "beta": "toosure.posthoc:Beta",
-        "histogram": "toosure.posthoc:HistogramBinning",
-        "isotonic": "toosure.posthoc:Isotonic",
-        "rank_isotonic": "toosure.posthoc:RankIsotonic",
-        "bbq": "toosure.posthoc:BBQ",
-    },
     "schedule": {
         "constant": "toosure.optim.schedules:Constant",
         "step": "toosure.optim.schedules:Step",
@@ -100,8 +60,48 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }
 
-# What the caller hands over, and a word therefore cannot say.
-GIVEN: dict[str, set[str]] = {
+# In the order in which `toosure methods` lists them.
+KINDS = ("optimizer", "loss", "objective", "data", "model", "calibrator", "schedule")
+
+
+class MethodTables(Mapping[str, dict[str, str]]):
+    """Map each kind of method to its names and places; a package is imported at first use.
+
+    >>> TABLES["loss"]["focal"], TABLES["loss"]["ce"]
+    ('toosure.losses:FocalLoss', 'torch.nn:CrossEntropyLoss')
+    """
+
+    def __getitem__(self, kind: str) -> dict[str, str]:
+        if kind not in KINDS:
+            raise KeyError(kind)
+        places = dict(TEXT_TABLES.get(kind, {}))
+        if kind in PACKAGE_TABLES:
+            package, table = PACKAGE_TABLES[kind]
+            for name, method in getattr(import_module(package), table).items():
+                places.setdefault(name, place_of(method, package))
+        return places
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in KINDS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(KINDS)
+
+    def __len__(self) -> int:
+        return len(KINDS)
+
+
+def place_of(method: type, package: str) -> str:
+    """Return module:attribute of a class in a package's table, by the module that users import."""
+    parts = method.__module__.split(".")
+    module = ".".join(parts[:2]) if parts[0] == "torch" else package
+    return f"{module}:{method.__name__}"
+
+
+TABLES = MethodTables()
+
+# Arguments that the caller passes to a method of each kind: no word sets them.
+INJECTED: dict[str, set[str]] = {
     "optimizer": {"data_size", "seed"},
     "data": {"root", "download", "workers"},
     "model": {"inputs", "classes"},
@@ -109,10 +109,10 @@ GIVEN: dict[str, set[str]] = {
 }
 
 # Arguments of torch's own methods that change the time or the sign, not the method.
-UNSAID = {"maximize", "foreach", "differentiable", "capturable", "fused", "size_average", "reduce"}
+HIDDEN = {"maximize", "foreach", "differentiable", "capturable", "fused", "size_average", "reduce"}
 
-# What torch's docstrings do not say: the summary and the reference.
-ABOUT: dict[str, tuple[str, str]] = {
+# The summary and the reference of torch's own methods, which their docstrings do not give.
+TORCH_DOCS: dict[str, tuple[str, str]] = {
     "sgd": (
         "Take steps down the gradient of a batch, with momentum if asked (torch's SGD).",
         "Robbins and Monro (1951), A stochastic approximation method",

@@ -1,50 +1,78 @@
-"""Text to typed values and back: 0.1, 8/255, true, none, 0.9:0.999, "a, b"; and 0..2 for seeds."""
+"""Text to typed values and back: 0.1, 8/255, true, none, 0.9:0.999, "a, b"; and 0..2 for seeds.
+
+`kind` is everywhere the annotation of an argument: a type, a union of types, a Literal, a tuple.
+"""
 
 import json
 import math
 import re
-import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-TRUE, FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
-SPECIAL = re.compile(r'[,=()"\s]')  # text with one of these is written in quotes
-MOST = 100_000
+TRUE = {"true", "yes", "on", "1"}
+FALSE = {"false", "no", "off", "0"}
+QUOTED = re.compile(r'[,=()"\s]')  # text that contains one of these is written in quotes
+SEPARATOR = r"[:|]"  # between the values of a sequence
+MAX_EXPANDED = 100_000
 
 
-def parts_of(kind: Any) -> list[Any]:
+def parts_of(kind: object) -> list[object]:
     """Split a union into the types that can be written as text, the strictest first."""
-    union = get_origin(kind) in (Union, types.UnionType)
-    parts = [part for part in (get_args(kind) if union else [kind]) if rank(part) is not None]
-    return sorted(parts, key=lambda part: rank(part) or 0)
+    union = get_origin(kind) in (Union, UnionType)
+    parts = get_args(kind) if union else (kind,)
+    ranked = [(rank(part), part) for part in parts]
+    readable = [(order, part) for order, part in ranked if order is not None]
+    return [part for _, part in sorted(readable, key=lambda pair: pair[0])]
 
 
-def rank(kind: Any) -> int | None:
-    """Place a type in the order of trying, so that 1 is a number before it is text."""
+def rank(kind: object) -> int | None:
+    """Return when to try a type: 1 is read as a number before it is read as text.
+
+    A type that cannot be written as text has no rank.
+    """
     if is_sequence(kind):
-        elements = [e for e in get_args(kind) if e is not Ellipsis]
+        elements = element_types(kind)
         return 5 if elements and all(map(parts_of, elements)) else None
     if get_origin(kind) is Literal:
         return 1
-    order = {None: 0, type(None): 0, int: 2, float: 3, bool: 4, Path: 6, str: 7}
+
+    order: dict[object, int] = {
+        None: 0,
+        NoneType: 0,
+        int: 2,
+        float: 3,
+        bool: 4,
+        Path: 6,
+        str: 7,
+    }
     try:
         return order.get(kind)
     except TypeError:  # an annotation that cannot be hashed is none of these
         return None
 
 
-def is_sequence(kind: Any) -> bool:
+def is_sequence(kind: object) -> bool:
     return get_origin(kind) in (tuple, Sequence)
 
 
-def can_say(kind: Any) -> bool:
+def element_types(kind: object) -> list[object]:
+    return [element for element in get_args(kind) if element is not Ellipsis]
+
+
+def fixed_length(kind: object) -> bool:
+    """Say whether a sequence has one type per element, as tuple[float, float]."""
+    return get_origin(kind) is tuple and Ellipsis not in get_args(kind)
+
+
+def is_writable(kind: object) -> bool:
     """Say whether a setting of this type can be written in a word."""
-    return any(part not in (None, type(None)) for part in parts_of(kind))
+    return any(part not in (None, NoneType) for part in parts_of(kind))
 
 
-def describe(kind: Any) -> str:
+def describe(kind: object) -> str:
     """Name a type as the help shows it.
 
     >>> describe(float | None), describe(Literal["a", "b"]), describe(tuple[float, float])
@@ -53,21 +81,26 @@ def describe(kind: Any) -> str:
     return " or ".join(sorted(map(describe_part, parts_of(kind)), key=lambda name: name == "none"))
 
 
-def describe_part(kind: Any) -> str:
+def describe_part(kind: object) -> str:
     if get_origin(kind) is Literal:
         return "|".join(write(choice) for choice in get_args(kind))
     if is_sequence(kind):
-        elements = [e for e in get_args(kind) if e is not Ellipsis]
-        names = [describe(e) for e in elements]
+        names = [describe(element) for element in element_types(kind)]
         return ":".join(names if fixed_length(kind) else [names[0], "..."])
-    return {type(None): "none", None: "none", str: "text", Path: "path"}.get(kind) or kind.__name__
+
+    names_of_types: dict[object, str] = {
+        None: "none",
+        NoneType: "none",
+        int: "int",
+        float: "float",
+        bool: "bool",
+        Path: "path",
+        str: "text",
+    }
+    return names_of_types[kind]
 
 
-def fixed_length(kind: Any) -> bool:
-    return get_origin(kind) is tuple and Ellipsis not in get_args(kind)
-
-
-def read(text: str, kind: Any) -> Any:
+def read(text: str, kind: object) -> Any:
     """Read text as a type; of a union, as the strictest type that takes it.
 
     >>> read("8/255", float), read("no", bool), read("none", int | None)
@@ -77,6 +110,7 @@ def read(text: str, kind: Any) -> Any:
     """
     text = text.strip()
     quoted = len(text) > 1 and text[0] == text[-1] == '"'
+
     for part in parts_of(kind):
         if quoted and part not in (str, Path) and get_origin(part) is not Literal:
             continue
@@ -84,59 +118,79 @@ def read(text: str, kind: Any) -> Any:
             return read_part(json.loads(text) if quoted else text, part)
         except (ValueError, ZeroDivisionError):
             continue
-    raise ValueError(f"must be {describe(kind)}; got {text!r}{meant(text, kind)}")
+    raise ValueError(f"must be {describe(kind)}; got {text!r}{suggestion(text, kind)}")
 
 
-def meant(text: str, kind: Any) -> str:
-    """Name the choice that a typo may have meant, be it one of several values."""
+def suggestion(text: str, kind: object) -> str:
+    """Name the choice of a Literal that a typo may have meant, or nothing."""
     kinds = [each for part in parts_of(kind) for each in (part, *get_args(part))]
-    literal = [choice for each in kinds if get_origin(each) is Literal for choice in get_args(each)]
-    choices = [choice for choice in literal if isinstance(choice, str)]
-    for piece in re.split(r"[:|]", text):
+    literals = [each for each in kinds if get_origin(each) is Literal]
+    choices = [c for literal in literals for c in get_args(literal) if isinstance(c, str)]
+
+    for piece in re.split(SEPARATOR, text):
         close = get_close_matches(piece, choices, 1)
         if close and piece not in choices:
             return f"; did you mean {close[0]!r}?"
     return ""
 
 
-def read_part(text: str, kind: Any) -> Any:
+def read_part(text: str, kind: object) -> object:
+    """Read text as one type that is no union; raise ValueError where it is none of that type."""
     if is_sequence(kind):
         return read_sequence(text, kind)
     if get_origin(kind) is Literal:
-        choices = [c for c in get_args(kind) if text in (c, write(c))]
-        return choices[0] if choices else fail()
-    if kind in (None, type(None)):
-        return None if text.lower() == "none" else fail()
-    if kind is bool:
-        return text.lower() in TRUE or (text.lower() not in FALSE and fail())
-    if kind is float:
-        return read_float(text)
-    return kind(text)
+        return read_choice(text, get_args(kind))
+
+    readers: dict[object, Callable[[str], object]] = {
+        None: read_none,
+        NoneType: read_none,
+        int: int,
+        float: read_float,
+        bool: read_bool,
+        Path: Path,
+        str: str,
+    }
+    return readers[kind](text)
 
 
-def fail() -> Any:
-    raise ValueError
+def read_none(text: str) -> None:
+    if text.lower() != "none":
+        raise ValueError("expected none")
+
+
+def read_bool(text: str) -> bool:
+    if text.lower() not in TRUE | FALSE:
+        raise ValueError("expected true or false")
+    return text.lower() in TRUE
 
 
 def read_float(text: str) -> float:
-    above, slash, below = text.partition("/")
-    value = float(above) / float(below) if slash else float(text)
-    return fail() if math.isnan(value) else value
+    """Read a number or a fraction such as 8/255; NaN is refused."""
+    numerator, slash, denominator = text.partition("/")
+    value = float(numerator) / float(denominator) if slash else float(text)
+    if math.isnan(value):
+        raise ValueError("NaN is no setting")
+    return value
 
 
-def read_sequence(text: str, kind: Any) -> tuple:
+def read_choice(text: str, choices: tuple[object, ...]) -> object:
+    for choice in choices:
+        if text in (choice, write(choice)):
+            return choice
+    raise ValueError("expected one of the choices")
+
+
+def read_sequence(text: str, kind: object) -> tuple[object, ...]:
     """Read 0.9:0.999 (or 0.9|0.999); () is empty, and one value may end with the colon."""
-    pieces = [] if text == "()" else re.split(r"[:|]", re.sub(r"[:|]$", "", text))
-    elements = [e for e in get_args(kind) if e is not Ellipsis]
+    pieces = [] if text == "()" else re.split(SEPARATOR, re.sub(f"{SEPARATOR}$", "", text))
+    elements = element_types(kind)
     if not fixed_length(kind):
         elements = elements[:1] * len(pieces)
-    if len(elements) != len(pieces):
-        fail()
     return tuple(read(piece, element) for piece, element in zip(pieces, elements, strict=True))
 
 
-def write(value: Any, kind: Any = None) -> str:
-    """Write a value so that `read` gives it back, the same way for equal values.
+def write(value: object, kind: object = None) -> str:
+    """Write a value so that `read` returns it, the same way for equal values.
 
     >>> write(0.5), write(1.0), write(None), write((0.9, 0.999)), write("a, b"), write(False)
     ('0.5', '1', 'none', '0.9:0.999', '"a, b"', 'false')
@@ -145,18 +199,24 @@ def write(value: Any, kind: Any = None) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
+
     if isinstance(value, tuple | list):
         text = ":".join(write(item) for item in value) or "()"
-        return f"{text}:" if len(value) == 1 and kind and read(text, kind) != tuple(value) else text
+        # One value alone could be read as a number: the colon says that it is a sequence.
+        ambiguous = len(value) == 1 and kind and read(text, kind) != tuple(value)
+        return f"{text}:" if ambiguous else text
+
     if isinstance(value, str | Path):
         return write_text(str(value), kind)
     return str(value)
 
 
-def write_text(text: str, kind: Any) -> str:
-    bare = bool(text) and not SPECIAL.search(text)
+def write_text(text: str, kind: object) -> str:
+    """Write text, in quotes where it would otherwise be read as something else."""
+    bare = bool(text) and not QUOTED.search(text)
     if bare and kind and get_origin(kind) is not Literal:
-        bare = str(read(text, kind)) == text and isinstance(read(text, kind), str | Path)
+        value = read(text, kind)
+        bare = str(value) == text and isinstance(value, str | Path)
     return text if bare else json.dumps(text, ensure_ascii=False)
 
 
@@ -171,8 +231,10 @@ def expand(text: str) -> list[int]:
         match = re.fullmatch(r"\s*(-?\d{1,18})(?:\.\.(-?\d{1,18}))?\s*", piece)
         if not match:
             raise ValueError(f"expected integers such as 3, 0,1 or 0..2; got {text!r}")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if not 0 <= last - first < MOST:
-            raise ValueError(f"{piece.strip()} must count up, to at most {MOST:,} numbers")
+
+        first = int(match[1])
+        last = int(match[2] or match[1])
+        if not 0 <= last - first < MAX_EXPANDED:
+            raise ValueError(f"{piece.strip()} must count up, to at most {MAX_EXPANDED:,} numbers")
         numbers += range(first, last + 1)
     return numbers

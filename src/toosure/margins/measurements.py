@@ -1,4 +1,4 @@
-"""What a certificate measures before any verdict: margins, moments, and what rounding does."""
+"""What a certificate measures before any verdict: margins, moments, and the size of rounding."""
 
 import math
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from toosure.margins.certified import Certified
-from toosure.margins.clean import CleanPass
-from toosure.margins.moments import log_moment
+from toosure.margins.certified import CertifiedBounds
+from toosure.margins.clean_pass import CleanPass
+from toosure.margins.exponential_moments import log_moment
+from toosure.margins.label_shift import Shift
 from toosure.margins.robust import Kind, RobustMargin
 from toosure.margins.statements import EPS64, side_problem
-from toosure.margins.transfer import Shift
 
-KINDS: tuple[Kind, ...] = ("certified", "attacked", "linearised")  # best founded first
+KINDS: tuple[Kind, ...] = ("certified", "attacked", "linearised")  # what proves most comes first
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """C_J = max_i ||J_i||_op and lambda_max of the Gauss-Newton matrix, or why not."""
+    """C_J = max_i ||J_i||_op and lambda_max of the Gauss-Newton matrix, or why they are missing."""
 
     c_j: float = math.nan
     sharpness: float = math.nan
@@ -27,21 +27,21 @@ class Curvature:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Everything measured, before any verdict."""
+class Measurements:
+    """Hold everything that was measured on one model and one data set."""
 
     clean: CleanPass
     attacked: RobustMargin
     linearised: RobustMargin
-    exact: Tensor  # (N,): the clean margins, with the network evaluated in float64
-    proved: Certified | None = None
-    unproved: str = "no certified margins for this network"  # why `proved` is missing
+    float64_margins: Tensor  # (N,): the clean margins, with the network evaluated in float64
+    certified: CertifiedBounds | None = None
+    missing: str = "no certified margins for this network"  # why `certified` is None
     curvature: Curvature = Curvature()
     test: tuple[CleanPass, Shift] | None = None
-    unit: float = EPS64  # relative rounding of the model's own dtype
+    dtype_eps: float = EPS64  # relative rounding of the model's own dtype
 
     @property
-    def k(self) -> int:
+    def classes(self) -> int:
         return self.clean.classes
 
     @property
@@ -59,18 +59,19 @@ class Facts:
     @property
     def separation(self) -> str:
         """Why Theorem 4.2 does not apply, or "" when every margin is positive."""
-        below = int((self.margins <= 0).sum())
-        n = self.clean.n
-        return f"not separated: {below:,} of {n:,} points have margin <= 0" if below else ""
+        wrong = int((self.margins <= 0).sum())
+        if not wrong:
+            return ""
+        return f"not separated: {wrong:,} of {self.clean.n:,} points have margin <= 0"
 
     @cached_property
     def drift(self) -> float:
-        """How far the model's own dtype moves a margin from float64: measured, the largest."""
-        return float((self.margins - self.exact).abs().amax())
+        """The largest difference between a margin in the model's dtype and in float64, measured."""
+        return float((self.margins - self.float64_margins).abs().amax())
 
     @property
-    def noise(self) -> float:
-        """How far a margin evaluated in float64 may be from the exact one: 64 ulp of its logits."""
+    def float64_error(self) -> float:
+        """A bound of the error of a margin evaluated in float64: 64 ulp of its logits."""
         assert self.clean.largest is not None
         return 64 * EPS64 * (1 + float(self.clean.largest))
 
@@ -81,24 +82,26 @@ class Facts:
 
     @property
     def robust(self) -> dict[str, RobustMargin]:
-        """The robust margins at hand, by kind."""
-        proved = {"certified": self.proved.margin} if self.proved else {}
-        return proved | {"attacked": self.attacked, "linearised": self.linearised}
+        """The robust margins that were computed, by kind."""
+        certified = {"certified": self.certified.margin} if self.certified else {}
+        return certified | {"attacked": self.attacked, "linearised": self.linearised}
 
     def right_problem(self, kind: str) -> str:
-        """Why margins of a kind may not stand on the right, or "" if they may."""
+        """Say why margins of a kind may not stand on the right, or "" if they may."""
         margin = self.robust.get(kind)
-        return side_problem(margin, "right") if margin else self.unproved
+        return side_problem(margin, "right") if margin else self.missing
 
     @cached_property
     def log_moments(self) -> dict[str, float]:
         """All moments of the paper, as logarithms."""
         moments = {"Q_D": self.clean.true.compute(), "Q_predicted": self.clean.predicted.compute()}
-        moments |= {f"Q_eps {kind}": float(log_moment(m.values)) for kind, m in self.robust.items()}
-        if self.proved:
-            growth = self.attacked.eps * self.proved.lipschitz
+        for kind, margin in self.robust.items():
+            moments[f"Q_eps {kind}"] = float(log_moment(margin.values))
+
+        if self.certified:
+            growth = self.attacked.eps * self.certified.lipschitz
             moments["Q-"] = float(log_moment(self.attacked.values, -growth))
-            moments["Q+"] = float(log_moment(self.proved.margin.values, growth))
+            moments["Q+"] = float(log_moment(self.certified.margin.values, growth))
         return moments
 
     def log_q(self, name: str) -> float:

@@ -1,20 +1,20 @@
-"""Exponential moments of margins, mean exp(-m), kept as logarithms so that nothing overflows."""
+"""Exponential moments of margins, mean exp(-m), held as logarithms so that nothing overflows."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from toosure.margins.margins import ArrayLike
 from toosure.metrics.inputs import check_finite
 
 
-def log_moment(margins: Any, log_weights: Any = None) -> Tensor:
+def log_moment(margins: ArrayLike, log_weights: ArrayLike | None = None) -> Tensor:
     r"""Return log Q, Q = mean_i w_i exp(-m_i), with w_i = 1 unless `log_weights` (N,) are given.
 
     Q_D takes true margins, Q_eps robust ones; `log_weights = -eps * L_m` makes it Q-, and
-    `+eps * L_m` makes it Q+. Finite at margins of -1e4, where exp(-m) is not. In float64, whatever
-    comes in: a half-precision sum over many samples overflows.
+    `+eps * L_m` makes it Q+. It is finite at margins of -1e4, where exp(-m) is not. The sum is in
+    float64 for inputs of any dtype: a half-precision sum over many samples overflows.
     Reference: Too Sharp, Too Sure, Sec. 4 and App. B.3 (2026), arXiv 2604.20614.
 
     >>> log_moment(torch.tensor([1.5, -0.9, 3.0, -0.2], dtype=torch.float64))
@@ -26,13 +26,14 @@ def log_moment(margins: Any, log_weights: Any = None) -> Tensor:
     return exponents.logsumexp(0) - math.log(len(exponents))
 
 
-def exponents_of(margins: Any, log_weights: Any = None) -> Tensor:
-    """Return log w_i - m_i in float64, (N,), or say what came instead."""
+def exponents_of(margins: ArrayLike, log_weights: ArrayLike | None = None) -> Tensor:
+    """Return log w_i - m_i in float64, (N,), or raise with what came instead."""
     exponents = -check_finite(torch.as_tensor(margins), "margins").double()
     if exponents.ndim != 1 or len(exponents) == 0:
         raise ValueError(f"margins must have shape (N,), N > 0; got {tuple(exponents.shape)}")
     if log_weights is None:
         return exponents
+
     weights = check_finite(torch.as_tensor(log_weights, device=exponents.device), "log_weights")
     if weights.shape != exponents.shape:
         raise ValueError(
@@ -43,7 +44,7 @@ def exponents_of(margins: Any, log_weights: Any = None) -> Tensor:
 
 
 class LogMoment:
-    """Stream `log_moment` over chunks: one number of state, the same value in any order.
+    """Stream `log_moment` over chunks: the state is one number, and the order does not matter.
 
     >>> moment = LogMoment()
     >>> moment.update(torch.tensor([1.5, -0.9]))

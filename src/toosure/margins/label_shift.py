@@ -11,12 +11,12 @@ from torch import Tensor
 
 from toosure.margins.robust import Norm, check_radius
 
-PAIRS = 2**24  # numbers compared at once
+MAX_NUMBERS = 2**24  # compared at once
 
 
 @dataclass(frozen=True)
 class Shift:
-    """What was found: how many test points have a training point of their label within eps."""
+    """Hold how many test points have a training point of their label within eps."""
 
     near: int
     n: int
@@ -24,7 +24,7 @@ class Shift:
 
     @property
     def reason(self) -> str:
-        """The finding in a sentence."""
+        """A sentence that says whether the assumption holds, and why not."""
         if self.near < self.n:
             return (
                 f"assumption fails: {self.n - self.near:,} of {self.n:,} test points have no "
@@ -56,61 +56,79 @@ def label_preserving_shift(
     """
     check_radius(eps, norm)
     pairs = near_pairs(train, test, eps, norm)  # (2, E): test and training indices
-    sizes = len(train[1]), len(test[1])
+    train_size = len(train[1])
+    test_size = len(test[1])
+
     near = len(pairs[0].unique())
-    return Shift(near, sizes[1], near == sizes[1] and carries_all(pairs.cpu().numpy(), *sizes))
+    holds = near == test_size and coupling_exists(pairs.cpu().numpy(), train_size, test_size)
+    return Shift(near, test_size, holds)
 
 
 def near_pairs(
     train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], eps: float, norm: Norm
 ) -> Tensor:
     """Return all (test, training) indices of equal label within eps, (2, E)."""
-    (x, y), (a, b) = train, test
-    x, a = x.flatten(1), a.flatten(1)
-    if x.shape[1] != a.shape[1]:
+    train_x, train_y = train
+    test_x, test_y = test
+    train_x = train_x.flatten(1)
+    test_x = test_x.flatten(1)
+    if train_x.shape[1] != test_x.shape[1]:
         raise ValueError(
-            f"test inputs have {a.shape[1]} numbers each, training inputs {x.shape[1]}"
+            f"test inputs have {test_x.shape[1]} numbers each, training inputs {train_x.shape[1]}"
         )
-    found = [torch.empty(2, 0, dtype=torch.long)]
-    for label in b.unique().tolist():
-        ours, theirs = (b == label).nonzero().squeeze(1), (y == label).nonzero().squeeze(1)
-        rows = max(1, PAIRS // max(1, len(theirs)))
-        for part in ours.split(rows):
-            index = near_rows(a[part], x[theirs].to(a.device), eps, norm)
-            found.append(torch.stack([part[index[0]], theirs.to(a.device)[index[1]]]).cpu())
-    return torch.cat(found, 1)
+
+    device = test_x.device
+    pairs = [torch.empty(2, 0, dtype=torch.long)]
+    for label in test_y.unique().tolist():
+        test_rows = (test_y == label).nonzero().squeeze(1)
+        train_rows = (train_y == label).nonzero().squeeze(1)
+
+        chunk = max(1, MAX_NUMBERS // max(1, len(train_rows)))
+        for part in test_rows.split(chunk):
+            index = near_rows(test_x[part], train_x[train_rows].to(device), eps, norm)
+            near = torch.stack([part[index[0]], train_rows.to(device)[index[1]]])
+            pairs.append(near.cpu())
+    return torch.cat(pairs, 1)
 
 
 def near_rows(a: Tensor, x: Tensor, eps: float, norm: Norm) -> Tensor:
-    """Return the (row of a, row of x) within eps: a matrix product first, then exact distances.
+    """Return the pairs (row of a, row of x) within eps, (2, E).
 
-    No pair with l2 distance above eps (sqrt(D) eps for linf) can be near, and the product finds
-    those; only what it leaves is compared entry by entry.
+    No pair with l2 distance above eps (sqrt(D) eps for linf) can be near, and a matrix product
+    finds those; only the pairs that it leaves are compared entry by entry.
     """
-    a, x = a.double(), x.double()
+    a = a.double()
+    x = x.double()
     radius = eps * (a.shape[1] ** 0.5 if norm == "linf" else 1.0)
     squares = a.square().sum(1, keepdim=True) + x.square().sum(1)
     rounding = 1e-12 * squares * a.shape[1] ** 0.5
-    pairs = (squares - 2 * a @ x.T <= radius**2 + rounding).nonzero()
-    keep = [torch.zeros(0, dtype=torch.bool, device=a.device)]
-    for part in pairs.split(max(1, PAIRS // a.shape[1])):
+    candidates: Tensor = (squares - 2 * a @ x.T <= radius**2 + rounding).nonzero()
+
+    order = math.inf if norm == "linf" else 2
+    near: list[Tensor] = [torch.zeros(0, dtype=torch.bool, device=a.device)]
+    for part in candidates.split(max(1, MAX_NUMBERS // a.shape[1])):
         gap = a[part[:, 0]] - x[part[:, 1]]
-        order = math.inf if norm == "linf" else 2
-        keep.append(torch.linalg.vector_norm(gap, order, dim=1) <= eps)
-    return pairs[torch.cat(keep)].T
+        near.append(torch.linalg.vector_norm(gap, order, dim=1) <= eps)
+    return candidates[torch.cat(near)].T
 
 
-def carries_all(pairs: np.ndarray, train: int, test: int) -> bool:
-    """Whether a coupling of two uniform distributions fits on the pairs, by maximum flow."""
+def coupling_exists(pairs: np.ndarray, train: int, test: int) -> bool:
+    """Say whether a coupling of two uniform distributions fits on the pairs, by maximum flow."""
+    # In whole numbers: each test point sends `out`, each training point takes `into`.
     common = math.gcd(train, test)
-    out, into = train // common, test // common  # what each test point sends, each other takes
+    out = train // common
+    into = test // common
     if out * test >= 2**31:
         raise ValueError(f"{train:,} against {test:,} points: too many for an exact coupling")
-    source, sink = test + train, test + train + 1
+
+    # The edges: source to test points, near pairs, training points to sink.
+    source = test + train
+    sink = source + 1
     start = np.concatenate([np.full(test, source), pairs[0], test + np.arange(train)])
     end = np.concatenate([np.arange(test), test + pairs[1], np.full(train, sink)])
     capacity = np.concatenate(
         [np.full(test, out), np.full(pairs.shape[1], out), np.full(train, into)]
     )
+
     graph = csr_matrix((capacity.astype(np.int32), (start, end)), shape=(sink + 1, sink + 1))
     return int(maximum_flow(graph, source, sink).flow_value) == out * test

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from toosure.margins.exponential_moments import LogMoment
 from toosure.margins.margins import check_classes, deciding_size
-from toosure.margins.moments import LogMoment
 from toosure.margins.robust import check_chunk, device_of, dtype_of, evaluating
 from toosure.margins.statements import EPS64, Statement, exp, too_coarse
 from toosure.metrics.binned import equal_width_edges
@@ -23,7 +23,8 @@ LEMMAS = {
     "B.4": "top eigenvalue of diag(p) - pp' <= 2 (1 - p_max)",
     "B.6": "top eigenvalue of diag(p) - pp' <= 2 (K-1) exp(-predicted m)",
 }
-CAPS = {"B.3 (1)": 1.0, "B.4": 0.5, "B.6": 0.5}  # what is true anyway: diag(p) - pp' <= 1/2
+# Right sides from here on are vacuous: 1 - p <= 1 and diag(p) - pp' <= 1/2 for every model.
+CAPS = {"B.3 (1)": 1.0, "B.4": 0.5, "B.6": 0.5}
 
 
 def log_logit_curvature(log_p: Tensor, log_rest: Tensor) -> Tensor:
@@ -35,9 +36,12 @@ def log_logit_curvature(log_p: Tensor, log_rest: Tensor) -> Tensor:
     Geometric bisection up to t = 4 (t <= 2 is Lemma B.4); the end above the root is returned.
     """
     log_p = log_p.sort(1, descending=True).values  # (N, K)
-    first, rest = log_p[:, :1].exp(), (log_p[:, 1:] - log_rest.unsqueeze(1)).exp()
+    first = log_p[:, :1].exp()
+    rest = (log_p[:, 1:] - log_rest.unsqueeze(1)).exp()
     q = log_rest.exp().unsqueeze(1)
-    low, high = rest[:, :1], (first / q).clamp_max(4.0)
+
+    low = rest[:, :1]
+    high = (first / q).clamp_max(4.0)
     for _ in range(40):
         middle = (low * high).sqrt()
         right = (rest.square() / (middle - rest)).sum(1, keepdim=True)
@@ -47,62 +51,73 @@ def log_logit_curvature(log_p: Tensor, log_rest: Tensor) -> Tensor:
 
 
 @dataclass
-class Worst:
+class WorstSample:
     """The sample at which log left - log right is largest, over all chunks."""
 
     excess: Tensor | None = None
     sides: Tensor | None = None  # (2,)
-    loose: Tensor | None = None  # samples whose right side is at or above the cap
+    vacuous: Tensor | None = None  # the number of samples whose right side reaches the cap
 
     def update(self, left: Tensor, right: Tensor, log_cap: float) -> None:
-        """Take in the logarithms of both sides, (N,); -inf against anything holds."""
+        """Add the logarithms of both sides, (N,); a left side of -inf always holds."""
         excess = torch.where(left == -torch.inf, -torch.inf, left - right)
         worst = excess.argmax()
-        sides, loose = torch.stack([left[worst], right[worst]]), (right >= log_cap).sum()
-        if self.excess is None or self.sides is None or self.loose is None:
-            self.excess, self.sides, self.loose = excess[worst], sides, loose
+        sides = torch.stack([left[worst], right[worst]])
+        vacuous = (right >= log_cap).sum()
+
+        if self.excess is None or self.sides is None or self.vacuous is None:
+            self.excess = excess[worst]
+            self.sides = sides
+            self.vacuous = vacuous
             return
         self.sides = torch.where(excess[worst] > self.excess, sides, self.sides)
         self.excess = torch.maximum(excess[worst], self.excess)
-        self.loose = self.loose + loose
+        self.vacuous = self.vacuous + vacuous
 
 
 @dataclass
 class CleanPass:
     """Stream chunks of logits; keep sums, worst samples, and the margins themselves.
 
-    Everything follows from the logits as given, in float64, with 1 - p as sigmoid(-m_1).
+    Everything is computed in float64 from the logits as given, with 1 - p as sigmoid(-m_1).
     """
 
     bins: int = 15
     true: LogMoment = field(default_factory=LogMoment)
     predicted: LogMoment = field(default_factory=LogMoment)
-    worst: dict[str, Worst] = field(default_factory=lambda: {name: Worst() for name in LEMMAS})
+    worst: dict[str, WorstSample] = field(
+        default_factory=lambda: {name: WorstSample() for name in LEMMAS}
+    )
     true_margins: list[Tensor] = field(default_factory=list)
     predicted_margins: list[Tensor] = field(default_factory=list)
-    gap_sums: Tensor | None = None  # (bins + 2,): a sum a bin, then of |gap| and of 1 - p_y
+    gap_sums: Tensor | None = None  # (bins + 2,): one sum per bin, then of |gap| and of 1 - p_y
     largest: Tensor | None = None  # largest |logit| of a label or its best rival, for the rounding
     n: int = 0
     classes: int = 0
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Take in a chunk of logits, (N, K), and labels, (N,)."""
+        """Add a chunk of logits, (N, K), and labels, (N,)."""
         z, labels = as_pair(logits, labels)
         check_classes(z)
         z = z.double()
-        place = z.argmax(1, keepdim=True)
+        predicted = z.argmax(1, keepdim=True)
         m, soft = both_margins(z, labels.unsqueeze(1))
-        best, best_soft = both_margins(z, place)
+        best, best_soft = both_margins(z, predicted)
         check_finite(soft)
-        correct = place.squeeze(1) == labels
-        log_gap = torch.where(correct, F.logsigmoid(-best_soft), F.logsigmoid(best_soft))
-        gap = torch.where(correct, torch.sigmoid(-best_soft), -torch.sigmoid(best_soft))
-        self.bin(gap, torch.sigmoid(best_soft), torch.sigmoid(-soft))
+
+        self.n += len(z)
+        self.classes = z.shape[1]
         self.true.update(m)
         self.predicted.update(best)
         self.true_margins.append(m)
         self.predicted_margins.append(best)
-        self.n, self.classes = self.n + len(z), z.shape[1]
+
+        # The gap is correctness minus confidence: 1 - p where right, -p where wrong.
+        correct = predicted.squeeze(1) == labels
+        log_gap = torch.where(correct, F.logsigmoid(-best_soft), F.logsigmoid(best_soft))
+        gap = torch.where(correct, torch.sigmoid(-best_soft), -torch.sigmoid(best_soft))
+        self.bin(gap, torch.sigmoid(best_soft), torch.sigmoid(-soft))
+
         size = deciding_size(z, labels)
         self.largest = size if self.largest is None else torch.maximum(self.largest, size)
         curvature = log_logit_curvature(z.log_softmax(1), F.logsigmoid(-best_soft))
@@ -117,22 +132,31 @@ class CleanPass:
         self.gap_sums = added if self.gap_sums is None else self.gap_sums + added
 
     def compare(
-        self, m: Tensor, soft: Tensor, best: Tensor, best_soft: Tensor, gap: Tensor, top: Tensor
+        self,
+        m: Tensor,
+        soft: Tensor,
+        best: Tensor,
+        best_soft: Tensor,
+        log_gap: Tensor,
+        log_curvature: Tensor,
     ) -> None:
-        """Update the worst sample of every pointwise lemma, all in logarithms."""
-        others, log_k = math.log(self.classes - 1), math.log(self.classes)
-        rest, top_rest = F.logsigmoid(-soft), F.logsigmoid(-best_soft)
+        """Update the worst sample of every pointwise lemma; both sides are logarithms."""
+        log_others = math.log(self.classes - 1)
+        log_k = math.log(self.classes)
+        log_misconfidence = F.logsigmoid(-soft)
+        log_doubt = F.logsigmoid(-best_soft)
+
         sides = {
-            "B.2": (gap, rest),
-            "B.3 (1)": (rest, -soft),
-            "B.3 (1) sum": (-soft, others - m),
-            "B.3 (2)": (-m + F.logsigmoid(m - others), rest),
-            "B.3 (3)": (torch.where(m >= 0, -m - log_k, -torch.inf), rest),
-            "B.4": (top, math.log(2) + top_rest),
-            "B.6": (top, math.log(2) + others - best),
+            "B.2": (log_gap, log_misconfidence),
+            "B.3 (1)": (log_misconfidence, -soft),
+            "B.3 (1) sum": (-soft, log_others - m),
+            "B.3 (2)": (-m + F.logsigmoid(m - log_others), log_misconfidence),
+            "B.3 (3)": (torch.where(m >= 0, -m - log_k, -torch.inf), log_misconfidence),
+            "B.4": (log_curvature, math.log(2) + log_doubt),
+            "B.6": (log_curvature, math.log(2) + log_others - best),
         }
         for name, (left, right) in sides.items():
-            self.worst[name].update(left, right, math.log(CAPS.get(name, math.inf)))
+            self.worst[name].update(left, right, log_cap(name))
 
     @property
     def rounding(self) -> float:
@@ -149,24 +173,37 @@ class CleanPass:
     def statement(self, name: str) -> Statement:
         """Return a pointwise lemma at the sample where it is closest to failing."""
         worst = self.worst[name]
-        assert worst.sides is not None and worst.excess is not None and worst.loose is not None
-        loose, excess = int(worst.loose), float(worst.excess)
-        reason = f"closest of {self.n:,}; {loose:,} vacuous" if loose else f"closest of {self.n:,}"
-        logs = [min(v, math.log(CAPS.get(name, math.inf))) for v in worst.sides.tolist()]
-        left, right = (exp(v) for v in logs)
+        assert worst.sides is not None and worst.excess is not None and worst.vacuous is not None
+        excess = float(worst.excess)
+        vacuous = int(worst.vacuous)
+        reason = f"closest of {self.n:,}"
+        if vacuous:
+            reason += f"; {vacuous:,} vacuous"
+
+        logs = [min(value, log_cap(name)) for value in worst.sides.tolist()]
+        left, right = (exp(value) for value in logs)
         if not math.isfinite(left + right):
-            (left, right), reason = logs, f"{reason}; sides shown as logarithms"
-        # the sides are compared as logarithms: exp may underflow to 0 on both
+            left, right = logs
+            reason += "; sides shown as logarithms"
+
+        # The sides are compared as logarithms: exp may underflow to 0 on both.
         allowed = max(self.rounding, 1e-10 if name in ("B.4", "B.6") else 0.0)
         holds: bool | None = excess <= allowed
         if holds and excess > 0 and allowed > 1:
-            holds, reason = None, too_coarse(allowed)
-        return Statement(name, LEMMAS[name], left, right, loose == self.n, holds, reason)
+            holds = None
+            reason = too_coarse(allowed)
+        return Statement(name, LEMMAS[name], left, right, vacuous == self.n, holds, reason)
+
+
+def log_cap(name: str) -> float:
+    """Return the logarithm from which on the right side of a lemma is vacuous."""
+    return math.log(CAPS.get(name, math.inf))
 
 
 def both_margins(z: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
     """Return the hard margin and the soft one (T = 1) of the class in `column`, (N, 1)."""
-    own, others = z.gather(1, column).squeeze(1), z.scatter(1, column, -torch.inf)
+    own = z.gather(1, column).squeeze(1)
+    others = z.scatter(1, column, -torch.inf)
     return own - others.amax(1), own - others.logsumexp(1)
 
 
@@ -175,8 +212,11 @@ def clean_pass(model: nn.Module, x: Tensor, y: Tensor, bins: int, chunk: int) ->
     """Run the model once over the data, `chunk` samples at a time."""
     check_bins(bins)
     check_chunk(chunk)
-    device, dtype, seen = device_of(model, x), dtype_of(model, x), CleanPass(bins)
+    device = device_of(model, x)
+    dtype = dtype_of(model, x)
+
+    results = CleanPass(bins)
     with evaluating(model):
-        for a, b in zip(x.split(chunk), y.split(chunk), strict=True):
-            seen.update(model(a.to(device, dtype)), b.to(device))
-    return seen
+        for inputs, labels in zip(x.split(chunk), y.split(chunk), strict=True):
+            results.update(model(inputs.to(device, dtype)), labels.to(device))
+    return results

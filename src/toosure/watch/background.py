@@ -8,7 +8,7 @@ processes beside this one; and it is written one row later. `Watch` sees only `D
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TypeVar
@@ -208,11 +208,8 @@ class DeferredRows(RowMaker):
         if pending is not None:
             self.finish(pending.row, pending.values, pending.write_snapshot, pending.snapshot_due)
 
-    def observed(self, step: int) -> Observations:
-        if self.weights is None:
-            return super().observed(step)
-        with self.weights.reading():
-            return super().observed(step)
+    def reading(self) -> AbstractContextManager[None]:
+        return super().reading() if self.weights is None else self.weights.reading()
 
     def wait_for_training(self) -> None:
         """Wait for the copy of the weights, not for the steps queued after it."""
@@ -221,8 +218,7 @@ class DeferredRows(RowMaker):
         else:
             self.weights.wait()
 
-    @property
-    def overdue(self) -> bool:
+    def is_overdue(self) -> bool:
         return self.stopwatch.seconds - self.started_at > self.max_age
 
     def flush(self) -> None:

@@ -20,20 +20,8 @@ class Outputs:
         self.logits = logits  # (N, C)
         self.labels = labels  # (N,)
         self.bins = bins
-
-    @cached_property
-    def _top_label(self) -> tuple[Tensor, Tensor]:
-        return metrics.top_label(self.logits, self.labels)
-
-    @property
-    def confidence(self) -> Tensor:
-        """Probability of the predicted class, (N,)."""
-        return self._top_label[0]
-
-    @property
-    def correct(self) -> Tensor:
-        """Whether the prediction is right, (N,)."""
-        return self._top_label[1]
+        # Probability of the predicted class, and whether it is the label: (N,) each.
+        self.confidence, self.correct = metrics.top_label(logits, labels)
 
     @cached_property
     def margins(self) -> Tensor:

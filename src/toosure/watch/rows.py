@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -75,7 +76,8 @@ class RowMaker:
 
         observations: Observations = {}
         try:
-            observations = self.observed(row["step"])
+            with self.reading():
+                observations = self.measurer.observe(row["step"])
         except Diverged:
             self.diverged = row["diverged"] = True
 
@@ -85,8 +87,9 @@ class RowMaker:
         row["seconds_measuring"] = cost
         return observations
 
-    def observed(self, step: int) -> Observations:
-        return self.measurer.observe(step)
+    def reading(self) -> AbstractContextManager[None]:
+        """Return the context in which the model is read."""
+        return nullcontext()
 
     def wait_for_training(self) -> None:
         """Wait until a device has done what training queued on it."""
@@ -125,9 +128,8 @@ class RowMaker:
 
     # -- what only deferred rows need -------------------------------------------------------
 
-    @property
-    def overdue(self) -> bool:
-        """Whether a row has waited so long that it should be written now."""
+    def is_overdue(self) -> bool:
+        """Return whether a row has waited so long that it should be written now."""
         return False
 
     def advance(self) -> None:

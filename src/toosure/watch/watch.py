@@ -170,9 +170,9 @@ class Watch:
         """Count a step, and measure if it is due; `numbers` such as `lr=0.1` join the row."""
         self._check(numbers)
         self.steps += 1
-        if self.maker.overdue:
+        if self.maker.is_overdue():
             self.flush()
-        if self.diverged:
+        if self.maker.diverged:
             return None
         return self.measure(**numbers) if self._due() else None
 
@@ -200,9 +200,9 @@ class Watch:
             self.flush()
             return self.last
 
-        known = self.diverged
+        known = self.maker.diverged
         self.maker.advance()
-        if self.diverged and not known:  # it had, when the last row was due
+        if self.maker.diverged and not known:  # it had, when the last row was due
             self.flush()
             return self.last
 
@@ -212,7 +212,7 @@ class Watch:
         row: Row = {"step": self.steps, **numbers}
         if self.report is not None:
             row |= self.report()
-        row["seconds"] = self.seconds
+        row["seconds"] = self.stopwatch.seconds
         self.measured = self.steps
         self.maker.start(row, snapshot_due)
         return row

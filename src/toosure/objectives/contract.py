@@ -162,8 +162,8 @@ def preparing(objective: Objective[Prepared]) -> Callable[..., Prepared]:
 
     def prepare(model: nn.Module, batch: Batch, lr: float, part: int = 0) -> Prepared:
         offered = {"lr": lr, "part": part}
-        asked = {name: value for name, value in offered.items() if name in arguments}
-        return objective.prepare(model, batch, **asked)
+        passed = {name: value for name, value in offered.items() if name in arguments}
+        return objective.prepare(model, batch, **passed)
 
     return prepare
 

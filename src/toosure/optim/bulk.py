@@ -32,7 +32,7 @@ class BulkSGD(Wrapper):
     """Descend only where the loss is flat: project the gradient off the top-k eigenvectors.
 
     Formula: w <- w - lr * (I - V V^T) g, V the top-k eigenvectors of the Hessian ("hessian") or
-    Gauss-Newton matrix ("gn") at w, found anew every `refresh` steps. `k=0` is SGD.
+    Gauss-Newton matrix ("gn") at w, recomputed every `refresh` steps. `k=0` is SGD.
     Reference: Song, Ahn, Yun, ICLR 2025, arXiv:2405.16002; used in arXiv:2604.20614.
 
     `tracker` must follow the same parameters in the same order. Other arguments are SGD's; its

@@ -100,7 +100,7 @@ class SAM(Wrapper):
         self.pending = {}
         with self.statistics.moving_once(several):
             for closure, share in zip(closures, shares, strict=True):
-                with self.statistics.noticing():
+                with self.statistics.recording_modules():
                     losses.append(self._first_pass(closure))
                 if self._perturbs() or several:
                     self.statistics.keep(self._trained, losses[-1])

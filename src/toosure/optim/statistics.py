@@ -26,8 +26,8 @@ class RunningStatistics:
         self.seen: WeakSet[nn.Module] = WeakSet()  # in any step: a superset does no harm
         self.traced = False  # whether torch.compile traced a module in this pass
         self.several = False  # whether the step has several first passes, one per micro-batch
-        self.start: dict[Tensor, Tensor] = {}  # what statistics were before this step
-        self.kept: dict[Tensor, Tensor] = {}  # what they are to be after it
+        self.before: dict[Tensor, Tensor] = {}  # what statistics were before this step
+        self.after: dict[Tensor, Tensor] = {}  # what they are to be after it
 
     def __reduce__(self) -> tuple[type["RunningStatistics"], tuple[nn.Module | None]]:
         return RunningStatistics, (self.model,)  # a pickle carries no modules but the model
@@ -40,7 +40,7 @@ class RunningStatistics:
             new = [m for m in module.modules() if m not in self.seen]
             self.seen.update(new)
             if self.several:
-                self.start |= _copied(_layers(new))
+                self.before |= _copied(_layers(new))
 
     @contextmanager
     def moving_once(self, several: bool) -> Iterator[None]:
@@ -49,18 +49,18 @@ class RunningStatistics:
         `several` first passes may run different layers: then each keeps the first move it makes.
         """
         self.several = several
-        self.start = _copied(_layers(self._modules())) if several else {}
-        self.kept = {}
+        self.before = _copied(_layers(self._modules())) if several else {}
+        self.after = {}
         try:
             yield
         finally:
             self._restore()
             self.several = False
-            self.start = {}
-            self.kept = {}
+            self.before = {}
+            self.after = {}
 
     @contextmanager
-    def noticing(self) -> Iterator[None]:
+    def recording_modules(self) -> Iterator[None]:
         """Around a first pass: record which modules run."""
         self._restore()  # an earlier second pass moved them
         self.traced = False
@@ -86,19 +86,19 @@ class RunningStatistics:
 
         # A layer that moved in an earlier micro-batch keeps that move. The comparison stays on the
         # device, so that the host need not wait for it.
-        for layer in layers if self.kept else ():
-            known = [t for t in layer if t in self.kept]
+        for layer in layers if self.after else ():
+            known = [t for t in layer if t in self.after]
             if known:
-                moved = torch.stack([(self.kept[t] != self.start[t]).any() for t in known]).any()
-                now |= {t: torch.where(moved, self.kept[t], now[t]) for t in known}
-        self.kept = now
+                moved = torch.stack([(self.after[t] != self.before[t]).any() for t in known]).any()
+                now |= {t: torch.where(moved, self.after[t], now[t]) for t in known}
+        self.after = now
 
     def _modules(self) -> set[nn.Module]:
         return set(self.seen if self.model is None else _inside(self.model))
 
     def _restore(self) -> None:
-        for tensors in _alike(self.kept):
-            torch._foreach_copy_(tensors, [self.kept[t] for t in tensors])
+        for tensors in _alike(self.after):
+            torch._foreach_copy_(tensors, [self.after[t] for t in tensors])
 
 
 def _inside(model: nn.Module) -> Iterator[nn.Module]:
@@ -158,7 +158,7 @@ def _check_all_seen(
         raise ValueError(
             "the closure trains parameters of no module that was seen to run, and torch.compile is "
             "in use: a compiled function hides its BatchNorm layers, whose statistics would move "
-            "twice a step. Give the optimizer model=your_model (torch.nn.Module() if it has none)"
+            "twice per step. Give the optimizer model=your_model (torch.nn.Module() if it has none)"
         )
 
 

@@ -89,7 +89,7 @@ def _parts(method: object) -> Iterator[object]:
 
 
 def _follows_lr(part: object) -> bool | str:
-    """Whether a recorded step reads the learning rate anew; all but optimizers have none."""
+    """Whether a recorded step reads its learning rate from a tensor; a loss has none to read."""
     declared: bool | str | None = getattr(part, "cuda_graph_varying_lr", None)
     if declared is not None:
         return declared

@@ -141,11 +141,11 @@ def test_a_loss_that_is_named_is_used_or_refused(name):
 
 @pytest.mark.parametrize("name", [None, *OBJECTIVES])
 def test_training_needs_one_number(name):
-    with pytest.raises(ValueError, match="one number a batch"):
+    with pytest.raises(ValueError, match="one number per batch"):
         made(name, "ce:reduction=none")
     if name is not None:
         given = {"loss": FocalLoss(reduction="none"), "reduction": "none"}
-        with pytest.raises(ValueError, match="one number a batch"):
+        with pytest.raises(ValueError, match="one number per batch"):
             parse("objective", name).build(**given)
 
 
@@ -265,9 +265,15 @@ class Cut(Show):
 @EACH
 def test_a_run_cut_short_resumes_to_the_same_numbers(name, tmp_path):
     config = RunConfig(
-        data="digits:train=96,val=40", model="mlp:width=8", objective=word(name), batch=32,
-        optimizer="sgd:lr=0.1,momentum=0.9", steps=8, every=2, measure=(),
-    )  # fmt: skip
+        data="digits:train=96,val=40",
+        model="mlp:width=8",
+        objective=word(name),
+        batch=32,
+        optimizer="sgd:lr=0.1,momentum=0.9",
+        steps=8,
+        every=2,
+        measure=(),
+    )
     whole = train(config, tmp_path / "whole", Means("cpu"), data=DATA)
     with pytest.raises(ValueError, match="cut"):
         train(config, tmp_path / "cut", Means("cpu", checkpoint=0.0), Cut(), data=DATA)
@@ -283,9 +289,15 @@ def test_a_run_cut_short_resumes_to_the_same_numbers(name, tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_and_a_graph_give_the_same(name, tmp_path):
     config = RunConfig(
-        data="digits:train=96,val=40", model="mlp:width=8", objective=word(name), batch=32,
-        optimizer="sgd:lr=0.1,momentum=0.9", steps=12, every=6, measure=(),
-    )  # fmt: skip
+        data="digits:train=96,val=40",
+        model="mlp:width=8",
+        objective=word(name),
+        batch=32,
+        optimizer="sgd:lr=0.1,momentum=0.9",
+        steps=12,
+        every=6,
+        measure=(),
+    )
     eager = train(config, tmp_path / "eager", Means("cuda"))
     graph = train(config, tmp_path / "graph", Means("cuda", graph=True))
     found, wanted = graph.rows[-1]["train/loss"], eager.rows[-1]["train/loss"]

@@ -340,9 +340,13 @@ def test_the_meta_split_is_cut_from_the_training_split(meta, size):
 @pytest.mark.parametrize("word", ["gamma_net:width=8", "meta_smoothing:per_class=yes"])
 def test_a_run_reports_and_trains_on_the_rest(word, tmp_path):
     config = RunConfig(
-        data="digits:train=100,val=30", model="mlp:width=8", objective=word, steps=6, every=3,
+        data="digits:train=100,val=30",
+        model="mlp:width=8",
+        objective=word,
+        steps=6,
+        every=3,
         batch=32,
-    )  # fmt: skip
+    )
     run = train(config, tmp_path, Means("cpu"))
     assert run.status == "complete" and run.rows[-1]["objective/meta_gradient"] > 0
 

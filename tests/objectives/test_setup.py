@@ -79,9 +79,14 @@ def folder(tmp_path_factory):
 
 def trained(folder, objective, out, **settings):
     config = RunConfig(
-        data="digits", model="mlp:width=4", objective=objective, batch=6, steps=6, every=3,
+        data="digits",
+        model="mlp:width=4",
+        objective=objective,
+        batch=6,
+        steps=6,
+        every=3,
         measure=(),
-    )  # fmt: skip
+    )
     data = imagefolder(folder, size=8, val=6, **settings)
     return train(config, out, Means("cpu"), data=data)
 

@@ -77,8 +77,8 @@ def test_an_exception_in_a_later_micro_batch_keeps_the_first_move():
     with pytest.raises(KeyboardInterrupt):
         optimizer.step([closure_of(a, *first), broken])
     assert a[1].num_batches_tracked == 1
-    assert not optimizer.statistics.kept
-    assert not optimizer.statistics.start
+    assert not optimizer.statistics.after
+    assert not optimizer.statistics.before
 
 
 @told

@@ -1,8 +1,8 @@
 """The methods of each kind: their names, and where each is defined as module:attribute.
 
-A loss, an optimizer, an objective or a calibrator is listed once, in the table of its package
+A loss, optimizer, objective, calibrator or schedule is listed once, in the table of its package
 (`toosure.losses.LOSSES` and so on): that package is imported when a word of its kind is first read.
-The data sets, networks, schedules and torch's optimizers are listed here, as text.
+The data sets and networks are listed here, as text.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,10 @@ PACKAGE_TABLES = {
     "loss": ("toosure.losses", "LOSSES"),
     "objective": ("toosure.objectives", "OBJECTIVES"),
     "calibrator": ("toosure.posthoc", "CALIBRATORS"),
+    "schedule": ("toosure.optim.schedules", "SCHEDULES"),
 }
 
 TEXT_TABLES: dict[str, dict[str, str]] = {
-    "optimizer": {
-        "sgd": "torch.optim:SGD",
-        "gd": "torch.optim:SGD",  # on the full batch: see RunConfig.full_batch
-        "adamw": "torch.optim:AdamW",
-    },
     "data": {
         "digits": "toosure.data:digits",
         "cifar10": "toosure.data:cifar10",
@@ -52,11 +48,6 @@ TEXT_TABLES: dict[str, dict[str, str]] = {
         "vit": "toosure.models:vit",
         "vit_s16": "toosure.models:vit_s16",
         "vit_s32": "toosure.models:vit_s32",
-    },
-    "schedule": {
-        "constant": "toosure.optim.schedules:Constant",
-        "step": "toosure.optim.schedules:Step",
-        "cosine": "toosure.optim.schedules:Cosine",
     },
 }
 

@@ -5,6 +5,8 @@ import shutil
 import pytest
 from made_runs import HOSTILE, make_run
 
+from waiting import wait_until
+
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
@@ -39,8 +41,25 @@ def visit(browser):
         browser.get("about:blank")
         browser.get_log("browser")  # of the page before
         browser.get(address)
+        wait_until(lambda: is_ready(browser, address), doing=f"the set-up of {address}")
 
     return open_page
+
+
+def is_ready(browser, address):
+    """Whether the page at this address is the one shown, and its own scripts have set it up."""
+    from selenium.common import exceptions
+
+    script = (
+        "return location.href === arguments[0] && document.readyState === 'complete'"
+        " && 'ready' in document.documentElement.dataset"
+    )
+    try:
+        return browser.execute_script(script, address)
+    except exceptions.WebDriverException as error:
+        if "navigation" in error.msg or "execution context" in error.msg:
+            return False  # the page before was left in the middle of the answer
+        raise
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from toosure.evaluate import evaluate
 from toosure.predictions import from_logits
 from toosure.report.evaluation import evaluation_page
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +59,13 @@ def test_a_press_on_a_heading_sorts(browser, visit, ask, address):
         "[...document.querySelectorAll('.sortable td:nth-child(7)')].map(c => +c.dataset.value)"
     )
     press = "document.querySelector('.sortable th:nth-child(7) button').click()"
+    order = "document.querySelector('.sortable th:nth-child(7)').getAttribute('aria-sort')"
     browser.execute_script(press)
+    wait_until(lambda: ask(order) == "descending")
     down = ask(column)
     assert down == sorted(down, reverse=True) and len(down) == 3
     browser.execute_script(press)
+    wait_until(lambda: ask(order) == "ascending")
     assert ask(column) == sorted(down)
 
 

@@ -66,10 +66,13 @@ def test_a_press_on_a_heading_sorts(browser, visit, ask, address):
     visit(address)
     cells = "[...document.querySelectorAll('#comparison td:nth-child(4)')]"
     press = "document.querySelector('#comparison th:nth-child(4) button').click()"
+    order = "document.querySelector('#comparison th:nth-child(4)').getAttribute('aria-sort')"
     browser.execute_script(press)
+    wait_until(lambda: ask(order) == "descending")
     down = ask(f"{cells}.map(c => +c.dataset.value)")
     assert down == sorted(down, reverse=True) and len(down) == 4
     browser.execute_script(press)
+    wait_until(lambda: ask(order) == "ascending")
     assert ask(f"{cells}.map(c => +c.dataset.value)") == sorted(down)
 
 

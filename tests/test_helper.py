@@ -3,7 +3,6 @@
 import operator
 import os
 import sys
-import time
 from functools import partial
 
 import pytest
@@ -12,13 +11,11 @@ import torch
 from toosure.watch.helper import Helper, helped
 from toosure.watch.later import Later
 from toosure.watch.split import Look, numbers_of
+from waiting import LIMIT, wait_until
 
 
 def waited_for(helper):
-    until = time.monotonic() + 120
-    while not helper.ready and time.monotonic() < until:
-        time.sleep(0.05)
-    assert helper.ready
+    wait_until(lambda: helper.ready, helper.process)
     return helper
 
 
@@ -54,7 +51,11 @@ def test_what_it_raises_is_raised_here(helper, capfd):
     assert helper(partial(operator.add, 1, 2)) == 3
 
 
-def test_before_it_is_ready_and_after_it_is_gone_we_work_here():
+def test_before_it_is_ready_and_after_it_is_gone_we_work_here(tmp_path, monkeypatch):
+    never_ready = tmp_path / "python"
+    never_ready.write_text("#!/bin/sh\nexec sleep 3600\n")
+    never_ready.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(never_ready))
     young, calls = Helper(), []
     assert young(os.getpid) == os.getpid()
 
@@ -110,7 +111,7 @@ def test_what_cannot_be_sent_is_worked_out_here():
 def test_it_ends_with_its_input(helper):
     other = Helper()
     other.process.stdin.close()
-    assert other.process.wait(timeout=120) == 0
+    assert other.process.wait(LIMIT) == 0
     other.process.stdout.close()
 
 

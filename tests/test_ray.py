@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -68,7 +69,9 @@ def count_nodes(address):
     """How many nodes the cluster has; none while it is half up, or half down."""
     import ray
 
+    host, port = address.split(":")
     try:
+        socket.create_connection((host, int(port)), LIMIT).close()  # Ray would try it for long
         ray.init(address, logging_level="ERROR")
         return sum(node["Alive"] for node in ray.nodes())
     except Exception:
@@ -79,7 +82,7 @@ def count_nodes(address):
 
 # However busy the machine is, Ray waits for its own processes and ends none for want of memory.
 PATIENT = {
-    "RAY_gcs_server_port_wait_time_s": "600",
+    "RAY_gcs_server_port_wait_time_s": "120",
     "RAY_worker_register_timeout_seconds": "600",
     "RAY_memory_monitor_refresh_ms": "0",
 }

@@ -29,12 +29,13 @@ def ending_of(process):
 def free_port():
     """Return a port that is free, and stays so until a server takes it.
 
-    It lies below those that the system gives to whoever asks for any port.
+    It lies below those that the system gives to whoever asks for any port, and above those of
+    Ray's workers.
     """
     given = Path("/proc/sys/net/ipv4/ip_local_port_range")
     first = int(given.read_text().split()[0]) if given.is_file() else 32_768
     while True:
-        port = random.SystemRandom().randrange(10_000, first if first > 12_000 else 30_000)
+        port = random.SystemRandom().randrange(20_000, first if first > 22_000 else 32_000)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -5,6 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+# The same examples every time, on machines however slow. `--hypothesis-profile=search` looks
+# for new ones.
+SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("repeatable", derandomize=True, **SLOW)
+settings.register_profile("search", **SLOW)
+settings.load_profile("repeatable")
 
 if os.environ.get("PYTEST_XDIST_WORKER"):
     torch.set_num_threads(1)

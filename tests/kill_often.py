@@ -18,6 +18,7 @@ import torch
 from toosure.config import RunConfig
 from toosure.runs import Run
 from toosure.train import Means, train
+from toosure.train.show import Show
 
 
 def kill_often(config: RunConfig, out: Path, kills: int, moments: random.Random) -> None:
@@ -27,7 +28,7 @@ def kill_often(config: RunConfig, out: Path, kills: int, moments: random.Random)
         target = measured * (number + moments.random()) / (kills + 2)  # all along the run
         child = os.fork()
         if child == 0:
-            train(config, out, Means("cpu", checkpoint=0.02))
+            train(config, out, Means("cpu", checkpoint=0.02), NeverEnds(config))
             os._exit(0)
         while rows(path) < target and not ended(child):
             time.sleep(0.001)
@@ -38,6 +39,17 @@ def kill_often(config: RunConfig, out: Path, kills: int, moments: random.Random)
             code = os.waitstatus_to_exitcode(status)
             sys.exit(f"the run ended (code {code}) after {number} kills")
         print(json.dumps(Run(path).rows), flush=True)
+
+
+class NeverEnds(Show):
+    """Kills its process before the end, should we come too late to do so."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.last = config.steps - config.every
+
+    def row(self, row: dict[str, object]) -> None:
+        if row["step"] >= self.last:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def rows(path: Path) -> int:

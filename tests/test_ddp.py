@@ -3,10 +3,8 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +26,7 @@ from toosure.train.checkpoint import load_checkpoint
 from toosure.train.interrupt import Stop
 from toosure.train.show import Show
 from toosure.words.tables import TABLES
+from waiting import LIMIT, free_port, wait_until
 
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="torch was built without gloo"
@@ -59,15 +58,9 @@ def environment(**more):
     return kept | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path, **more}
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
-
-
 def two(*words):
     """Start Python with these arguments in two processes of one group."""
-    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [
         subprocess.Popen(
             [sys.executable, *words],
@@ -98,17 +91,18 @@ class Pair:
 
     def done(self):
         if self.codes is None:
-            said = [process.communicate(timeout=300)[0] for process in self.processes]
+            said = [process.communicate(timeout=LIMIT)[0] for process in self.processes]
             self.codes, self.said = [process.returncode for process in self.processes], said
         return self
 
     def run(self, config):
         """The run as soon as it has ended."""
         folder = self.out / config.name
-        while self.processes[0].poll() is None:
-            if (folder / "status.json").is_file() and Run(folder).status in ENDED:
-                return Run(folder)
-            time.sleep(0.02)
+
+        def ended():
+            return (folder / "status.json").is_file() and Run(folder).status in ENDED
+
+        wait_until(lambda: ended() or self.processes[0].poll() is not None)
         assert folder.is_dir(), self.done().said
         return Run(folder)
 
@@ -334,15 +328,15 @@ def test_workers_are_refused(monkeypatch, tmp_path):
 
 # -- the command ----------------------------------------------------------------------------
 
-WORDS = {"data": "digits:train=100,val=60", "model": "own_model:noisy", "precision": "float64"}
-WORDS |= {"optimizer": "sam:lr=0.05,momentum=0.9", "steps": 120, "every": 10, "batch": 32}
+WORDS = {"data": "digits:train=100,val=60", "precision": "float64"}
+WORDS |= {"optimizer": "sam:lr=0.05,momentum=0.9", "steps": 60, "every": 10, "batch": 32}
 
 
-def torchrun(out):
-    words = [w for k, v in WORDS.items() for w in (f"--{k}", str(v))]
+def torchrun(out, model):
+    words = [w for k, v in {**WORDS, "model": model}.items() for w in (f"--{k}", str(v))]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", "-m", "toosure", "train", *words, "--device", "cpu"]
-    command += ["--out", str(out), "--checkpoint", "0.1"]
+    command += ["--out", str(out), "--checkpoint", "0"]
     return subprocess.Popen(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -372,7 +366,7 @@ print(gloo())
 def test_no_thread_of_gloo_outlives_the_group():
     """One that does may abort the process while Python shuts down."""
     for process in two("-c", THREADS):
-        said = process.communicate(timeout=100)[0]
+        said = process.communicate(timeout=LIMIT)[0]
         assert (process.returncode, said) == (0, "True 0\n")
 
 
@@ -400,21 +394,21 @@ def test_a_process_ends_without_pythons_shutdown(code, wanted, said):
 
 @PROC
 def test_torchrun_killed_and_repeated_equals_one(tmp_path, alone):
-    config = RunConfig(**WORDS)
+    model = f"own_model:held,until={tmp_path / 'go'},after=70"  # 35 steps
+    config = RunConfig(**WORDS, model=model)
     file = tmp_path / config.name / "metrics.jsonl"
-    first = torchrun(tmp_path)
-    while not file.is_file() or file.read_bytes().count(b"\n") < 3:
-        assert first.poll() is None, first.communicate()[0]
-        time.sleep(0.01)
+    first = torchrun(tmp_path, model)
+    wait_until(lambda: file.is_file() and file.read_bytes().count(b"\n") > 3, first)
     for pid in (first.pid, *children(first.pid)):
         os.kill(pid, signal.SIGKILL)
     first.communicate()
     killed = Run(tmp_path / config.name)
-    assert killed.status == "interrupted" and len(killed.rows) < 13
-    again = torchrun(tmp_path)
-    said = again.communicate(timeout=120)[0]
+    assert killed.status == "interrupted" and len(killed.rows) == 4
+    (tmp_path / "go").touch()
+    again = torchrun(tmp_path, model)
+    said = again.communicate(timeout=LIMIT)[0]
     assert again.returncode == 0, said
-    assert "resumed at step" in said and said.count("complete at step 120") == 1
+    assert "resumed at step" in said and said.count("complete at step 60") == 1
     close(Run(tmp_path / config.name), train(config, alone, CPU), 1e-6)
 
 

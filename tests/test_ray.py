@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from test_ddp import draw_images
+from test_ddp import draw_images, environment
 from test_resume import same_run
 from test_sweep import CPU, Count, configs
-from test_workers import ONE, Watching, wait_until
+from test_workers import ONE, Acting, Held
 from toosure.cli import app
 from toosure.runs import RunWriter
 from toosure.sweep import Cluster, sweep
@@ -29,18 +29,10 @@ from toosure.sweep.folders import Packer, place
 from toosure.sweep.jobs import Jobs
 from toosure.sweep.node import Mailbox, come_to
 from toosure.train import Means, train
+from waiting import LIMIT, free_port, wait_until
 
-SLOW = Means("cpu", checkpoint=0.0)  # a checkpoint a step: some 5 ms
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-PORT, CLIENT_PORT = free_port(), free_port()
-ADDRESS = f"127.0.0.1:{PORT}"
+EVERY_STEP = Means("cpu", checkpoint=0.0)
+ONE_CLUSTER = pytest.mark.xdist_group("ray")  # workers of pytest share the cluster
 
 
 def start_node(folder, *words):
@@ -49,7 +41,9 @@ def start_node(folder, *words):
     start += ["--disable-usage-stats", "--node-ip-address", "127.0.0.1"]
     start += ["--num-cpus", "1", "--object-store-memory", str(80 * 2**20), *words]
     with open(folder / "log", "ab") as log:
-        return subprocess.Popen(start, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            start, stdout=log, stderr=log, start_new_session=True, env=environment()
+        )
 
 
 def family(pid):
@@ -71,88 +65,77 @@ def lose(node):
     node.wait()
 
 
-def wait_for(count):
-    """Wait until the cluster has so many nodes."""
+def count_nodes(address):
+    """How many nodes the cluster has; none while it is half up, or half down."""
     import ray
 
-    def alive():
-        try:
-            ray.init(ADDRESS, logging_level="ERROR")
-            return sum(node["Alive"] for node in ray.nodes()) == count
-        except (ConnectionError, RuntimeError, AssertionError):  # half up, half down
-            return False
-        finally:
-            ray.shutdown()
+    host, port = address.split(":")
+    try:
+        socket.create_connection((host, int(port)), LIMIT).close()  # Ray would try it for long
+        ray.init(address, logging_level="ERROR")
+        return sum(node["Alive"] for node in ray.nodes())
+    except Exception:
+        return 0
+    finally:
+        ray.shutdown()
 
-    wait_until(alive)
+
+# However busy the machine is, Ray waits for its own processes and ends none for want of memory.
+PATIENT = {
+    "RAY_gcs_server_port_wait_time_s": "120",
+    "RAY_worker_register_timeout_seconds": "600",
+    "RAY_memory_monitor_refresh_ms": "0",
+}
+# A node whose process is gone refuses the connection, and is noticed at the second check.
+CHECKS = {
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 2,
+    "health_check_timeout_ms": 120_000,
+}
+
+
+class Head:
+    """The head of a cluster: no telemetry, no dashboard, quick to notice a dead node."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        for _ in range(5):  # Ray itself may fail to start beside other work
+            port, client_port = free_port(), free_port()
+            self.address, self.from_afar = f"127.0.0.1:{port}", f"ray://127.0.0.1:{client_port}"
+            words = ["--head", "--port", str(port), "--ray-client-server-port", str(client_port)]
+            words += ["--include-dashboard", "false", "--temp-dir", str(folder)]
+            self.node = start_node(folder, *words, "--system-config", json.dumps(CHECKS))
+            wait_until(lambda: self.node.poll() is not None or count_nodes(self.address) == 1)
+            if self.node.poll() is None:
+                return
+        raise AssertionError((folder / "log").read_text())
 
 
 @pytest.fixture(scope="module")
 def head():
-    """The head of a cluster: no telemetry, no dashboard, quick to notice a dead node."""
     if not find_spec("ray"):
         pytest.skip("the extra `ray` is not installed")
     patch = pytest.MonkeyPatch()  # before Ray is imported: a token of our own, for all our nodes
     patch.setenv("RAY_AUTH_MODE", "token")
     patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: there are sockets in it
-    quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
-    words = ["--head", "--port", str(PORT), "--ray-client-server-port", str(CLIENT_PORT)]
-    words += ["--include-dashboard", "false", "--temp-dir", str(folder)]
-    node = start_node(folder, *words, "--system-config", json.dumps(quick))
-    wait_for(1)
-    yield folder
-    lose(node)
+    for name, value in PATIENT.items():
+        patch.setenv(name, value)
+    head = Head(Path(tempfile.mkdtemp(prefix="ray-")))  # short: there are sockets in it
+    yield head
+    lose(head.node)
     patch.undo()
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(head.folder, ignore_errors=True)
 
 
 @pytest.fixture
 def second(head):
     """A second node."""
-    node = start_node(head, "--address", ADDRESS)
-    wait_for(2)
+    node = start_node(head.folder, "--address", head.address)
+    wait_until(lambda: count_nodes(head.address) == 2, node)
     yield node
     if node.poll() is None:
         lose(node)
-    wait_for(1)  # the cluster has noticed
-
-
-class Acting(Watching):
-    """Does something once, when so many runs are under way that have reached a step."""
-
-    def __init__(self, action, runs=2, step=8):
-        super().__init__()
-        self.action, self.runs, self.step = action, runs, step
-        self.reached = set()
-
-    def beside(self):
-        lane = Lane()
-        lane.whole = self
-        return lane
-
-    def reach(self, path):
-        self.reached.add(path)
-        if len(self.reached) == self.runs and self.action:
-            action, self.action = self.action, None
-            action()
-
-
-class Lane(Watching):
-    def begin(self, config, path, step):
-        self.path = path
-        self.whole.begin(config, path, step)
-
-    def row(self, row):
-        if row["step"] >= self.whole.step:
-            self.whole.reach(self.path)
-
-    def say(self, message):
-        self.whole.say(message)
-
-    def end(self, path, outcome):
-        self.whole.reached.discard(path)
-        self.whole.end(path, outcome)
+    wait_until(lambda: count_nodes(head.address) == 1)  # the cluster has noticed
 
 
 def ends_well(show, done, alone):
@@ -165,19 +148,22 @@ def ends_well(show, done, alone):
         assert steps == sorted(set(steps))
 
 
-def test_a_lost_worker_and_a_lost_node(second, tmp_path):
-    asked = configs(seed=[0, 1, 2], steps=[800], every=[20])
+@ONE_CLUSTER
+def test_a_lost_worker_and_a_lost_node(head, second, tmp_path):
+    held = Held(tmp_path, after=30)
+    asked = configs(seed=[0, 1, 2], steps=[60], every=[20], model=[held.model])
     wrong = configs(data=["cifar10"])
-    alone = sweep(asked, tmp_path / "alone", ONE)
+    alone = held.alone(asked, tmp_path / "alone")
 
     def strike():
         workers = [int((path / "lock").read_text()) for path in show.reached]
         (on_head,) = set(workers) - family(second.pid)
         os.kill(on_head, signal.SIGKILL)
         lose(second)
+        held.go.touch()
 
     show = Acting(strike, step=20)
-    done = sweep([*asked, *wrong], tmp_path / "ray", SLOW, show, on=ADDRESS)
+    done = sweep([*asked, *wrong], tmp_path / "ray", EVERY_STEP, show, on=head.address)
     ends_well(show, done, alone)
     assert sum("its worker died" in message for message in show.said) == 2
     assert sum(step > 0 for _, step in show.begun) == 2  # both from their checkpoints
@@ -185,28 +171,41 @@ def test_a_lost_worker_and_a_lost_node(second, tmp_path):
     assert not list((tmp_path / "ray").glob(".sweep*"))
 
 
+@ONE_CLUSTER
 @pytest.mark.slow
-def test_a_lost_node_whose_folders_are_brought_back(second, tmp_path):
-    asked = configs(seed=[0, 1, 2], steps=[800], every=[20])
-    alone = sweep(asked, tmp_path / "alone", ONE)
-    show = Acting(lambda: lose(second), step=100)
-    done = sweep(asked, tmp_path / "ray", SLOW, show, on=Cluster(ADDRESS, shared=False))
+def test_a_lost_node_whose_folders_are_brought_back(head, second, tmp_path):
+    held = Held(tmp_path, after=100, seconds=0.1)
+    asked = configs(seed=[0, 1, 2], steps=[800], every=[20], model=[held.model])
+    alone = held.alone(asked, tmp_path / "alone")
+
+    def strike():
+        lose(second)
+        held.go.touch()
+
+    def brought_back(paths):
+        return all(any(path.glob("checkpoints/*.pt")) for path in paths)
+
+    show = Acting(strike, step=20, when=brought_back)
+    done = sweep(asked, tmp_path / "ray", EVERY_STEP, show, on=Cluster(head.address, shared=False))
     ends_well(show, done, alone)
     assert any("its worker died" in message for message in show.said)
     assert any(step > 0 for _, step in show.begun)
 
 
+@ONE_CLUSTER
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "brought back"])
-def test_ctrl_c_from_afar_leaves_what_a_repeat_finishes(second, tmp_path, shared):
-    asked = configs(seed=[0, 1], steps=[3000], every=[100])
-    alone = sweep(asked, tmp_path / "alone", ONE)
-    on = Cluster(f"ray://127.0.0.1:{CLIENT_PORT}", shared=shared)
+def test_ctrl_c_from_afar_leaves_what_a_repeat_finishes(head, second, tmp_path, shared):
+    held = Held(tmp_path, after=300, seconds=0.3)
+    asked = configs(seed=[0, 1], steps=[3000], every=[100], model=[held.model])
+    alone = held.alone(asked, tmp_path / "alone")
+    on = Cluster(head.from_afar, shared=shared)
     show = Acting(lambda: os.kill(os.getpid(), signal.SIGINT), runs=1)
     done = sweep(asked, tmp_path / "ray", CPU, show, on=on)
     assert done.stopped and done.failures == {}
     assert {run.status for run in done.runs} == {"stopped"}
     assert 100 <= max(run.outcome["step"] for run in done.runs) < 3000
+    held.go.touch()
     again = sweep(asked, tmp_path / "ray", ONE)
     for one, other in zip(alone.runs, again.runs, strict=True):
         same_run(one, other)
@@ -225,11 +224,12 @@ def too_long(number, frame):
     raise AssertionError("it did not stop")
 
 
+@ONE_CLUSTER
 def test_ctrl_c_does_not_wait_for_a_node_that_never_comes(head, tmp_path):
     show, before = PressWhenWaiting(), signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(30)
+    signal.alarm(int(LIMIT))
     try:
-        on = Cluster(ADDRESS, cpus_per_run=2, shared=False)
+        on = Cluster(head.address, cpus_per_run=2, shared=False)
         done = sweep(configs(seed=[0, 1]), tmp_path, CPU, show, on=on)
     finally:
         signal.alarm(0)
@@ -247,7 +247,8 @@ def small(inputs, classes):
 """
 
 
-@pytest.mark.slow  # Ray itself may fail to start beside other work
+@ONE_CLUSTER
+@pytest.mark.slow
 def test_paths_and_modules_are_meant_from_where_the_driver_stands(head, tmp_path, monkeypatch):
     draw_images(tmp_path / "here" / "pictures")
     (tmp_path / "here" / "own_to_ray.py").write_text(OWN)
@@ -256,7 +257,7 @@ def test_paths_and_modules_are_meant_from_where_the_driver_stands(head, tmp_path
     data = ["imagefolder:path=pictures,size=8,val=6"]
     asked = configs(data=data, model=["own_to_ray:small"])
     alone = sweep(asked, tmp_path / "alone", ONE)
-    done = sweep(asked, tmp_path / "ray", ONE, on=f"ray://127.0.0.1:{CLIENT_PORT}")
+    done = sweep(asked, tmp_path / "ray", ONE, on=head.from_afar)
     assert done.failures == {}
     same_run(alone.runs[0], done.runs[0])
 
@@ -269,17 +270,19 @@ def test_a_node_without_the_drivers_folder_refuses_a_relative_path(tmp_path):
     assert come_to(gone, absolute) == come_to(gone, configs()[0]) == ""
 
 
+@ONE_CLUSTER
 @pytest.mark.slow
 def test_a_lost_mailbox_is_said_in_a_sentence(head, tmp_path):
     def strike():
-        for file in Path("/proc").glob("[0-9]*/cmdline"):
+        for pid in family(head.node.pid):
             with suppress(OSError):
-                if file.read_bytes().startswith(b"ray::Mailbox"):
-                    os.kill(int(file.parent.name), signal.SIGKILL)
+                if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::Mailbox"):
+                    os.kill(pid, signal.SIGKILL)
 
-    asked = configs(seed=[0], steps=[3000], every=[5])
+    held = Held(tmp_path, after=20, seconds=0.3)
+    asked = configs(seed=[0], steps=[3000], every=[5], model=[held.model])
     with pytest.raises(ValueError, match=r"the cluster's head was lost .* repeat the command"):
-        sweep(asked, tmp_path, CPU, Acting(strike, runs=1), on=ADDRESS)
+        sweep(asked, tmp_path, CPU, Acting(strike, runs=1), on=head.address)
 
 
 def test_what_cannot_be_lent_fails_alone_and_only_the_held_one_waits(tmp_path):
@@ -299,11 +302,12 @@ def test_what_cannot_be_lent_fails_alone_and_only_the_held_one_waits(tmp_path):
     assert "config.json cannot be read" in reasons[0] and "another run" in reasons[1]
 
 
-@pytest.mark.slow  # Ray itself may fail to start beside other work
+@ONE_CLUSTER
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_made_is_said(head, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"cannot be written \(Not a directory\)"):
-        sweep(configs(), tmp_path / "file" / "runs", CPU, on=ADDRESS)
+        sweep(configs(), tmp_path / "file" / "runs", CPU, on=head.address)
 
 
 def test_without_ray_it_is_said_how_to_get_it(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from toosure.cli.train import configs_of
 from toosure.config import RunConfig
 from toosure.runs import Run
 from toosure.train.checkpoint import load_checkpoint
+from waiting import LIMIT
 
 
 def timeless(rows):
@@ -161,9 +161,8 @@ def test_ctrl_c_on_the_command_line(tmp_path):
     )
     while "step     20" not in running.stdout.readline():
         assert running.poll() is None
-    time.sleep(0.1)
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=300)
+    out, err = running.communicate(timeout=LIMIT)
     assert running.returncode == 130
     assert "stopped at step" in out and "repeat the command" in err
     (run,) = (tmp_path / "runs").iterdir()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from test_ddp import draw_images
+from test_ddp import draw_images, environment
 from test_resume import same_run, timeless
 from test_sweep import CPU, Count, configs
 from toosure.runs import Run, RunWriter, find_runs
@@ -21,7 +21,7 @@ from toosure.sweep import sweep
 from toosure.sweep.jobs import TRIES, Jobs, Result
 from toosure.sweep.workers import settings_of
 from toosure.train import Means, train
-from waiting import wait_until
+from waiting import LIMIT, wait_until
 
 ONE = Means("cpu", threads=1)
 EVERY_STEP = Means("cpu", threads=1, checkpoint=0.0)
@@ -54,24 +54,80 @@ def test_rows_equal_those_of_one_process_bit_for_bit(tmp_path):
         assert other.environment["command"] == one.environment["command"]
 
 
-class KillOnce(Watching):
-    """Kills the worker of the first run to reach a step."""
+class Acting(Watching):
+    """Does something once, when so many runs are under way that have reached a step.
 
-    killed = 0
+    `when` may ask for more of their folders.
+    """
+
+    def __init__(self, action, runs=2, step=8, when=lambda paths: True):
+        super().__init__()
+        self.action, self.runs, self.step, self.when = action, runs, step, when
+        self.reached = set()
+
+    def beside(self):
+        return Lane(self)
+
+    def reach(self, path):
+        self.reached.add(path)
+        if self.action and len(self.reached) == self.runs and self.when(self.reached):
+            action, self.action = self.action, None
+            action()
+
+
+class Lane(Watching):
+    """Is told of one of the runs, and passes it on."""
+
+    def __init__(self, whole):
+        super().__init__()
+        self.whole = whole
+
+    def begin(self, config, path, step):
+        self.path = path
+        self.whole.begin(config, path, step)
 
     def row(self, row):
-        if row["step"] == 6 and not self.killed:
-            self.killed = int((self.paths[0] / "lock").read_text())
-            os.kill(self.killed, signal.SIGKILL)
+        if row["step"] >= self.whole.step:
+            self.whole.reach(self.path)
+
+    def say(self, message):
+        self.whole.say(message)
+
+    def end(self, path, outcome):
+        self.whole.reached.discard(path)
+        self.whole.end(path, outcome)
+
+
+class Held:
+    """Runs of a network that stands still after some steps, until `go` is made."""
+
+    def __init__(self, folder, after, seconds=3600.0):
+        self.go = folder / "go"
+        self.model = f"own_model:held,until={self.go},after={after},seconds={seconds}"
+
+    def alone(self, asked, out):
+        """Carry out the runs without a stop, one after another."""
+        self.go.touch()
+        done = sweep(asked, out, ONE)
+        self.go.unlink()
+        return done
 
 
 def test_a_killed_worker_loses_nothing_and_a_deadly_run_is_given_up(tmp_path):
-    fair = configs(seed=[0, 1], steps=[60], every=[2])
+    held, killed = Held(tmp_path, after=8), []
+    fair = configs(seed=[0, 1], steps=[30], every=[2], model=[held.model])
     deadly = configs(model=["own_model:deadly"])
-    alone = sweep(fair, tmp_path / "alone", ONE)
-    show = KillOnce()
+    alone = held.alone(fair, tmp_path / "alone")
+
+    def strike():
+        (path,) = show.reached
+        killed.append(int((path / "lock").read_text()))
+        os.kill(killed[0], signal.SIGKILL)
+        held.go.touch()
+
+    show = Acting(strike, runs=1, step=6)
     done = sweep([fair[0], *deadly, fair[1]], tmp_path / "cut", EVERY_STEP, show, workers=2)
-    assert show.killed and show.killed != os.getpid()
+    assert killed and killed != [os.getpid()]
     for one, other in zip(alone.runs, done.runs, strict=True):
         same_run(one, other)
     assert show.ended == ["complete"] * 2
@@ -82,43 +138,52 @@ def test_a_killed_worker_loses_nothing_and_a_deadly_run_is_given_up(tmp_path):
     assert Run(tmp_path / "cut" / deadly[0].name).status == "failed"
 
 
-def command(out, seeds="0..1"):
+def command(out, seeds="0..1", model="mlp:width=8"):
     words = [sys.executable, "-m", "toosure", "train", "--data", "digits:train=60,val=40"]
-    words += ["--model", "mlp:width=8", "--steps", "3000", "--every", "50", "--measure", "none"]
+    words += ["--model", model, "--steps", "3000", "--every", "50", "--measure", "none"]
     words += ["--seed", seeds]
     words += ["--device", "cpu", "--threads", "1", "--workers", "2", "--out", str(out)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment()
+    )
 
 
-def under_way(out, rows):
-    """Whether both runs of the command have more than so many rows."""
-    found = list(Path(out).glob("*/metrics.jsonl"))
-    return len(found) == 2 and all(file.read_bytes().count(b"\n") > rows for file in found)
+def rows_in(out):
+    """How many rows each run has."""
+    files = sorted(Path(out).glob("*/metrics.jsonl"))
+    return [file.read_bytes().count(b"\n") for file in files]
+
+
+def grown(out, before):
+    """Whether all these runs have more than three rows beyond those they had."""
+    now = rows_in(out)
+    return len(now) == len(before) and all(n > b + 3 for n, b in zip(now, before, strict=True))
 
 
 def test_ctrl_c_and_a_killed_parent_leave_what_a_repeat_finishes(tmp_path):
-    cut = tmp_path / "cut"
-    first = command(cut)
-    wait_until(lambda: under_way(cut, 3))
+    cut, held = tmp_path / "cut", Held(tmp_path, after=300, seconds=0.3)
+    first = command(cut, model=held.model)
+    wait_until(lambda: grown(cut, [0, 0]), first)
     first.send_signal(signal.SIGINT)
-    said, _ = first.communicate(timeout=300)
+    said, _ = first.communicate(timeout=LIMIT)
     assert first.returncode == 130, said
     assert "stopping: the runs write checkpoints" in said and "repeat the command" in said
     assert [run.status for run in find_runs(cut)] == ["stopped"] * 2
 
-    second = command(cut)
-    rows = max(len(run.rows) for run in find_runs(cut))
-    wait_until(lambda: under_way(cut, rows + 3))
+    before = rows_in(cut)
+    second = command(cut, model=held.model)
+    wait_until(lambda: grown(cut, before), second)
     second.kill()
-    second.communicate(timeout=300)
+    second.communicate(timeout=LIMIT)
     wait_until(lambda: not any(is_locked(run.path) for run in find_runs(cut)))
-    ended = [run.status for run in find_runs(cut)]  # each with a checkpoint; one may be through
-    assert sorted(ended) in (["stopped"] * 2, ["complete", "stopped"])
-    assert all(run.outcome["step"] > 30 for run in find_runs(cut))
+    assert [run.status for run in find_runs(cut)] == ["stopped"] * 2  # each with a checkpoint
+    assert all(run.outcome["step"] > 300 for run in find_runs(cut))
 
-    asked = configs(seed=[0, 1], steps=[3000], every=[50], measure=[()])
+    asked = configs(seed=[0, 1], steps=[3000], every=[50], measure=[()], model=[held.model])
+    alone = held.alone(asked, tmp_path / "alone")
+    held.go.touch()
     done = sweep(asked, cut, ONE)
-    for one, other in zip(sweep(asked, tmp_path / "alone", ONE).runs, done.runs, strict=True):
+    for one, other in zip(alone.runs, done.runs, strict=True):
         same_run(one, other)
         steps = [row["step"] for row in other.rows]
         assert steps == sorted(set(steps))
@@ -127,7 +192,7 @@ def test_ctrl_c_and_a_killed_parent_leave_what_a_repeat_finishes(tmp_path):
 @pytest.mark.slow
 def test_two_sweeps_share_a_folder(tmp_path):
     both = [command(tmp_path / "both", "0..4") for _ in range(2)]
-    said = [process.communicate(timeout=300)[0] for process in both]
+    said = [process.communicate(timeout=LIMIT)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     asked = configs(seed=range(5), steps=[3000], every=[50], measure=[()])
     for run in sweep(asked, tmp_path / "alone", ONE).runs:
@@ -246,7 +311,7 @@ def test_a_worker_that_dies_is_noticed_though_its_decoders_live(tmp_path, monkey
     worker = workers.Worker(0, tmp_path, settings_of(0, CPU, 1), said)
     try:
         worker.take(Jobs(configs(), tmp_path, Count()).next())
-        assert said.get(timeout=300) == (worker, None)  # its output has ended
+        assert said.get(timeout=LIMIT) == (worker, None)  # its output has ended
         assert worker.wait() == "its worker was killed (SIGKILL)"
     finally:
         with suppress(OSError):

@@ -1,5 +1,6 @@
 """Streaming twins: chunks equal the whole, small states, two processes merge."""
 
+import json
 import math
 
 import pytest
@@ -10,6 +11,7 @@ from torch import distributed
 from toosure import metrics
 from toosure.metrics import confidence as chunks
 from toosure.metrics import streaming
+from waiting import wait_until
 
 
 def rows(n=1000, classes=7, dtype=torch.float64):
@@ -166,9 +168,11 @@ def test_compute_before_update_is_named(metric):
         metric().compute()
 
 
-def one_of_two(rank, store, queue):
+def one_of_two(rank, folder):
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
     logits, labels = rows()
     mine = slice(0, 300) if rank == 0 else slice(300, None)  # uneven on purpose
     values = {}
@@ -177,21 +181,23 @@ def one_of_two(rank, store, queue):
         metric.update(logits[mine], labels[mine])
         values[name] = float(metric.compute())
     distributed.destroy_process_group()
-    queue.put((rank, values))
+    (folder / f"{rank}.json").write_text(json.dumps(values))
 
 
 def test_two_processes_merge(tmp_path):
     context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
     workers = [
-        context.Process(target=one_of_two, args=(rank, tmp_path / "store", queue))
-        for rank in (0, 1)
+        context.Process(target=one_of_two, args=(rank, tmp_path), daemon=True) for rank in (0, 1)
     ]
     for worker in workers:
         worker.start()
-    answers = dict(queue.get(timeout=100) for _ in workers)
-    for worker in workers:
-        worker.join(timeout=30)
+
+    def codes():
+        return [worker.exitcode for worker in workers]
+
+    wait_until(lambda: None not in codes() or any(codes()))
+    assert codes() == [0, 0]
+    answers = {rank: json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)}
     logits, labels = rows()
     whole = streaming.AdaptiveECE()
     whole.update(logits, labels)

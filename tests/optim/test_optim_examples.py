@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from waiting import LIMIT
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def run(*command):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     return subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, env=environment, timeout=120
+        [sys.executable, *command], capture_output=True, text=True, env=environment, timeout=LIMIT
     )
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import LIMIT
+
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".peers" / "bin" / "python"
 
@@ -44,7 +46,7 @@ def test_sam_and_asam_equal_pytorch_optimizers():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
     environment["OMP_NUM_THREADS"] = "1"
     done = subprocess.run(
-        [PEERS, "-c", SCRIPT], capture_output=True, text=True, env=environment, timeout=120
+        [PEERS, "-c", SCRIPT], capture_output=True, text=True, env=environment, timeout=LIMIT
     )
     if "No module named 'pytorch_optimizer'" in done.stderr:
         pytest.skip("pytorch-optimizer is not in .peers; run `make peers`")

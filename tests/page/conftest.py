@@ -1,30 +1,51 @@
 """A real browser, and a folder of runs to look at."""
 
+import copy
 import shutil
 
 import pytest
 from made_runs import HOSTILE, make_run
 
+from waiting import LIMIT, wait_until
+
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-dev-shm-usage "  # in a container /dev/shm may be small, and the page would crash
     "--disable-background-networking --disable-component-update --disable-sync"
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     webdriver = pytest.importorskip("selenium.webdriver")
     if not CHROMIUM or not DRIVER:
         pytest.skip("no chromium and chromedriver to look at the page with")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+    for flag in FLAGS.split():
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver = start(webdriver, options, tmp_path_factory)
+    driver.set_page_load_timeout(LIMIT)
+    driver.set_script_timeout(LIMIT)
     yield driver
     driver.quit()
+
+
+def start(webdriver, options, tmp_path_factory, tries=5):
+    """Start the browser; its driver gives it a minute, which a busy machine may exceed."""
+    from selenium.common.exceptions import WebDriverException
+
+    for number in range(tries):
+        fresh = copy.deepcopy(options)
+        fresh.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
+        try:
+            return webdriver.Chrome(fresh, webdriver.ChromeService(DRIVER))
+        except WebDriverException:
+            if number == tries - 1:
+                raise
+    raise AssertionError("not reached")
 
 
 @pytest.fixture
@@ -39,8 +60,25 @@ def visit(browser):
         browser.get("about:blank")
         browser.get_log("browser")  # of the page before
         browser.get(address)
+        wait_until(lambda: is_ready(browser, address), doing=f"the set-up of {address}")
 
     return open_page
+
+
+def is_ready(browser, address):
+    """Whether the page at this address is the one shown, and its own scripts have set it up."""
+    from selenium.common import exceptions
+
+    script = (
+        "return location.href === arguments[0] && document.readyState === 'complete'"
+        " && 'ready' in document.documentElement.dataset"
+    )
+    try:
+        return browser.execute_script(script, address)
+    except exceptions.WebDriverException as error:
+        if "navigation" in error.msg or "execution context" in error.msg:
+            return False  # the page before was left in the middle of the answer
+        raise
 
 
 @pytest.fixture

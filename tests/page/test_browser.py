@@ -8,6 +8,9 @@ import pytest
 from toosure.evaluate import evaluate
 from toosure.page.evaluation import evaluation_page
 from toosure.predictions import from_logits
+from waiting import wait_until
+
+pytestmark = pytest.mark.xdist_group("browser")  # workers of pytest share the browser
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +32,8 @@ def test_no_error_and_no_sideways_scroll(browser, visit, ask, address, width, sc
     assert browser.get_log("browser") == []
     assert ask("document.querySelectorAll('.plot .main-svg').length") >= 2
     assert ask("document.documentElement.scrollWidth") <= width
-    plots = ask("[...document.querySelectorAll('.plot')].map(p => p.offsetWidth)")
-    drawn = ask("[...document.querySelectorAll('.plot')].map(p => p._fullLayout.width)")
-    assert drawn == pytest.approx(plots, abs=1)
+    fits = "Math.abs(p._fullLayout.width - p.offsetWidth) <= 1"  # a resize is drawn a moment later
+    wait_until(lambda: ask(f"[...document.querySelectorAll('.plot')].every(p => {fits})"))
 
 
 def test_only_the_file_is_loaded(browser, visit, ask, address):
@@ -58,10 +60,13 @@ def test_a_press_on_a_heading_sorts(browser, visit, ask, address):
         "[...document.querySelectorAll('.sortable td:nth-child(7)')].map(c => +c.dataset.value)"
     )
     press = "document.querySelector('.sortable th:nth-child(7) button').click()"
+    order = "document.querySelector('.sortable th:nth-child(7)').getAttribute('aria-sort')"
     browser.execute_script(press)
+    wait_until(lambda: ask(order) == "descending")
     down = ask(column)
     assert down == sorted(down, reverse=True) and len(down) == 3
     browser.execute_script(press)
+    wait_until(lambda: ask(order) == "ascending")
     assert ask(column) == sorted(down)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from made_runs import HOSTILE, make_run, row, snapshot
 
 from toosure.page.live import MAX_ROWS, make_app, serve
 from toosure.runs import RunWriter
-from waiting import wait_until
+from waiting import LIMIT, free_port, wait_until
 
 LOCAL = "http://127.0.0.1:8765"
 
@@ -184,26 +183,25 @@ class Server:
     """`toosure live` as a process of its own, to be ended and begun again."""
 
     def __init__(self, folder):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.folder, self.address = folder, f"http://127.0.0.1:{self.port}/"
         self.start()
 
     def start(self):
         command = ["-m", "toosure", "live", str(self.folder), "--port", str(self.port)]
         self.process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
-        wait_until(self.answers)
+        wait_until(self.answers, self.process)
 
     def answers(self):
         try:
-            return urllib.request.urlopen(self.address, timeout=5).status == 200
+            with urllib.request.urlopen(self.address, timeout=LIMIT) as answer:
+                return answer.status == 200
         except OSError:
             return False
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(20)
+        self.process.wait(LIMIT)
 
 
 @pytest.fixture
@@ -220,6 +218,7 @@ def append(folder, step, **numbers):
         file.write(json.dumps(row(step, **numbers)) + "\n")
 
 
+@pytest.mark.xdist_group("browser")
 def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
     ece = "document.querySelector('[data-role=ece]').data"
     last = f"Array.from({ece}[0].x).at(-1)"
@@ -227,7 +226,7 @@ def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
     wait_until(lambda: ask("document.getElementById('said').textContent").startswith("live"))
     first = server.folder / "first"
     append(first, 50, ece=0.3)
-    wait_until(lambda: ask(last) == 50, 10)  # within 2 s where nothing else runs
+    wait_until(lambda: ask(last) == 50)
     assert ask(f"Array.from({ece}[0].y).at(-1)") == pytest.approx(30)
     path, ends = ask(
         "document.querySelector('[data-role=phase]').data.map(t => [t.y, t.customdata])"
@@ -267,5 +266,7 @@ def test_a_thousand_rows_a_second_do_not_stall_the_page(browser, visit, ask, ser
     last = "Array.from(document.querySelector('[data-role=ece]').data[0].x).at(-1)"
     wait_until(lambda: ask(last) == step - 1)
     assert ask("document.querySelector('[data-role=ece]').data[0].x.length") < 5000
-    assert ask("Math.max(...gaps)") < 2000  # the longest the page did not answer, ms
+    drawing = ask("(s => (toosure.drawAll(), performance.now() - s))(performance.now())")
+    # The longest the page did not answer, ms: as long as a few drawings take on this machine.
+    assert ask("Math.max(...gaps)") < max(2000, 20 * drawing)
     assert browser.get_log("browser") == []

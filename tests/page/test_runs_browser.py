@@ -13,6 +13,8 @@ from waiting import wait_until
 
 ROLES = ("reliability", "confidence", "margin")
 
+pytestmark = pytest.mark.xdist_group("browser")  # workers of pytest share the browser
+
 
 @pytest.fixture(scope="module")
 def address(runs_folder, tmp_path_factory):
@@ -32,9 +34,8 @@ def test_no_error_and_no_sideways_scroll(browser, visit, ask, address, width, sc
     assert browser.get_log("browser") == []
     assert ask("document.querySelectorAll('.plot .main-svg').length") >= 10
     assert ask("document.documentElement.scrollWidth") <= width
-    plots = ask("[...document.querySelectorAll('.plot')].map(p => p.offsetWidth)")
-    drawn = ask("[...document.querySelectorAll('.plot')].map(p => p._fullLayout.width)")
-    assert drawn == pytest.approx(plots, abs=1)
+    fits = "Math.abs(p._fullLayout.width - p.offsetWidth) <= 1"  # a resize is drawn a moment later
+    wait_until(lambda: ask(f"[...document.querySelectorAll('.plot')].every(p => {fits})"))
 
 
 def test_nothing_is_loaded_and_no_name_becomes_code(browser, visit, ask, address):
@@ -66,10 +67,13 @@ def test_a_press_on_a_heading_sorts(browser, visit, ask, address):
     visit(address)
     cells = "[...document.querySelectorAll('#comparison td:nth-child(4)')]"
     press = "document.querySelector('#comparison th:nth-child(4) button').click()"
+    order = "document.querySelector('#comparison th:nth-child(4)').getAttribute('aria-sort')"
     browser.execute_script(press)
+    wait_until(lambda: ask(order) == "descending")
     down = ask(f"{cells}.map(c => +c.dataset.value)")
     assert down == sorted(down, reverse=True) and len(down) == 4
     browser.execute_script(press)
+    wait_until(lambda: ask(order) == "ascending")
     assert ask(f"{cells}.map(c => +c.dataset.value)") == sorted(down)
 
 

@@ -12,11 +12,11 @@ from toosure.quantities import QUANTITIES
 from toosure.watch.background import Background
 from toosure.watch.metrics_process import MetricsProcess, in_a_process
 from toosure.watch.split import Observation, row_values
-from waiting import wait_until
+from waiting import LIMIT, wait_until
 
 
 def waited_for(process):
-    wait_until(lambda: process.ready)
+    wait_until(lambda: process.ready, process.process)
     return process
 
 
@@ -54,7 +54,11 @@ def test_what_it_raises_is_raised_here(beside, capfd):
     assert beside(partial(operator.add, 1, 2)) == 3
 
 
-def test_before_it_is_ready_and_after_it_is_gone_we_work_here():
+def test_before_it_is_ready_and_after_it_is_gone_we_work_here(tmp_path, monkeypatch):
+    never_ready = tmp_path / "python"
+    never_ready.write_text("#!/bin/sh\nexec sleep 3600\n")
+    never_ready.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(never_ready))
     young, calls = MetricsProcess(), []
     assert young(os.getpid) == os.getpid()
 
@@ -110,7 +114,7 @@ def test_what_cannot_be_sent_is_worked_out_here():
 def test_it_ends_with_its_input(beside):
     other = MetricsProcess()
     other.process.stdin.close()
-    assert other.process.wait(timeout=120) == 0
+    assert other.process.wait(LIMIT) == 0
     other.process.stdout.close()
 
 

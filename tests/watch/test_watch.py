@@ -4,6 +4,7 @@ import copy
 import gc
 import math
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from toosure.models import mlp
 from toosure.predictions import read_predictions
 from toosure.quantities import in_row
 from toosure.runs import RunError
+from toosure.watch import rows as rows_module
 from toosure.watch.outputs import quantile
 from toosure.watch.snapshot import snapshot_of
 from toosure.watch.spacing import Spacing
@@ -266,7 +268,16 @@ def test_quantiles_agree_with_torch():
     assert torch.allclose(torch.stack([quantile(ordered, s) for s in shares]), expected)
 
 
-def test_deferred_rows_are_the_same_rows(tmp_path):
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still unless a test moves `now`: no row has waited for long."""
+    found = types.SimpleNamespace(now=100.0)
+    found.perf_counter = lambda: found.now
+    monkeypatch.setattr(rows_module, "time", found)
+    return found
+
+
+def test_deferred_rows_are_the_same_rows(clock, tmp_path):
     found, told = {}, []
     for defer in (False, True):
         net = model()
@@ -380,14 +391,14 @@ def test_what_cannot_wait_is_looked_at_at_once(net, loss):
     assert watch.last["train/nll"] == pytest.approx(float(metrics.nll(before, data[1])))
 
 
-def test_a_row_does_not_wait_long(monkeypatch):
+def test_a_row_does_not_wait_long(clock):
     data = torch.randn(20, 4), torch.arange(20) % 3
     net = nn.Linear(4, 3)
     watch = Watch(net, nn.CrossEntropyLoss(), data, measure=(), every=2, defer=True)
     for _ in range(2):
         watch.step()
     assert watch.rows == []
-    watch.stopwatch.began -= 1  # a second goes by
+    clock.now += 1.0
     watch.step()
     assert [row["step"] for row in watch.rows] == [0, 2]
     watch.close()
@@ -440,7 +451,7 @@ def test_a_metric_that_fails_at_the_end_leaves_no_thread_and_a_closed_folder(tmp
     assert Run(tmp_path / "run").status == "failed"
 
 
-def test_a_metric_that_fails_on_the_side_takes_no_other_row_with_it(monkeypatch):
+def test_a_metric_that_fails_on_the_side_takes_no_other_row_with_it(clock, monkeypatch):
     data = torch.randn(20, 4), torch.arange(20) % 3
     watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), every=1, defer=True)
     found = WatchedSplit.row_values

@@ -18,7 +18,7 @@ const toosure = window.toosure || (window.toosure = {});
     return Plotly.react(plot, data, layout, config);
   };
   toosure.plots = () => [...document.querySelectorAll(".plot")];
-  toosure.drawAll = () => toosure.plots().forEach(toosure.draw);
+  toosure.drawAll = () => toosure.plots().map(toosure.draw);
 
   function sortBy(heading) {
     const table = heading.closest("table");
@@ -50,6 +50,8 @@ const toosure = window.toosure || (window.toosure = {});
   window.addEventListener("beforeprint", () => paper(true));
   window.addEventListener("afterprint", () => paper(false));
   toosure.ready?.();
-  toosure.drawAll();
+  const drawn = toosure.drawAll();
   toosure.started?.();
+  // <html data-ready> says that the figures are drawn and the buttons answer: tests wait for it.
+  Promise.all(drawn).finally(() => { document.documentElement.dataset.ready = ""; });
 })();

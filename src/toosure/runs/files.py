@@ -73,13 +73,7 @@ def take_lock(folder: Path) -> BinaryIO | None:
     file = open(folder / "lock", "ab")  # noqa: SIM115 (kept open: closing it lets go)
     if fcntl is None:
         return file
-    for patience in (0.05, 0.1, 0.2, 0.0):  # a reader that asks `is_locked` holds it for a moment
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            time.sleep(patience)
-    else:
+    if not lock_alone(file):
         file.close()
         return None
     file.truncate(0)
@@ -87,6 +81,29 @@ def take_lock(folder: Path) -> BinaryIO | None:
     file.flush()
     HELD.add(file)
     return file
+
+
+def lock_alone(file: BinaryIO) -> bool:
+    """Lock a file against every other process; return False where another writer has it.
+
+    A reader that asks `is_locked` has it too, for a moment that may be long on a busy machine. But
+    readers share the lock and a writer does not: for readers we wait, however long.
+    """
+    patience = [0.05, 0.1, 0.2]  # seconds, with a writer that may be about to end
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            pass
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_UN)  # only readers have it
+            time.sleep(0.01)
+        except BlockingIOError:
+            if not patience:
+                return False
+            time.sleep(patience.pop(0))
 
 
 def leave_locks() -> None:

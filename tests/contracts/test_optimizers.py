@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from toosure.optim import OPTIMIZERS
+from toosure.optim import OPTIMIZERS, SAM
+from toosure.words import find
+from toosure.words.tables import TABLES
 
 
 class Still:
@@ -29,16 +31,23 @@ def size_of(model):
 
 
 MAKE = {
+    "sgd": lambda model: {"lr": 0.05, "momentum": 0.9},
+    "gd": lambda model: {"lr": 0.05},
+    "adamw": lambda model: {"lr": 0.01},
     "sam": lambda model: {"base": torch.optim.AdamW, "lr": 0.01},
     "csam": lambda model: {"lr": 0.05, "momentum": 0.9},
     "asam": lambda model: {"lr": 0.05, "momentum": 0.9},
     "vasso": lambda model: {"base": torch.optim.AdamW, "lr": 0.01, "theta": 0.5},
     "bsam": lambda model: {"lr": 0.05, "data_size": 1000},
     "bulksgd": lambda model: {
-        "lr": 0.05, "k": 2, "tracker": Still(size_of(model)), "refresh": 2, "momentum": 0.9
+        "lr": 0.05,
+        "k": 2,
+        "tracker": Still(size_of(model)),
+        "refresh": 2,
+        "momentum": 0.9,
     },
     "muon": lambda model: {"lr": 0.02},
-}  # fmt: skip
+}
 
 
 def make(name, model):
@@ -91,6 +100,19 @@ every = pytest.mark.parametrize("name", OPTIMIZERS)
 
 def test_every_method_has_a_case():
     assert MAKE.keys() == OPTIMIZERS.keys()
+
+
+def test_the_table_and_the_words_agree():
+    assert list(OPTIMIZERS) == list(TABLES["optimizer"])
+    assert all(find("optimizer", name).target is kind for name, kind in OPTIMIZERS.items())
+
+
+@every
+def test_declared_traits_are_those_of_the_signature(name):
+    kind, method = OPTIMIZERS[name], find("optimizer", name)
+    assert getattr(kind, "passes_arguments_to", "") == method.passes_to
+    assert getattr(kind, "needs_tracker", False) == ("tracker" in method.parameters)
+    assert getattr(kind, "wraps_criterion", False) == hasattr(kind, "criterion")
 
 
 @every
@@ -153,7 +175,7 @@ def test_works_under_compile(name):
     torch._dynamo.reset()
     model, twin = net(), net()
     settings = MAKE[name](model)
-    if name not in ("bulksgd", "muon"):
+    if issubclass(OPTIMIZERS[name], SAM):
         settings["model"] = model
     optimizer = OPTIMIZERS[name](model.parameters(), **settings)
     steps(model, optimizer, 0, 4, forward=torch.compile(model, backend="aot_eager"))

@@ -1,6 +1,6 @@
 """What every loss here shares: reduction, sums such as `a + 0.5 * b`, and a penalty on a base."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,8 @@ class Loss(nn.Module):
     >>> round(loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0])).item(), 6)
     0.016013
     """
+
+    cuda_graph: ClassVar[bool | str] = True  # a string is the reason why none can record it
 
     def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()

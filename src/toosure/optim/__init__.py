@@ -1,6 +1,6 @@
 """Optimizers that keep a classifier honest; SGD, full-batch gradient descent, AdamW are torch's."""
 
-from torch.optim import Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
 from toosure.optim.asam import ASAM
 from toosure.optim.bsam import BSAM
@@ -8,16 +8,31 @@ from toosure.optim.bulk import BulkSGD
 from toosure.optim.csam import CSAM
 from toosure.optim.muon import Muon
 from toosure.optim.sam import SAM
+from toosure.optim.traits import Traits, why_not_recorded
 from toosure.optim.vasso import VASSO
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "sgd": SGD,
+    "gd": SGD,
+    "adamw": AdamW,
+    "muon": Muon,
     "sam": SAM,
     "csam": CSAM,
     "asam": ASAM,
     "vasso": VASSO,
     "bsam": BSAM,
     "bulksgd": BulkSGD,
-    "muon": Muon,
 }
 
-__all__ = ["ASAM", "BSAM", "CSAM", "OPTIMIZERS", "SAM", "VASSO", "BulkSGD", "Muon"]
+__all__ = [
+    "ASAM",
+    "BSAM",
+    "CSAM",
+    "OPTIMIZERS",
+    "SAM",
+    "VASSO",
+    "BulkSGD",
+    "Muon",
+    "Traits",
+    "why_not_recorded",
+]

@@ -45,6 +45,9 @@ class BSAM(SAM):
     ...     probabilities = model(inputs).softmax(1)
     """
 
+    cuda_graph: ClassVar[bool | str] = "draws its noise on the host"
+    passes_arguments_to: ClassVar[str] = ""  # it knows its base
+
     kept: ClassVar[tuple[str, ...]] = (*SAM.kept, "sub_batches")
     limits: ClassVar[dict[str, Limit]] = {
         **SAM.limits,

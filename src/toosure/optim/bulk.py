@@ -54,6 +54,10 @@ class BulkSGD(Wrapper):
     tensor([ 1.0000, -1.8000])
     """
 
+    cuda_graph: ClassVar[bool | str] = "solves for new directions on the host"
+    needs_tracker: ClassVar[bool] = True
+    passes_arguments_to: ClassVar[str] = "sgd"
+
     kept: ClassVar[tuple[str, ...]] = ("base", "tracker", "converged")
 
     def __init__(

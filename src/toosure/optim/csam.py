@@ -34,6 +34,8 @@ class CSAM(SAM):
     >>> loss = optimizer.step(closure)
     """
 
+    wraps_criterion: ClassVar[bool] = True
+
     kept: ClassVar[tuple[str, ...]] = (*SAM.kept, "gamma", "detach_weight", "point")
 
     def __init__(

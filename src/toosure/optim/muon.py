@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.optim import AdamW, Optimizer
 from toosure.metrics.inputs import check_count
 from toosure.optim.limits import Limit, below_one, check, not_negative
 from toosure.optim.passes import dense_gradient
+from toosure.optim.traits import Traits
 from toosure.optim.wrapper import step_without_hooks
 
 LIMITS: dict[str, Limit] = {
@@ -49,7 +50,7 @@ def newton_schulz(matrix: Tensor, steps: int = 5, fp32: bool = False) -> Tensor:
     return x.T if tall else x
 
 
-class Muon(Optimizer):
+class Muon(Traits, Optimizer):
     """Step hidden matrices by the orthogonalised momentum, the rest by AdamW.
 
     Formula: B <- B + (1 - momentum)(G - B), U = newton_schulz(G + momentum (B - G)) (Nesterov),
@@ -67,6 +68,9 @@ class Muon(Optimizer):
     >>> [(group["muon"], group["lr"], len(group["params"])) for group in optimizer.param_groups]
     [(True, 0.02, 1), (False, 0.0003, 3)]
     """
+
+    cuda_graph_varying_lr: ClassVar[bool | str | None] = "reads its learning rate on the host"
+    splits_matrices: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -45,6 +45,8 @@ class SAM(Wrapper):
     tensor([ 0.6750, -1.7945])
     """
 
+    passes_arguments_to: ClassVar[str] = "base"
+
     kept: ClassVar[tuple[str, ...]] = ("base", "clip_norm", "statistics")
     limits: ClassVar[dict[str, Limit]] = {"rho": not_negative}
 

@@ -87,3 +87,10 @@ class Cosine:
             return warm(step, self.warmup)
         share = (step - self.warmup) / max(1, steps - self.warmup)
         return self.final + (1 - self.final) * (1 + math.cos(math.pi * share)) / 2
+
+
+SCHEDULES: dict[str, type[Constant] | type[Step] | type[Cosine]] = {
+    "constant": Constant,
+    "step": Step,
+    "cosine": Cosine,
+}

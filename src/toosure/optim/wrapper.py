@@ -5,15 +5,18 @@ from typing import Any, ClassVar
 from torch.optim import Optimizer
 
 from toosure.optim.limits import Limit, check
+from toosure.optim.traits import Traits
 
 
-class Wrapper(Optimizer):
+class Wrapper(Traits, Optimizer):
     """Share the parameter groups and the state of `base`, and add settings to each group.
 
     A scheduler that sets a group's lr sets the base's; a checkpoint of the wrapper holds both.
     Subclasses name in `kept` the attributes that a pickle must carry, and in `limits` what the
     settings of a group may be.
     """
+
+    cuda_graph_varying_lr: ClassVar[bool | str | None] = True  # as far as the base does
 
     kept: ClassVar[tuple[str, ...]] = ("base",)
     limits: ClassVar[dict[str, Limit]] = {}

@@ -17,7 +17,7 @@ import torch
 
 from toosure.config import RunConfig
 from toosure.runs import Run
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 
 
 def kill_often(config: RunConfig, out: Path, kills: int, moments: random.Random) -> None:
@@ -27,7 +27,7 @@ def kill_often(config: RunConfig, out: Path, kills: int, moments: random.Random)
         target = measured * (number + moments.random()) / (kills + 2)  # all along the run
         child = os.fork()
         if child == 0:
-            train(config, out, Means("cpu", checkpoint=0.02))
+            train(config, out, Runtime("cpu", checkpoint=0.02))
             os._exit(0)
         while rows(path) < target and not ended(child):
             time.sleep(0.001)

@@ -99,7 +99,7 @@ def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predi
 
     from toosure.data.corruptions import Shift
     from toosure.predictions import from_logits
-    from toosure.train import Means
+    from toosure.train import Runtime
     from toosure.train.predict import predict_shifted
     from toosure.words.values import read
 
@@ -109,7 +109,7 @@ def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predi
         wanted = read(shift, Shift)
     except ValueError as error:
         raise ValueError(f"--shift {error}") from error
-    found = predict_shifted(run, wanted, Means(device, data_root))
+    found = predict_shifted(run, wanted, Runtime(device, data_root))
     return replace(from_logits(*found), source=f"{run.name} under {shift}")
 
 

@@ -59,8 +59,8 @@ class Processes:
         dist.all_reduce(found, dist.ReduceOp.MAX, group=self.host)
         return found.tolist()
 
-    def told(self, value: Any) -> Any:
-        """Return what the first process says."""
+    def broadcast(self, value: Any) -> Any:
+        """Return the value of the first process, in all of them."""
         if self.count == 1:
             return value
         box = [value if self.first else None]

@@ -123,17 +123,19 @@ def build_optimizer(
     data: Dataset,
     processes: Processes,
 ) -> Optimizer:
-    """Build the optimizer with what its signature asks of a run."""
+    """Build the optimizer with what its class asks of a run (`toosure.optim.Traits`)."""
     word = config.word("optimizer")
+    own = objective_parameters(objective)
     arguments: dict[str, Any] = {
         "model": model,
         "seed": config.seed,
         "clip_norm": config.clip,
         "data_size": data.examples,
     }
-    own = objective_parameters(objective)
 
-    if "tracker" in word.method.parameters:
+    # A class of the user that declares nothing is asked by its signature.
+    signature = word.method.parameters
+    if getattr(word.method.target, "needs_tracker", "tracker" in signature):
         if own:
             raise ValueError(
                 f"{word.name} steps along the network's curvature and cannot move the parameters "
@@ -142,12 +144,15 @@ def build_optimizer(
         arguments["tracker"] = build_tracker(model, criterion, data, processes)
 
     parameters: list[Any] = [*model.named_parameters(), *own]  # ASAM goes by the names
-    if getattr(word.settings.get("base"), "name", word.name) == "muon":
+    base = word.settings.get("base")
+    method = base.method if isinstance(base, Word) else word.method
+    if getattr(method.target, "splits_matrices", False):
         parameters = hidden_and_rest(model, own)  # the head is the network's last matrix
 
     optimizer: Optimizer = word.build(parameters, **arguments)
-    if hasattr(optimizer, "criterion"):  # CSAM's knows at which point it is called
-        objective.loss = optimizer.criterion(objective.loss)
+    if getattr(optimizer, "wraps_criterion", hasattr(optimizer, "criterion")):
+        # CSAM's criterion knows at which point, original or perturbed, it is called.
+        objective.loss = optimizer.criterion(objective.loss)  # type: ignore[attr-defined]
     return optimizer
 
 

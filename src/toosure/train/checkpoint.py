@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to continue bit for bit. Two are kept in case one is damaged."""
+"""Checkpoints: everything a run needs to continue bit for bit; two are kept, should one be bad."""
 
 import pickle
 import zipfile

@@ -8,10 +8,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from toosure.config import RunConfig
 from toosure.curvature.replay import undisturbed
 from toosure.objectives import Batch, Plain, recording
 from toosure.optim import why_not_recorded
 from toosure.train.steps import Step
+from toosure.words import Word
 
 WARM_UP = 3  # eager steps before the capture, in which kernels are chosen and states are made
 
@@ -120,3 +122,20 @@ def make_capturable(optimizer: Optimizer, varies: bool) -> None:
         if "step" in state:
             count = torch.as_tensor(state["step"], dtype=torch.float32)
             state["step"] = count.to(parameter.device)
+
+
+def can_record(config: RunConfig) -> bool:
+    """Whether a step of this run can be recorded, by what the classes of its methods declare."""
+    words = [config.word("optimizer"), config.word("loss")]
+    if config.objective:
+        words.append(config.word("objective"))
+    # A base optimizer, or the loss of an objective, is a word among the settings.
+    settings = [value for word in words for value in word.settings.values()]
+    words += [value for value in settings if isinstance(value, Word)]
+
+    reason = why_not_recorded(
+        *(word.method.target for word in words),
+        lr_varies=config.schedule != "constant",
+        loss_scaling=config.precision == "fp16",
+    )
+    return reason is None

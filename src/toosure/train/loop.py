@@ -14,10 +14,12 @@ from toosure.train.code_hashes import code_changes
 from toosure.train.interrupt import Stop, interruptible
 from toosure.train.listener import ProgressListener
 from toosure.train.rank_zero import closed_run, first_line, open_run, raise_or_exit
+from toosure.train.renamed import renamed_arguments
 from toosure.train.runtime import Runtime
 from toosure.train.training import Training
 
 
+@renamed_arguments(means="runtime", show="listener")
 def train(
     config: RunConfig,
     out: str | Path = "runs",

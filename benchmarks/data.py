@@ -27,7 +27,7 @@ from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset
 
 from toosure.data import Images, cifar10, imagefolder, make_dataset
-from toosure.data.files import begin_worker
+from toosure.data.image_files import start_worker
 from toosure.train import Means
 from toosure.train.batches import Batches
 
@@ -65,7 +65,7 @@ def theirs(dataset, device, workers, steps):
     cuda = device.type == "cuda"
     loader = DataLoader(
         dataset, BATCH, shuffle=True, drop_last=True, num_workers=workers, pin_memory=cuda,
-        persistent_workers=True, worker_init_fn=begin_worker,
+        persistent_workers=True, worker_init_fn=start_worker,
     )  # fmt: skip
     batches = iter(loader)
     next(batches)  # the workers are up

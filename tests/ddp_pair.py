@@ -1,7 +1,8 @@
-"""What two processes train together, and one alone; started twice, this file is the two.
+"""The runs that two processes train together, to be compared with one process alone.
 
-Arguments: the folder of runs, the device. Environment: what torchrun would say. Every word in the
-tables of optimizers, losses and objectives is a case: a new method is tested once it is listed.
+The tests start this file twice, with the environment that torchrun would set, and pass the folder
+of runs and the device. Every word in the tables of optimizers, losses and objectives is a case: a
+new method is tested once it is listed.
 """
 
 import json
@@ -50,7 +51,7 @@ FURTHER = {
     "mlp": {"model": "mlp:width=8", "measure": ("gn_sharpness",), "steps": 8, "every": 1},
     "resnet20": {"model": "resnet20", "batch": 9, "steps": 2, "every": 1},
     "calmo, resnet20": {"model": "resnet20", "objective": "calmo", "batch": 5, "steps": 2},
-    "one row a part": {"model": "mlp:width=8", "optimizer": "bsam:lr=0.2", "batch": 5},
+    "one row per part": {"model": "mlp:width=8", "optimizer": "bsam:lr=0.2", "batch": 5},
     "clip, schedule": {"optimizer": "sam:lr=1", "clip": 0.1, "schedule": "cosine:warmup=2"},
     "gamma-net, full": {"objective": "gamma_net:scope=full,width=8,meta_batch=9,every=2"},
     "gamma-net, noise": {"objective": "gamma_net:feed=noise,width=8,meta_batch=9"},
@@ -66,15 +67,15 @@ FURTHER = {
 
 def cases():
     """Return the settings of every case by its name."""
-    found = {}
+    settings_of = {}
     for name in TABLES["optimizer"]:
         model = {"model": "mlp:width=8"} if name == "bulksgd" else {}
-        found[f"optimizer {name}"] = {"optimizer": OPTIMIZERS.get(name, name), **model}
-    found |= {f"loss {name}": {"loss": name} for name in TABLES["loss"]}
+        settings_of[f"optimizer {name}"] = {"optimizer": OPTIMIZERS.get(name, name), **model}
+    settings_of |= {f"loss {name}": {"loss": name} for name in TABLES["loss"]}
     for name in TABLES["objective"]:
-        found[f"objective {name}"] = {"objective": OBJECTIVES.get(name, name)}
-    found |= FURTHER
-    return {name: RunConfig(**{**SMALL, **settings}) for name, settings in found.items()}
+        settings_of[f"objective {name}"] = {"objective": OBJECTIVES.get(name, name)}
+    settings_of |= FURTHER
+    return {name: RunConfig(**{**SMALL, **settings}) for name, settings in settings_of.items()}
 
 
 @cache
@@ -83,7 +84,7 @@ def loaded(word: str):
 
 
 def data_of(config: RunConfig):
-    """Load the data of a run, once for all that have the same."""
+    """Load the data of a run, once for all runs with the same data."""
     return loaded(config.data)
 
 
@@ -105,7 +106,7 @@ def images(folder: Path) -> RunConfig:
 
 
 def own_loop(folder: Path) -> None:
-    """Train in a loop of one's own, watched by all processes."""
+    """Train in a hand-written loop that all processes watch."""
     processes = join(torch.device("cpu"))
     torch.manual_seed(0)
     model, data = mlp((1, 8, 8), width=8).double(), digits(train=40, val=21)

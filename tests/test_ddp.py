@@ -1,4 +1,4 @@
-"""A run over two processes is that of one: rows, weights, ends; killed and resumed, too."""
+"""A run on two processes equals that of one: rows, weights, its end; also killed and resumed."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from torch import nn
 from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, STOPPED, cases, data_of, images, own_loop
 from toosure.config import RunConfig
 from toosure.processes import ALONE, Processes
-from toosure.processes.layers import seeing_all, together
+from toosure.processes.whole_batch import as_whole_batch, whole_batch_layers
 from toosure.runs import Run
 from toosure.sweep import sweep
 from toosure.sweep.sweep import wants_to_stop
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 )
 HERE = Path(__file__).parent
 CPU = Runtime("cpu")
-ONE_PAIR = pytest.mark.xdist_group("pair")  # workers of pytest share what two processes did
+ONE_PAIR = pytest.mark.xdist_group("pair")  # one pytest worker runs all tests of the pair
 ENDED = ("complete", "diverged")
 PROC = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks into /proc")
 CLOSE = 1e-8  # relative, in float64; the promise is 1e-5
@@ -65,7 +65,7 @@ def free_port():
 
 
 def two(*words):
-    """Start the words in two processes that will find each other."""
+    """Start Python with these arguments in two processes of one group."""
     meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     return [
         subprocess.Popen(
@@ -255,7 +255,7 @@ def test_two_begin_one_is_lost_and_one_finishes(pair, alone):
 
 
 @ONE_PAIR
-def test_what_is_wrong_is_said_by_all_and_the_next_run_goes_on(pair):
+def test_an_error_of_all_processes_fails_that_run_only(pair):
     pair.done()
     for rank in range(2):
         said = json.loads((pair.out / f"said{rank}.json").read_text())
@@ -273,7 +273,7 @@ def test_all_stop_when_one_is_asked_to(pair, alone):
 
 
 @ONE_PAIR
-def test_a_wish_between_two_runs_is_everybodys(pair):
+def test_a_request_to_stop_between_two_runs_reaches_all(pair):
     pair.done()
     for rank in range(2):
         said = json.loads((pair.out / f"said{rank}.json").read_text())
@@ -299,7 +299,7 @@ class Broken(Processes):
     ],
     ids=["to open", "to close", "between runs"],
 )
-def test_one_that_cannot_be_reached_ends_the_others_with_a_sentence(ask, tmp_path):
+def test_a_lost_process_ends_the_others_with_a_message(ask, tmp_path):
     with pytest.raises(
         SystemExit, match=r"process 1 of 2 ends: another has ended or does not answer\."
     ):
@@ -368,7 +368,7 @@ print(gloo())
 
 
 @PROC
-def test_no_thread_of_gloo_outlives_the_conversation():
+def test_no_thread_of_gloo_outlives_the_group():
     """One that does may abort the process while Python shuts down."""
     for process in two("-c", THREADS):
         said = process.communicate(timeout=100)[0]
@@ -436,7 +436,7 @@ def test_batch_norm_is_torchs(momentum, shape):
     found, wanted = (kind(3, momentum=momentum).double() for _ in range(2))
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     for _ in range(2):
-        with seeing_all([found], len(x), ALONE):
+        with as_whole_batch([found], len(x), ALONE):
             ours = found(x)
         theirs = wanted(x)
         assert torch.allclose(ours, theirs, atol=1e-12)
@@ -445,19 +445,19 @@ def test_batch_norm_is_torchs(momentum, shape):
     for ours, theirs in zip(found.buffers(), wanted.buffers(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-12)
     found.eval(), wanted.eval()
-    with seeing_all([found], len(x), ALONE):
+    with as_whole_batch([found], len(x), ALONE):
         assert torch.allclose(found(x), wanted(x), atol=1e-12)
     assert "forward" not in vars(found)
 
 
 def test_batch_norm_without_running_statistics_is_refused():
     with pytest.raises(ValueError, match="BatchNorm1d without running statistics"):
-        together(nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False)))
-    assert len(together(nn.Sequential(nn.BatchNorm1d(2)))) == 1
+        whole_batch_layers(nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False)))
+    assert len(whole_batch_layers(nn.Sequential(nn.BatchNorm1d(2)))) == 1
 
 
 def test_batch_norm_has_second_derivatives():
     layer = nn.BatchNorm1d(2, track_running_stats=False).double()
     x = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
-    with seeing_all([layer], 4, ALONE):
+    with as_whole_batch([layer], 4, ALONE):
         assert torch.autograd.gradgradcheck(layer, x)

@@ -212,7 +212,7 @@ def test_decoders_share_the_cores(monkeypatch, tmp_path):
 
     draw_images(tmp_path / "images")
     (config,) = configs(data=[f"imagefolder:path={tmp_path / 'images'},size=8,stream=true"])
-    monkeypatch.setattr(loading, "cores", lambda: 8)
+    monkeypatch.setattr(loading, "usable_cores", lambda: 8)
     monkeypatch.setattr(pool, "cores", lambda: 8)
     assert [settings_of(0, CPU, n)["decoders"] for n in (2, 3, 16)] == [4, 2, 1]
 

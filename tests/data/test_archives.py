@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toosure.data import archives
-from toosure.data.archives import Member, Refused, blocks, check_name, unpack
+from toosure.data.archives import Member, Refused, check_name, read_blocks, unpack
 
 FILES = {"set/train/a.txt": b"first", "set/b.txt": b"second" * 100}
 
@@ -65,10 +65,13 @@ def test_an_empty_folder_is_not_in_the_way(tmp_path):
 
 
 def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch):
+    def interrupted(member):
+        raise KeyboardInterrupt
+
     archive = pack_tar(tmp_path / "set.tar", FILES, "w")
     with monkeypatch.context() as patch:  # as if killed: nothing is tidied up
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-        patch.setattr(archives, "blocks", lambda member: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(archives, "read_blocks", interrupted)
         with pytest.raises(KeyboardInterrupt):
             unpack(archive, tmp_path / "set", 10_000)
     (left,) = (p for p in tmp_path.iterdir() if p != archive)
@@ -146,7 +149,7 @@ def with_header(size: bytes, name: str = "set/a") -> bytes:
 @pytest.mark.parametrize("size", [2, 4])
 def test_a_member_that_is_not_as_long_as_it_claims_is_refused(size):
     with pytest.raises(EOFError, match=f"a ends after 3 of {size} bytes"):
-        list(blocks(Member("a", size, io.BytesIO(b"abc"))))
+        list(read_blocks(Member("a", size, io.BytesIO(b"abc"))))
 
 
 def test_a_negative_size_is_refused(tmp_path):
@@ -159,9 +162,11 @@ def test_a_negative_size_is_refused(tmp_path):
 def test_a_file_with_holes_is_as_large_as_it_says(tmp_path, real, message):
     member = tarfile.TarInfo("set/GNUSparseFile.0/a")
     member.pax_headers = {
-        "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "set/a",
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": "set/a",
         "GNU.sparse.realsize": str(real),
-    }  # fmt: skip
+    }
     content = b"0\n".ljust(512, b"\0")  # no part of it holds anything
     member.size = len(content)
     with tarfile.open(tmp_path / "holes", "w", format=tarfile.PAX_FORMAT) as tar:

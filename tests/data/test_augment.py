@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from toosure.data import crop_and_flip, make_dataset
-from toosure.data.augment import cut, windows
+from toosure.data.augment import copy_windows, gather_pixels
 from toosure.data.dataset import Images
 
 
@@ -35,8 +35,8 @@ def test_the_gather_of_a_gpu_equals_the_copies_of_a_cpu():
     padded = F.pad(x, (4, 4, 4, 4))
     rows = torch.arange(9) + torch.tensor(down)[:, None]
     columns = torch.stack([torch.arange(7).flip(0) if m else torch.arange(7) for m in mirror])
-    gathered = cut(padded, rows, columns + torch.tensor(right)[:, None])
-    assert torch.equal(windows(padded, down, right, mirror, 9, 7), gathered)
+    gathered = gather_pixels(padded, rows, columns + torch.tensor(right)[:, None])
+    assert torch.equal(copy_windows(padded, down, right, mirror, 9, 7), gathered)
 
 
 def test_all_shifts_occur_and_half_are_mirrored():

@@ -102,7 +102,7 @@ def test_severities_and_corruptions_share_no_draws_but_the_noise_itself():
 
 
 def test_many_images_are_done_in_parts_each_with_draws_of_its_own(monkeypatch):
-    monkeypatch.setattr("toosure.data.corruptions.table.PIXELS", 3 * 32 * 32)
+    monkeypatch.setattr("toosure.data.corruptions.registry.MAX_PIXELS", 3 * 32 * 32)
     x = torch.full((9, 3, 32, 32), 128, dtype=torch.uint8)
     out = corrupt(x, "gaussian_noise", 3)
     assert torch.equal(out[:3], corrupt(x[:3], "gaussian_noise", 3))

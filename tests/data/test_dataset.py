@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
 from toosure.data import Images, digits, make_dataset
-from toosure.data.dataset import draw, flip_labels
+from toosure.data.dataset import draw_indices, flip_labels
 
 
 def raw(count: int = 60, channels: int = 3, classes: int = 5) -> Images:
@@ -25,12 +25,12 @@ def raw(count: int = 60, channels: int = 3, classes: int = 5) -> Images:
 def test_draws_are_disjoint_sorted_and_repeatable(first, second, spare, seed, rest):
     available = first + second + spare
     sizes = [second, None if rest and first + spare else first]
-    parts = draw("training", available, sizes, seed)
+    parts = draw_indices("training", available, sizes, seed)
     assert [len(p) for p in parts] == [second, first + spare if sizes[1] is None else first]
     joined = torch.cat(parts).tolist()
     assert len(set(joined)) == len(joined) and set(joined) <= set(range(available))
     assert all(p.tolist() == sorted(p.tolist()) for p in parts)
-    assert all(map(torch.equal, parts, draw("training", available, sizes, seed)))
+    assert all(map(torch.equal, parts, draw_indices("training", available, sizes, seed)))
 
 
 def test_splits_hold_the_images_their_indices_say():

@@ -9,10 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from toosure.data import catalogue, download, load_cifar10
+from toosure.data import download, load_cifar10, locate
 from toosure.data.archives import Refused
-from toosure.data.catalogue import SOURCES, Download, obtain
+from toosure.data.catalogue import SOURCES, Download
 from toosure.data.download import checksum, fetch
+from toosure.data.locate import obtain
 
 CONTENT = bytes(range(256)) * 20_000  # 5 MB, more than one block
 
@@ -241,7 +242,7 @@ def test_each_need_has_its_download(name):
 def test_what_is_here_is_not_fetched_again(name, root, monkeypatch):
     source = SOURCES[name]
     asked = []
-    monkeypatch.setattr(catalogue, "fetch", lambda url, *_: asked.append(url))
+    monkeypatch.setattr(locate, "fetch", lambda url, *_: asked.append(url))
     for places in source.needs if name != "cifar10" else ():
         (root / places[-1]).parent.mkdir(parents=True, exist_ok=True)
         (root / places[-1]).write_bytes(b"not in the place where a download would go")
@@ -277,7 +278,7 @@ def test_half_a_folder_is_said_before_anything_is_fetched(packed, monkeypatch, t
 
 def test_a_bomb_with_the_right_checksum_installs_nothing(packed, monkeypatch, tmp_path):
     source_of("cifar10_c", packed, monkeypatch)
-    monkeypatch.setattr(catalogue, "SWELL", 0)
+    monkeypatch.setattr(locate, "MAX_UNPACK_RATIO", 0)
     with pytest.raises(Refused, match="is refused"):
         obtain("cifar10_c", tmp_path / "data")
     assert [p.name for p in (tmp_path / "data").iterdir()] == ["CIFAR-10-C.tar"]
@@ -286,7 +287,7 @@ def test_a_bomb_with_the_right_checksum_installs_nothing(packed, monkeypatch, tm
 def test_unpacking_needs_room(packed, monkeypatch, tmp_path):
     source_of("cifar10_c", packed, monkeypatch)
     usage = shutil.disk_usage(tmp_path)._replace(free=2 * packed.stat().st_size - 1)
-    monkeypatch.setattr(catalogue.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(locate.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(ValueError, match=r"GB free, and unpacking needs"):
         obtain("cifar10_c", tmp_path / "data")
     assert not (tmp_path / "data" / "CIFAR-10-C").exists()

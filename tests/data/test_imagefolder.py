@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from toosure.data import imagefolder
-from toosure.data.files import read_image
-from toosure.data.folders import check_size, class_names, files_of
+from toosure.data.class_folders import class_names, list_class_folders
+from toosure.data.decode import read_image
+from toosure.data.folder_dataset import memory_gb
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -73,8 +74,8 @@ def test_grey_of_16_bits_is_read_by_its_upper_byte(tmp_path):
     values = (np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000) + 255
     for name in ("x.png", "x.tif"):
         Image.fromarray(values).save(tmp_path / name)
-        found = read_image(tmp_path / name, 8)
-        np.testing.assert_array_equal(found.numpy(), np.stack([values >> 8] * 3))
+        pixels = read_image(tmp_path / name, 8)
+        np.testing.assert_array_equal(pixels.numpy(), np.stack([values >> 8] * 3))
     many = (b"P5 8 8 65535\n", values.astype(">u2").tobytes())  # PGM, which Pillow calls I
     (tmp_path / "x.pgm").write_bytes(b"".join(many))
     np.testing.assert_array_equal(read_image(tmp_path / "x.pgm", 8)[0].numpy(), values >> 8)
@@ -85,14 +86,14 @@ def test_grey_of_16_bits_is_read_by_its_upper_byte(tmp_path):
             read_image(tmp_path / "x.tif", 8)
 
 
-def test_a_palette_with_clear_colours_is_read_without_a_word(tmp_path):
+def test_a_palette_with_transparent_colours_gives_no_warning(tmp_path):
     palette = Image.new("P", (8, 8), 1)
     palette.putpalette([0, 0, 0, 10, 20, 30])
     palette.save(tmp_path / "x.png", transparency=bytes([0, 128]))
     assert read_image(tmp_path / "x.png", 8)[:, 0, 0].tolist() == [10, 20, 30]
 
 
-def test_names_of_any_letters(tmp_path):
+def test_names_in_any_script(tmp_path):
     for part in ("train", "test"):
         for name in ("čau", "日本 ", "x" * 60):
             save(tmp_path / part / name, "größe é.PNG", (7, 0, 0))
@@ -107,14 +108,14 @@ def test_files_come_in_the_order_of_their_names(tmp_path):
     for i in (3, 0, 2, 1):
         save(tmp_path / "train" / "b", f"{i}.png", (40 * i, 0, 0))
         save(tmp_path / "train" / "a", f"{3 - i}.png", (20 * i, 0, 0))
-    files = files_of(tmp_path / "train", class_names(tmp_path / "train"))
+    files = list_class_folders(tmp_path / "train", class_names(tmp_path / "train"))
     names = [f"{c}/{i}.png".encode() for c in "ab" for i in range(4)]
     assert [name[-7:] for name in files.names] == names
     assert files.labels.tolist() == [0] * 4 + [1] * 4
 
 
-def test_memory_is_reckoned_for_bytes_and_floats():
-    assert check_size(1000, 100) == pytest.approx(1000 * 3 * 100 * 100 * (1 + 4) / 1e9)
+def test_memory_is_counted_for_bytes_and_floats():
+    assert memory_gb(1000, 100) == pytest.approx(1000 * 3 * 100 * 100 * (1 + 4) / 1e9)
 
 
 def test_too_much_is_refused_before_reading(tmp_path):

@@ -178,7 +178,7 @@ def test_mat_files_that_are_none_are_named(tmp_path):
 
 
 def test_a_mat_bomb_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["toosure.data.svhn"], "LARGEST", 1_000_000)
+    monkeypatch.setattr(sys.modules["toosure.data.svhn"], "MAX_BYTES", 1_000_000)
     write_mat(tmp_path / "test_32x32.mat", 10)
     header = (tmp_path / "test_32x32.mat").read_bytes()[:128]
     packed = zlib.compress(struct.pack("<2I", 14, 50_000_000) + bytes(50_000_000))

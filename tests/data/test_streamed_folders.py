@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-import toosure.data.files as files_module
+import toosure.data.image_files as files_module
 from toosure.config import RunConfig
 from toosure.data import imagefolder
-from toosure.data.files import Files, Reader, read_image
-from toosure.data.folders import listing
+from toosure.data.class_folders import labelled_files
+from toosure.data.decode import read_image
+from toosure.data.image_files import BatchReader, ImageFiles
 from toosure.train import train
 from toosure.train.batches import Batches
 from toosure.watch.split import logits_of
@@ -103,7 +104,7 @@ def test_a_reader_jumps_to_any_step(folder, workers):
 
 def test_a_reader_decodes_its_share_and_knows_all_places(folder):
     memory, stream = both(folder)
-    reader = Reader(stream.stream.x, lambda step: torch.arange(5) + step, slice(1, 3))
+    reader = BatchReader(stream.stream.x, lambda step: torch.arange(5) + step, slice(1, 3))
     pixels, places = reader.take(4)
     reader.close()
     assert places.tolist() == [4, 5, 6, 7, 8]
@@ -165,7 +166,7 @@ def test_only_what_is_watched_is_in_memory(folder):
     data = imagefolder(folder, size=8, stream=True, watched=10, workers=0)
     assert len(data.train) == 10 and len(data.stream) == 60 and data.examples == 60
     assert set(data.train.indices.tolist()) < set(data.stream.indices.tolist())
-    assert isinstance(data.stream.x, Files) and isinstance(data.test.x, Files)
+    assert isinstance(data.stream.x, ImageFiles) and isinstance(data.test.x, ImageFiles)
     x = data.train.x.double()
     torch.testing.assert_close(x.mean((0, 2, 3)), torch.zeros(3).double(), rtol=0, atol=1e-6)
     again = imagefolder(folder, size=8, stream=True, watched=10, workers=0)
@@ -214,7 +215,7 @@ def test_the_shifted_test_set_is_made_as_it_is_read(folder):
 
 @pytest.mark.parametrize("name", ["gaussian_noise", "glass_blur", "fog"])
 def test_a_shift_is_that_of_memory_whatever_the_parts(folder, name, monkeypatch):
-    monkeypatch.setattr("toosure.data.corruptions.table.PIXELS", 7 * 8 * 8)  # 7 images together
+    monkeypatch.setattr("toosure.data.corruptions.registry.MAX_PIXELS", 7 * 8 * 8)  # 7 images
     memory, stream = both(folder)
     for seed in (0, 1):
         expected = memory.shifted((name, 3), seed).x
@@ -241,10 +242,10 @@ def test_a_broken_image_is_named_from_a_worker(folder, tmp_path):
     files = [*(folder / "train" / "cat").iterdir(), tmp_path / "broken.png"]
     (tmp_path / "broken.png").write_bytes(b"no image")
     zero = torch.zeros(3, 1, 1)
-    names = listing([(file, 0) for file in files]).names
+    names = labelled_files([(file, 0) for file in files]).names
     for workers in (0, 1):
         with pytest.raises(ValueError, match=r"^\S+broken\.png cannot be read as an image"):
-            list(Files(names, 8, zero, zero + 1, workers).split(4))
+            list(ImageFiles(names, 8, zero, zero + 1, workers).split(4))
 
 
 def test_image_bombs_are_refused_before_they_are_decoded(tmp_path):

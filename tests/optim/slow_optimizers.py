@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from toosure.data.seeds import mixed
+from toosure.data.seeds import derive_seed
 
 
 def make_mlp(seed=0, dtype=torch.float64):
@@ -112,7 +112,7 @@ def slow_bsam(model, data, lr, data_size, rho, seed, parts, prior=40.0, damping=
     for inputs, labels in data:
         h_sum, q_sum = [0.0] * len(params), [0.0] * len(params)
         for x, y in zip(inputs.chunk(parts), labels.chunk(parts), strict=True):
-            generator = torch.Generator().manual_seed(mixed(seed, draws))
+            generator = torch.Generator().manual_seed(derive_seed(seed, draws))
             draws += 1
             noise = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in params]
             shifts = [n / torch.sqrt(data_size * s) for n, s in zip(noise, scale, strict=True)]

@@ -11,7 +11,7 @@ import typer
 from toosure.cli.app import app, fail
 
 if TYPE_CHECKING:
-    from toosure.data.download import Tell
+    from toosure.data.download import Progress
 
 Description = dict[str, Any]  # of a data set, as `--json` prints it
 
@@ -27,7 +27,8 @@ def data(
 
     Nothing is fetched unless asked; what broke off goes on where it was.
     """
-    from toosure.data.catalogue import SOURCES, obtain
+    from toosure.data.catalogue import SOURCES
+    from toosure.data.locate import obtain
     from toosure.words.method import nearest
 
     if name is not None and name not in SOURCES:
@@ -40,7 +41,7 @@ def data(
 
     try:
         if download and name is not None:
-            for each in (name, *SOURCES[name].also):
+            for each in (name, *SOURCES[name].also_needs):
                 obtain(each, data_root, None if as_json else progress())
     except (ValueError, OSError) as error:
         fail(str(error))
@@ -57,12 +58,12 @@ def data(
 def describe(name: str, root: Path) -> Description:
     """Describe a data set and how much of it is here."""
     from toosure.data.catalogue import SOURCES
-    from toosure.data.download import part_of
+    from toosure.data.download import partial_path
 
     source = SOURCES[name]
     root = root.expanduser()
-    missing = [lack for each in (name, *source.also) for lack in SOURCES[each].missing(root)]
-    parts = [d.target for d in source.downloads if part_of(root / d.target).is_file()]
+    missing = [lack for each in (name, *source.also_needs) for lack in SOURCES[each].missing(root)]
+    parts = [d.target for d in source.downloads if partial_path(root / d.target).is_file()]
     status = "here"
     if missing:
         status = "broken off" if parts else "missing"
@@ -80,7 +81,7 @@ def describe(name: str, root: Path) -> Description:
             for d in source.downloads
         ],
         "by_hand": source.manual,
-        "also_needs": list(source.also),
+        "also_needs": list(source.also_needs),
     }
 
 
@@ -131,12 +132,12 @@ def print_one(description: Description) -> None:
         typer.echo(f"  {'to get it':<10} toosure data {description['name']} --download")
 
 
-def progress() -> "Callable[[str], Tell] | None":
+def progress() -> "Callable[[str], Progress] | None":
     """Return a function that makes a file's counter of bytes, a moving line on a terminal."""
     if not sys.stderr.isatty():
         return None
 
-    def counter(name: str) -> "Tell":
+    def counter(name: str) -> "Progress":
         def show(here: int, total: int | None) -> None:
             share = f" of {size(total)}, {100 * here // total} %" if total else ""
             end = "\n" if here == total else ""

@@ -8,26 +8,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.data.archives import blocks, members, named
-from toosure.data.catalogue import locate
+from toosure.data.archives import errors_name, members, read_blocks
 from toosure.data.corruptions import Shift
-from toosure.data.dataset import Dataset, Images, Standardise, make_dataset
+from toosure.data.dataset import Dataset, Images, make_dataset
+from toosure.data.locate import locate
 from toosure.data.pickles import read_pickle
+from toosure.data.standardise import Standardise
 
-LARGEST = 1 << 28  # bytes; the official archives hold less
+MAX_BYTES = 1 << 28  # of an unpacked archive; the official ones hold less
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Say what a version of CIFAR is called, and its files."""
+    """The files of one version of CIFAR, and the keys of the pickles in them."""
 
-    word: str
+    source: str  # its name in the catalogue
     folder: str
     train: tuple[str, ...]
     test: str
     meta: str
-    labels: str
-    names: str
+    labels: str  # the key of the labels
+    names: str  # the key of the class names
     classes: int
 
     @property
@@ -35,25 +36,33 @@ class Layout:
         return (*self.train, self.test, self.meta)
 
 
+@dataclass(frozen=True)
+class File:
+    """A file in memory, and the path that errors name."""
+
+    path: str
+    content: bytes
+
+
 CIFAR10 = Layout(
-    "cifar10",
-    "cifar-10-batches-py",
-    tuple(f"data_batch_{i}" for i in range(1, 6)),
-    "test_batch",
-    "batches.meta",
-    "labels",
-    "label_names",
-    10,
+    source="cifar10",
+    folder="cifar-10-batches-py",
+    train=tuple(f"data_batch_{i}" for i in range(1, 6)),
+    test="test_batch",
+    meta="batches.meta",
+    labels="labels",
+    names="label_names",
+    classes=10,
 )
 CIFAR100 = Layout(
-    "cifar100",
-    "cifar-100-python",
-    ("train",),
-    "test",
-    "meta",
-    "fine_labels",
-    "fine_label_names",
-    100,
+    source="cifar100",
+    folder="cifar-100-python",
+    train=("train",),
+    test="test",
+    meta="meta",
+    labels="fine_labels",
+    names="fine_label_names",
+    classes=100,
 )
 
 
@@ -76,68 +85,76 @@ def load_cifar100(root: str | Path, download: bool = False) -> Images:
 
 
 def load(layout: Layout, root: Path, download: bool) -> Images:
-    files = find(layout, root, download)
-    contents = {name: read_pickle(content, where) for name, (where, content) in files.items()}
-    parts = [batch(layout, contents[name], files[name][0]) for name in layout.train]
-    test_x, test_y = batch(layout, contents[layout.test], files[layout.test][0])
+    (place,) = locate(layout.source, root, download)
+    files = read_folder(layout, place) if place.is_dir() else read_archive(layout, place)
+    contents = {name: read_pickle(file.content, file.path) for name, file in files.items()}
+
+    batches = [convert_batch(layout, contents[name], files[name].path) for name in layout.train]
+    test_x, test_y = convert_batch(layout, contents[layout.test], files[layout.test].path)
     return Images(
-        train_x=torch.cat([x for x, _ in parts]),
-        train_y=torch.cat([y for _, y in parts]),
+        train_x=torch.cat([x for x, _ in batches]),
+        train_y=torch.cat([y for _, y in batches]),
         test_x=test_x,
         test_y=test_y,
-        names=names_of(layout, contents[layout.meta], files[layout.meta][0]),
+        names=class_names(layout, contents[layout.meta], files[layout.meta].path),
     )
 
 
-def find(layout: Layout, root: Path, download: bool) -> Mapping[str, tuple[str, bytes]]:
-    """Return each file's full name and bytes from the folder, the archive, or a fresh download."""
-    (place,) = locate(layout.word, root, download)
-    return read_folder(layout, place) if place.is_dir() else read_archive(layout, place)
-
-
-def read_folder(layout: Layout, folder: Path) -> dict[str, tuple[str, bytes]]:
+def read_folder(layout: Layout, folder: Path) -> dict[str, File]:
+    """Read the files of the layout from a folder."""
     if missing := [name for name in layout.files if not (folder / name).is_file()]:
         raise ValueError(f"{folder} lacks {', '.join(missing)}: unpack the archive again")
-    return {name: (str(folder / name), (folder / name).read_bytes()) for name in layout.files}
+    return {name: File(str(folder / name), (folder / name).read_bytes()) for name in layout.files}
 
 
-def read_archive(layout: Layout, archive: Path) -> dict[str, tuple[str, bytes]]:
-    """Read the expected members in memory; others are passed over, and a link is an error."""
-    wanted = {PurePosixPath(layout.folder, name): name for name in layout.files}
-    found = {}
-    with named(archive):
-        for member in members(archive, LARGEST):
-            if name := wanted.get(PurePosixPath(member.name)):  # some archives say ./folder/name
-                found[name] = (f"{archive}:{member.name}", b"".join(blocks(member)))
-    if missing := [name for name in layout.files if name not in found]:
+def read_archive(layout: Layout, archive: Path) -> dict[str, File]:
+    """Read the files of the layout from an archive; others are skipped, and a link is an error."""
+    name_of = {PurePosixPath(layout.folder, name): name for name in layout.files}
+    files = {}
+    with errors_name(archive):
+        for member in members(archive, MAX_BYTES):
+            # As a path, because some archives say ./folder/name.
+            if name := name_of.get(PurePosixPath(member.name)):
+                files[name] = File(f"{archive}:{member.name}", b"".join(read_blocks(member)))
+    if missing := [name for name in layout.files if name not in files]:
         raise ValueError(f"{archive} lacks {', '.join(missing)}: move it away and fetch it again")
-    return found
+    return files
 
 
-def batch(layout: Layout, content: dict, where: str) -> tuple[Tensor, Tensor]:
-    """Check and convert one pickled batch."""
-    data, labels = content.get("data"), content.get(layout.labels)
+def convert_batch(
+    layout: Layout, content: Mapping[str, object], path: str
+) -> tuple[Tensor, Tensor]:
+    """Check one pickled batch and convert it to images and labels."""
+    data = content.get("data")
+    labels = content.get(layout.labels)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
-        raise ValueError(f"{where} holds no images: 'data' must be a uint8 array (N, 3072)")
+        raise ValueError(f"{path} holds no images: 'data' must be a uint8 array (N, 3072)")
+
+    # Only a flat list: numpy would expand lists in lists, which may repeat one another endlessly.
     if isinstance(labels, list) and all(type(label) is int for label in labels):
-        labels = np.asarray(labels)  # no lists in lists, which may hold one another many times
+        labels = np.asarray(labels)
     if not (
         isinstance(labels, np.ndarray)
         and labels.dtype.kind in "iu"
         and labels.shape == data.shape[:1]
     ):
-        raise ValueError(f"{where}: {layout.labels!r} must hold one integer for each image")
+        raise ValueError(f"{path}: {layout.labels!r} must hold one integer for each image")
     if labels.size and not 0 <= labels.min() <= labels.max() < layout.classes:
-        raise ValueError(f"{where}: {layout.labels!r} must lie in [0, {layout.classes})")
+        raise ValueError(f"{path}: {layout.labels!r} must lie in [0, {layout.classes})")
+
     images = torch.tensor(data).view(-1, 3, 32, 32)
     return images, torch.tensor(labels, dtype=torch.int64)
 
 
-def names_of(layout: Layout, content: dict, where: str) -> tuple[str, ...]:
+def class_names(layout: Layout, content: Mapping[str, object], path: str) -> tuple[str, ...]:
+    """Check and return the names of the classes."""
     names = content.get(layout.names)
-    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if names is None or not texts or len(names) != layout.classes:
-        raise ValueError(f"{where}: {layout.names!r} must list {layout.classes} names")
+    if (
+        not isinstance(names, list)
+        or not all(isinstance(name, str) for name in names)
+        or len(names) != layout.classes
+    ):
+        raise ValueError(f"{path}: {layout.names!r} must list {layout.classes} names")
     return tuple(names)
 
 
@@ -153,7 +170,7 @@ def cifar10(
     shift: Shift | None = None,
     download: bool = False,
 ) -> Dataset:
-    """Load CIFAR-10: 45,000 training, 5,000 validation and 10,000 test images unless told.
+    """Load CIFAR-10: by default 45,000 training, 5,000 validation and 10,000 test images.
 
     `augment` crops (padding 4) and flips the training batches; see `make_dataset` for the rest.
     Reference: Krizhevsky (2009), Learning multiple layers of features from tiny images.
@@ -174,7 +191,7 @@ def cifar100(
     shift: Shift | None = None,
     download: bool = False,
 ) -> Dataset:
-    """Load CIFAR-100: 45,000 training, 5,000 validation and 10,000 test images unless told.
+    """Load CIFAR-100: by default 45,000 training, 5,000 validation and 10,000 test images.
 
     `augment` crops (padding 4) and flips the training batches; see `make_dataset` for the rest.
     Reference: Krizhevsky (2009), Learning multiple layers of features from tiny images.

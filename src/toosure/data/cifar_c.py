@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.data.catalogue import locate
 from toosure.data.cifar import cifar10, cifar100
-from toosure.data.corruptions.table import Severity
-from toosure.data.dataset import Dataset, Split, Standardise
+from toosure.data.corruptions import Severity
+from toosure.data.dataset import Dataset, Split
+from toosure.data.locate import locate
+from toosure.data.standardise import Standardise
 
 
 def load_cifar10_c(
@@ -22,7 +23,7 @@ def load_cifar10_c(
     network robustness to common corruptions and perturbations, arXiv 1903.12261.
     """
     (folder,) = locate("cifar10_c", Path(root), download)
-    return read(folder, corruption, severity, classes=10)
+    return read_severity(folder, corruption, severity, classes=10)
 
 
 def load_cifar100_c(
@@ -34,53 +35,60 @@ def load_cifar100_c(
     network robustness to common corruptions and perturbations, arXiv 1903.12261.
     """
     (folder,) = locate("cifar100_c", Path(root), download)
-    return read(folder, corruption, severity, classes=100)
+    return read_severity(folder, corruption, severity, classes=100)
 
 
-def read(folder: Path, corruption: str, severity: int, classes: int) -> tuple[Tensor, Tensor]:
-    """Read one of the five blocks that follow each other in the file, mildest first."""
+def read_severity(
+    folder: Path, corruption: str, severity: int, classes: int
+) -> tuple[Tensor, Tensor]:
+    """Read one severity: the file holds five blocks of equal length, mildest first."""
     if severity not in range(1, 6):
         raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
-    images, labels = folder / f"{corruption}.npy", folder / "labels.npy"
+    images = folder / f"{corruption}.npy"
+    labels = folder / "labels.npy"
     if not images.is_file():
         known = ", ".join(sorted(p.stem for p in folder.glob("*.npy") if p != labels))
         raise ValueError(f"{folder} holds no {images.name}; it has {known or 'no .npy files'}")
-    x, y = array_of(images), array_of(labels)
+
+    x = map_array(images)
+    y = map_array(labels)
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1:] != (32, 32, 3) or len(x) % 5:
         raise ValueError(f"{images} must hold uint8 (5 N, 32, 32, 3); got {x.dtype} {x.shape}")
     if y.dtype.kind not in "iu" or y.shape != x.shape[:1]:
         raise ValueError(f"{labels} must hold {len(x)} integers; got {y.dtype} {y.shape}")
+
     count = len(x) // 5
     block = slice(int(severity - 1) * count, int(severity) * count)
-    x, y = np.array(x[block]), np.array(y[block], np.int64)
+    x = np.array(x[block])
+    y = np.array(y[block], np.int64)
     if count and not 0 <= y.min() <= y.max() < classes:
         raise ValueError(f"{labels} must lie in [0, {classes}); got {y.min()} to {y.max()}")
     return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(y)
 
 
-def array_of(path: Path) -> np.ndarray:
-    """Map a .npy file of numbers; pickled objects are refused, and only what is used is read."""
+def map_array(path: Path) -> np.ndarray:
+    """Map a .npy file of numbers: only what is used is read, and pickled objects are refused."""
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a damaged header can raise nearly anything
         raise ValueError(
             f"{path} cannot be read, damaged or no plain array: {error}; "
             f"move {path.parent} away and fetch it again"
         ) from error
-    if not isinstance(found, np.ndarray):
+    if not isinstance(array, np.ndarray):
         raise ValueError(f"{path} cannot be read: it is an archive, not one array")
-    return found
+    return array
 
 
-def shifted(data: Dataset, images: tuple[Tensor, Tensor]) -> Dataset:
+def add_shift(data: Dataset, images: Tensor, labels: Tensor) -> Dataset:
     """Standardise published corrupted images like the test set, and add them as its shift."""
-    at = data.test.indices
-    known = len(at) and int(at.max()) < len(images[1])
-    if not known or not torch.equal(images[1][at], data.test.y):
+    indices = data.test.indices
+    in_range = len(indices) and int(indices.max()) < len(labels)
+    if not in_range or not torch.equal(labels[indices], data.test.y):
         raise ValueError("the corrupted images are not those of the test set: their labels differ")
-    x, y = (part[at] for part in images)
-    pixels = x.float().div_(255).sub_(data.mean).div_(data.std)
-    return replace(data, shift=Split(pixels, y, y, at))
+    x = images[indices].float().div_(255).sub_(data.mean).div_(data.std)
+    y = labels[indices]
+    return replace(data, shift=Split(x, y, y, indices))
 
 
 def cifar10_c(
@@ -102,7 +110,7 @@ def cifar10_c(
     corruptions and perturbations, arXiv 1903.12261.
     """
     data = cifar10(root, train, val, test, noise, standardise, augment, seed, download=download)
-    return shifted(data, load_cifar10_c(root, corruption, severity, download))
+    return add_shift(data, *load_cifar10_c(root, corruption, severity, download))
 
 
 def cifar100_c(
@@ -124,4 +132,4 @@ def cifar100_c(
     corruptions and perturbations, arXiv 1903.12261.
     """
     data = cifar100(root, train, val, test, noise, standardise, augment, seed, download=download)
-    return shifted(data, load_cifar100_c(root, corruption, severity, download))
+    return add_shift(data, *load_cifar100_c(root, corruption, severity, download))

@@ -1,21 +1,20 @@
-"""What training reads: splits of tensors, made from raw images by size, seed, noise and scale."""
+"""`Dataset`: the splits a training run reads, made from raw images by size, seed and scale."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from toosure.data.augment import crop_and_flip
 from toosure.data.corruptions import Shift, check_shift, corrupt
-from toosure.data.seeds import mixed
-
-Standardise = Literal["channel", "global", "none"]
+from toosure.data.seeds import derive_seed
+from toosure.data.standardise import Standardise, pixel_statistics
 
 
 @dataclass(frozen=True)
 class Images:
-    """Hold a data set as it was published: uint8 images, labels, and the classes' names."""
+    """Hold a data set as it was published: uint8 images, labels and class names."""
 
     train_x: Tensor  # (N, C, H, W) uint8
     train_y: Tensor  # (N,) int64
@@ -24,27 +23,27 @@ class Images:
     names: tuple[str, ...]
     white: int = 255  # the largest value a pixel can have
     val: tuple[Tensor, Tensor] | None = None  # a published validation set, where there is one
-    mirror: bool = True  # whether a mirrored image keeps its label, as a digit does not
+    mirror: bool = True  # whether a mirrored image keeps its label; a mirrored digit does not
 
 
 @dataclass(frozen=True)
 class Split:
     """Hold the examples of one split; iterating gives (x, y)."""
 
-    x: Tensor  # (N, C, H, W) float32; a `Files` where the images stay on disk
+    x: Tensor  # (N, C, H, W) float32; an `ImageFiles` where the images stay on disk
     y: Tensor  # (N,) int64, after label noise
     clean: Tensor  # (N,) int64, before label noise
-    indices: Tensor  # (N,) place in the training or test images they were drawn from
+    indices: Tensor  # (N,) index among the published training or test images
 
     @property
     def flipped(self) -> Tensor:
-        """Say which labels the noise changed."""
+        """Return a mask of the labels that the noise changed."""
         return self.y != self.clean
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Tensor]:
         return iter((self.x, self.y))
 
     def to(self, device: torch.device | str) -> "Split":
@@ -56,9 +55,9 @@ class Split:
 class Dataset:
     """Hold the splits of a data set in memory, standardised: x = (pixel / white - mean) / std.
 
-    Where the images stay on disk, `stream` holds those to train on, `train` a part of them to be
-    measured, and `test` stays on disk too (its x is a `Files`). `shift` is a corruption of the
-    test set to be made, or a corrupted test set as published.
+    Where the images stay on disk, `stream` holds all training images, `train` the part of them
+    that is kept in memory to be measured, and `test` is on disk too (its x is an `ImageFiles`).
+    `shift` is a corruption to apply to the test set, or a corrupted test set as published.
     """
 
     train: Split
@@ -68,13 +67,13 @@ class Dataset:
     mean: Tensor  # (C, 1, 1), or (C, H, W) for the mean image
     std: Tensor  # (C, 1, 1), or (1, 1, 1)
     augment: bool = False
-    mirror: bool = True  # flips are part of the augmentation
+    mirror: bool = True  # whether the augmentation flips images
     shift: Shift | Split | None = None
     stream: Split | None = None
 
     @property
     def examples(self) -> int:
-        """Return how many examples there are to train on."""
+        """Return the number of training examples."""
         return len(self.train if self.stream is None else self.stream)
 
     @property
@@ -87,36 +86,45 @@ class Dataset:
         return tuple(self.train.x.shape[1:])
 
     def augmented(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Crop and flip a training batch where the data set asks for it.
+        """Crop and flip a training batch if the data set asks for it.
 
         The border is black in the original pixels, as in the published recipes, not in the
-        standardised ones. The generator lives on the device of `x`. Pixels as they come from disk
-        (uint8) are standardised, too.
+        standardised ones. The generator lives on the device of `x`. A batch of uint8 pixels, as it
+        comes from disk, is standardised as well.
         """
         if x.dtype == torch.uint8:
-            x = crop_and_flip(x, generator, flip=self.mirror) if self.augment else x
+            if self.augment:
+                x = crop_and_flip(x, generator, flip=self.mirror)
             return x.to(self.mean.dtype).div_(255).sub_(self.mean).div_(self.std)
+
         if not self.augment:
             return x
+
+        # Cropping fills with 0, so black has to be 0 while it happens.
         black = self.mean / self.std
         return crop_and_flip(x + black, generator, flip=self.mirror) - black
 
     def shifted(self, shift: Shift | Split | None = None, seed: int = 0) -> Split | None:
-        """Return the corrupted test set, made where the test set lies: `shift`, or the data's own.
+        """Return the test set under `shift` (default: the data set's own), on its device.
 
         >>> from toosure.data import digits
         >>> data = digits(shift=("gaussian_noise", 3))
         >>> bool((data.shifted().x != data.test.x).any()), data.shifted(("fog", 1)).x.shape
         (True, torch.Size([500, 1, 8, 8]))
         """
-        shift = self.shift if shift is None else shift
+        if shift is None:
+            shift = self.shift
         if shift is None:
             return None
-        if isinstance(shift, Split):
-            return replace(shift, x=shift.x.double()) if self.mean.dtype.itemsize == 8 else shift
+
+        if isinstance(shift, Split):  # published images, stored in single precision
+            in_float64 = self.mean.dtype.itemsize == 8
+            return replace(shift, x=shift.x.double()) if in_float64 else shift
+
         check_shift(shift, torch.empty(0, *self.inputs))
-        if not isinstance(self.test.x, Tensor):  # on disk: made as it is read
+        if not isinstance(self.test.x, Tensor):  # on disk: corrupted as it is read
             return replace(self.test, x=replace(self.test.x, shift=shift, seed=seed))
+
         pixels = (self.test.x * self.std + self.mean).clamp(0, 1)
         x = (corrupt(pixels, *shift, seed=seed) - self.mean) / self.std
         return replace(self.test, x=x)
@@ -150,35 +158,42 @@ def make_dataset(
 
     Validation images are drawn first, then `train` of the remaining published training images
     (None: all); `test` images of the published test set (None: all). `noise` is the share of
-    training labels moved to another class. `standardise` is by "channel" (mean and standard
-    deviation of each), "global" (the mean image, then one standard deviation) or "none" ([0, 1]).
-    `shift`, as ("fog", 3), is the corruption that `data.shifted()` makes of the test set.
+    training labels moved to another class. `standardise` is "channel" (mean and standard deviation
+    per channel), "global" (the mean image, then one standard deviation) or "none" ([0, 1]).
+    `shift`, as in ("fog", 3), is the corruption that `data.shifted()` applies to the test set.
 
     >>> x, y = torch.arange(40, dtype=torch.uint8).view(10, 1, 2, 2), torch.arange(10) % 2
     >>> data = make_dataset(Images(x, y, x, y, ("even", "odd")), train=6, val=3, noise=0.5)
     >>> len(data.train), len(data.val), len(data.test), int(data.train.flipped.sum())
     (6, 3, 10, 3)
     """
-    if shift is not None:  # now, and not when the run has ended
+    if shift is not None:  # a wrong shift should fail now, not after training
         check_shift(shift, images.test_x[:0])
-    val_at, train_at = draw_training(len(images.train_y), val, train, seed)
-    (test_at,) = draw("test", len(images.test_y), [test], seed)
-    mean, std = scale(images.train_x[train_at], images.white, standardise)
 
-    def split(x: Tensor, y: Tensor, at: Tensor) -> Split:
-        pixels = torch.empty((len(at), *x.shape[1:]), device=x.device)
-        for out, some in zip(pixels.split(256), at.split(256), strict=True):  # no second copy
-            out.copy_(x[some]).div_(images.white).sub_(mean).div_(std)
-        return Split(pixels, y[at], y[at], at)
+    val_indices, train_indices = draw_val_and_train(len(images.train_y), val, train, seed)
+    (test_indices,) = draw_indices("test", len(images.test_y), [test], seed)
+    mean, std = pixel_statistics(images.train_x[train_indices], images.white, standardise)
 
-    training = split(images.train_x, images.train_y, train_at)
-    held_out = split(images.train_x, images.train_y, val_at) if val else None
-    if images.val and not val:
-        held_out = split(*images.val, torch.arange(len(images.val[1])))
+    def split(x: Tensor, y: Tensor, indices: Tensor) -> Split:
+        pixels = torch.empty((len(indices), *x.shape[1:]), device=x.device)
+        # In parts, so that no second copy of the whole split is ever in memory.
+        for target, part in zip(pixels.split(256), indices.split(256), strict=True):
+            target.copy_(x[part]).div_(images.white).sub_(mean).div_(std)
+        return Split(pixels, y[indices], y[indices], indices)
+
+    train_split = split(images.train_x, images.train_y, train_indices)
+    noisy_labels = flip_labels(train_split.y, len(images.names), noise, seed)
+
+    val_split = None
+    if val:
+        val_split = split(images.train_x, images.train_y, val_indices)
+    elif images.val:
+        val_split = split(*images.val, torch.arange(len(images.val[1])))
+
     return Dataset(
-        train=replace(training, y=flip_labels(training.y, len(images.names), noise, seed)),
-        val=held_out,
-        test=split(images.test_x, images.test_y, test_at),
+        train=replace(train_split, y=noisy_labels),
+        val=val_split,
+        test=split(images.test_x, images.test_y, test_indices),
         names=images.names,
         mean=mean,
         std=std,
@@ -190,56 +205,42 @@ def make_dataset(
 
 def hold_out(images: Images, test: int, seed: int) -> Images:
     """Move `test` images, drawn by seed, from the training to the test set."""
-    test_at, train_at = draw("labelled", len(images.train_y), [test, None], mixed(seed, 2))
-    x, y = images.train_x, images.train_y
-    train, test_x, test_y = (x[train_at], y[train_at]), x[test_at], y[test_at]
-    return replace(images, train_x=train[0], train_y=train[1], test_x=test_x, test_y=test_y)
+    available = len(images.train_y)
+    test_indices, train_indices = draw_indices(
+        "labelled", available, [test, None], derive_seed(seed, 2)
+    )
+    return replace(
+        images,
+        train_x=images.train_x[train_indices],
+        train_y=images.train_y[train_indices],
+        test_x=images.train_x[test_indices],
+        test_y=images.train_y[test_indices],
+    )
 
 
-def draw_training(available: int, val: int, train: int | None, seed: int) -> list[Tensor]:
-    """Draw the places of validation and training images."""
+def draw_val_and_train(available: int, val: int, train: int | None, seed: int) -> list[Tensor]:
+    """Draw the indices of the validation and of the training images."""
     if train == 0:
         raise ValueError("train=0 leaves nothing to learn from; leave it out to use all images")
-    return draw("training", available, [val, train], seed)
+    return draw_indices("training", available, [val, train], seed)
 
 
-def draw(what: str, available: int, sizes: list[int | None], seed: int) -> list[Tensor]:
-    """Draw disjoint sets of places by seed, each in rising order; the size None takes the rest."""
+def draw_indices(kind: str, available: int, sizes: list[int | None], seed: int) -> list[Tensor]:
+    """Draw disjoint sets of indices by seed, each in rising order; a size of None takes the rest.
+
+    `kind` names the images in the error about sizes that cannot be drawn.
+    """
     rest = available - sum(size or 0 for size in sizes)
-    if rest < 0 or (rest == 0 and None in sizes) or any(s is not None and s < 0 for s in sizes):
-        asked = " + ".join("the rest" if s is None else f"{s:,}" for s in sizes)
-        raise ValueError(f"the data set has {available:,} {what} images; {asked} were asked for")
+    negative = any(size is not None and size < 0 for size in sizes)
+    if rest < 0 or (rest == 0 and None in sizes) or negative:
+        requested = " + ".join("the rest" if s is None else f"{s:,}" for s in sizes)
+        raise ValueError(
+            f"the data set has {available:,} {kind} images; {requested} were asked for"
+        )
+
     counts = [rest if size is None else size for size in sizes]
     order = torch.randperm(available, generator=torch.Generator().manual_seed(seed))
     return [part.sort().values for part in order[: sum(counts)].split(counts)]
-
-
-def scale(pixels: Tensor, white: int, standardise: Standardise) -> tuple[Tensor, Tensor]:
-    """Return the mean and standard deviation of raw pixels (N, C, H, W) in units of white."""
-    if standardise == "none":
-        return torch.zeros(pixels.shape[1], 1, 1), torch.ones(pixels.shape[1], 1, 1)
-    if standardise == "channel":
-        moments = torch.stack([raw_moments(channel) for channel in pixels.unbind(1)])  # (C, 2)
-        mean = moments[:, 0].view(-1, 1, 1)
-        std = (moments[:, 1].view(-1, 1, 1) - mean.square()).sqrt()
-    elif standardise == "global":
-        # In parts: torch makes int64 copies of what it sums, eight times the images.
-        total = torch.zeros(pixels.shape[1:], dtype=torch.int64, device=pixels.device)
-        for part in pixels.split(64):
-            total += part.sum(0, dtype=torch.int64)
-        mean = total.double() / len(pixels)  # (C, H, W)
-        std = (raw_moments(pixels)[1] - mean.square().mean()).sqrt().view(1, 1, 1)
-    else:
-        raise ValueError(f"standardise must be channel, global or none; got {standardise!r}")
-    std = torch.where(std > 0, std, torch.ones_like(std))  # constant pixels stay 0
-    return (mean / white).float(), (std / white).float()
-
-
-def raw_moments(pixels: Tensor) -> Tensor:
-    """Return the means of v and v^2 over uint8 values, from exact counts of each value."""
-    counts = torch.bincount(pixels.flatten(), minlength=256).double()
-    value = torch.arange(256, dtype=torch.float64, device=pixels.device)
-    return torch.stack([counts @ value, counts @ value.square()]) / pixels.numel()
 
 
 def flip_labels(labels: Tensor, classes: int, share: float, seed: int) -> Tensor:
@@ -250,9 +251,14 @@ def flip_labels(labels: Tensor, classes: int, share: float, seed: int) -> Tensor
     """
     if not 0 <= share <= 1 or (share and classes < 2):
         raise ValueError(f"noise must be a share in [0, 1] of two or more classes; got {share}")
-    generator = torch.Generator().manual_seed(mixed(seed, 1))
-    chosen = torch.randperm(len(labels), generator=generator)[: round(share * len(labels))]
-    step = torch.randint(1, classes, chosen.shape, generator=generator) if len(chosen) else chosen
+
+    generator = torch.Generator().manual_seed(derive_seed(seed, 1))
+    flipped = torch.randperm(len(labels), generator=generator)[: round(share * len(labels))]
     noisy = labels.clone()
-    noisy[chosen] = (labels[chosen] + step) % classes
+    if not len(flipped):
+        return noisy
+
+    # Adding 1 to classes - 1 modulo classes reaches every class but the label's own.
+    step = torch.randint(1, classes, flipped.shape, generator=generator)
+    noisy[flipped] = (labels[flipped] + step) % classes
     return noisy

@@ -3,7 +3,8 @@
 import torch
 
 from toosure.data.corruptions import Shift
-from toosure.data.dataset import Dataset, Images, Standardise, hold_out, make_dataset
+from toosure.data.dataset import Dataset, Images, hold_out, make_dataset
+from toosure.data.standardise import Standardise
 
 
 def load_digits() -> Images:
@@ -26,7 +27,7 @@ def digits(
     seed: int = 0,
     shift: Shift | None = None,
 ) -> Dataset:
-    """Load scikit-learn's 8 x 8 digits, split by seed: 997 train, 300 val, 500 test unless told.
+    """Load scikit-learn's 8 x 8 digits, split by seed: by default 997 train, 300 val, 500 test.
 
     Reference: Alpaydin and Kaynak (1998), Optical recognition of handwritten digits, UCI.
 
@@ -35,4 +36,12 @@ def digits(
     ((1, 8, 8), 10, 200, 300, 500)
     """
     images = hold_out(load_digits(), test, seed)
-    return make_dataset(images, train, val, None, noise, standardise, False, seed, shift)
+    return make_dataset(
+        images,
+        train,
+        val,
+        noise=noise,
+        standardise=standardise,
+        seed=seed,
+        shift=shift,
+    )

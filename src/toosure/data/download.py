@@ -1,4 +1,4 @@
-"""Fetch a file only when asked, go on where it broke off, and install it whole or not at all."""
+"""Download a file: resume a broken transfer, verify it, and install it whole or not at all."""
 
 import hashlib
 import http.client
@@ -7,11 +7,21 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+from urllib.response import addinfourl
 
-BLOCK = 1 << 20
-Tell = Callable[[int, int | None], None]  # bytes here, bytes in all where that is known
+BLOCK = 1 << 20  # bytes read at once
+TIMEOUT = 60  # seconds without an answer
+NETWORK_ERRORS = (
+    urllib.error.URLError,
+    TimeoutError,
+    ConnectionError,
+    http.client.HTTPException,
+    ssl.SSLError,
+)
+Progress = Callable[[int, int | None], None]  # bytes so far, total bytes where that is known
 
 
 def checksum(path: Path, kind: str = "sha256") -> str:
@@ -20,28 +30,30 @@ def checksum(path: Path, kind: str = "sha256") -> str:
         return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
 
 
-def check(path: Path, digest: str, size: int | None = None) -> None:
+def verify_file(path: Path, digest: str, size: int | None = None) -> None:
     """Raise if a file is not the published one; `digest` is md5:... or sha256:..."""
-    here = path.stat().st_size
-    if size is not None and here != size:
-        raise ValueError(f"{path} has {here:,} bytes, not {size:,}: cut short, or another file")
+    actual_size = path.stat().st_size
+    if size is not None and actual_size != size:
+        raise ValueError(
+            f"{path} has {actual_size:,} bytes, not {size:,}: cut short, or another file"
+        )
     kind = digest.partition(":")[0]
-    if (came := checksum(path, kind)) != digest:
-        raise ValueError(f"{path} is damaged or another file: {came}, published {digest}")
+    if (actual := checksum(path, kind)) != digest:
+        raise ValueError(f"{path} is damaged or another file: {actual}, published {digest}")
 
 
-def part_of(target: Path) -> Path:
-    """Return where a file lies while it is fetched."""
+def partial_path(target: Path) -> Path:
+    """Return where a file lies while it is being downloaded."""
     return target.with_name(f".{target.name}.part")
 
 
 def fetch(
-    url: str, target: Path, digest: str, size: int | None = None, tell: Tell | None = None
+    url: str, target: Path, digest: str, size: int | None = None, progress: Progress | None = None
 ) -> Path:
     """Download `url` beside `target`, compare size and checksum, and rename it into place.
 
-    What has come lies in `.NAME.part` until then; a broken download goes on from there when asked
-    again, where the server can. A file that is not the published one is deleted.
+    Until then the bytes lie in `.NAME.part`. A broken download is resumed from there by the next
+    call, if the server can. A file that is not the published one is deleted.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -50,14 +62,15 @@ def fetch(
     ...     fetch(source.as_uri(), Path(folder, "copy"), checksum(source)).read_bytes()
     b'data'
     """
-    part = part_of(target)
+    part = partial_path(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "ab") as out:
-            lock(out, f"downloading {target}")
-            copy(url, out, size, tell or (lambda here, total: None))
+            lock_file(out, f"downloading {target}")
+            append_missing(url, out, size, progress or (lambda received, total: None))
             out.flush()
-            keep_published(url, out, target, digest, size)  # while nobody else writes to it
+            # Verified while the lock is held: nobody else may write to the file meanwhile.
+            verify_or_empty(url, out, target, digest, size)
     except OSError as error:
         raise ValueError(f"cannot write to {target.parent}: {error}; nothing came") from error
     finally:
@@ -67,12 +80,12 @@ def fetch(
     return target
 
 
-def keep_published(
+def verify_or_empty(
     url: str, out: BinaryIO, target: Path, digest: str, size: int | None = None
 ) -> None:
-    """Raise if what has come is not the published file, and empty it."""
+    """Raise if the downloaded file is not the published one, and empty it."""
     try:
-        check(Path(out.name), digest, size)
+        verify_file(Path(out.name), digest, size)
     except ValueError as error:
         out.truncate(0)
         raise ValueError(
@@ -81,8 +94,11 @@ def keep_published(
         ) from error
 
 
-def lock(file: BinaryIO, what: str) -> None:
-    """Keep two processes from doing the same until the file is closed, where the system can."""
+def lock_file(file: BinaryIO, action: str) -> None:
+    """Lock a file until it is closed; raise if another process holds it and does `action`.
+
+    Systems and file systems without locks are left unprotected.
+    """
     try:
         import fcntl
     except ImportError:
@@ -90,60 +106,64 @@ def lock(file: BinaryIO, what: str) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ValueError(f"another process is {what}: wait for it") from error
+        raise ValueError(f"another process is {action}: wait for it") from error
     except OSError:  # a file system without locks
         return
 
 
-def copy(url: str, out: BinaryIO, size: int | None, tell: Tell) -> None:
-    """Append what is missing of `url` to `out`; whatever breaks it off is said with where."""
-    here = out.tell()
-    if here and here == size:
-        return  # all was here, only the end of the last attempt was missing
+def append_missing(url: str, out: BinaryIO, size: int | None, progress: Progress) -> None:
+    """Append the missing bytes of `url` to `out`; an error says how far the download came."""
+    received = out.tell()
+    if received and received == size:
+        return  # the last attempt got every byte, and ended before they were verified
+
     try:
-        with open_from(url, here) as response:
-            here, total = expected(response, here)
+        with open_at(url, received) as response:
+            received, total = start_and_total(response, received)
             total = size if total is None else total
             if size is not None and total != size:
                 raise ValueError(f"{url} offers {total:,} bytes, not {size:,}: nothing was taken")
-            out.truncate(here)
+
+            out.truncate(received)
             while block := response.read(BLOCK):
-                here += len(block)
-                if total is not None and here > total:
+                received += len(block)
+                if total is not None and received > total:
                     out.truncate(0)
                     raise ValueError(f"{url} sent more than the {total:,} bytes it should have")
                 out.write(block)
-                tell(here, total)
-    except (
-        urllib.error.URLError,
-        TimeoutError,
-        ConnectionError,
-        http.client.HTTPException,
-        ssl.SSLError,
-    ) as error:
-        raise ValueError(f"could not download {url}: {error}; {broken(out, url)}") from error
-    if total is not None and here < total:
-        raise ValueError(f"{url} broke off at {here:,} of {total:,} bytes; {broken(out, url)}")
+                progress(received, total)
+    except NETWORK_ERRORS as error:
+        raise ValueError(f"could not download {url}: {error}; {resume_hint(out)}") from error
+
+    if total is not None and received < total:
+        raise ValueError(f"{url} broke off at {received:,} of {total:,} bytes; {resume_hint(out)}")
 
 
-def broken(out: BinaryIO, url: str) -> str:
-    kept = f": ask again to go on from byte {out.tell():,}" if out.tell() else ""
-    return f"nothing was installed{kept}"
+def resume_hint(out: BinaryIO) -> str:
+    """Say that nothing was installed, and from which byte the next call resumes."""
+    resume = f": ask again to go on from byte {out.tell():,}" if out.tell() else ""
+    return f"nothing was installed{resume}"
 
 
-def open_from(url: str, here: int) -> Any:
-    """Open a URL at a byte; where the server finds nothing left there, from the start."""
-    wanted = {"Range": f"bytes={here}-"} if here else {}
+def open_at(url: str, start: int) -> HTTPResponse | addinfourl:
+    """Open a URL at a byte, or from its beginning if the server has nothing left there."""
+    headers = {"Range": f"bytes={start}-"} if start else {}
+    request = urllib.request.Request(url, headers=headers)
     try:
-        return urllib.request.urlopen(urllib.request.Request(url, headers=wanted), timeout=60)
+        response: HTTPResponse | addinfourl = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code != 416:
+        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
-        return urllib.request.urlopen(url, timeout=60)
+        response = urllib.request.urlopen(url, timeout=TIMEOUT)
+    return response
 
 
-def expected(response: Any, here: int) -> tuple[int, int | None]:
-    """Return where the answer starts (0 where the server ignored the range) and the whole size."""
+def start_and_total(response: HTTPResponse | addinfourl, requested: int) -> tuple[int, int | None]:
+    """Return the byte at which a response starts and the size of the whole file.
+
+    The start is 0 where the server ignored the requested range.
+    """
+    start = requested if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
     length = response.headers.get("Content-Length")
-    start = here if getattr(response, "status", None) == 206 else 0
-    return start, start + int(length) if length and length.isdigit() else None
+    total = start + int(length) if length and length.isdigit() else None
+    return start, total

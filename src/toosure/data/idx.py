@@ -9,14 +9,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.data.catalogue import locate
 from toosure.data.corruptions import Shift
-from toosure.data.dataset import Dataset, Images, Standardise, make_dataset
+from toosure.data.dataset import Dataset, Images, make_dataset
+from toosure.data.locate import locate
+from toosure.data.standardise import Standardise
 
-LARGEST = 1 << 28  # bytes; the official files hold 47 MB
+MAX_BYTES = 1 << 28  # the largest official file holds 47 MB
+GZIP_MAGIC = b"\x1f\x8b"
+IDX_OF_BYTES = b"\0\0\x08"  # the first three bytes; the fourth is the number of dimensions
 CLOTHING = (
-    "T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot",
-)  # fmt: skip
+    "T-shirt",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "boot",
+)
 
 
 def load_mnist(root: str | Path, download: bool = False) -> Images:
@@ -38,14 +50,16 @@ def load_fashion_mnist(root: str | Path, download: bool = False) -> Images:
 
 
 def load(name: str, root: str | Path, download: bool, names: tuple[str, ...]) -> Images:
-    train_x, train_y, test_x, test_y = locate(name, Path(root), download)
-    images = (*pair(train_x, train_y), *pair(test_x, test_y))
-    return Images(*images, names, mirror=name != "mnist")
+    train_images, train_labels, test_images, test_labels = locate(name, Path(root), download)
+    train = read_pair(train_images, train_labels)
+    test = read_pair(test_images, test_labels)
+    return Images(*train, *test, names, mirror=name != "mnist")
 
 
-def pair(images: Path, labels: Path) -> tuple[Tensor, Tensor]:
+def read_pair(images: Path, labels: Path) -> tuple[Tensor, Tensor]:
     """Read images and their labels, and check that they belong together."""
-    x, y = read_idx(images), read_idx(labels)
+    x = read_idx(images)
+    y = read_idx(labels)
     if x.ndim != 3 or x.shape[1:] != (28, 28):
         raise ValueError(f"{images} must hold images of 28 x 28; its shape is {tuple(x.shape)}")
     if y.shape != x.shape[:1]:
@@ -58,7 +72,7 @@ def pair(images: Path, labels: Path) -> tuple[Tensor, Tensor]:
 def read_idx(path: Path) -> Tensor:
     """Read an idx file of bytes: 0, 0, type 8, dimensions, each size in 4 bytes, then the values.
 
-    The file must be as long as its header says, to the byte.
+    The file must be exactly as long as its header says.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "labels")
@@ -68,23 +82,28 @@ def read_idx(path: Path) -> Tensor:
     """
     try:
         with open(path, "rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if zipped else open(path, "rb") as file:
-            start = file.read(4)
-            if len(start) != 4 or start[:3] != b"\0\0\x08" or not 1 <= start[3] <= 4:
+            compressed = raw.read(2) == GZIP_MAGIC
+
+        with gzip.open(path) if compressed else open(path, "rb") as file:
+            magic = file.read(4)
+            if len(magic) != 4 or magic[:3] != IDX_OF_BYTES or not 1 <= magic[3] <= 4:
                 raise ValueError("its first bytes are not those of an idx file of bytes")
-            sizes = file.read(4 * start[3])
-            if len(sizes) != 4 * start[3]:
+            dimensions = magic[3]
+
+            sizes = file.read(4 * dimensions)
+            if len(sizes) != 4 * dimensions:
                 raise ValueError("it ends within its header")
             shape = np.frombuffer(sizes, ">u4").tolist()
-            if not 0 < prod(shape) <= LARGEST:
+            if not 0 < prod(shape) <= MAX_BYTES:
                 raise ValueError(f"its header claims the shape {shape}")
-            values = file.read(prod(shape) + 1)
+
+            values = file.read(prod(shape) + 1)  # one more, to notice a file that is too long
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise ValueError(
             f"{path} cannot be read, damaged or not this data set: {error}; "
             "move it away and fetch it again"
         ) from error
+
     if len(values) != prod(shape):
         raise ValueError(f"{path} is cut short or too long for the shape {shape} it claims")
     return torch.frombuffer(bytearray(values), dtype=torch.uint8).view(shape)
@@ -102,7 +121,7 @@ def mnist(
     shift: Shift | None = None,
     download: bool = False,
 ) -> Dataset:
-    """Load MNIST: 55,000 training, 5,000 validation and 10,000 test images unless told.
+    """Load MNIST: by default 55,000 training, 5,000 validation and 10,000 test images.
 
     `augment` crops (padding 4) and does not flip; see `make_dataset` for the rest.
     Reference: LeCun et al. (1998), Gradient-based learning applied to document recognition.
@@ -123,7 +142,7 @@ def fashion_mnist(
     shift: Shift | None = None,
     download: bool = False,
 ) -> Dataset:
-    """Load Fashion-MNIST: 55,000 training, 5,000 validation and 10,000 test images unless told.
+    """Load Fashion-MNIST: by default 55,000 training, 5,000 validation and 10,000 test images.
 
     `augment` crops (padding 4) and flips; see `make_dataset` for the rest.
     Reference: Xiao et al. (2017), Fashion-MNIST, arXiv 1708.07747.

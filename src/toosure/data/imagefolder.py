@@ -1,10 +1,12 @@
-"""Anybody's images: a folder with one subfolder a class."""
+"""Any folder of images with one subfolder per class."""
 
 from pathlib import Path
 
+from toosure.data.class_folders import class_names, list_class_folders
 from toosure.data.corruptions import Shift
-from toosure.data.dataset import Dataset, Standardise
-from toosure.data.folders import class_names, files_of, folder_dataset
+from toosure.data.dataset import Dataset
+from toosure.data.folder_dataset import ReadOptions, SplitOptions, folder_dataset
+from toosure.data.standardise import Standardise
 
 
 def imagefolder(
@@ -25,23 +27,23 @@ def imagefolder(
 ) -> Dataset:
     """Load PATH/train/CLASS/*.png and PATH/test/CLASS/*.png, or PATH/CLASS/*.png split by seed.
 
-    Images become RGB, their shorter side `size`, cut square in the middle. `val/` is the
-    validation set, or the test set where no `test/` is. Without `train/` a fifth of the images,
-    or `test` of them, is held out by seed. What would take more than `limit_gb` of memory is
-    streamed from disk (`stream`), with `watched` training images in memory to be measured.
+    Images become RGB; their shorter side is resized to `size`, and the middle square is cut out.
+    `val/` is the validation set, or the test set if there is no `test/`. Without `train/`, a fifth
+    of the images, or `test` of them, is held out by seed. What would take more than `limit_gb` of
+    memory is streamed from disk (`stream`), with `watched` training images in memory to measure.
     """
     path = Path(path).expanduser()
     if not path.is_dir():
         raise ValueError(f"there is no folder {path}; write imagefolder:PATH")
+
     folders = {part: path / part for part in ("train", "val", "test") if (path / part).is_dir()}
     if "train" not in folders:
         folders = {"train": path}
     elif "test" not in folders and "val" in folders:
         folders["test"] = folders.pop("val")
+
     names = class_names(folders["train"])
-    parts = {part: files_of(folder, names) for part, folder in folders.items()}
-    return folder_dataset(
-        parts, names, size, stream, watched, limit_gb, workers,
-        train=train, val=val, test=test, noise=noise, standardise=standardise, augment=augment,
-        seed=seed, shift=shift,
-    )  # fmt: skip
+    files = {part: list_class_folders(folder, names) for part, folder in folders.items()}
+    reading = ReadOptions(size, None, stream, watched, limit_gb, workers)
+    splitting = SplitOptions(train, val, test, noise, standardise, augment, seed, shift)
+    return folder_dataset(files, names, reading, splitting)

@@ -2,23 +2,26 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from toosure.data.catalogue import locate
-from toosure.data.corruptions import Shift
-from toosure.data.corruptions.table import Severity
-from toosure.data.dataset import Dataset, Split, Standardise
-from toosure.data.files import Files
-from toosure.data.folders import (
-    SUFFIXES,
-    Listing,
+from toosure.data.class_folders import (
+    LabelledFiles,
     class_names,
-    files_of,
-    folder_dataset,
-    listing,
+    is_image,
+    labelled_files,
+    list_class_folders,
 )
+from toosure.data.corruptions import Severity, Shift
+from toosure.data.dataset import Dataset
+from toosure.data.folder_dataset import (
+    ReadOptions,
+    SplitOptions,
+    folder_dataset,
+    split_on_disk,
+)
+from toosure.data.locate import locate
+from toosure.data.standardise import Standardise
 
 
 def tiny_imagenet(
@@ -38,60 +41,62 @@ def tiny_imagenet(
     workers: int | None = None,
     download: bool = False,
 ) -> Dataset:
-    """Load Tiny ImageNet: 95,000 training, 5,000 validation and 10,000 test images unless told.
+    """Load Tiny ImageNet: by default 95,000 training, 5,000 validation and 10,000 test images.
 
     The test images are its published validation set; the published test set has no labels. In
-    memory it takes 6.8 GB; `stream` and `watched` are as `imagefolder`'s.
+    memory it takes 6.8 GB; `stream` and `watched` are those of `imagefolder`.
     Reference: Le and Yang (2015), Tiny ImageNet visual recognition challenge, Stanford CS 231N.
     """
     (folder,) = locate("tiny_imagenet", root, download)
     names = class_names(folder / "train")
-    parts = {"train": files_of(folder / "train", names), "test": tiny_test(folder / "val", names)}
-    return folder_dataset(
-        parts, names, size, stream, watched, limit_gb, workers,
-        train=train, val=val, test=test, noise=noise, standardise=standardise, augment=augment,
-        seed=seed, shift=shift,
-    )  # fmt: skip
+    files = {
+        "train": list_class_folders(folder / "train", names),
+        "test": list_tiny_test(folder / "val", names),
+    }
+    reading = ReadOptions(size, None, stream, watched, limit_gb, workers)
+    splitting = SplitOptions(train, val, test, noise, standardise, augment, seed, shift)
+    return folder_dataset(files, names, reading, splitting)
 
 
-def tiny_test(folder: Path, names: tuple[str, ...]) -> Listing:
+def list_tiny_test(folder: Path, names: tuple[str, ...]) -> LabelledFiles:
     """List val/images by val_annotations.txt, or class folders where somebody has sorted them."""
-    images = images_in(folder / "images")
-    return annotated(folder, images, names) if images else files_of(folder, names, {"images"})
+    images = folder / "images"
+    paths = images.iterdir() if images.is_dir() else ()
+    unsorted = {path.name for path in paths if is_image(path)}
+    if unsorted:
+        return list_annotated(folder, unsorted, names)
+    return list_class_folders(folder, names, ignored={"images"})
 
 
-def images_in(folder: Path) -> set[str]:
-    files = folder.iterdir() if folder.is_dir() else ()
-    return {file.name for file in files if file.suffix.lower() in SUFFIXES and file.is_file()}
-
-
-def annotated(folder: Path, images: set[str], names: tuple[str, ...]) -> Listing:
+def list_annotated(folder: Path, images: set[str], names: tuple[str, ...]) -> LabelledFiles:
     """List each of val/images once, in the order of val_annotations.txt, which must name them all.
 
-    Its lines are a file, its class, and more that is not used, between tabs.
+    Its lines hold a file, its class, and more that is not used, separated by tabs.
     """
     annotations = folder / "val_annotations.txt"
     if not annotations.is_file():
         raise ValueError(f"there is no {annotations} to say the classes of val/images")
-    number = {name: label for label, name in enumerate(names)}
-    found: dict[str, int] = {}
+
+    class_index = {name: index for index, name in enumerate(names)}
+    labels: dict[str, int] = {}
     text = annotations.read_text(encoding="utf-8", errors="replace")
-    for at, line in enumerate(text.splitlines(), 1):
-        file, label = (*line.split("\t"), "")[:2]
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
-        if label not in number or file not in images or file in found:
+        file, name = (*line.split("\t"), "")[:2]
+        if name not in class_index or file not in images or file in labels:
             raise ValueError(
-                f"{annotations}, line {at}: expected an image of images/, each once, and a class "
-                f"of train/; got {line[:80]!r}"
+                f"{annotations}, line {number}: expected an image of images/, each once, and a "
+                f"class of train/; got {line[:80]!r}"
             )
-        found[file] = number[label]
-    if rest := images - found.keys():
+        labels[file] = class_index[name]
+
+    if unnamed := images - labels.keys():
         raise ValueError(
-            f"{annotations} names {len(found):,} of {len(images):,} images, not {min(rest)}: "
+            f"{annotations} names {len(labels):,} of {len(images):,} images, not {min(unnamed)}: "
             "cut short, or of another set"
         )
-    return listing([(folder / "images" / file, label) for file, label in found.items()])
+    return labelled_files([(folder / "images" / file, label) for file, label in labels.items()])
 
 
 def imagenet(
@@ -114,20 +119,23 @@ def imagenet(
     """Load ImageNet from imagenet/train/WNID/ and imagenet/val/WNID/, streamed where it is large.
 
     The test images are its published validation set; `val` of the training images are held out.
-    The shorter side becomes `resize` pixels (None: 256 for a `size` of 224, in proportion else),
-    of which the middle `size` are cut: the standard evaluation, and ImageNet-C's field of view.
+    The shorter side is resized to `resize` pixels (None: 256 for a `size` of 224, otherwise in
+    proportion), and the middle `size` are cut out: the standard evaluation, and the field of view
+    of ImageNet-C.
     Reference: Russakovsky et al. (2015), ImageNet large scale visual recognition challenge,
     arXiv 1409.0575.
     """
     train_folder, test_folder = locate("imagenet", root)
     names = class_names(train_folder)
-    parts = {"train": files_of(train_folder, names), "test": files_of(test_folder, names)}
-    return folder_dataset(
-        parts, names, size, stream, watched, limit_gb, workers,
-        resize=round(size * 256 / 224) if resize is None else resize,
-        train=train, val=val, test=test, noise=noise, standardise=standardise, augment=augment,
-        seed=seed, shift=shift,
-    )  # fmt: skip
+    files = {
+        "train": list_class_folders(train_folder, names),
+        "test": list_class_folders(test_folder, names),
+    }
+    if resize is None:
+        resize = round(size * 256 / 224)
+    reading = ReadOptions(size, resize, stream, watched, limit_gb, workers)
+    splitting = SplitOptions(train, val, test, noise, standardise, augment, seed, shift)
+    return folder_dataset(files, names, reading, splitting)
 
 
 def imagenet_c(
@@ -150,22 +158,37 @@ def imagenet_c(
 ) -> Dataset:
     """Load ImageNet with the published images of one corruption as its shifted test set.
 
-    They are read from imagenet-c/CORRUPTION/SEVERITY/WNID/, all of them, whatever `test` says, and
-    whole: they were cut from ImageNet's as `imagenet` cuts its own.
+    They are read from imagenet-c/CORRUPTION/SEVERITY/WNID/: all of them, whatever `test` is, and
+    uncut, because they were cut from ImageNet's images as `imagenet` cuts its own.
     Reference: Hendrycks and Dietterich (2019), Benchmarking neural network robustness to common
     corruptions and perturbations, arXiv 1903.12261.
     """
     (folder,) = locate("imagenet_c", root)
     if severity not in range(1, 6):
         raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
-    place = folder / corruption / str(int(severity))
-    if not place.is_dir():
+    corrupted = folder / corruption / str(int(severity))
+    if not corrupted.is_dir():
         known = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir()))
-        raise ValueError(f"there is no folder {place}; {folder} holds {known or 'nothing'}")
+        raise ValueError(f"there is no folder {corrupted}; {folder} holds {known or 'nothing'}")
+
     data = imagenet(
-        root, size, resize, train, val, test, noise, standardise, augment, seed, None, stream,
-        watched, limit_gb, workers,
-    )  # fmt: skip
-    files = files_of(place, data.names)
-    x: Any = Files(files.names, size, data.mean, data.std, workers)
-    return replace(data, shift=Split(x, files.labels, files.labels, torch.arange(len(files))))
+        root=root,
+        size=size,
+        resize=resize,
+        train=train,
+        val=val,
+        test=test,
+        noise=noise,
+        standardise=standardise,
+        augment=augment,
+        seed=seed,
+        stream=stream,
+        watched=watched,
+        limit_gb=limit_gb,
+        workers=workers,
+    )
+    reading = ReadOptions(size, None, stream, watched, limit_gb, workers)
+    files = list_class_folders(corrupted, data.names)
+    indices = torch.arange(len(files))
+    shift = split_on_disk(files, files.labels, indices, data.mean, data.std, reading)
+    return replace(data, shift=shift)

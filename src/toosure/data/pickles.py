@@ -2,144 +2,159 @@
 
 A pickle may name any function and have it called. This reader knows nine names, numpy's but for
 one, and answers each with a stand-in written here, so that not even numpy's own unpickling code,
-which trusts its input, sees the file. A value may be used again and again at a byte each; so what
-would copy, hash or print it as often is bounded or refused.
+which trusts its input, sees the file. A pickle can also reuse one value many times at a cost of one
+byte each, so everything that would copy, hash or print a value each time is bounded or refused.
 """
 
 import io
 import pickle
 import re
 from collections.abc import Callable
+from pickle import UnpicklingError
 from typing import Any, ClassVar
 
 import numpy as np
 
-NUMBERS = re.compile(r"[<>=|]?[biuf][0-9]{1,2}")  # u1, <f8: what numpy writes of plain numbers
+PLAIN_DTYPE = re.compile(r"[<>=|]?[biuf][0-9]{1,2}")  # u1, <f8: how numpy writes plain numbers
 
 
-class Type:
+class DtypeStandIn:
     """Stand for a numpy dtype: only plain numbers, no objects and no records."""
 
-    def __init__(self, code: Any, *_: Any) -> None:
+    def __init__(self, code: object, *_: object) -> None:
         code = code.decode("ascii") if isinstance(code, bytes) else code
-        if not isinstance(code, str) or not NUMBERS.fullmatch(code):
-            raise pickle.UnpicklingError(f"refused: {shown(code)} is no type of plain numbers")
+        if not isinstance(code, str) or not PLAIN_DTYPE.fullmatch(code):
+            raise UnpicklingError(f"refused: {describe(code)} is no type of plain numbers")
         self.dtype = np.dtype(code)
 
-    def __setstate__(self, state: tuple) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         order: Any = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]
         if any(part is not None for part in state[2:5]) or order not in ("<", ">", "=", "|"):
-            raise pickle.UnpicklingError("refused: an array of records")
+            raise UnpicklingError("refused: an array of records")
         self.dtype = self.dtype.newbyteorder(order)
 
 
-class Array:
+class ArrayStandIn:
     """Stand for a numpy array until its bytes have been read."""
 
     array: np.ndarray
 
-    def __init__(self, reader: "NumbersOnly") -> None:
+    def __init__(self, reader: "NumbersOnlyUnpickler") -> None:
         self.reader = reader
 
-    def __setstate__(self, state: tuple) -> None:
-        _, shape, kind, fortran, raw = state
-        self.array = self.reader.from_bytes(raw, kind, shape, "F" if fortran else "C").array
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, fortran, raw = state
+        self.array = self.reader.from_bytes(raw, dtype, shape, "F" if fortran else "C").array
 
 
-class Function:
+class FunctionStandIn:
     """Stand for a function: a pickle can call it, and cannot set anything about it."""
 
-    __slots__ = ("call",)
+    __slots__ = ("function",)
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self.call = call
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = function
 
-    def __call__(self, *arguments: Any) -> Any:
-        return self.call(*arguments)
+    def __call__(self, *arguments: object) -> object:
+        return self.function(*arguments)
 
-    def __setstate__(self, state: Any) -> None:
-        raise pickle.UnpicklingError("refused: it sets what is not its own")
+    def __setstate__(self, state: object) -> None:
+        raise UnpicklingError("refused: it sets what is not its own")
 
 
-def shown(value: Any) -> str:
-    """Show text in an error; tuples in tuples could print as gigabytes."""
+def describe(value: object) -> str:
+    """Show text in an error, and only the type of anything else: nested tuples print as gigabytes.
+
+    >>> describe("float64"), describe((1, 2))
+    ("'float64'", 'a tuple')
+    """
     return repr(value[:40]) if isinstance(value, str | bytes) else f"a {type(value).__name__}"
 
 
-class NumbersOnly(pickle._Unpickler):
+class NumbersOnlyUnpickler(pickle._Unpickler):
     """Refuse every name but nine, sets, keys that are no text, and more bytes than the file has.
 
-    It is the reader written in Python, not the one in C, which makes room for as many values as a
+    It extends the reader written in Python, not the one in C, which allocates as many values as a
     number in the file says: nine bytes can ask it for 64 GB.
     """
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
 
+    # Attributes of the base class that its type stubs leave out.
+    stack: list[Any]
+    append: Callable[[object], None]
+    pop_mark: Callable[[], list[Any]]
+
     def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content), encoding="latin-1")
-        self.left = 2 * len(content)  # bytes that may yet be made of text; once is usual
-        functions: dict[tuple[str, str], Callable[..., Any]] = {
-            ("multiarray", "_reconstruct"): lambda *_: Array(self),
-            ("multiarray", "scalar"): lambda kind, raw: self.from_bytes(raw, kind, (), "C"),
+        self.bytes_left = 2 * len(content)  # that text may still be turned into; once is usual
+
+        functions: dict[tuple[str, str], Callable[..., object]] = {
+            ("multiarray", "_reconstruct"): lambda *_: ArrayStandIn(self),
+            ("multiarray", "scalar"): lambda dtype, raw: self.from_bytes(raw, dtype, (), "C"),
             ("numeric", "_frombuffer"): self.from_bytes,
         }
-        self.allowed: dict[tuple[str, str], Any] = {
-            (f"numpy.{package}.{module}", name): Function(call)
+        self.allowed: dict[tuple[str, str], object] = {
+            (f"numpy.{package}.{module}", name): FunctionStandIn(function)
             for package in ("core", "_core")  # numpy 1 and numpy 2
-            for (module, name), call in functions.items()
+            for (module, name), function in functions.items()
         }
         self.allowed["numpy", "ndarray"] = None
-        self.allowed["numpy", "dtype"] = Type
-        self.allowed["_codecs", "encode"] = Function(self.encode)
+        self.allowed["numpy", "dtype"] = DtypeStandIn
+        self.allowed["_codecs", "encode"] = FunctionStandIn(self.encode)
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) not in self.allowed:
-            asked = shown(f"{module}.{name}")
-            raise pickle.UnpicklingError(
-                f"refused: it asks for {asked}; only numpy arrays are allowed"
-            )
+            asked = describe(f"{module}.{name}")
+            raise UnpicklingError(f"refused: it asks for {asked}; only numpy arrays are allowed")
         return self.allowed[module, name]
 
-    def encode(self, text: Any, encoding: Any = "latin1") -> bytes:
-        """Turn text into bytes; one text can be named thousands of times, so they are counted."""
+    def encode(self, text: object, encoding: object = "latin1") -> bytes:
+        """Turn text into bytes, and count them: one text can be named thousands of times."""
         if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-            raise pickle.UnpicklingError(f"refused: text in {shown(encoding)}")
-        self.left -= len(text)
-        if self.left < 0:
-            raise pickle.UnpicklingError("refused: it makes far more bytes than the file has")
+            raise UnpicklingError(f"refused: text in {describe(encoding)}")
+        self.bytes_left -= len(text)
+        if self.bytes_left < 0:
+            raise UnpicklingError("refused: it makes far more bytes than the file has")
         return text.encode("latin-1")
 
-    def from_bytes(self, raw: Any, kind: Type, shape: tuple[int, ...], order: str) -> Array:
+    def from_bytes(
+        self, raw: object, dtype: DtypeStandIn, shape: tuple[int, ...], order: str
+    ) -> ArrayStandIn:
         # Python 2 wrote bytes as text; read as latin-1, each character is one byte.
         raw = self.encode(raw) if isinstance(raw, str) else raw
         if not isinstance(raw, bytes | bytearray) or order not in ("C", "F"):
-            raise pickle.UnpicklingError("refused: an array whose content is not bytes")
-        filled = Array(self)
-        flat = np.frombuffer(raw, kind.dtype)
+            raise UnpicklingError("refused: an array whose content is not bytes")
+        flat = np.frombuffer(raw, dtype.dtype)
+        filled = ArrayStandIn(self)
         filled.array = flat.reshape(shape[::-1]).T if order == "F" else flat.reshape(shape)
         return filled
 
-    def put(self, items: list[Any], into: Any) -> None:
-        """Set keys and values by turns; tuples in tuples would take hours to hash."""
-        if not isinstance(into, dict) or not all(isinstance(k, str | bytes) for k in items[::2]):
-            raise pickle.UnpicklingError("refused: a key that is no text")
-        into.update(zip(items[::2], items[1::2], strict=True))
+    def set_items(self, items: list[object], target: object) -> None:
+        """Set alternating keys and values; a key of nested tuples would take hours to hash."""
+        keys = items[::2]
+        if not isinstance(target, dict) or not all(isinstance(k, str | bytes) for k in keys):
+            raise UnpicklingError("refused: a key that is no text")
+        target.update(zip(keys, items[1::2], strict=True))
+
+    # What follows replaces the base class's handlers of single pickle instructions.
 
     def load_setitem(self) -> None:
-        value, key = self.stack.pop(), self.stack.pop()  # type: ignore[attr-defined]
-        self.put([key, value], self.stack[-1])  # type: ignore[attr-defined]
+        value = self.stack.pop()
+        key = self.stack.pop()
+        self.set_items([key, value], self.stack[-1])
 
     def load_setitems(self) -> None:
-        items = self.pop_mark()  # type: ignore[attr-defined]
-        self.put(items, self.stack[-1])  # type: ignore[attr-defined]
+        items = self.pop_mark()
+        self.set_items(items, self.stack[-1])
 
     def load_dict(self) -> None:
-        items, made = self.pop_mark(), dict[Any, Any]()  # type: ignore[attr-defined]
-        self.put(items, made)
-        self.append(made)  # type: ignore[attr-defined]
+        new: dict[object, object] = {}
+        self.set_items(self.pop_mark(), new)
+        self.append(new)
 
     def load_set(self) -> None:
-        raise pickle.UnpicklingError("refused: a set")
+        raise UnpicklingError("refused: a set")
 
     dispatch |= {
         pickle.SETITEM[0]: load_setitem,
@@ -151,33 +166,33 @@ class NumbersOnly(pickle._Unpickler):
     }
 
 
-def plain(value: Any) -> Any:
-    """Turn the stand-ins in a dict or list (one level down) into arrays and numbers."""
-    if isinstance(value, Array):
+def to_plain(value: object) -> object:
+    """Turn the stand-ins in a value or in a list of values into arrays and numbers."""
+    if isinstance(value, ArrayStandIn):
         return value.array if value.array.shape else value.array.item()
     if isinstance(value, list):
-        return [item.array.item() if isinstance(item, Array) else item for item in value]
+        return [item.array.item() if isinstance(item, ArrayStandIn) else item for item in value]
     return value
 
 
-def read_pickle(content: bytes, name: str) -> dict[str, Any]:
-    """Read a pickled dict of arrays, lists and text; `name` is the file an error speaks of.
+def read_pickle(content: bytes, name: str) -> dict[str, object]:
+    """Read a pickled dict of arrays, lists and text; `name` is the file that errors name.
 
     >>> import pickle
     >>> read_pickle(pickle.dumps({"data": np.arange(3)}), "data_batch_1")
     {'data': array([0, 1, 2])}
     """
     try:
-        loaded = NumbersOnly(content).load()
+        loaded = NumbersOnlyUnpickler(content).load()
         if not isinstance(loaded, dict):
-            raise pickle.UnpicklingError(f"a dict was expected, not {type(loaded).__name__}")
+            raise UnpicklingError(f"a dict was expected, not {type(loaded).__name__}")
         return {
-            key.decode("latin-1") if isinstance(key, bytes) else key: plain(value)
+            key.decode("latin-1") if isinstance(key, bytes) else key: to_plain(value)
             for key, value in loaded.items()
         }
     except Exception as error:  # a damaged pickle can raise nearly anything
-        said = "it ends too early" if isinstance(error, EOFError) else str(error)[:300]
+        reason = "it ends too early" if isinstance(error, EOFError) else str(error)[:300]
         raise ValueError(
-            f"{name} cannot be read, damaged or not this data set: {said}; "
+            f"{name} cannot be read, damaged or not this data set: {reason}; "
             "move it away and fetch it again"
         ) from error

@@ -1,12 +1,15 @@
-"""Seeds for separate streams of draws."""
+"""Seeds for independent streams of random numbers."""
 
 import numpy as np
 
 
-def mixed(*numbers: int) -> int:
-    """Mix numbers into one seed; torch's CPU generator heeds only the lowest 32 bits of its own.
+def derive_seed(*numbers: int) -> int:
+    """Hash several numbers into one 32-bit seed.
 
-    >>> mixed(0, 0, 1) == mixed(0, 1, 0)
+    torch's CPU generator uses only the lowest 32 bits of its seed, so numbers cannot simply be
+    packed into one large integer.
+
+    >>> derive_seed(0, 0, 1) == derive_seed(0, 1, 0)
     False
     """
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])

@@ -2,16 +2,20 @@
 
 import zlib
 from pathlib import Path
+from typing import BinaryIO, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.data.catalogue import HOUSES, locate
+from toosure.data.catalogue import SVHN_URL
 from toosure.data.corruptions import Shift
-from toosure.data.dataset import Dataset, Images, Standardise, make_dataset
+from toosure.data.dataset import Dataset, Images, make_dataset
+from toosure.data.locate import locate
+from toosure.data.standardise import Standardise
 
-LARGEST = 2_000_000_000  # bytes unpacked; the official training file holds 225 MB, extra 1.6 GB
+MAX_BYTES = 2_000_000_000  # unpacked; the official training file holds 225 MB, extra 1.6 GB
+COMPRESSED = 15  # the type of a compressed element (miCOMPRESSED) in a .mat file of version 5
 
 
 def load_svhn(root: str | Path, download: bool = False, extra: bool = False) -> Images:
@@ -21,16 +25,20 @@ def load_svhn(root: str | Path, download: bool = False, extra: bool = False) -> 
     the 531,131 images of `extra_32x32.mat` beside them, which is not downloaded, join the training
     set. Reference: Netzer et al. (2011), Reading digits in natural images.
     """
-    train, test = locate("svhn", Path(root), download)
-    more = train.with_name("extra_32x32.mat")
-    if extra and not more.is_file():
-        raise ValueError(
-            f"there is no {more}: it is not downloaded for you; fetch its 1.3 GB from "
-            f"{HOUSES}{more.name}, or leave out extra"
-        )
-    parts = [read_mat(file) for file in ([train, more] if extra else [train])]
-    x, y = (torch.cat(each) for each in zip(*parts, strict=True))
-    return Images(x, y, *read_mat(test), tuple("0123456789"), mirror=False)
+    train_file, test_file = locate("svhn", Path(root), download)
+    train_files = [train_file]
+    if extra:
+        extra_file = train_file.with_name("extra_32x32.mat")
+        if not extra_file.is_file():
+            raise ValueError(
+                f"there is no {extra_file}: it is not downloaded for you; fetch its 1.3 GB from "
+                f"{SVHN_URL}{extra_file.name}, or leave out extra"
+            )
+        train_files.append(extra_file)
+
+    parts = [read_mat(file) for file in train_files]
+    train_x, train_y = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return Images(train_x, train_y, *read_mat(test_file), tuple("0123456789"), mirror=False)
 
 
 def read_mat(path: Path) -> tuple[Tensor, Tensor]:
@@ -38,17 +46,19 @@ def read_mat(path: Path) -> tuple[Tensor, Tensor]:
     try:
         from scipy.io import loadmat, whosmat  # slow to import, and only needed here
 
-        check_inflated(path)
+        check_unpacked_size(path)
         kinds = {name: kind for name, _, kind in whosmat(str(path))}
         if not {kinds.get("X"), kinds.get("y")} <= {"uint8", "double"}:
             raise ValueError(f"it holds {kinds or 'nothing'}, not the numbers X and y")
-        found = loadmat(str(path), variable_names=["X", "y"])
-        x, y = found["X"], found["y"].ravel()
+        arrays = loadmat(str(path), variable_names=["X", "y"])
+        x = arrays["X"]
+        y = arrays["y"].ravel()
     except Exception as error:  # a damaged or foreign file can raise nearly anything
         raise ValueError(
             f"{path} cannot be read, damaged or not this data set: {error}; "
             "move it away and fetch it again"
         ) from error
+
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3):
         raise ValueError(f"{path}: X must be uint8 (32, 32, 3, N); got {x.dtype} {x.shape}")
     if y.shape != x.shape[3:] or not np.isin(y, np.arange(11)).all():
@@ -59,26 +69,36 @@ def read_mat(path: Path) -> tuple[Tensor, Tensor]:
     return images, torch.from_numpy(y.astype(np.int64) % 10)
 
 
-def check_inflated(path: Path) -> None:
-    """Raise if the elements of a .mat file (version 5) unpack to more than LARGEST bytes."""
+def check_unpacked_size(path: Path) -> None:
+    """Raise if the elements of a .mat file (version 5) unpack to more than MAX_BYTES.
+
+    After a header of 128 bytes, whose last two give the byte order, each element starts with a tag:
+    its type and its length, of 4 bytes each.
+    """
     total = 0
     with open(path, "rb") as file:
-        order = {b"IM": "little", b"MI": "big"}.get(file.read(128)[126:128])
-        if order is None:
+        mark = file.read(128)[126:128]
+        if mark not in (b"IM", b"MI"):
             raise ValueError("it is no .mat file of version 5")
+        order: Literal["little", "big"] = "little" if mark == b"IM" else "big"
+
         while len(tag := file.read(8)) == 8:
-            kind, length = (int.from_bytes(tag[i : i + 4], order) for i in (0, 4))  # type: ignore[arg-type]
-            total += inflated(file, length) if kind == 15 else length
-            if kind != 15:
+            kind = int.from_bytes(tag[:4], order)
+            length = int.from_bytes(tag[4:], order)
+            if kind == COMPRESSED:
+                total += unpacked_size(file, length)
+            else:
+                total += length
                 file.seek(length, 1)
-            if total > LARGEST:
+            if total > MAX_BYTES:
                 raise ValueError("it unpacks to far more than the data set")
 
 
-def inflated(file, length: int) -> int:
-    """Count what `length` compressed bytes unpack to, without keeping it; past LARGEST, stop."""
-    engine, total = zlib.decompressobj(), 0
-    while length and total <= LARGEST:
+def unpacked_size(file: BinaryIO, length: int) -> int:
+    """Count what `length` compressed bytes unpack to, without keeping it; past MAX_BYTES, stop."""
+    engine = zlib.decompressobj()
+    total = 0
+    while length and total <= MAX_BYTES:
         block = file.read(min(length, 1 << 16))
         if not block:
             raise ValueError("it is cut short")
@@ -100,7 +120,7 @@ def svhn(
     shift: Shift | None = None,
     download: bool = False,
 ) -> Dataset:
-    """Load SVHN: 68,257 training, 5,000 validation and 26,032 test images unless told.
+    """Load SVHN: by default 68,257 training, 5,000 validation and 26,032 test images.
 
     `extra` adds the 531,131 easier images to the training set. `augment` crops (padding 4)
     and does not flip; see `make_dataset` for the rest.

@@ -4,11 +4,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toosure.models.inputs import check_dropout, image_shape, start_like_he
+from toosure.models.arguments import check_dropout, image_shape
+from toosure.models.initialise import he_initialise
 
 
 class DenseLayer(nn.Module):
-    """Append `growth` channels, BN-ReLU-conv of all before them."""
+    """Append `growth` channels: BN, ReLU and a 3x3 convolution of all channels before them."""
 
     def __init__(self, inputs: int, growth: int, dropout: float) -> None:
         super().__init__()
@@ -22,7 +23,7 @@ class DenseLayer(nn.Module):
 
 
 class BottleneckLayer(nn.Module):
-    """Append `growth` channels, made by way of a 1x1 convolution to four times as many."""
+    """Append `growth` channels, computed by a 1x1 convolution to 4 growth and a 3x3 convolution."""
 
     def __init__(self, inputs: int, growth: int, dropout: float) -> None:
         super().__init__()
@@ -48,7 +49,8 @@ class Transition(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.avg_pool2d(self.dropout(self.conv(F.relu(self.bn(x)))), 2)
+        mixed = self.dropout(self.conv(F.relu(self.bn(x))))
+        return F.avg_pool2d(mixed, 2)
 
 
 class DenseNet(nn.Module):
@@ -67,27 +69,30 @@ class DenseNet(nn.Module):
         layer = BottleneckLayer if bottleneck else DenseLayer
         width = 2 * growth if bottleneck else 16
         self.conv = nn.Conv2d(channels, width, 3, padding=1, bias=False)
-        parts: list[nn.Module] = []
+
+        blocks: list[nn.Module] = []
         for block in range(3):
-            if block:
+            if block > 0:
                 outputs = width // 2 if bottleneck else width
-                parts.append(Transition(width, outputs, dropout))
+                blocks.append(Transition(width, outputs, dropout))
                 width = outputs
-            starts = [width + growth * place for place in range(layers)]
-            parts.append(nn.Sequential(*(layer(start, growth, dropout) for start in starts)))
+            widths = [width + growth * index for index in range(layers)]
+            blocks.append(nn.Sequential(*(layer(inputs, growth, dropout) for inputs in widths)))
             width += growth * layers
-        self.blocks = nn.Sequential(*parts)
+        self.blocks = nn.Sequential(*blocks)
+
         self.bn = nn.BatchNorm2d(width)
         self.head = nn.Linear(width, classes)
-        start_like_he(self)
+        he_initialise(self)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return what the head reads: the last activation's mean over the image."""
+        """Return the input of the head: the last activation's mean over the image."""
         x = self.blocks(self.conv(x))
         return F.relu(self.bn(x)).mean((2, 3))  # (N, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))  # (N, classes)
+        logits: Tensor = self.head(self.features(x))  # (N, classes)
+        return logits
 
 
 def densenet(
@@ -100,21 +105,21 @@ def densenet(
 ) -> DenseNet:
     """Build a DenseNet of 3n + 4 layers, or a DenseNet-BC of 6n + 4 if `bottleneck`.
 
-    BC has bottlenecks and transitions that halve the channels. The first convolution has 16
-    channels, of BC twice the growth. `dropout` acts after each convolution but the first (0.2 in
-    the paper without augmentation). Reference: Huang et al. (2017), Densely Connected
-    Convolutional Networks, arXiv 1608.06993.
+    BC has bottlenecks, and transitions that halve the channels. The first convolution has 16
+    channels, in BC twice the growth. `dropout` acts after each convolution but the first (the paper
+    uses 0.2 without augmentation).
+    Reference: Huang et al. (2017), Densely Connected Convolutional Networks, arXiv 1608.06993.
 
     >>> sum(p.numel() for p in densenet(depth=10, growth=4).parameters())
     8562
     """
     channels, height, width = image_shape(inputs, "a DenseNet")
     check_dropout(dropout)
-    each = 6 if bottleneck else 3
-    layers, rest = divmod(depth - 4, each)
+    multiple = 6 if bottleneck else 3  # three blocks of layers with two convolutions, or one
+    layers, rest = divmod(depth - 4, multiple)
     if rest or layers < 1 or growth < 1:
         raise ValueError(
-            f"a DenseNet{'-BC' if bottleneck else ''} needs a depth of {each}n + 4 and "
+            f"a DenseNet{'-BC' if bottleneck else ''} needs a depth of {multiple}n + 4 and "
             f"growth >= 1; got {depth} and {growth}"
         )
     if min(height, width) < 4:

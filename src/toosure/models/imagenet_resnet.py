@@ -5,11 +5,12 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toosure.models.inputs import check_dropout, image_shape, start_like_he
+from toosure.models.arguments import check_dropout, image_shape
+from toosure.models.initialise import he_initialise
 
 Stem = Literal["auto", "imagenet", "small"]
 STEMS = ("auto", "imagenet", "small")
-SMALL = 64  # the longest side, in pixels, that `auto` calls small
+MAX_SMALL_SIDE = 64  # pixels; `auto` takes the small stem up to here
 
 
 class BasicBlock(nn.Module):
@@ -27,7 +28,8 @@ class BasicBlock(nn.Module):
         self.downsample = shortcut(inputs, planes, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        # Nothing in place, here and below: curvature differentiates twice through activations.
+        # Nothing is done in place, here and below: curvature differentiates twice through
+        # activations.
         out = F.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(self.dropout(out)))
         return F.relu(out + self.downsample(x))
@@ -64,9 +66,9 @@ def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 class ImageNetResNet(nn.Module):
-    """A stem and four stages of blocks, each stage twice as wide as the one before.
+    """Stack a stem and four stages of blocks, each stage twice as wide as the one before.
 
-    Parameters have torchvision's names, with the last layer `fc` called `head`.
+    Parameters have torchvision's names, except that the last layer `fc` is called `head`.
     """
 
     def __init__(
@@ -84,25 +86,30 @@ class ImageNetResNet(nn.Module):
         self.conv1 = nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, 2, padding=1)
-        stages, inputs = [], width
-        for place, count in enumerate(blocks):
-            planes, stride = width << place, 1 if place == 0 else 2
-            layers = [block(inputs, planes, stride, dropout)]
+
+        # The first block of each stage but the first halves the image.
+        stages = []
+        inputs = width
+        for stage, count in enumerate(blocks):
+            planes = width << stage
+            layers = [block(inputs, planes, 1 if stage == 0 else 2, dropout)]
             inputs = planes * block.widening
             layers += [block(inputs, planes, 1, dropout) for _ in range(count - 1)]
             stages.append(nn.Sequential(*layers))
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
+
         self.head = nn.Linear(inputs, classes)
-        start_like_he(self)
+        he_initialise(self)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return what the head reads: the last stage's mean over the image."""
+        """Return the input of the head: the last stage's mean over the image."""
         x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return x.mean((2, 3))  # (N, 8 width), four times that of bottlenecks
+        return x.mean((2, 3))  # (N, 8 width), with bottlenecks (N, 32 width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))  # (N, classes)
+        logits: Tensor = self.head(self.features(x))  # (N, classes)
+        return logits
 
 
 def resnet18(
@@ -115,9 +122,9 @@ def resnet18(
     """Build ResNet-18: 11.7 million parameters for ImageNet, 11.2 for CIFAR-10.
 
     `stem="imagenet"` is a 7x7 convolution and a max-pooling, each of stride 2; "small" is one 3x3
-    convolution; "auto" takes "small" for images of at most 64 pixels a side. `width` is the first
-    stage's. `dropout` acts before the last convolution of each block. Reference: He et al. (2016),
-    Deep Residual Learning, Table 1, arXiv 1512.03385.
+    convolution; "auto" takes "small" for images of at most 64 pixels per side. `width` is that of
+    the first stage. `dropout` acts before the last convolution of each block.
+    Reference: He et al. (2016), Deep Residual Learning, Table 1, arXiv 1512.03385.
 
     >>> sum(p.numel() for p in resnet18((3, 224, 224), 1000).parameters())
     11689512
@@ -135,8 +142,8 @@ def resnet50(
     """Build ResNet-50 of bottlenecks: 25.6 million parameters for ImageNet, 23.5 for CIFAR-10.
 
     The 3x3 convolution has the stride, as in fb.resnet.torch and torchvision (in the paper the
-    first 1x1 has it). Settings are those of resnet18. Reference: He et al. (2016), Deep Residual
-    Learning, Table 1, arXiv 1512.03385.
+    first 1x1 has it). The settings are those of resnet18.
+    Reference: He et al. (2016), Deep Residual Learning, Table 1, arXiv 1512.03385.
     """
     return build(Bottleneck, (3, 4, 6, 3), inputs, classes, stem, width, dropout)
 
@@ -156,5 +163,8 @@ def build(
         raise ValueError(f"stem must be one of {', '.join(STEMS)}; got {stem!r}")
     if width < 1:
         raise ValueError(f"width is the channels of the first stage, at least 1; got {width}")
-    small = max(sides) <= SMALL if stem == "auto" else stem == "small"
+
+    small = stem == "small"
+    if stem == "auto":
+        small = max(sides) <= MAX_SMALL_SIDE
     return ImageNetResNet(block, blocks, channels, classes, small, width, dropout)

@@ -6,14 +6,14 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from toosure.models.inputs import check_dropout
+from toosure.models.arguments import check_dropout
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
 class MLP(nn.Module):
-    """Flatten, pass `depth` hidden layers of `width` units, and read the classes off linearly."""
+    """Flatten the input, apply `depth` hidden layers of `width` units, then a linear head."""
 
     def __init__(
         self,
@@ -35,11 +35,13 @@ class MLP(nn.Module):
         self.head = nn.Linear(sizes[-1], classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return what the head reads."""
-        return self.hidden(x.flatten(1))  # (N, width)
+        """Return the last hidden activations, the input of the head."""
+        activations: Tensor = self.hidden(x.flatten(1))  # (N, width)
+        return activations
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))  # (N, classes)
+        logits: Tensor = self.head(self.features(x))  # (N, classes)
+        return logits
 
 
 def mlp(
@@ -50,9 +52,9 @@ def mlp(
     activation: Activation = "tanh",
     dropout: float = 0.0,
 ) -> MLP:
-    """Build the fully connected network 3072-200-200-10 with tanh, or another of its kind.
+    """Build the fully connected network 3072-200-200-10 with tanh, or one of other sizes.
 
-    Weights keep PyTorch's default uniform start; `dropout` acts on each hidden layer.
+    Weights keep PyTorch's default uniform initialisation; `dropout` acts on each hidden layer.
     Reference: Too Sharp, Too Sure, Sec. 3 (2026), arXiv 2604.20614.
 
     >>> sum(p.numel() for p in mlp().parameters())

@@ -3,7 +3,8 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toosure.models.inputs import check_dropout, image_shape, start_like_he
+from toosure.models.arguments import check_dropout, image_shape
+from toosure.models.initialise import he_initialise
 
 
 class PyramidBlock(nn.Module):
@@ -17,20 +18,23 @@ class PyramidBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
         self.bn3 = nn.BatchNorm2d(planes)
-        self.stride, self.missing = stride, planes - inputs
+        self.stride = stride
+        self.missing = planes - inputs  # channels to pad the shortcut with
 
     def shortcut(self, x: Tensor) -> Tensor:
+        """Pool and pad the input to the shape of the output."""
         if self.stride == 2:  # an odd side is rounded up, as by the convolution
             x = F.avg_pool2d(x, 2, ceil_mode=True)
         return F.pad(x, (0, 0, 0, 0, 0, self.missing)) if self.missing else x
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn2(self.conv1(self.bn1(x))))
-        return self.bn3(self.conv2(self.dropout(out))) + self.shortcut(x)
+        residual: Tensor = self.bn3(self.conv2(self.dropout(out)))
+        return residual + self.shortcut(x)
 
 
 class PyramidNet(nn.Module):
-    """Three stages of `blocks` blocks whose channels grow linearly from 16 to 16 + alpha."""
+    """Stack three stages of `blocks` blocks whose channels grow linearly from 16 to 16 + alpha."""
 
     def __init__(
         self, blocks: int, alpha: float, channels: int, classes: int, dropout: float
@@ -39,6 +43,8 @@ class PyramidNet(nn.Module):
         widths = [round(16 + alpha * k / (3 * blocks)) for k in range(3 * blocks + 1)]
         self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
+
+        # The second and the third stage begin with a stride of 2.
         layers = [
             PyramidBlock(widths[k], widths[k + 1], 2 if k in (blocks, 2 * blocks) else 1, dropout)
             for k in range(3 * blocks)
@@ -46,17 +52,19 @@ class PyramidNet(nn.Module):
         self.layer1 = nn.Sequential(*layers[:blocks])
         self.layer2 = nn.Sequential(*layers[blocks : 2 * blocks])
         self.layer3 = nn.Sequential(*layers[2 * blocks :])
+
         self.bn_final = nn.BatchNorm2d(widths[-1])
         self.head = nn.Linear(widths[-1], classes)
-        start_like_he(self)
+        he_initialise(self)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return what the head reads: the last activation's mean over the image."""
+        """Return the input of the head: the last activation's mean over the image."""
         x = self.layer3(self.layer2(self.layer1(self.bn1(self.conv1(x)))))
         return F.relu(self.bn_final(x)).mean((2, 3))  # (N, 16 + alpha)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))  # (N, classes)
+        logits: Tensor = self.head(self.features(x))  # (N, classes)
+        return logits
 
 
 def pyramidnet(
@@ -68,8 +76,8 @@ def pyramidnet(
 ) -> PyramidNet:
     """Build a PyramidNet of 6n + 2 layers; block k of 3n has round(16 + alpha k / 3n) channels.
 
-    `dropout` (not in the paper) acts between the convolutions of each block. Reference: Han et al.
-    (2017), Deep Pyramidal Residual Networks, arXiv 1610.02915.
+    `dropout` (not in the paper) acts between the convolutions of each block.
+    Reference: Han et al. (2017), Deep Pyramidal Residual Networks, arXiv 1610.02915.
 
     >>> sum(p.numel() for p in pyramidnet(depth=20, alpha=48).parameters())
     310845

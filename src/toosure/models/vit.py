@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toosure.models.inputs import check_dropout, image_shape
+from toosure.models.arguments import check_dropout, image_shape
 
 
 class Attention(nn.Module):
-    """Let each token read the others, in several heads.
+    """Compute multi-head self-attention, softmax(Q K' / sqrt(width / heads)) V.
 
-    softmax(Q K' / sqrt(width / heads)) V, by torch's scaled_dot_product_attention: its fused
-    kernels train, and the curvature room asks it for the plain one, which has second derivatives.
+    It uses torch's scaled_dot_product_attention. Its fused kernels train; `toosure.curvature` asks
+    for the plain kernel, which has second derivatives.
     """
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
@@ -24,38 +24,43 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = self.qkv(x).unflatten(2, (3, self.heads, -1))  # (N, T, 3, heads, width / heads)
-        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)  # (N, heads, T, width / heads)
-        read = F.scaled_dot_product_attention(query, key, value)
-        return self.dropout(self.proj(read.transpose(1, 2).flatten(2)))  # (N, T, width)
+        qkv = self.qkv(x).unflatten(2, (3, self.heads, -1))  # (N, T, 3, heads, width / heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (N, heads, T, width / heads)
+        attended = F.scaled_dot_product_attention(query, key, value)
+        out: Tensor = self.dropout(self.proj(attended.transpose(1, 2).flatten(2)))  # (N, T, width)
+        return out
 
 
-class Mlp(nn.Module):
-    """Pass each token through one hidden layer with GELU."""
+class FeedForward(nn.Module):
+    """Apply one hidden layer with GELU to each token."""
 
     def __init__(self, width: int, hidden: int, dropout: float) -> None:
         super().__init__()
         self.fc1 = nn.Linear(width, hidden)
         self.fc2 = nn.Linear(hidden, width)
-        self.drop1, self.drop2 = nn.Dropout(dropout), nn.Dropout(dropout)
+        self.drop1 = nn.Dropout(dropout)
+        self.drop2 = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.drop2(self.fc2(self.drop1(F.gelu(self.fc1(x)))))
+        hidden = self.drop1(F.gelu(self.fc1(x)))
+        out: Tensor = self.drop2(self.fc2(hidden))
+        return out
 
 
-class Block(nn.Module):
-    """Add attention, then the MLP, each of the normalised tokens."""
+class TransformerBlock(nn.Module):
+    """Add attention, then the feed-forward layer, each applied to the normalised tokens."""
 
     def __init__(self, width: int, heads: int, ratio: float, dropout: float) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=1e-6)
         self.attn = Attention(width, heads, dropout)
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = Mlp(width, round(ratio * width), dropout)
+        self.mlp = FeedForward(width, round(ratio * width), dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        x = x + self.mlp(self.norm2(x))
+        return x
 
 
 class PatchEmbed(nn.Module):
@@ -66,14 +71,16 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv2d(channels, width, patch, stride=patch)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.proj(x).flatten(2).transpose(1, 2)  # (N, T, width)
+        tokens: Tensor = self.proj(x).flatten(2).transpose(1, 2)  # (N, T, width)
+        return tokens
 
 
 class VisionTransformer(nn.Module):
-    """Read the class off a token of its own, after `depth` blocks over it and the patches.
+    """Classify from a class token after `depth` transformer blocks over it and the patches.
 
-    Parameters have timm's names. Linear weights, positions: normal, cut at two units, of
-    deviation 0.02; biases 0; the class token of deviation 1e-6; the patches PyTorch's uniform.
+    Parameters have timm's names. Linear weights and positions start from a normal distribution
+    truncated at +-2, with standard deviation 0.02; biases from 0; the class token with standard
+    deviation 1e-6; the patch embedding with PyTorch's uniform initialisation.
     """
 
     def __init__(
@@ -89,14 +96,18 @@ class VisionTransformer(nn.Module):
     ) -> None:
         super().__init__()
         channels, rows, columns = inputs
-        tokens = (rows // patch) * (columns // patch) + 1
+        tokens = (rows // patch) * (columns // patch) + 1  # the patches and the class token
+
         self.patch_embed = PatchEmbed(channels, patch, width)
         self.cls_token = nn.Parameter(torch.empty(1, 1, width))
         self.pos_embed = nn.Parameter(torch.empty(1, tokens, width))
         self.pos_drop = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(*(Block(width, heads, ratio, dropout) for _ in range(depth)))
+        self.blocks = nn.Sequential(
+            *(TransformerBlock(width, heads, ratio, dropout) for _ in range(depth))
+        )
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, classes)
+
         nn.init.normal_(self.cls_token, std=1e-6)
         nn.init.trunc_normal_(self.pos_embed, std=0.02)
         for module in self.modules():
@@ -105,14 +116,16 @@ class VisionTransformer(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return what the head reads: the class token of the last block, normalised."""
+        """Return the input of the head: the class token of the last block, normalised."""
         patches = self.patch_embed(x)
-        own = self.cls_token.expand(x.shape[0], -1, -1)
-        tokens = torch.cat([own, patches], 1) + self.pos_embed
-        return self.norm(self.blocks(self.pos_drop(tokens)))[:, 0]  # (N, width)
+        class_token = self.cls_token.expand(x.shape[0], -1, -1)
+        tokens = torch.cat([class_token, patches], 1) + self.pos_embed
+        features: Tensor = self.norm(self.blocks(self.pos_drop(tokens)))[:, 0]  # (N, width)
+        return features
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))  # (N, classes)
+        logits: Tensor = self.head(self.features(x))  # (N, classes)
+        return logits
 
 
 def vit(
@@ -127,31 +140,36 @@ def vit(
 ) -> VisionTransformer:
     """Build a small vision transformer: 2.7 million parameters for CIFAR-10, 2.8 for 64 x 64.
 
-    `patch=None` cuts the image into about 8 x 8 patches: 4 pixels for CIFAR and MNIST, 8 for
-    Tiny-ImageNet, the side that tiles the image nearest to an eighth of its shorter side.
-    `ratio` is the hidden width of the MLPs over `width`. `dropout` acts after the positions and
-    after each dense layer but the one of queries, keys and values. Shape: Lee et al. (2021),
-    Vision Transformer for Small-Size Datasets, arXiv 2112.13492. Reference: Dosovitskiy et al.
-    (2021), An Image is Worth 16x16 Words, arXiv 2010.11929.
+    `patch=None` cuts the image into about 8 x 8 patches: of the sides that tile the image, it takes
+    the one nearest to an eighth of the shorter side (4 pixels for CIFAR and MNIST, 8 for
+    Tiny-ImageNet). `ratio` is the hidden width of the feed-forward layers over `width`. `dropout`
+    acts after the positions and after each dense layer but the one of queries, keys and values.
+    The shape is that of Lee et al. (2021), Vision Transformer for Small-Size Datasets, arXiv
+    2112.13492. Reference: Dosovitskiy et al. (2021), An Image is Worth 16x16 Words, arXiv
+    2010.11929.
 
     >>> sum(p.numel() for p in vit().parameters())
     2697610
     """
-    shape = image_shape(inputs, "a vision transformer")
+    channels, rows, columns = image_shape(inputs, "a vision transformer")
     check_dropout(dropout)
-    tiles = [side for side in range(1, min(shape[1:]) + 1) if gcd(*shape[1:]) % side == 0]
+
+    shorter = min(rows, columns)
+    tiling = [side for side in range(1, shorter + 1) if gcd(rows, columns) % side == 0]
     if patch is None:
-        patch = min(tiles, key=lambda side: abs(8 * side - min(shape[1:])))
-    if patch not in tiles:
+        patch = min(tiling, key=lambda side: abs(8 * side - shorter))
+    if patch not in tiling:
         raise ValueError(
-            f"patches must tile the image: {shape[1]} x {shape[2]} pixels do not divide by "
-            f"{patch}, but by {', '.join(map(str, tiles))}"
+            f"patches must tile the image: {rows} x {columns} pixels do not divide by "
+            f"{patch}, but by {', '.join(map(str, tiling))}"
         )
+
     if min(width, depth, heads) < 1 or width % heads or ratio <= 0:
         raise ValueError(
             "a vision transformer needs a positive depth and ratio, and a width that its heads "
             f"divide; got depth {depth}, ratio {ratio}, width {width}, heads {heads}"
         )
+    shape = (channels, rows, columns)
     return VisionTransformer(shape, classes, patch, width, depth, heads, ratio, dropout)
 
 

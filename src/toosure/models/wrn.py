@@ -3,7 +3,8 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toosure.models.inputs import check_dropout, image_shape, start_like_he
+from toosure.models.arguments import check_dropout, image_shape
+from toosure.models.initialise import he_initialise
 
 
 class WideBlock(nn.Module):
@@ -23,12 +24,12 @@ class WideBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         active = F.relu(self.bn1(x))
         out = F.relu(self.bn2(self.conv1(active)))
-        out = self.conv2(self.dropout(out))
-        return out + (self.shortcut(active) if self.projects else x)
+        residual: Tensor = self.conv2(self.dropout(out))
+        return residual + (self.shortcut(active) if self.projects else x)
 
 
 class WideResNet(nn.Module):
-    """Three stages of pre-activated blocks with 16, 32, 64 times `width` channels."""
+    """Stack three stages of pre-activated blocks with 16, 32, 64 times `width` channels."""
 
     def __init__(
         self, blocks: int, width: int, channels: int, classes: int, dropout: float
@@ -40,19 +41,23 @@ class WideResNet(nn.Module):
         self.layer3 = stage(32 * width, 64 * width, blocks, 2, dropout)
         self.bn = nn.BatchNorm2d(64 * width)
         self.head = nn.Linear(64 * width, classes)
-        start_like_he(self)
+        he_initialise(self)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return what the head reads: the last activation's mean over the image."""
+        """Return the input of the head: the last activation's mean over the image."""
         x = self.layer3(self.layer2(self.layer1(self.conv1(x))))
         return F.relu(self.bn(x)).mean((2, 3))  # (N, 64 width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))  # (N, classes)
+        logits: Tensor = self.head(self.features(x))  # (N, classes)
+        return logits
 
 
 def stage(inputs: int, planes: int, blocks: int, stride: int, dropout: float) -> nn.Sequential:
-    # At width 1 the first stage keeps its channels, and so has no projection, as published.
+    """Build `blocks` blocks, the first of which changes channels and resolution.
+
+    At width 1 the first stage keeps its channels and so has no projection, as published.
+    """
     rest = [WideBlock(planes, planes, 1, dropout) for _ in range(blocks - 1)]
     return nn.Sequential(WideBlock(inputs, planes, stride, dropout), *rest)
 
@@ -64,7 +69,7 @@ def wrn(
     width: int = 10,
     dropout: float = 0.0,
 ) -> WideResNet:
-    """Build the wide residual network WRN-depth-width; the depth is 6n + 4 with n blocks a stage.
+    """Build the wide residual network WRN-depth-width; the depth is 6n + 4, n blocks per stage.
 
     `dropout` acts between the convolutions of each block (0.3 in the paper where it is used).
     Reference: Zagoruyko and Komodakis (2016), Wide Residual Networks, arXiv 1605.07146.

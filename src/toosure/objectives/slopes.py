@@ -13,7 +13,7 @@ from toosure.curvature.arithmetic import double_differentiable, dual_numbers, ma
 from toosure.objectives.attack import input_gradient
 from toosure.objectives.network import statistics_still, uncompiled
 from toosure.processes import Sharded
-from toosure.processes.layers import move
+from toosure.processes.whole_batch import update_running_statistics
 
 Margin = Callable[[Tensor], Tensor]  # (N, C) -> (N,)
 Penalty = Callable[[Tensor, Tensor], Tensor]  # margins (N,), input gradient (N, ...) -> ()
@@ -116,6 +116,6 @@ def batch_norm(layer: _BatchNorm, x: Tensor) -> Tensor:
         shift = shift + layer.bias
     if layer.track_running_stats:
         count = x.numel() // x.shape[1]
-        move(layer, mean, variance * (count / max(count - 1, 1)))
+        update_running_statistics(layer, mean, variance * (count / max(count - 1, 1)))
     shape = [1, -1, *[1] * (x.ndim - 2)]
     return x * scale.view(shape) + shift.view(shape)

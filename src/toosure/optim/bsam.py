@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from toosure.data.seeds import mixed
+from toosure.data.seeds import derive_seed
 from toosure.metrics.inputs import check_count, check_positive
 from toosure.optim.limits import Limit, below_one, not_negative
 from toosure.optim.passes import dense_gradient, weights_restored
@@ -118,7 +118,7 @@ class BSAM(SAM):
     def _first_pass(self, closure: Closure) -> Any:
         """The gradient at a sample, drawn by the seed and the number of draws before."""
         group = self.param_groups[0]
-        generator = torch.Generator().manual_seed(mixed(group["seed"], group["draws"]))
+        generator = torch.Generator().manual_seed(derive_seed(group["seed"], group["draws"]))
         group["draws"] += 1
         with self.sampled(generator):
             return self._pass(closure)

@@ -1,6 +1,6 @@
-"""Several processes as one: who they are, what they tell each other, a network spread over them."""
+"""One run on several processes: their group, its collectives, and a network spread over them."""
 
-from toosure.processes.exchange import share_gradients
+from toosure.processes.collectives import share_gradients
 from toosure.processes.group import ALONE, Processes, join
 from toosure.processes.sharded import Sharded
 

@@ -1,4 +1,4 @@
-"""The processes of one run: which of them this is, and how they agree."""
+"""One process of a distributed run: its rank, its share of the rows, and its collectives."""
 
 import atexit
 import gc
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,12 +17,15 @@ from torch import Tensor
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=10)  # the longest wait for a process that does not answer
-TOGETHER = timedelta(seconds=20)  # how long one that failed waits for the others to fail alike
+FAILURE_TIMEOUT = timedelta(seconds=20)  # the wait of a failed process for the others to fail too
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Know this process among the others; alone, everything here costs nothing.
+    """One process of a distributed run: its rank, its share of the rows, and its collectives.
+
+    Collectives exchange flags, numbers, objects and tensors. In a run of one process each returns
+    at once.
 
     >>> Processes().any(False, True), Processes().rows(10)
     ((False, True), slice(0, 10, None))
@@ -32,9 +35,9 @@ class Processes:
 
     rank: int = 0
     count: int = 1
-    group: Any = None  # exchanges tensors where they lie
-    host: Any = None  # exchanges what the hosts decide: a GPU need not wait for it
-    failing: Any = None  # where those that failed meet: nobody waits long there
+    group: "dist.ProcessGroup | None" = None  # for tensors, on their device
+    host: "dist.ProcessGroup | None" = None  # for decisions: a GPU need not wait for them
+    failing: "dist.ProcessGroup | None" = None  # for failed processes, with a short timeout
 
     @property
     def first(self) -> bool:
@@ -46,7 +49,7 @@ class Processes:
         return slice(self.rank * n // self.count, (self.rank + 1) * n // self.count)
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
-        """Return each flag as it stands if any process has raised it."""
+        """Return for each flag whether any process has raised it."""
         if self.count == 1:
             return flags
         return tuple(bool(flag) for flag in self.largest(*flags))
@@ -55,20 +58,21 @@ class Processes:
         """Return the largest of each number over all processes."""
         if self.count == 1:
             return list(numbers)
-        found = torch.tensor(numbers, dtype=torch.int64)
-        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.host)
-        return found.tolist()
+        maxima = torch.tensor(numbers, dtype=torch.int64)
+        dist.all_reduce(maxima, dist.ReduceOp.MAX, group=self.host)
+        return maxima.tolist()
 
-    def broadcast(self, value: Any) -> Any:
-        """Return the value of the first process, in all of them."""
+    def broadcast(self, value: T) -> T:
+        """Return the first process's value in every process."""
         if self.count == 1:
             return value
-        box = [value if self.first else None]
-        dist.broadcast_object_list(box, 0, group=self.host)
-        return box[0]
+        values = [value]  # overwritten in every process but the first
+        dist.broadcast_object_list(values, 0, group=self.host)
+        return values[0]
 
     def in_turn(self, act: Callable[[], T]) -> T:
-        """Let the first process act before the others: what it fetches is there for them."""
+        """Let the first process act before the others, which then find what it downloaded."""
+        # `largest` serves as a barrier: the others reach theirs before acting, the first after it.
         try:
             if not self.first:
                 self.largest(0)
@@ -78,30 +82,34 @@ class Processes:
                 self.largest(0)
 
     def total(self, tensor: Tensor) -> Tensor:
-        """Return the sum over all processes, in a new tensor; half precision is summed wide."""
-        floating = tensor.is_floating_point()
-        dtype = torch.promote_types(tensor.dtype, torch.float32) if floating else tensor.dtype
-        wide = tensor.to(dtype, copy=True)
+        """Return the sum over all processes in a new tensor; half precision sums in float32."""
+        dtype = tensor.dtype
+        if tensor.is_floating_point():
+            dtype = torch.promote_types(dtype, torch.float32)
+        total = tensor.to(dtype, copy=True)
         if self.count > 1:
-            dist.all_reduce(wide, group=self.group)
-        return wide.to(tensor.dtype)
+            dist.all_reduce(total, group=self.group)
+        return total.to(tensor.dtype)
 
     def gathered(self, part: Tensor, n: int) -> Tensor:
         """Return all n rows, of which every process has its part."""
         if self.count == 1:
             return part
-        mine = self.rows(n)
-        if len(part) != mine.stop - mine.start:
+
+        own_rows = self.rows(n)
+        own_count = own_rows.stop - own_rows.start
+        if len(part) != own_count:
             raise ValueError(
-                f"a network must give one row of outputs an example: got {len(part)} for "
-                f"{mine.stop - mine.start}"
+                f"a network must give one row of outputs per example: got {len(part)} for "
+                f"{own_count}"
             )
+        # Shares may differ by a row, so parts are summed into place instead of gathered.
         whole = part.new_zeros(n, *part.shape[1:])
-        whole[mine] = part.detach()
+        whole[own_rows] = part.detach()
         return self.total(whole)
 
     def all_failed(self) -> bool:
-        """Whether the others fail too, so that all can go on to the next run side by side."""
+        """Return whether the other processes fail too, so that all can go on to the next run."""
         try:
             dist.all_reduce(torch.zeros(1), group=self.failing)
         except RuntimeError:
@@ -113,9 +121,10 @@ ALONE = Processes()
 
 
 def join(device: torch.device) -> Processes:
-    """Return the processes that torchrun started, joined; without torchrun, this one alone.
+    """Return the group of processes that torchrun started; without torchrun, this one alone.
 
-    GPUs speak NCCL where each process has one; on CPUs, and where processes share one, it is gloo.
+    Where each process has a GPU of its own they communicate by NCCL; on CPUs, and where processes
+    share a GPU, by gloo.
     """
     if not dist.is_available():
         return ALONE
@@ -125,19 +134,23 @@ def join(device: torch.device) -> Processes:
         dist.init_process_group("gloo", timeout=TIMEOUT)
     if dist.get_world_size() == 1:
         return ALONE
-    return Processes(dist.get_rank(), dist.get_world_size(), *groups(dist.group.WORLD, device))
+    return Processes(dist.get_rank(), dist.get_world_size(), *make_groups(dist.group.WORLD, device))
 
 
 @cache
-def groups(world: Any, device: torch.device) -> tuple[Any, Any, Any]:
-    """Make the groups that exchange tensors, in which hosts agree, and in which they fail, once."""
+def make_groups(
+    world: "dist.ProcessGroup | None", device: torch.device
+) -> "tuple[dist.ProcessGroup | None, ...]":
+    """Make, once per run, the groups for tensors, for decisions and for failed processes."""
     atexit.register(leave)
     host = dist.new_group(backend="gloo", timeout=TIMEOUT)
-    failing = dist.new_group(backend="gloo", timeout=TOGETHER)
+    failing = dist.new_group(backend="gloo", timeout=FAILURE_TIMEOUT)
     if device.type != "cuda" or dist.get_backend(world) == "nccl":
         return world, host, failing
+
+    # NCCL needs one GPU per process: compare where all of them are.
     torch.cuda.set_device(device)
-    places: list[Any] = [None] * dist.get_world_size()
+    places: list[object] = [None] * dist.get_world_size()
     dist.all_gather_object(places, (socket.gethostname(), str(device)), group=host)
     if len(set(places)) < len(places):
         return world, host, failing
@@ -145,18 +158,18 @@ def groups(world: Any, device: torch.device) -> tuple[Any, Any, Any]:
 
 
 def leave() -> None:
-    """End the conversation in order."""
-    groups.cache_clear()
+    """Close all groups in order."""
+    make_groups.cache_clear()
     if dist.is_initialized():
         dist.destroy_process_group()
     gc.collect()  # a group's threads end with the last reference to it
 
 
-def end(code: Any) -> NoReturn:
-    """End this process with the code of a `SystemExit`, not by way of Python's own shutdown.
+def end(code: object) -> NoReturn:
+    """End this process with the code of a `SystemExit`, skipping Python's own shutdown.
 
-    A thread of gloo that lets go of a tensor while Python shuts down aborts the process, and
-    torchrun would call a complete run failed.
+    A gloo thread that frees a tensor while Python shuts down aborts the process, and torchrun
+    would report a complete run as failed.
     """
     if isinstance(code, str):
         print(code, file=sys.stderr)
@@ -167,7 +180,7 @@ def end(code: Any) -> NoReturn:
 
 
 def local_rank() -> int | None:
-    """Return the place of this process on its machine, as torchrun says it."""
+    """Return the rank of this process on its machine, as torchrun gives it."""
     return int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else None
 
 

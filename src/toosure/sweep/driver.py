@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toosure.data.files import MOST
+from toosure.data.image_files import MAX_DECODERS
 from toosure.runs import RunWriter
 from toosure.runs.files import is_locked
 from toosure.sweep.cluster import Cluster, connected, import_ray, token_in
@@ -242,7 +242,7 @@ class Driver:
 def settings_for_tasks(runtime: Runtime, cpus_per_run: float) -> dict[str, Any]:
     """Return the runtime as a node gets it: threads and decoders by the CPUs of a run."""
     share = max(1, int(cpus_per_run))
-    decoders = min(MOST, share) if runtime.decoders is None else runtime.decoders
+    decoders = min(MAX_DECODERS, share) if runtime.decoders is None else runtime.decoders
     settings = asdict(replace(runtime, threads=runtime.threads or share, decoders=decoders))
     settings["data_root"] = runtime.data_root.absolute()
     return settings

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from toosure.data.files import MOST
+from toosure.data.image_files import MAX_DECODERS
 from toosure.sweep.events import Event
 from toosure.sweep.jobs import Job, Jobs, RunOutcome, Sweep, is_finished
 from toosure.sweep.run_one import DataCache, run_one
@@ -201,7 +201,7 @@ def settings_of(number: int, runtime: Runtime, count: int) -> dict[str, Any]:
     if runtime.threads is None:
         settings["threads"] = min(torch.get_num_threads(), share)
     if runtime.decoders is None:
-        settings["decoders"] = min(MOST, share)
+        settings["decoders"] = min(MAX_DECODERS, share)
     if runtime.device in (None, "cuda") and torch.cuda.device_count() > 1:
         settings["device"] = f"cuda:{number % torch.cuda.device_count()}"
     return settings

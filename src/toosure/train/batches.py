@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from toosure.data import Dataset
-from toosure.data.files import Reader
-from toosure.data.seeds import mixed
+from toosure.data.image_files import BatchReader
+from toosure.data.seeds import derive_seed
 from toosure.objectives import Batch
 from toosure.processes import ALONE, Processes
 
@@ -56,13 +56,13 @@ class Batches:
         self.reader = None
         if stream is not None:
             share = self.processes.rows(self.count)
-            self.reader = Reader(stream.x, self.indices, share)  # type: ignore[arg-type]
+            self.reader = BatchReader(stream.x, self.indices, share)  # type: ignore[arg-type]
 
     def draw(self, step: int) -> Batch:
         """Return (inputs, labels, indices into the training split) of a step, counted from 0."""
         x, y, indices = self.read(step)
         if self.data.augment:
-            self.generator.manual_seed(mixed(self.seed, 1, step))
+            self.generator.manual_seed(derive_seed(self.seed, 1, step))
         return self.data.augmented(x, self.generator), y, indices
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class Batches:
 
         epoch, place = divmod(step, self.per_epoch)
         if epoch != self.epoch:
-            generator = torch.Generator().manual_seed(mixed(self.seed, 0, epoch))
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, 0, epoch))
             order = torch.randperm(len(self.all_indices), generator=generator)
             self.order = order.to(self.all_indices.device)
             self.epoch = epoch

@@ -5,7 +5,7 @@ from functools import partial
 
 from toosure.config import RunConfig
 from toosure.data import Dataset
-from toosure.data.files import cores
+from toosure.data.image_files import usable_cores
 from toosure.processes import join
 from toosure.processes.group import local_count
 from toosure.train.runtime import Runtime
@@ -16,7 +16,7 @@ def load_data(config: RunConfig, runtime: Runtime) -> Dataset:
     device = runtime.torch_device
     decoders = runtime.decoders
     if decoders is None:
-        decoders = max(1, cores() // local_count())
+        decoders = max(1, usable_cores() // local_count())
 
     build = partial(
         config.word("data").build,

@@ -1,21 +1,23 @@
-"""The corruptions of CIFAR-10-C, made from clean images where those lie, by seed."""
+"""The corruptions of CIFAR-10-C, applied to clean images on their own device, by seed."""
 
-from toosure.data.corruptions.table import (
+from toosure.data.corruptions.registry import (
     CORRUPTIONS,
     Corruption,
+    Severity,
     Shift,
     check_shift,
     corrupt,
     corrupt_part,
-    together,
+    images_per_part,
 )
 
 __all__ = [
     "CORRUPTIONS",
     "Corruption",
+    "Severity",
     "Shift",
     "check_shift",
     "corrupt",
     "corrupt_part",
-    "together",
+    "images_per_part",
 ]

@@ -5,22 +5,24 @@ from torch import Tensor
 
 
 def normal(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw standard normal values in the shape of `x`."""
     return torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
 
 
 def uniform(shape: tuple[int, ...], low: float, high: float, generator: torch.Generator) -> Tensor:
-    drawn = torch.rand(shape, generator=generator, device=generator.device)
-    return low + (high - low) * drawn
+    """Draw values from [low, high) on the generator's device."""
+    values = torch.rand(shape, generator=generator, device=generator.device)
+    return low + (high - low) * values
 
 
 def gaussian_noise(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
     """Add noise of a fixed standard deviation."""
-    sd = (0.04, 0.06, 0.08, 0.09, 0.10)[severity - 1]
-    return x + sd * normal(x, generator)
+    std = (0.04, 0.06, 0.08, 0.09, 0.10)[severity - 1]
+    return x + std * normal(x, generator)
 
 
 def shot_noise(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    """Count photons: Poisson with `rate` of them for white."""
+    """Count photons: Poisson with `rate` photons for white."""
     rate = (500, 250, 100, 75, 50)[severity - 1]
     return torch.poisson(x * rate, generator=generator) / rate
 
@@ -35,5 +37,5 @@ def impulse_noise(x: Tensor, severity: int, generator: torch.Generator) -> Tenso
 
 def speckle_noise(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
     """Add noise in proportion to the value."""
-    sd = (0.06, 0.1, 0.12, 0.16, 0.2)[severity - 1]
-    return x + x * sd * normal(x, generator)
+    std = (0.06, 0.1, 0.12, 0.16, 0.2)[severity - 1]
+    return x + x * std * normal(x, generator)

@@ -1,9 +1,8 @@
-"""Layers for which an example is not alone: BatchNorm and dropout, as if the batch were whole."""
+"""BatchNorm and dropout on a share of the rows, computed as if the whole batch were here."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +11,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from toosure.processes.exchange import total
+from toosure.processes.collectives import sum_for_parts
 from toosure.processes.group import Processes
 
 
-def together(model: nn.Module) -> list[nn.Module]:
-    """Return the layers that must see the whole batch; raise on those that cannot be made to."""
+def whole_batch_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the layers that depend on the whole batch; raise on those that cannot be spread."""
     for layer in model.modules():
         moving = isinstance(layer, _InstanceNorm) and layer.track_running_stats
         if moving or isinstance(layer, nn.AlphaDropout | nn.FeatureAlphaDropout):
@@ -31,13 +30,14 @@ def together(model: nn.Module) -> list[nn.Module]:
                 "processes: each would evaluate by the statistics of its part; set "
                 "track_running_stats=True, or train in one process"
             )
-    return [m for m in model.modules() if isinstance(m, _BatchNorm | _DropoutNd)]
+    return [layer for layer in model.modules() if isinstance(layer, _BatchNorm | _DropoutNd)]
 
 
 @contextmanager
-def seeing_all(layers: Sequence[nn.Module], n: int, processes: Processes) -> Iterator[None]:
-    """Inside, the layers work as if all n rows were here; their types and states stay."""
-    before = [vars(layer).get("forward") for layer in layers]  # somebody else's, in their place
+def as_whole_batch(layers: Sequence[nn.Module], n: int, processes: Processes) -> Iterator[None]:
+    """Make the layers work as if all n rows were here; their types and state stay the same."""
+    # Somebody else may have replaced a layer's `forward` already: it is put back afterwards.
+    replaced = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
         if isinstance(layer, _BatchNorm):
             layer.forward = partial(batch_norm, layer, processes)  # type: ignore[method-assign]
@@ -46,7 +46,7 @@ def seeing_all(layers: Sequence[nn.Module], n: int, processes: Processes) -> Ite
     try:
         yield
     finally:
-        for layer, forward in zip(layers, before, strict=True):
+        for layer, forward in zip(layers, replaced, strict=True):
             del layer.forward
             if forward is not None:
                 layer.forward = forward
@@ -55,27 +55,36 @@ def seeing_all(layers: Sequence[nn.Module], n: int, processes: Processes) -> Ite
 def batch_norm(layer: _BatchNorm, processes: Processes, x: Tensor) -> Tensor:
     """Normalise by mean and variance over all processes, differentiable twice.
 
-    One exchange: every process gives its count, means and sums of squares about them, and the
-    variance of the whole is n var = sum_r M_r + n_r (mean_r - mean)^2 (Chan et al. 1979).
+    There is one exchange: every process gives its count, means and sums of squares about them, and
+    the variance of the whole is n var = sum_r M_r + n_r (mean_r - mean)^2 (Chan et al. 1979).
     """
     if not layer.training and layer.running_mean is not None:
-        return type(layer).forward(layer, x)
+        outputs: Tensor = type(layer).forward(layer, x)
+        return outputs
+
     layer._check_input_dim(x)
     dims = [0, *range(2, x.ndim)]
     shape = [1, -1, *[1] * (x.ndim - 2)]
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
+
+    # The statistics of our own rows.
     count = wide.numel() // wide.shape[1]
     mean = wide.sum(dims) / max(1, count)
     squares = (wide - mean.view(shape)).square().sum(dims)
     own = torch.stack([torch.full_like(mean, count), mean, squares])  # (3, C)
+
+    # Each process fills its own row of a table, so that a sum gathers all rows.
     empty = torch.zeros_like(own)
     table = torch.stack([own if r == processes.rank else empty for r in range(processes.count)])
-    counts, means, squares = total(table, processes).unbind(1)  # (processes, C)
+    counts, means, squares = sum_for_parts(table, processes).unbind(1)  # (processes, C)
+
     n = counts.sum(0)
     mean = (counts * means).sum(0) / n
     variance = (squares + counts * (means - mean).square()).sum(0) / n
     if layer.training and layer.track_running_stats:
-        move(layer, mean, variance * n / (n - 1).clamp(min=1))
+        unbiased = variance * n / (n - 1).clamp(min=1)
+        update_running_statistics(layer, mean, unbiased)
+
     out = (wide - mean.view(shape)) * (variance + layer.eps).rsqrt().view(shape)
     if layer.weight is not None:
         out = out * layer.weight.view(shape) + layer.bias.view(shape)
@@ -83,12 +92,14 @@ def batch_norm(layer: _BatchNorm, processes: Processes, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def move(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
-    """Move the running statistics as torch does."""
+def update_running_statistics(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
+    """Move the running mean and variance towards those of a batch, as torch does."""
     assert layer.num_batches_tracked is not None
     layer.num_batches_tracked.add_(1)
-    share: Any = layer.momentum
-    if share is None:  # the average of all batches so far
+    share: float | Tensor
+    if layer.momentum is not None:
+        share = layer.momentum
+    else:  # the average of all batches so far
         share = 1 / layer.num_batches_tracked.to(mean.dtype)
     for running, new in ((layer.running_mean, mean), (layer.running_var, variance)):
         assert running is not None
@@ -96,16 +107,19 @@ def move(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
 
 
 def dropout(layer: _DropoutNd, n: int, processes: Processes, x: Tensor) -> Tensor:
-    """Drop what one process would: the draw is of all rows, and each takes its own."""
+    """Drop what one process would: the mask is drawn for all n examples, and we take our rows."""
+    forward = type(layer).forward
     if not layer.training or layer.p == 0:
-        return type(layer).forward(layer, x)
-    mine = processes.rows(n)
-    own = mine.stop - mine.start
-    each = len(x) // own if own else 1  # rows that an example has here: tokens, say
-    if own * each != len(x):
+        outputs: Tensor = forward(layer, x)
+        return outputs
+
+    own_rows = processes.rows(n)
+    examples = own_rows.stop - own_rows.start
+    rows_per_example = len(x) // examples if examples else 1  # more than one for tokens, say
+    if examples * rows_per_example != len(x):
         raise ValueError(
-            f"{type(layer).__name__} sees {len(x)} rows for {own} examples: in several processes "
-            "an example must keep a fixed number of rows, in order"
+            f"{type(layer).__name__} sees {len(x)} rows for {examples} examples: in several "
+            "processes an example must keep a fixed number of rows, in order"
         )
-    mask = type(layer).forward(layer, x.new_ones(n * each, *x.shape[1:]))
-    return x * mask[mine.start * each : mine.stop * each]
+    mask: Tensor = forward(layer, x.new_ones(n * rows_per_example, *x.shape[1:]))
+    return x * mask[own_rows.start * rows_per_example : own_rows.stop * rows_per_example]

@@ -1,0 +1,38 @@
+"""Mean and standard deviation of raw pixels, by which images are standardised."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Standardise = Literal["channel", "global", "none"]
+
+
+def pixel_statistics(pixels: Tensor, white: int, standardise: Standardise) -> tuple[Tensor, Tensor]:
+    """Return the mean and standard deviation of raw pixels (N, C, H, W) in units of white."""
+    if standardise == "none":
+        return torch.zeros(pixels.shape[1], 1, 1), torch.ones(pixels.shape[1], 1, 1)
+
+    if standardise == "channel":
+        moments = torch.stack([raw_moments(channel) for channel in pixels.unbind(1)])  # (C, 2)
+        mean = moments[:, 0].view(-1, 1, 1)
+        std = (moments[:, 1].view(-1, 1, 1) - mean.square()).sqrt()
+    elif standardise == "global":
+        # In parts: torch makes int64 copies of what it sums, eight times the images.
+        total = torch.zeros(pixels.shape[1:], dtype=torch.int64, device=pixels.device)
+        for part in pixels.split(64):
+            total += part.sum(0, dtype=torch.int64)
+        mean = total.double() / len(pixels)  # (C, H, W)
+        std = (raw_moments(pixels)[1] - mean.square().mean()).sqrt().view(1, 1, 1)
+    else:
+        raise ValueError(f"standardise must be channel, global or none; got {standardise!r}")
+
+    std = torch.where(std > 0, std, torch.ones_like(std))  # constant pixels stay 0
+    return (mean / white).float(), (std / white).float()
+
+
+def raw_moments(pixels: Tensor) -> Tensor:
+    """Return the means of v and v^2 over uint8 values, from exact counts of each value."""
+    counts = torch.bincount(pixels.flatten(), minlength=256).double()
+    value = torch.arange(256, dtype=torch.float64, device=pixels.device)
+    return torch.stack([counts @ value, counts @ value.square()]) / pixels.numel()

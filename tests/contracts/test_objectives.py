@@ -140,11 +140,11 @@ def test_a_loss_that_is_named_is_used_or_refused(name):
 
 @pytest.mark.parametrize("name", [None, *OBJECTIVES])
 def test_training_needs_one_number(name):
-    with pytest.raises(ValueError, match="one number a batch"):
+    with pytest.raises(ValueError, match="one number per batch"):
         made(name, "ce:reduction=none")
     if name is not None:
         given = {"loss": FocalLoss(reduction="none"), "reduction": "none"}
-        with pytest.raises(ValueError, match="one number a batch"):
+        with pytest.raises(ValueError, match="one number per batch"):
             parse("objective", name).build(**given)
 
 

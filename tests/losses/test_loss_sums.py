@@ -90,7 +90,7 @@ def test_a_setting_of_each_example_has_the_labels_shape(kind, fixture_f):
     setting = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
     kind(setting)(*fixture_f)
     for loss in (kind(setting[:, None]), FocalLoss() + kind(setting[:, None])):
-        with pytest.raises(ValueError, match=r"one value an example, \(4,\); got \(4, 4\)"):
+        with pytest.raises(ValueError, match=r"one value per example, \(4,\); got \(4, 4\)"):
             loss(*fixture_f)
 
 

@@ -13,10 +13,10 @@ from toosure import margins, metrics
 from toosure.curvature.arithmetic import double_differentiable
 from toosure.models import resnet20
 from toosure.objectives import CalMO, MarginTail
-from toosure.objectives.attack import ascend, input_gradient, margin_of
+from toosure.objectives.attack import input_gradient, linf_attack, margin_of
 from toosure.objectives.calmo import divergence
+from toosure.objectives.gradient_penalty import ways_agree
 from toosure.objectives.margin_tail import log_tail
-from toosure.objectives.slopes import agree
 from toosure.optim import SAM
 from toosure.train.steps import Step
 
@@ -68,7 +68,7 @@ def test_calmo_by_hand(affine):
     torch.testing.assert_close(
         affine(x).detach(), torch.tensor([[0.4, 0.6, -0.65]], dtype=torch.float64)
     )
-    attacked = ascend(affine, x, y, 8 / 255, 2 / 255, 3)
+    attacked = linf_attack(affine, x, y, 8 / 255, 2 / 255, 3)
     torch.testing.assert_close(attacked - x, torch.tensor([[-6, 6]], dtype=torch.float64) / 255)
     assert number(margin_of(affine(attacked), y)) == pytest.approx(-0.29411765, abs=1e-6)
     kl = divergence(affine(x), affine(attacked))
@@ -145,7 +145,7 @@ def test_calmo_is_its_formula_and_so_is_its_gradient():
 
 def test_the_attack_stays_inside_and_raises_the_loss():
     model, (x, y, _) = small()
-    attacked = ascend(model, x, y, 0.05, 0.04, 4)
+    attacked = linf_attack(model, x, y, 0.05, 0.04, 4)
     assert (attacked - x).abs().max() <= 0.05 + 1e-12
     assert CE(model(attacked), y) > CE(model(x), y)
     assert all(p.grad is None for p in model.parameters())
@@ -165,7 +165,7 @@ def test_the_attack_leaves_batch_norm_alone_and_its_mode_back():
     torch.manual_seed(0)
     model = resnet20().train()
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    ascend(model, torch.randn(4, 3, 32, 32), torch.arange(4), 0.1, 0.05, 1)
+    linf_attack(model, torch.randn(4, 3, 32, 32), torch.arange(4), 0.1, 0.05, 1)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert all(module.training for module in model.modules())
 
@@ -182,7 +182,7 @@ def test_the_passes_of_calmo(dual):
     """Three attack; clean and attacked inputs; with dual numbers one more, for the slopes."""
     model, batch = small()
     objective = CalMO()
-    objective.sloped.dual = dual
+    objective.gradient_penalty.dual = dual
     passes = counting(model)
     value(objective, model, batch).backward()
     assert passes == [False] * 3 + [True] * (2 + dual)
@@ -202,14 +202,14 @@ def test_dual_numbers_equal_second_derivatives(model, objective):
     x, y, _ = small()[1]
     found = []
     for dual in (True, False):
-        twin, objective.sloped.dual = deepcopy(model), dual
+        twin, objective.gradient_penalty.dual = deepcopy(model), dual
         loss = value(objective, twin, (x, y, None))
         loss.backward()
         found.append([loss.detach(), *(p.grad for p in twin.parameters()), *twin.buffers()])
     torch.testing.assert_close(*found)
-    objective.sloped.dual = None
+    objective.gradient_penalty.dual = None
     with double_differentiable():
-        assert agree(model, x, lambda logits: margin_of(logits, y))
+        assert ways_agree(model, x, lambda logits: margin_of(logits, y))
 
 
 class Unknown(torch.autograd.Function):
@@ -235,7 +235,7 @@ def test_what_cannot_be_repeated_is_differentiated_twice(layer):
     model.insert(2, layer)
     state = torch.get_rng_state()
     with double_differentiable():
-        assert not agree(model, x, lambda logits: margin_of(logits, y))
+        assert not ways_agree(model, x, lambda logits: margin_of(logits, y))
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -314,7 +314,9 @@ def test_an_attacked_tail_by_hand(affine):
     wanted = 0.94442736 + 0.1 * math.log1p(math.exp(1.4))
     assert number(found) == pytest.approx(wanted, abs=1e-6)
     assert objective.report()["objective/log_q"] == pytest.approx(1.4)
-    assert passes == [False] * 3 + [True] * 2 and objective.sloped.dual is None  # no slopes
+    assert (
+        passes == [False] * 3 + [True] * 2 and objective.gradient_penalty.dual is None
+    )  # no slopes
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # torch's own, while compiling

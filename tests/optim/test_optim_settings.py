@@ -33,7 +33,7 @@ NAN = float("nan")
         (lambda p: VASSO(p, theta=NAN, lr=0.1), "theta must be in"),
         (lambda p: ASAM([{"params": p, "eta": -1}], lr=0.1), "eta must not be negative"),
         (lambda p: CSAM(p, gamma=NAN, lr=0.1), "gamma must not be negative"),
-        (lambda p: CSAM([{"params": p, "gamma": 1.0}], lr=0.1), "gamma is of the loss"),
+        (lambda p: CSAM([{"params": p, "gamma": 1.0}], lr=0.1), "gamma belongs to the loss"),
         (lambda p: BSAM(p, lr=-1, data_size=9), "lr must not be negative"),
         (lambda p: BSAM(p, betas=(2, 3), data_size=9), r"betas must be in \[0, 1\); got \(2, 3\)"),
         (lambda p: BSAM(p, betas=(0.9, 1.0), data_size=9), "betas must be in"),

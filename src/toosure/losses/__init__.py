@@ -1,4 +1,4 @@
-"""What training minimises: losses of (logits, labels), `nn.Module`s with `reduction` that add."""
+"""Losses of (logits, labels): `nn.Module`s with a `reduction` that can be added and scaled."""
 
 from torch import nn
 
@@ -14,6 +14,7 @@ from toosure.losses.pairwise import CPCLoss
 from toosure.losses.smoothing import ACLSLoss, EntropyLoss, LabelSmoothingLoss, MbLSLoss
 from toosure.losses.soft import DECELoss, SECELoss, SoftBinnedECELoss
 
+# To add a loss: write its file, import it above, and list it here by its name on the command line.
 LOSSES: dict[str, type[nn.Module]] = {
     "ce": nn.CrossEntropyLoss,
     "mse": MSELoss,

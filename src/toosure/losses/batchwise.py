@@ -1,4 +1,4 @@
-"""Penalties on the mean of a batch: MDCA on every class, DCA on the top label."""
+"""Penalties on the means of a batch: MDCA for every class, DCA for the top label."""
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,8 @@ class MDCALoss(Penalty):
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         mean = logits.softmax(1).mean(0)  # (K,)
         share = torch.full_like(labels, 1, dtype=mean.dtype) / len(labels)
-        return (mean - torch.zeros_like(mean).index_add(0, labels, share)).abs().mean()
+        frequency = torch.zeros_like(mean).index_add(0, labels, share)  # (K,)
+        return (mean - frequency).abs().mean()
 
 
 class DCALoss(Penalty):

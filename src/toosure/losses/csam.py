@@ -1,11 +1,13 @@
 """Eq. 4 of CSAM: any per-example loss, weighted down where the network is already sure."""
 
 import math
-from typing import Any
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from toosure.losses.loss import ReducingLoss
 
 LOG_2 = math.log(2)
 
@@ -46,6 +48,7 @@ class CSAMLoss(nn.Module):
         self.loss = nn.CrossEntropyLoss() if loss is None else loss
         self.gamma = gamma
         self.detach_weight = detach_weight
+
         if getattr(self.loss, "reduction", None) not in ("mean", "sum", "none"):
             raise ValueError(
                 "CSAM weights each example, so the loss must offer reduction 'mean', 'sum' or "
@@ -55,20 +58,27 @@ class CSAMLoss(nn.Module):
             raise ValueError(f"gamma must not be negative (the paper takes 0 to 2); got {gamma}")
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        loss = cast(ReducingLoss, self.loss)
         if self.gamma == 0:
-            return self.loss(logits, labels)
+            return loss(logits, labels)
         if labels.is_floating_point():
             raise ValueError(f"CSAM needs class indices; got labels of {labels.dtype}")
+
+        # Plain cross-entropy has a faster form; torch.func cannot look into its custom gradient.
         if self._is_plain() and not torch._C._are_functorch_transforms_active():
             log_p = F.log_softmax(logits, 1)
             if log_p.dtype in (torch.float32, torch.float64):
                 return self._cross_entropy(log_p, labels)
+
         each = self._each(logits, labels)
         weight = csam_weight(logits, labels, self.gamma)
-        each = (weight.detach() if self.detach_weight else weight) * each
-        if self.loss.reduction == "none":
+        if self.detach_weight:
+            weight = weight.detach()
+        each = weight * each
+
+        if loss.reduction == "none":
             return each
-        if self.loss.reduction == "sum":
+        if loss.reduction == "sum":
             return each.sum()
         return each.sum() / _count(self.loss, labels)
 
@@ -81,49 +91,68 @@ class CSAMLoss(nn.Module):
 
     def _cross_entropy(self, log_p: Tensor, labels: Tensor) -> Tensor:
         """Let torch pick, ignore and reduce, on weighted log-probabilities."""
-        ignored: Any = self.loss.ignore_index
-        weighted = _Weighted.apply(log_p, labels, ignored, self.gamma, self.detach_weight)
+        loss = self.loss
+        assert isinstance(loss, nn.CrossEntropyLoss)
+        weighted = _WeightedLogProbs.apply(
+            log_p, labels, loss.ignore_index, self.gamma, self.detach_weight
+        )
         return F.nll_loss(
-            weighted, labels, ignore_index=ignored, reduction=str(self.loss.reduction)
+            weighted, labels, ignore_index=loss.ignore_index, reduction=loss.reduction
         )
 
     def _each(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The wrapped loss of each example, in the shape of the labels."""
-        loss: Any = self.loss
-        reduction, loss.reduction = loss.reduction, "none"
+        """Return the wrapped loss of each example, in the shape of the labels."""
+        loss = cast(ReducingLoss, self.loss)
+        reduction = loss.reduction
+        loss.reduction = "none"
         try:
             each = loss(logits, labels)
         finally:
             loss.reduction = reduction
+
         if each.shape != labels.shape:
             raise ValueError(
-                f"{type(loss).__name__} with reduction='none' must give one value a label, "
+                f"{type(loss).__name__} with reduction='none' must give one value per label, "
                 f"{tuple(labels.shape)}; got {tuple(each.shape)}"
             )
         return each
 
 
-class _Weighted(torch.autograd.Function):
+class _Context(Protocol):
+    """What the pass back remembers of the pass forward."""
+
+    saved_tensors: tuple[Tensor, Tensor, Tensor]
+    settings: tuple[int, float, bool]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+
+class _WeightedLogProbs(torch.autograd.Function):
     """The log-probabilities times the weight of their example.
 
-    The slope is written out, not left to autograd, because a GPU takes longer to launch these
-    small steps than to run them: 9 kernels in place of 24.
+    The gradient is written out, not left to autograd, because a GPU takes longer to launch these
+    small steps than to run them: 9 kernels instead of 24.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, log_p: Tensor, labels: Tensor, ignored: int, gamma: float, detach: bool
+        ctx: _Context,
+        log_p: Tensor,
+        labels: Tensor,
+        ignored: int,
+        gamma: float,
+        detach: bool,
     ) -> Tensor:
         weight, slope = _weight_and_slope(log_p, labels, ignored, gamma, detach)
         ctx.save_for_backward(log_p, labels, slope)
-        ctx.settings = ignored, gamma, detach
+        ctx.settings = (ignored, gamma, detach)
         return log_p * weight
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:
         log_p, labels, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted, which needs the slope's own
-            slope = _weight_and_slope(log_p, labels, *ctx.settings)[1]
+        if torch.is_grad_enabled():  # a second derivative needs the gradient of the slope
+            _, slope = _weight_and_slope(log_p, labels, *ctx.settings)
         return grad * slope, None, None, None, None
 
 
@@ -132,8 +161,8 @@ def _weight_and_slope(
 ) -> tuple[Tensor, Tensor]:
     """Return w and the derivative of w(l) l in l = -log p_y: w (1 + gamma l p / (1 + p)).
 
-    In terms of l, 1 / (1 + p) is sigmoid(l), and an unsure example is one of infinite l (100 will
-    do: its sigmoid is 1).
+    In terms of l, 1 / (1 + p) is sigmoid(l). Where p_y <= 1/2 the weight is 1, as for l = infinity;
+    100 is large enough, as its sigmoid is 1.
     """
     each = F.nll_loss(log_p, labels, ignore_index=ignored, reduction="none").unsqueeze(1)
     each.masked_fill_(each >= LOG_2, 100.0)
@@ -145,12 +174,13 @@ def _weight_and_slope(
 
 
 def _count(loss: nn.Module, labels: Tensor) -> Tensor | int:
-    """What torch's mean divides by: class weights of the labels that are not ignored."""
+    """Return what torch's mean divides by: class weights of the labels that are not ignored."""
     ignored = getattr(loss, "ignore_index", None)
     weight = getattr(loss, "weight", None)
     if ignored is None and not isinstance(weight, Tensor):
         return labels.numel()
-    kept = torch.ones_like(labels, dtype=torch.bool) if ignored is None else labels != ignored
+
+    counted = torch.ones_like(labels, dtype=torch.bool) if ignored is None else labels != ignored
     if not isinstance(weight, Tensor):
-        return kept.sum()
-    return (weight[labels.clamp(0, len(weight) - 1)] * kept).sum()
+        return counted.sum()
+    return (weight[labels.clamp(0, len(weight) - 1)] * counted).sum()

@@ -5,21 +5,21 @@ from torch import Tensor
 
 from toosure.losses.loss import Loss, Reduction, log_likelihood
 
-LEAST = 1e-12  # of a base raised to gamma: its slope is infinite at 0 where gamma < 1
+MIN_BASE = 1e-12  # what is raised to gamma: for gamma < 1 the slope at 0 would be infinite
 
 
 def focal_rows(log_p: Tensor, gamma: float | Tensor) -> Tensor:
-    """Return -(1 - p)^gamma log p of each log p, (N,); gamma may differ from row to row."""
-    return -((-torch.expm1(log_p)).clamp(min=LEAST) ** gamma) * log_p
+    """Return -(1 - p)^gamma log p for each log p, (N,); gamma may differ from row to row."""
+    return -((-torch.expm1(log_p)).clamp(min=MIN_BASE) ** gamma) * log_p
 
 
 def inverse_focal_rows(log_p: Tensor, gamma: float | Tensor) -> Tensor:
-    """Return -(1 + p)^gamma log p of each log p, (N,); gamma may differ from row to row."""
+    """Return -(1 + p)^gamma log p for each log p, (N,); gamma may differ from row to row."""
     return -((1 + log_p.exp()) ** gamma) * log_p
 
 
 def check_gamma(gamma: float | Tensor) -> None:
-    """Raise where a number is negative; tensors are not looked at, which would wait."""
+    """Raise for a negative number; a tensor is not read, as that would wait for the device."""
     if not isinstance(gamma, Tensor) and not gamma >= 0:
         raise ValueError(f"gamma must not be negative; got {gamma}")
 
@@ -28,7 +28,7 @@ class FocalLoss(Loss):
     """Weigh cross-entropy down by (1 - p_y)^gamma, where the network is sure and right.
 
     Formula: -(1 - p_y)^gamma log p_y; `gamma=0` is cross-entropy, 3 the recommended single value.
-    `gamma` may be a tensor (N,), one value an example.
+    `gamma` may be a tensor (N,), one value per example.
     Reference: Mukhoti et al. (2020), Calibrating Deep Neural Networks using Focal Loss,
     arXiv 2002.09437; Lin et al. (2017), arXiv 1708.02002.
 
@@ -46,7 +46,7 @@ class FocalLoss(Loss):
 
 
 class FLSD53Loss(Loss):
-    """Take focal loss with a gamma by how likely the label is: 5 below 0.2, 3 below 0.5, then 3.
+    """Choose the focal gamma by the probability of the label: 5 below 0.2, 3 above.
 
     Formula: gamma_i = 5 if p_y < 0.2, 3 if 0.2 <= p_y < 0.5, else `gamma` (3 makes it FLSD-53).
     The choice has no gradient. Reference: Mukhoti et al. (2020), arXiv 2002.09437.
@@ -61,9 +61,9 @@ class FLSD53Loss(Loss):
         self.gamma = gamma
 
     def gammas(self, p: Tensor) -> Tensor:
-        """Return the gamma of each probability of the label."""
-        likely = torch.where(p >= 0.5, self.gamma, 3.0)
-        return torch.where(p < 0.2, 5.0, likely).to(p.dtype)
+        """Return the gamma for each probability of the label."""
+        above_a_fifth = torch.where(p >= 0.5, self.gamma, 3.0)
+        return torch.where(p < 0.2, 5.0, above_a_fifth).to(p.dtype)
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         log_p = log_likelihood(logits, labels)
@@ -71,7 +71,7 @@ class FLSD53Loss(Loss):
 
 
 class DualFocalLoss(Loss):
-    """Weigh cross-entropy by how far the label stands above the next class below it.
+    """Weigh cross-entropy by the gap between the label and the next class below it.
 
     Formula: -(1 - p_y + p_j)^gamma log p_y, p_j the largest probability strictly below p_y (0 if
     there is none): not the runner-up where the label is not on top. `gamma=0` is cross-entropy.
@@ -88,16 +88,18 @@ class DualFocalLoss(Loss):
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         log_probs = logits.log_softmax(1)
-        log_p = log_probs.gather(1, labels[:, None])
-        probs, p = log_probs.exp(), log_p.exp()
-        next_below = probs.where(probs < p, 0.0).amax(1)  # (N,)
+        log_p = log_probs.gather(1, labels[:, None])  # (N, 1)
+
+        probs = log_probs.exp()
+        next_below = probs.where(probs < log_p.exp(), 0.0).amax(1)  # (N,)
+
         log_p = log_p.squeeze(1)
-        base = (next_below - torch.expm1(log_p)).clamp(min=LEAST)
+        base = (next_below - torch.expm1(log_p)).clamp(min=MIN_BASE)
         return -(base**self.gamma) * log_p
 
 
 class InverseFocalLoss(Loss):
-    """Weigh cross-entropy up by (1 + p_y)^gamma: the remedy for under-confidence.
+    """Weigh cross-entropy up by (1 + p_y)^gamma: a remedy for under-confidence.
 
     Formula: -(1 + p_y)^gamma log p_y; `gamma=0` is cross-entropy. AdaFocal uses it where the
     validation set asks for more confidence.

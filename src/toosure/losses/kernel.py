@@ -5,12 +5,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from toosure.losses.loss import Penalty, Reduction, check_positive, top_label_rows
-from toosure.metrics.inputs import check_choice
+from toosure.losses.loss import Penalty, Reduction, top_label_rows
+from toosure.metrics.inputs import check_choice, check_positive
 from toosure.metrics.kernel import check_bandwidth, mmce_of_rows
 from toosure.metrics.simplex import median_of_distances, skce_of_rows
 
-MEDIAN_ROWS = 128  # of a batch, at even steps, whose distances give the bandwidth
+MEDIAN_ROWS = 128  # evenly spaced rows of a batch whose median distance is the bandwidth
 
 
 class MMCELoss(Penalty):
@@ -41,12 +41,13 @@ class MMCELoss(Penalty):
         super().__init__(weight, base, reduction)
         check_choice("normalization", normalization, ("paper", "reference"))
         check_bandwidth(bandwidth)
-        self.weighted, self.normalization = weighted, normalization
+        self.weighted = weighted
+        self.normalization = normalization
         self.bandwidth = bandwidth
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        pair = top_label_rows(logits, labels)
-        return mmce_of_rows(*pair, self.weighted, self.normalization, self.bandwidth)
+        confidence, correct = top_label_rows(logits, labels)
+        return mmce_of_rows(confidence, correct, self.weighted, self.normalization, self.bandwidth)
 
 
 class SKCELoss(Penalty):
@@ -54,8 +55,8 @@ class SKCELoss(Penalty):
 
     Formula: L + weight mean_ij exp(-TV(p_i, p_j) / bandwidth) <e_yi - p_i, e_yj - p_j>, over all
     pairs ("biased", never negative), over i != j ("unbiased") or over disjoint pairs ("linear",
-    O(N)). Without `bandwidth`, the median distance of 128 rows of the batch. One row alone has no
-    pair: 0.
+    O(N)). Without `bandwidth`, it is the median distance of 128 rows of the batch. A single row has
+    no pair, and its error is 0.
     Reference: Widmann et al. (2019), Calibration tests in multi-class classification,
     arXiv 1910.11385.
 
@@ -77,13 +78,15 @@ class SKCELoss(Penalty):
         check_choice("estimator", estimator, ("biased", "unbiased", "linear"))
         if bandwidth is not None:
             check_positive("bandwidth", bandwidth)
-        self.estimator, self.bandwidth = estimator, bandwidth
+        self.estimator = estimator
+        self.bandwidth = bandwidth
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         if len(logits) < 2 and self.estimator != "biased":
             return 0 * logits.sum()
+
         probs = torch.softmax(logits, 1)
-        width = (
-            median_of_distances(probs, MEDIAN_ROWS) if self.bandwidth is None else self.bandwidth
-        )
-        return skce_of_rows(probs, labels, self.estimator, width)
+        bandwidth: float | Tensor | None = self.bandwidth
+        if bandwidth is None:
+            bandwidth = median_of_distances(probs, MEDIAN_ROWS)
+        return skce_of_rows(probs, labels, self.estimator, bandwidth)

@@ -1,6 +1,6 @@
 """What every loss here shares: reduction, sums such as `a + 0.5 * b`, and a penalty on a base."""
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -9,11 +9,19 @@ from torch import Tensor, nn
 from toosure.metrics.inputs import at_least_float32, check_choice
 
 Reduction = Literal["mean", "sum", "none"]
-NO_LABEL = -(2**62)  # to be ignored: every label counts
+NO_LABEL = -(2**62)  # given as `ignore_index`, so that torch ignores no label
+
+
+class ReducingLoss(Protocol):
+    """A loss of (logits, labels) whose `reduction` can be set, as torch's losses."""
+
+    reduction: str
+
+    def __call__(self, logits: Tensor, labels: Tensor, /) -> Tensor: ...
 
 
 class Loss(nn.Module):
-    """Reduce `each(logits, labels)`, one value an example; `a + 0.5 * b` is a loss again.
+    """Reduce `each(logits, labels)`, one value per example; `a + 0.5 * b` is a loss again.
 
     >>> from toosure.losses import BrierLoss, FocalLoss
     >>> loss = FocalLoss(gamma=2.0) + 0.5 * BrierLoss()
@@ -34,13 +42,17 @@ class Loss(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         check_pair(logits, labels)
+
         each = self.each(at_least_float32(logits), labels.long())
         if each.shape != labels.shape:
             raise ValueError(
-                f"a loss gives one value an example, {tuple(labels.shape)}; got "
+                f"a loss gives one value per example, {tuple(labels.shape)}; got "
                 f"{tuple(each.shape)}: a setting that differs by example has the labels' shape"
             )
-        return each if self.reduction == "none" else getattr(each, self.reduction)()
+
+        if self.reduction == "none":
+            return each
+        return each.sum() if self.reduction == "sum" else each.mean()
 
     def __add__(self, other: nn.Module) -> "Sum":
         return Sum([(1.0, self), (1.0, other)])
@@ -57,7 +69,7 @@ class Loss(nn.Module):
 
 
 class Sum(Loss):
-    """Add losses with factors; torch's own can be among them. All must reduce alike."""
+    """Add losses with factors; torch's own can be among them. All must have one reduction."""
 
     def __init__(self, terms: list[tuple[float, nn.Module]]) -> None:
         for factor, loss in terms:
@@ -68,7 +80,9 @@ class Sum(Loss):
                 )
             check_reduces(loss)
         super().__init__(reduction_of([loss for _, loss in terms]))
-        flat = [(factor * f, part) for factor, loss in terms for f, part in terms_of(loss)]
+
+        # A sum of sums is one flat sum.
+        flat = [(factor * inner, part) for factor, loss in terms for inner, part in terms_of(loss)]
         self.factors = [float(factor) for factor, _ in flat]
         self.terms = nn.ModuleList(loss for _, loss in flat)
 
@@ -83,20 +97,21 @@ class Sum(Loss):
 
 
 def terms_of(loss: nn.Module) -> list[tuple[float, nn.Module]]:
-    """Return the factors and losses of a sum, or the loss itself, once."""
+    """Return the factors and losses of a sum, or any other loss once with factor 1."""
     if isinstance(loss, Sum):
         return list(zip(loss.factors, loss.terms, strict=True))
     return [(1.0, loss)]
 
 
 class Penalty(Loss):
-    """Add `weight * penalty` to a base loss, cross-entropy unless told; `alone` is the term itself.
+    """Add `weight * penalty` to a base loss, which is cross-entropy by default.
 
-    Subclasses give `penalty(logits, labels)`: one value an example, (N,), or one of the batch, (),
-    which then counts in every example, so that the mean over examples has it once.
+    Subclasses define `penalty(logits, labels)`. It returns one value per example, (N,), or one
+    value for the batch, (), which is then added to every example, so that the mean over examples
+    contains it once. `alone` is the penalty without weight and base.
     """
 
-    per_example = True  # False where the penalty is a statistic of the batch
+    per_example: ClassVar[bool] = True  # False where the penalty is a statistic of the batch
 
     def __init__(
         self, weight: float, base: nn.Module | None = None, reduction: Reduction = "mean"
@@ -120,13 +135,13 @@ class Penalty(Loss):
         return base + (self.weight * self.penalty(logits, labels)).to(base.dtype)
 
     @property
-    def alone(self) -> "Alone":
+    def alone(self) -> "PenaltyTerm":
         """The penalty as a loss of its own, to add to others: `a + 0.5 * MDCALoss().alone`."""
-        return Alone(self, self.reduction)
+        return PenaltyTerm(self, self.reduction)
 
 
-class Alone(Loss):
-    """The penalty of a loss, without weight and base."""
+class PenaltyTerm(Loss):
+    """The penalty of a loss, without its weight and base: a term of a sum."""
 
     def __init__(self, whole: Penalty, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
@@ -136,24 +151,28 @@ class Alone(Loss):
         return self.whole.penalty(logits, labels).to(logits.dtype).expand(len(logits))
 
 
-def each_of(loss: Any, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return any loss's value of each example, (N,)."""
+def each_of(loss: nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the value of any loss for each example, (N,)."""
     if isinstance(loss, Loss):
         return loss.each(logits, labels)
+
     if type(loss) is nn.CrossEntropyLoss:
         smoothing = loss.label_smoothing
         return F.cross_entropy(
             logits, labels, ignore_index=NO_LABEL, reduction="none", label_smoothing=smoothing
         )
-    reduction, loss.reduction = loss.reduction, "none"
+
+    reducing = cast(ReducingLoss, loss)
+    reduction = reducing.reduction
+    reducing.reduction = "none"
     try:
-        return loss(logits, labels)
+        return reducing(logits, labels)
     finally:
-        loss.reduction = reduction
+        reducing.reduction = reduction
 
 
-def per_example_part(loss: Any) -> Any:
-    """Return a loss without its statistics of the batch, which have no curvature an example.
+def per_example_part(loss: nn.Module) -> nn.Module:
+    """Return a loss without its statistics of the batch, which have no curvature per example.
 
     >>> from toosure.losses import FocalLoss, MMCELoss
     >>> per_example_part(MMCELoss(base=FocalLoss()))
@@ -161,20 +180,21 @@ def per_example_part(loss: Any) -> Any:
     """
     if isinstance(loss, Penalty) and not loss.per_example:
         return per_example_part(loss.base)
-    if isinstance(loss, Sum):
-        kept = [(f, per_example_part(part)) for f, part in terms_of(loss) if not _of_batch(part)]
-        rest = Sum(kept)
-        rest.reduction = loss.reduction
-        return rest
-    return loss
+    if not isinstance(loss, Sum):
+        return loss
 
-
-def _of_batch(loss: nn.Module) -> bool:
-    return isinstance(loss, Alone) and not loss.whole.per_example
+    terms = [
+        (factor, per_example_part(term))
+        for factor, term in terms_of(loss)
+        if not (isinstance(term, PenaltyTerm) and not term.whole.per_example)
+    ]
+    rest = Sum(terms)
+    rest.reduction = loss.reduction  # that of an empty sum, too
+    return rest
 
 
 def check_reduces(loss: nn.Module) -> None:
-    """Raise unless the loss can give one value an example, each counting alike."""
+    """Raise unless the loss can give one value per example, all with the same weight."""
     if getattr(loss, "reduction", None) not in ("mean", "sum", "none"):
         raise ValueError(
             "a loss inside another must offer reduction 'mean', 'sum' or 'none', as "
@@ -187,21 +207,16 @@ def check_reduces(loss: nn.Module) -> None:
         )
 
 
-def check_positive(name: str, value: float) -> None:
-    """Raise unless a setting that divides is above 0."""
-    if not value > 0:
-        raise ValueError(f"{name} must be positive; got {value}")
-
-
 def reduction_of(losses: list[nn.Module]) -> Reduction:
-    """Return the reduction that all have, "mean" of none; raise where they differ."""
-    found = sorted({str(loss.reduction) for loss in losses}) or ["mean"]
-    if len(found) > 1:
+    """Return the reduction that all losses have, "mean" for none; raise where they differ."""
+    reductions = sorted({str(loss.reduction) for loss in losses}) or ["mean"]
+    if len(reductions) > 1:
         raise ValueError(
-            f"losses that are added up must reduce alike; got {' and '.join(found)}: give each "
-            f'part (a base, too) the same `reduction`, as in FocalLoss(reduction="{found[-1]}")'
+            f"losses that are added up must reduce alike; got {' and '.join(reductions)}: give "
+            "each part (a base, too) the same `reduction`, as in "
+            f'FocalLoss(reduction="{reductions[-1]}")'
         )
-    return found[0]  # type: ignore[return-value]
+    return cast(Reduction, reductions[0])
 
 
 def check_pair(logits: Tensor, labels: Tensor) -> None:
@@ -213,6 +228,8 @@ def check_pair(logits: Tensor, labels: Tensor) -> None:
         )
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be class indices; got {labels.dtype}: call .long()")
+
+    # Values can be read on the CPU, but not while torch.compile or torch.func traces the call.
     traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     if labels.device.type == "cpu" and len(labels) and not traced:
         low, high = labels.aminmax()
@@ -230,6 +247,6 @@ def log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def top_label_rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return confidence and hits, (N,) each, of inputs already checked: nothing waits."""
+    """Return confidence and correctness, (N,) each, of inputs already checked: nothing waits."""
     log_confidence, prediction = logits.log_softmax(1).max(1)
     return log_confidence.exp(), prediction == labels

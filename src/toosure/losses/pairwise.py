@@ -1,22 +1,21 @@
-"""Calibration by pairwise constraints: every pair of classes is a small binary problem."""
+"""Calibration by pairwise constraints: each pair of classes is a binary problem."""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import BackwardCFunction, once_differentiable
 
 from toosure.losses.loss import Penalty, Reduction
 
-BLOCK = 2**20  # elements of a block of the (rows, K, K) differences: 4 MiB in float32
-BLOCK_ON_GPU = 2**26  # 256 MiB in float32
+MAX_BLOCK = 2**20  # elements of one block of (rows, K, K) differences: 4 MiB in float32
+MAX_BLOCK_ON_GPU = 2**26  # 256 MiB in float32
 
 
 class CPCLoss(Penalty):
-    """Tell the label from each other class, and no other class from any other.
+    """Separate the label from each other class, and no other class from any other.
 
     Formula: L + discrimination * BDC + exclusion * BEC, with BDC = mean_{j != y} -log sigmoid(z_y
     - z_j) and BEC = 1/((K-1)(K-2)) sum_{u, v} -1/2 log sigmoid(z_u - z_v), u != v both not y.
@@ -40,7 +39,8 @@ class CPCLoss(Penalty):
         super().__init__(1.0, base, reduction)
         if not (discrimination >= 0 and exclusion >= 0):
             raise ValueError(f"weights must not be negative; got {discrimination} and {exclusion}")
-        self.discrimination, self.exclusion = discrimination, exclusion
+        self.discrimination = discrimination
+        self.exclusion = exclusion
         self.diagonal = diagonal
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class CPCLoss(Penalty):
 
 
 def discrimination(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return BDC of each row, (N,): how badly the label is told from each other class."""
+    """Return BDC of each row, (N,): how badly the label is separated from each other class."""
     own = logits.gather(1, labels[:, None])
     return F.softplus(without(logits, labels) - own).mean(1)
 
@@ -63,8 +63,10 @@ def exclusion(logits: Tensor, labels: Tensor, diagonal: bool = False) -> Tensor:
     pairs = others.shape[1] * (others.shape[1] - 1)
     if pairs == 0:
         return torch.zeros_like(others[:, 0])
+
     constant = 0.5 * math.log(2) * others.shape[1] / pairs
-    return _PairLoss.apply(others) / pairs + (constant if diagonal else 0.0)
+    total: Tensor = _PairLoss.apply(others)
+    return total / pairs + (constant if diagonal else 0.0)
 
 
 def without(logits: Tensor, labels: Tensor) -> Tensor:
@@ -77,7 +79,7 @@ class _PairLoss(torch.autograd.Function):
     """sum_{u != v} 1/2 softplus(z_v - z_u) of each row, (N,); differentiable twice."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor) -> Tensor:
+    def forward(ctx: BackwardCFunction, z: Tensor) -> Tensor:
         ctx.save_for_backward(z)
 
         def rows(part: Tensor) -> Tensor:
@@ -91,16 +93,17 @@ class _PairLoss(torch.autograd.Function):
         return by_blocks(rows, z) - same
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: BackwardCFunction, gradient: Tensor) -> Tensor:
         (z,) = ctx.saved_tensors
-        return gradient[:, None] * _PairSlope.apply(z)
+        slope: Tensor = _PairSlope.apply(z)
+        return gradient[:, None] * slope
 
 
 class _PairSlope(torch.autograd.Function):
     """The gradient of _PairLoss: 1/2 sum_v tanh((z_u - z_v) / 2), (N, K)."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor) -> Tensor:
+    def forward(ctx: BackwardCFunction, z: Tensor) -> Tensor:
         ctx.save_for_backward(z)
 
         def rows(part: Tensor) -> Tensor:
@@ -111,7 +114,7 @@ class _PairSlope(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: BackwardCFunction, gradient: Tensor) -> Tensor:
         (z,) = ctx.saved_tensors
 
         def rows(part: Tensor, v: Tensor) -> Tensor:
@@ -122,8 +125,8 @@ class _PairSlope(torch.autograd.Function):
 
 
 def by_blocks(rows: Callable[..., Tensor], z: Tensor, *more: Tensor) -> Tensor:
-    """Apply `rows` to a few rows at a time, so that their (rows, K, K) fits a block."""
-    block = BLOCK if z.device.type == "cpu" else BLOCK_ON_GPU
-    count = max(1, block // z.shape[1] ** 2)
+    """Apply `rows` to a few rows at a time, so that their (rows, K, K) fit in one block."""
+    elements = MAX_BLOCK if z.device.type == "cpu" else MAX_BLOCK_ON_GPU
+    count = max(1, elements // z.shape[1] ** 2)
     pieces = zip(*(t.split(count) for t in (z, *more)), strict=True)
     return torch.cat([rows(*piece) for piece in pieces])

@@ -1,4 +1,4 @@
-"""Losses that keep predictions soft: smoothed labels, the entropy penalty, MbLS and ACLS."""
+"""Losses that keep predictions soft: label smoothing, the entropy penalty, MbLS and ACLS."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ Over = Literal["all", "others"]
 
 
 class LabelSmoothingLoss(Loss):
-    """Take cross-entropy to a label of which a share is spread over the classes.
+    """Take cross-entropy to a target that spreads a share of the label over the classes.
 
     Formula: over "all" the target is (1 - s) e_y + s/K, as torch's; over "others" it is 1 - s for
     the label and s/(K - 1) for each other class, which equals "all" with s K/(K - 1). `smoothing`
@@ -30,16 +30,19 @@ class LabelSmoothingLoss(Loss):
         check_choice("over", over, ("all", "others"))
         if not isinstance(smoothing, Tensor) and not 0 <= smoothing <= 1:
             raise ValueError(f"smoothing is a share between 0 and 1; got {smoothing}")
-        self.smoothing, self.over = smoothing, over
+        self.smoothing = smoothing
+        self.over = over
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         surprise = -logits.log_softmax(1)
         own = surprise.gather(1, labels[:, None]).squeeze(1)
+
         if self.over == "all":
             rest = surprise.mean(1)
         else:
             others = surprise.scatter(1, labels[:, None], 0.0)
             rest = others.sum(1) / max(1, logits.shape[1] - 1)
+
         return (1 - self.smoothing) * own + self.smoothing * rest
 
 
@@ -116,12 +119,16 @@ class ACLSLoss(Penalty):
     ) -> None:
         super().__init__(weight, base, reduction)
         check_choice("reference", reference, ("zero", "min"))
-        self.margin, self.top, self.rest, self.reference = margin, top, rest, reference
+        self.margin = margin
+        self.top = top
+        self.rest = rest
+        self.reference = reference
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         high, index = logits.max(1, keepdim=True)  # (N, 1)
         low = logits.amin(1, keepdim=True) if self.reference == "min" else 0.0
         top = (high - low - self.margin).relu().square().squeeze(1)
+
         gaps = (high.detach() - logits - self.margin).relu().square()
         rest = gaps.scatter(1, index, 0.0).sum(1) / max(1, logits.shape[1] - 1)
         return self.top * top + self.rest * rest

@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from toosure.losses.loss import Penalty, Reduction, check_positive, top_label_rows
+from toosure.losses.loss import Penalty, Reduction, top_label_rows
 from toosure.metrics.differentiable import dece_of_rows, sece_of_rows, soft_correct_rows
-from toosure.metrics.inputs import check_bins, check_choice
+from toosure.metrics.inputs import check_bins, check_choice, check_positive
 from toosure.metrics.kernel import root
 
 
@@ -35,17 +35,18 @@ class DECELoss(Penalty):
         super().__init__(weight, base, reduction)
         check_bins(bins)
         check_positive("bin_temperature", bin_temperature)
-        self.bins, self.accuracy_slope = bins, accuracy_slope
+        self.bins = bins
+        self.accuracy_slope = accuracy_slope
         self.bin_temperature = bin_temperature
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         confidence, _ = top_label_rows(logits, labels)
-        hits = soft_correct_rows(logits, labels, self.accuracy_slope)
-        return dece_of_rows(confidence, hits, self.bins, self.bin_temperature)
+        accuracy = soft_correct_rows(logits, labels, self.accuracy_slope)
+        return dece_of_rows(confidence, accuracy, self.bins, self.bin_temperature)
 
 
 class SECELoss(Penalty):
-    """Penalise the smooth ECE of the batch: a Gaussian kernel in the place of bins.
+    """Penalise the smooth ECE of the batch: a Gaussian kernel instead of bins.
 
     Formula: L + weight mean_i |pi(c_i) - c_i|, pi(c) = sum_j G(c - c_j) a_j / sum_j G(c - c_j);
     see `toosure.metrics.sece` for `form` and `leave_one_out`. A statistic of the batch.
@@ -73,14 +74,17 @@ class SECELoss(Penalty):
         check_choice("form", form, ("points", "grid"))
         check_bins(bins)
         check_positive("bandwidth", bandwidth)
-        self.bandwidth, self.form, self.bins = bandwidth, form, bins
-        self.soft_accuracy, self.leave_one_out = soft_accuracy, leave_one_out
+        self.bandwidth = bandwidth
+        self.form = form
+        self.bins = bins
+        self.soft_accuracy = soft_accuracy
+        self.leave_one_out = leave_one_out
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         confidence, correct = top_label_rows(logits, labels)
-        hits = soft_correct_rows(logits, labels) if self.soft_accuracy else correct
+        accuracy = soft_correct_rows(logits, labels) if self.soft_accuracy else correct
         return sece_of_rows(
-            confidence, hits, self.bandwidth, self.form, self.bins, self.leave_one_out
+            confidence, accuracy, self.bandwidth, self.form, self.bins, self.leave_one_out
         )
 
 
@@ -110,15 +114,20 @@ class SoftBinnedECELoss(Penalty):
         check_bins(bins)
         check_choice("norm", norm, (1, 2))
         check_positive("temperature", temperature)
-        self.bins, self.temperature, self.norm = bins, temperature, norm
+        self.bins = bins
+        self.temperature = temperature
+        self.norm = norm
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         confidence, correct = top_label_rows(logits, labels)
-        c, a = confidence.double(), correct.double()
+        c = confidence.double()
+        a = correct.double()
+
         centres = (torch.arange(self.bins, device=c.device, dtype=c.dtype) + 0.5) / self.bins
         weights = (-((c[:, None] - centres) ** 2) / self.temperature).softmax(1)  # (N, bins)
-        mass = weights.sum(0)
+        mass = weights.sum(0)  # (bins,)
         gaps = (a - c) @ weights / mass.clamp(min=1e-30)
+
         if self.norm == 1:
             return (mass * gaps.abs()).sum() / len(c)
         return root((mass * gaps.square()).sum() / len(c))

@@ -1,6 +1,6 @@
-"""What training minimises when it needs more than logits: the one contract, and who keeps it."""
+"""Objectives: what training minimises where it needs more than logits and labels."""
 
-from typing import Any
+from torch import nn
 
 from toosure.objectives.adafocal import AdaFocal
 from toosure.objectives.ar_adals import ARAdaLS
@@ -14,7 +14,9 @@ from toosure.objectives.margin_tail import MarginTail
 from toosure.objectives.meta_smoothing import MetaSmoothing
 from toosure.objectives.mixup import MIT, Mixup
 
-OBJECTIVES: dict[str, Any] = {
+# To add an objective: write its file, import it above, and list it here by its name on the command
+# line. `contract.py` says what it must have.
+OBJECTIVES: dict[str, type[nn.Module]] = {
     "calmo": CalMO,
     "margin_tail": MarginTail,
     "adafocal": AdaFocal,

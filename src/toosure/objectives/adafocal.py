@@ -1,19 +1,20 @@
-"""AdaFocal: a focal gamma for each bin of confidence, corrected on the validation set."""
+"""AdaFocal: one focal gamma per bin of confidence, corrected on the validation set."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from toosure.data import Split
 from toosure.losses.focal import focal_rows, inverse_focal_rows
 from toosure.losses.loss import Loss, Reduction, log_likelihood, top_label_rows
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.network import outputs
-from toosure.objectives.splits import splits_of
+from toosure.objectives.splits import validation_split
 
 
 class BinnedFocalLoss(Loss):
-    """Take the focal loss whose gamma belongs to the bin of p_y; below 0 the inverse focal loss.
+    """Take the focal loss with the gamma of the bin of p_y; for gamma < 0 the inverse focal loss.
 
     >>> loss = BinnedFocalLoss(bins=2, start=1.0)
     >>> loss(torch.zeros(1, 2), torch.tensor([0]))
@@ -26,7 +27,7 @@ class BinnedFocalLoss(Loss):
     def __init__(self, bins: int, start: float, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.register_buffer("gamma", torch.full((bins,), float(start)))
-        self.register_buffer("edges", torch.arange(1, bins) / bins)  # those between bins
+        self.register_buffer("edges", torch.arange(1, bins) / bins)  # between the bins
 
     def bins_of(self, confidence: Tensor) -> Tensor:
         """Return the bin of each value, (lo, hi], the first from 0 and the last to 1."""
@@ -36,11 +37,12 @@ class BinnedFocalLoss(Loss):
         log_p = log_likelihood(logits, labels)
         gamma = self.gamma[self.bins_of(log_p.detach().exp())].to(log_p.dtype)
         focal = focal_rows(log_p, gamma.clamp(min=0))
-        return torch.where(gamma >= 0, focal, inverse_focal_rows(log_p, gamma.neg().clamp(min=0)))
+        inverse = inverse_focal_rows(log_p, gamma.neg().clamp(min=0))
+        return torch.where(gamma >= 0, focal, inverse)
 
 
 class AdaFocal(nn.Module):
-    """Raise gamma where the validation set finds over-confidence, lower it where it does not.
+    """Raise gamma where validation examples are over-confident, lower it where they are not.
 
     Formula: in each of `bins` equal-mass bins of validation confidence, after each epoch, gamma <-
     gamma exp(rate (conf - acc)), or exp(-rate ..) where gamma < 0; within `switch` of 0 it changes
@@ -71,50 +73,54 @@ class AdaFocal(nn.Module):
             raise ValueError(f"need bins >= 1 and 0 < switch <= most; got {bins}, {switch}, {most}")
         if not least <= start <= most:
             raise ValueError(f"need least <= start <= most; got {least}, {start} and {most}")
-        self.rate, self.switch, self.least, self.most = rate, switch, least, most
-        self.loss = self.focal = BinnedFocalLoss(bins, start, reduction)
-        criterion_of(self.loss)
-        self.val: Any = None
+        self.rate = rate
+        self.switch = switch
+        self.least = least
+        self.most = most
 
-    def setup(self, model: nn.Module, data: Any) -> None:
-        """Keep the validation split at hand."""
-        data = splits_of(data)
-        if data.val is None or len(data.val) == 0:
-            raise ValueError(
-                "adafocal corrects itself on validation data: name a val size, or in your own loop "
-                "call setup(model, ((x, y), (val_x, val_y)))"
-            )
-        self.val = data.val
+        focal = BinnedFocalLoss(bins, start, reduction)
+        self.loss: nn.Module = focal  # which CSAM may wrap
+        self.focal = focal
+        criterion_of(self.loss)
+        self.val: Split | None = None
+
+    def setup(self, model: nn.Module, data: object) -> None:
+        """Remember the validation split."""
+        self.val = validation_split(data, "adafocal")
 
     def prepare(self, model: nn.Module, batch: Batch) -> Batch:
-        """Nothing needs to be drawn."""
+        """Return the batch: nothing needs to be drawn."""
         return batch
 
     def forward(self, model: nn.Module, prepared: Batch) -> Tensor:
         x, labels, _ = prepared
-        return self.loss(model(x), labels)
+        loss: Tensor = self.loss(model(x), labels)
+        return loss
 
     @torch.no_grad()
     def epoch_end(self, model: nn.Module) -> None:
-        """Bin the validation confidences anew and correct every gamma."""
+        """Bin the validation confidences again and correct every gamma."""
+        assert self.val is not None
         logits = outputs(model, self.val.x)
         confidence, correct = top_label_rows(logits, self.val.y)
         self.correct(confidence.double(), correct.double())
 
     def correct(self, confidence: Tensor, correct: Tensor) -> None:
-        """Move edges and gammas by confidences and hits, (N,) each."""
+        """Move edges and gammas by confidence and correctness, (N,) each."""
         focal = self.focal
         bins = len(focal.gamma)
         focal.edges.copy_(equal_mass_edges(confidence, bins))
-        place = focal.bins_of(confidence)
-        zero = torch.zeros(bins, dtype=confidence.dtype, device=confidence.device)
-        count = zero.index_add(0, place, torch.ones_like(confidence))
-        gap = zero.index_add(0, place, confidence - correct) / count.clamp(min=1)  # 0 where empty
-        settings = (self.rate, self.switch, self.least, self.most)
-        focal.gamma.copy_(next_gamma(focal.gamma.double(), gap, *settings))
 
-    def report(self) -> dict[str, Any]:
-        """Return the range of the gammas."""
+        bin_of = focal.bins_of(confidence)
+        zero = torch.zeros(bins, dtype=confidence.dtype, device=confidence.device)
+        count = zero.index_add(0, bin_of, torch.ones_like(confidence))
+        gap = zero.index_add(0, bin_of, confidence - correct) / count.clamp(min=1)  # 0 where empty
+
+        gamma = focal.gamma.double()
+        focal.gamma.copy_(next_gamma(gamma, gap, self.rate, self.switch, self.least, self.most))
+
+    def report(self) -> dict[str, float]:
+        """Return the mean and the range of the gammas."""
         gamma = self.focal.gamma
         return {
             "objective/gamma_mean": float(gamma.mean()),
@@ -126,7 +132,7 @@ class AdaFocal(nn.Module):
 def next_gamma(
     gamma: Tensor, gap: Tensor, rate: float, switch: float, least: float, most: float
 ) -> Tensor:
-    """Return the gammas after a gap, confidence minus accuracy, was seen.
+    """Return the gammas, corrected by the gap between confidence and accuracy of their bins.
 
     >>> next_gamma(torch.tensor([1.0, 0.21]), torch.tensor([0.1, -0.1]), 1.0, 0.2, -2.0, 20.0)
     tensor([ 1.1052, -0.2000])
@@ -134,7 +140,8 @@ def next_gamma(
     direction = torch.where(gamma > 0, 1.0, -1.0)
     moved = gamma * (direction * rate * gap).exp()
     crossed = torch.where(moved > 0, -switch, switch).to(moved)
-    # a gap of 0 moves nothing, not even a gamma that starts close to 0
+
+    # A gap of 0 moves nothing, not even a gamma that starts close to 0.
     moved = torch.where((moved.abs() < switch) & (rate * gap != 0), crossed, moved)
     return moved.clamp(least, most)
 
@@ -143,7 +150,7 @@ def equal_mass_edges(confidence: Tensor, bins: int) -> Tensor:
     """Return the edges between bins of equal mass, interpolated between sorted confidences."""
     ordered = confidence.sort().values
     last = len(ordered) - 1
-    at = torch.arange(1, bins, device=ordered.device, dtype=torch.float64) * len(ordered) / bins
-    below = at.floor().long().clamp(max=last)
+    rank = torch.arange(1, bins, device=ordered.device, dtype=torch.float64) * len(ordered) / bins
+    below = rank.floor().long().clamp(max=last)
     above = (below + 1).clamp(max=last)
-    return ordered[below] + (ordered[above] - ordered[below]) * at.frac()
+    return ordered[below] + (ordered[above] - ordered[below]) * rank.frac()

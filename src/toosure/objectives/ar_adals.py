@@ -1,25 +1,26 @@
 """AR-AdaLS: labels are smoothed most where examples are easiest to attack."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from toosure.data import Dataset, Split
 from toosure.losses import LabelSmoothingLoss
 from toosure.losses.loss import top_label_rows
 from toosure.margins import normalised_margin
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.network import outputs
-from toosure.objectives.splits import splits_of
+from toosure.objectives.splits import Splits, splits_of, validation_split
 
 
 class ARAdaLS(nn.Module):
-    """Smooth labels by groups of equal robustness, each as the validation set asks.
+    """Smooth the labels of each group of equal robustness as the validation set asks.
 
     Formula: examples are ranked by m / ||grad_x m||_2, to first order their distance from the
     border, and cut into `groups`; the label's target in group r moves after each epoch by q_r <-
     clip(q_r - rate (conf_r - acc_r), 1/K, 1) on the validation examples of the same rank, and the
-    rest is spread over the other classes. Ranks are taken anew every `refresh` epochs; the paper
+    rest is spread over the other classes. Ranks are renewed every `refresh` epochs; the paper
     attacks a separate network once. Needs a validation split, which then is no longer unseen.
     Reference: Qin et al. (2021), Improving Calibration through the Relationship with Adversarial
     Robustness, arXiv 2006.16375.
@@ -48,66 +49,71 @@ class ARAdaLS(nn.Module):
             raise ValueError(
                 f"need rate >= 0, groups >= 1 and refresh >= 1; got {rate}, {groups}, {refresh}"
             )
-        self.rate, self.groups, self.refresh = rate, groups, refresh
-        self.loss = self.smoothed = LabelSmoothingLoss(0.0, "others", reduction)
+        self.rate = rate
+        self.groups = groups
+        self.refresh = refresh
+
+        smoothed = LabelSmoothingLoss(0.0, "others", reduction)
+        self.loss: nn.Module = smoothed  # which CSAM may wrap
+        self.smoothed = smoothed
         criterion_of(self.loss)
+
         self.register_buffer("targets", torch.ones(groups))  # q of each group
         self.register_buffer("epochs", torch.zeros((), dtype=torch.long))
-        self.data: Any = None
+        self.data: Dataset | Splits | None = None
         self.remember(0, 0)
 
     def remember(self, examples: int, held_out: int = 0) -> None:
-        """Make room for the group of every training and validation example."""
+        """Allocate the group of every training (`places`) and validation example (`val_places`)."""
         device = self.targets.device
         for name, size in (("places", examples), ("val_places", held_out)):
             self.register_buffer(name, torch.zeros(size, dtype=torch.long, device=device))
 
-    def setup(self, model: nn.Module, data: Any) -> None:
-        """Keep both splits at hand."""
-        data = splits_of(data)
-        if data.val is None or len(data.val) == 0:
-            raise ValueError(
-                "ar_adals corrects itself on validation data: name a val size, or in your own loop "
-                "call setup(model, ((x, y), (val_x, val_y)))"
-            )
-        self.data = data
-        self.remember(len(data.train), len(data.val))
+    def setup(self, model: nn.Module, data: object) -> None:
+        """Remember both splits."""
+        val = validation_split(data, "ar_adals")
+        self.data = splits_of(data)
+        self.remember(len(self.data.train), len(val))
 
     def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
         """Look up how much each label is smoothed."""
-        x, labels, places = batch
-        return x, labels, 1 - self.targets[self.places[places]]
+        x, labels, indices = batch
+        return x, labels, 1 - self.targets[self.places[indices]]
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, smoothing = prepared
         self.smoothed.smoothing = smoothing
-        return self.loss(model(x), labels)
+        loss: Tensor = self.loss(model(x), labels)
+        return loss
 
     def epoch_end(self, model: nn.Module) -> None:
         """Rank the examples where it is due, and correct each group's target."""
-        val = self.data.val
+        assert self.data is not None
+        val = validation_split(self.data, "ar_adals")
         if int(self.epochs) % self.refresh == 0:
             self.places.copy_(self.ranked(model, self.data.train))
             self.val_places.copy_(self.ranked(model, val))
         self.epochs += 1
-        logits = outputs(model, val.x)
-        self.correct(*top_label_rows(logits, val.y), classes=logits.shape[1])
 
-    def ranked(self, model: nn.Module, split: Any) -> Tensor:
+        logits = outputs(model, val.x)
+        confidence, correct = top_label_rows(logits, val.y)
+        self.correct(confidence, correct, classes=logits.shape[1])
+
+    def ranked(self, model: nn.Module, split: Split) -> Tensor:
         """Return the group of each example, the least robust in group 0."""
         return quantile_groups(normalised_margin(model, split.x, split.y), self.groups)
 
     @torch.no_grad()
     def correct(self, confidence: Tensor, correct: Tensor, classes: int) -> None:
-        """Move the targets by validation confidences and hits, (N,) each."""
+        """Move the targets by validation confidence and correctness, (N,) each."""
         groups = self.val_places
         zero = torch.zeros_like(self.targets, dtype=torch.float64)
         count = zero.index_add(0, groups, torch.ones_like(confidence.double()))
-        gap = zero.index_add(0, groups, confidence.double() - correct.double())
-        gap = gap / count.clamp(min=1)
+        total = zero.index_add(0, groups, confidence.double() - correct.double())
+        gap = total / count.clamp(min=1)
         self.targets.copy_(next_target(self.targets.double(), gap, self.rate, classes))
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, float]:
         """Return the smallest and the mean target of a label."""
         return {
             "objective/target_min": float(self.targets.min()),
@@ -116,7 +122,7 @@ class ARAdaLS(nn.Module):
 
 
 def next_target(target: Tensor, gap: Tensor, rate: float, classes: int) -> Tensor:
-    """Return the label's target after a gap, confidence minus accuracy, was seen.
+    """Return the label's target, corrected by the gap between confidence and accuracy.
 
     >>> next_target(torch.tensor([0.95]), torch.tensor([0.07]), 0.005, 10)
     tensor([0.9496])

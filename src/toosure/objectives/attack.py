@@ -1,4 +1,4 @@
-"""The attack and the margins inside training: few passes, nothing that waits for the host."""
+"""Attack and margins for use inside training: few passes, and nothing that waits for the host."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32
 
 
-def ascend(
+def linf_attack(
     model: nn.Module,
     x: Tensor,
     labels: Tensor,
@@ -18,7 +18,7 @@ def ascend(
 ) -> Tensor:
     """Return inputs of higher cross-entropy in the linf ball: sign steps from x, in eval mode.
 
-    Gradients reach the inputs only: those of the weights are never formed.
+    Gradients reach the inputs only: those of the weights are never computed.
     Reference: Madry et al. (2018), arXiv 1706.06083.
     """
     x = x.detach()
@@ -43,6 +43,7 @@ def margin_of(logits: Tensor, labels: Tensor, temperature: float = 0.0) -> Tenso
         with torch.no_grad():
             runner_up = logits.scatter(1, column, -torch.inf).argmax(1, keepdim=True)
         return own - logits.gather(1, runner_up).squeeze(1)
+
     others = (logits / temperature).scatter(1, column, -torch.inf)
     return own - temperature * others.logsumexp(1)
 

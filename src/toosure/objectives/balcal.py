@@ -1,20 +1,19 @@
-"""BalCAL: a learned head that is too sure and a fixed one that is not, balanced every epoch."""
+"""BalCAL: a learned, over-confident head and a fixed one, balanced after every epoch."""
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from toosure.objectives.contract import Batch, criterion_of
-from toosure.objectives.drawing import Drawing
 from toosure.objectives.network import features_and_logits, head_of
+from toosure.objectives.seeded import SeededModule
 from toosure.objectives.splits import splits_of
 
 
-class BalCAL(Drawing):
+class BalCAL(SeededModule):
     """Mix the logits of the learned head with those of a simplex head, by the training accuracy.
 
     Formula: loss lam L(z1) + (1 - lam) L(z2'), prediction softmax(lam z1 + (1 - lam) z2); z2 = M^T
@@ -35,11 +34,11 @@ class BalCAL(Drawing):
     """
 
     streams = True  # only how many training examples there are matters
-    balance: Tensor
-    frame: Tensor
-    seen: Tensor
-    seen_labels: Tensor
-    count: Tensor
+    balance: Tensor  # lam, the share of the learned head
+    frame: Tensor  # M, (width, K)
+    seen: Tensor  # logits of both heads in this epoch, (2, keep, K)
+    seen_labels: Tensor  # (keep,)
+    count: Tensor  # examples in this epoch
 
     def __init__(
         self,
@@ -55,21 +54,24 @@ class BalCAL(Drawing):
                 f"need 0 <= start <= 1, delta > 0 and keep >= 1; got {start}, {delta}, {keep}"
             )
         self.loss = criterion_of(loss)
-        self.delta, self.keep = delta, keep
-        self.register_buffer("balance", torch.tensor(start))  # lam
+        self.delta = delta
+        self.keep = keep
+        self.register_buffer("balance", torch.tensor(start))
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
         self.adaptor: Adaptor | None = None
 
-    def setup(self, model: nn.Module, data: Any) -> None:
-        """Make the second head, and room for an epoch's logits."""
+    def setup(self, model: nn.Module, data: object) -> None:
+        """Build the second head, and allocate an epoch's logits."""
         self.make_head(model, min(self.keep, splits_of(data).examples))
 
     def make_head(self, model: nn.Module, keep: int = 1) -> None:
-        """Make the adaptor and the fixed frame for a network."""
+        """Build the adaptor and the fixed frame for a network."""
         head = head_of(model)
-        size, classes, device = head.in_features, head.out_features, head.weight.device
-        width = max(size, classes)
-        self.adaptor = Adaptor(size, width, self.generator).to(device)
+        classes = head.out_features
+        device = head.weight.device
+        width = max(head.in_features, classes)
+        self.adaptor = Adaptor(head.in_features, width, self.generator).to(device)
+
         self.register_buffer("frame", simplex_frame(width, classes, self.generator).to(device))
         self.register_buffer("seen", torch.zeros(2, keep, classes, device=device))
         labels = torch.zeros(keep, dtype=torch.long, device=device)
@@ -88,7 +90,7 @@ class BalCAL(Drawing):
         return learned, self.adaptor(features) @ self.frame.to(features.dtype)
 
     def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
-        """The last tensor says that the batch is not among the epoch's logits yet."""
+        """Return the batch, and a tensor that is 1 until its logits have been stored."""
         x, labels, _ = batch
         return x, labels, torch.ones((), dtype=torch.long, device=x.device)
 
@@ -96,20 +98,24 @@ class BalCAL(Drawing):
         x, labels, unseen = prepared
         learned, fixed = self.both(model, x)
         self.note(learned, fixed, labels, unseen)
+
         scaled = fixed * column_scale(labels, fixed.shape[1]).to(fixed.dtype)
-        balance = self.balance.clone()  # the loss keeps today's, whatever epoch_end does
-        return balance * self.loss(learned, labels) + (1 - balance) * self.loss(scaled, labels)
+        balance = self.balance.clone()  # epoch_end may change it before the pass back
+        loss: Tensor = balance * self.loss(learned, labels)
+        loss = loss + (1 - balance) * self.loss(scaled, labels)
+        return loss
 
     @torch.no_grad()
     def note(self, learned: Tensor, fixed: Tensor, labels: Tensor, unseen: Tensor) -> None:
-        """Keep the logits of this batch for the end of the epoch, once a step."""
+        """Store the logits of this batch for the end of the epoch, once per step."""
         keep = self.seen.shape[1]
-        at = (self.count + torch.arange(len(labels), device=labels.device)) % keep
+        slots = (self.count + torch.arange(len(labels), device=labels.device)) % keep
         new = torch.stack([learned, fixed]).to(self.seen)
-        self.seen[:, at] = torch.where(unseen > 0, new, self.seen[:, at])
-        self.seen_labels[at] = torch.where(unseen > 0, labels, self.seen_labels[at])
+        self.seen[:, slots] = torch.where(unseen > 0, new, self.seen[:, slots])
+        self.seen_labels[slots] = torch.where(unseen > 0, labels, self.seen_labels[slots])
+
         self.count += unseen * len(labels)
-        unseen.zero_()  # SAM's second pass is not kept
+        unseen.zero_()  # SAM's second pass is not stored
 
     def epoch_end(self, model: nn.Module) -> None:
         """Balance the two heads by the epoch's accuracy."""
@@ -124,21 +130,20 @@ class BalCAL(Drawing):
         learned, fixed = self.both(model, x)
         return self.balance * learned + (1 - self.balance) * fixed
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, float]:
         """Return the share of the learned head."""
         return {"objective/balance": float(self.balance)}
 
 
 class Adaptor(nn.Module):
-    """A residual bottleneck, BatchNorm and ReLU; the output has length 1."""
+    """Adapt features by a residual bottleneck, BatchNorm and ReLU, to vectors of length 1."""
 
     def __init__(self, inputs: int, width: int, generator: torch.Generator) -> None:
         super().__init__()
+        narrow = max(1, width // 4)
         self.lift = nn.Identity() if inputs == width else nn.Linear(inputs, width)
-        self.down, self.up = (
-            nn.Linear(width, max(1, width // 4)),
-            nn.Linear(max(1, width // 4), width),
-        )
+        self.down = nn.Linear(width, narrow)
+        self.up = nn.Linear(narrow, width)
         self.norm = nn.BatchNorm1d(width)
         for layer in (self.lift, self.down, self.up):
             if isinstance(layer, nn.Linear):
@@ -146,8 +151,9 @@ class Adaptor(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def forward(self, features: Tensor) -> Tensor:
-        x = self.lift(features)
+        x: Tensor = self.lift(features)
         x = x + self.up(self.down(x).relu())
+
         if self.training and len(x) == 1:  # one row has no variance: as in evaluation
             norm = self.norm
             x = F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias)
@@ -164,13 +170,13 @@ def simplex_frame(size: int, classes: int, generator: torch.Generator) -> Tensor
     tensor([ 1.0000, -0.5000, -0.5000])
     """
     noise = torch.randn(size, classes, generator=generator, dtype=torch.float64)
-    basis = torch.linalg.qr(noise).Q
+    basis: Tensor = torch.linalg.qr(noise).Q
     centre = torch.eye(classes, dtype=torch.float64) - 1 / classes
     return (math.sqrt(classes / max(1, classes - 1)) * basis @ centre).float()
 
 
 def column_scale(labels: Tensor, classes: int) -> Tensor:
-    """Return sqrt(B / (classes present) / count_k) of each class, 1 for a class that is absent."""
+    """Return sqrt(B / (classes present) / count_k) per class, 1 for a class that is absent."""
     count = torch.zeros(classes, device=labels.device).index_add_(
         0, labels, torch.ones_like(labels, dtype=torch.float32)
     )
@@ -185,11 +191,16 @@ def balanced(learned: Tensor, fixed: Tensor, labels: Tensor, delta: float) -> fl
     def confidence(share: float) -> float:
         return float((share * learned + (1 - share) * fixed).softmax(1).amax(1).mean())
 
-    wanted = delta * float((learned.argmax(1) == labels).double().mean())
-    if wanted > confidence(1.0):
+    target = delta * float((learned.argmax(1) == labels).double().mean())
+    if target > confidence(1.0):
         return 1.0
-    low, high = 0.0, 1.0
+
+    low = 0.0
+    high = 1.0
     while high - low > 1e-4:
         middle = (low + high) / 2
-        low, high = (low, middle) if confidence(middle) > wanted else (middle, high)
+        if confidence(middle) > target:
+            high = middle
+        else:
+            low = middle
     return (low + high) / 2

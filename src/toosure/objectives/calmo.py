@@ -1,25 +1,25 @@
-"""CalMO: a loss, agreement with an attacked copy, and a margin that changes slowly with x."""
+"""CalMO: a loss, agreement with an attacked copy, and a margin with a small input gradient."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from toosure.metrics.inputs import check_choice
-from toosure.objectives.attack import ascend, margin_of
-from toosure.objectives.contract import Batch, criterion_of, terms
-from toosure.objectives.slopes import Sloped
+from toosure.objectives.attack import linf_attack, margin_of
+from toosure.objectives.contract import Batch, criterion_of, reduction_factor
+from toosure.objectives.gradient_penalty import InputGradientPenalty
 
 Space = Literal["standardised", "pixels"]
 
 
 class CalMO(nn.Module):
-    """Ask for robust predictions and smooth margins beside the loss.
+    """Add terms for robust predictions and smooth margins to the loss.
 
     Formula: L + robust KL(p(x) || p(x_adv)) + smooth mean ||grad_x m(x, y)||_2^2, m the true
     margin, x_adv from `attack_steps` sign steps of size `step` in the linf ball of radius `eps`
-    (three of 2/255 never reach 8/255: as published). The attack is crafted once a step in eval
+    (three of 2/255 never reach 8/255: as published). The attack is crafted once per step in eval
     mode and reused at SAM's perturbed point. `space` says where eps, step and the gradient live:
     in the inputs as the network sees them, or in pixels of [0, 1].
     Reference: Too Sharp, Too Sure, version 1 (2026), arXiv 2604.20614.
@@ -32,7 +32,7 @@ class CalMO(nn.Module):
 
     capturable = True  # a CUDA graph may record `prepare` too
     streams = True  # no training example is read before its turn
-    scale: Tensor
+    scale: Tensor  # of one pixel in the network's inputs
 
     def __init__(
         self,
@@ -49,13 +49,18 @@ class CalMO(nn.Module):
         if min(robust, smooth, eps, step, attack_steps) < 0:
             raise ValueError("robust, smooth, eps, step and attack_steps must not be negative")
         self.loss = criterion_of(loss)
-        self.robust, self.smooth = robust, smooth
-        self.eps, self.step, self.attack_steps, self.space = eps, step, attack_steps, space
-        self.sloped = Sloped()
-        self.register_buffer("scale", torch.ones(()), persistent=False)  # of a pixel
-        self.measured = space == "standardised"
+        self.robust = robust
+        self.smooth = smooth
+        self.eps = eps
+        self.step = step
+        self.attack_steps = attack_steps
+        self.space = space
 
-    def setup(self, model: nn.Module, data: Any) -> None:
+        self.gradient_penalty = InputGradientPenalty()
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+        self.measured = space == "standardised"  # whether `scale` is known
+
+    def setup(self, model: nn.Module, data: object) -> None:
         """Learn the size of a pixel from the data."""
         if self.space == "pixels":
             if not hasattr(data, "std"):
@@ -63,7 +68,8 @@ class CalMO(nn.Module):
                     "space=pixels asks for data.std, by which pixels were divided; got "
                     f"{type(data).__name__}"
                 )
-            self.scale, self.measured = 1 / data.std.to(self.scale), True
+            self.scale = 1 / data.std.to(self.scale)
+            self.measured = True
 
     def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
         """Craft the attack."""
@@ -72,20 +78,27 @@ class CalMO(nn.Module):
             raise ValueError("space=pixels needs the size of a pixel: call setup(model, data)")
         if self.robust == 0:
             return x, labels
-        radius, step = self.eps, self.step
+
+        radius: float | Tensor = self.eps
+        step: float | Tensor = self.step
         if self.space == "pixels":
-            radius, step = radius * self.scale, step * self.scale  # type: ignore[assignment]
-        return x, labels, ascend(model, x, labels, radius, step, self.attack_steps)
+            radius = radius * self.scale
+            step = step * self.scale
+        return x, labels, linf_attack(model, x, labels, radius, step, self.attack_steps)
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, *attacked = prepared
-        logits, roughness = self.clean(model, x, labels)
-        extra = self.smooth * roughness
-        for other in attacked:
-            extra = extra + self.robust * divergence(logits, model(other))
-        return self.loss(logits, labels) + terms(self.loss, len(x)) * extra
+        logits, roughness = self.logits_and_roughness(model, x, labels)
+        penalty = self.smooth * roughness
+        for other in attacked:  # one input, or none where robust is 0
+            penalty = penalty + self.robust * divergence(logits, model(other))
 
-    def clean(self, model: nn.Module, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        loss: Tensor = self.loss(logits, labels)
+        return loss + reduction_factor(self.loss, len(x)) * penalty
+
+    def logits_and_roughness(
+        self, model: nn.Module, x: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return the logits and mean ||grad_x m||^2."""
         if self.smooth == 0:
             return model(x), x.new_zeros(())
@@ -95,12 +108,14 @@ class CalMO(nn.Module):
                 gradient = gradient * self.scale
             return gradient.square().sum() / len(x)
 
-        return self.sloped(model, x, lambda logits: margin_of(logits, labels), roughness)
+        return self.gradient_penalty(model, x, lambda logits: margin_of(logits, labels), roughness)
 
 
 def divergence(logits: Tensor, other: Tensor) -> Tensor:
     """Return the mean KL(softmax(logits) || softmax(other)), with gradients through both."""
-    p, q = logits.float().log_softmax(1), other.float().log_softmax(1)
-    if logits.dtype == torch.float64:
-        p, q = logits.log_softmax(1), other.log_softmax(1)
+    if logits.dtype != torch.float64:
+        logits = logits.float()
+        other = other.float()
+    p = logits.log_softmax(1)
+    q = other.log_softmax(1)
     return F.kl_div(q, p, reduction="batchmean", log_target=True)

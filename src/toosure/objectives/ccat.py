@@ -1,4 +1,4 @@
-"""CCAT: half a batch is attacked, and the further the attack went, the flatter its label."""
+"""CCAT: half of a batch is attacked, and a longer shift of the input gives a flatter label."""
 
 import torch
 from torch import Tensor, nn
@@ -6,17 +6,17 @@ from torch import Tensor, nn
 from toosure.losses.smoothing import LabelSmoothingLoss
 from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32
-from toosure.objectives.contract import Batch, criterion_of, terms
-from toosure.objectives.drawing import Drawing
+from toosure.objectives.contract import Batch, criterion_of, reduction_factor
+from toosure.objectives.seeded import SeededModule
 
 
-class CCAT(Drawing):
+class CCAT(SeededModule):
     """Train on attacked examples with labels that fade to uniform at the border of the ball.
 
     Formula: (1 - share) L(clean part) + share CE(attacked part, lam e_y + (1 - lam)/K), lam = (1 -
     min(1, ||d||_inf / eps))^power. The attack raises the largest wrong probability by `steps` sign
     steps with momentum 0.9 that are undone and shortened by 1.5 where they do not help, from a
-    random start, in eval mode: `attack_steps` passes a step. eps is in the space of the inputs.
+    random start, in eval mode: `attack_steps` passes per step. eps is in the space of the inputs.
     Reference: Stutz et al. (2020), Confidence-Calibrated Adversarial Training, arXiv 1910.06259.
 
     >>> objective, model = CCAT(attack_steps=2), nn.Linear(2, 3)
@@ -42,8 +42,11 @@ class CCAT(Drawing):
                 f"{share}, {eps}, {power}, {step}, {attack_steps}"
             )
         self.loss = criterion_of(loss)
-        self.eps, self.power, self.share = eps, power, share
-        self.step, self.attack_steps = step, attack_steps
+        self.eps = eps
+        self.power = power
+        self.share = share
+        self.step = step
+        self.attack_steps = attack_steps
 
     def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
         """Attack the last part of the batch."""
@@ -51,44 +54,56 @@ class CCAT(Drawing):
         clean = len(x) - int(self.share * len(x))
         if clean == len(x):
             return x, labels
-        target, y = x[clean:], labels[clean:]
+
+        target = x[clean:]
         noise = torch.rand(target.shape, generator=self.generator).to(x) * 2 - 1
         start = self.eps * noise if self.eps else torch.zeros_like(target)
-        shift = self.attack(model, target, y, start)
-        both = torch.cat([x[:clean], target + shift])
-        return both, labels, transition(shift, self.eps, self.power)
+        shift = self.attack(model, target, labels[clean:], start)
+        inputs = torch.cat([x[:clean], target + shift])
+        return inputs, labels, transition(shift, self.eps, self.power)
 
     def attack(self, model: nn.Module, x: Tensor, labels: Tensor, shift: Tensor) -> Tensor:
         """Return the shift of each example that made a wrong class likeliest."""
-        best, best_shift = torch.full_like(x.flatten(1)[:, 0], -torch.inf), shift
-        rate, speed = torch.full_like(best, self.step), torch.zeros_like(x)
+        best = torch.full_like(x.flatten(1)[:, 0], -torch.inf)  # (N,)
+        best_shift = shift
+        rate = torch.full_like(best, self.step)
+        momentum = torch.zeros_like(x)
+
         with evaluating(model):
             for _ in range(self.attack_steps + 1):
                 wrong, gradient = wrong_confidence(model, x + shift, labels)
                 better = wrong > best
                 best = torch.where(better, wrong, best)
-                rate = torch.where(better, rate, rate / 1.5)
                 best_shift = torch.where(like(better, x), shift, best_shift)
-                speed = 0.9 * speed + 0.1 * gradient.sign()
-                shift = (best_shift + like(rate, x) * speed).clamp(-self.eps, self.eps)
+
+                # A step that did not help is undone, and the next one is shorter.
+                rate = torch.where(better, rate, rate / 1.5)
+                momentum = 0.9 * momentum + 0.1 * gradient.sign()
+                shift = (best_shift + like(rate, x) * momentum).clamp(-self.eps, self.eps)
         return best_shift
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
-        x, labels, *fading = prepared
+        x, labels, *label_shares = prepared
         logits = model(x)
-        if not fading:
-            return self.loss(logits, labels)
-        clean = len(x) - len(fading[0])
-        faded = LabelSmoothingLoss(1 - fading[0])(logits[clean:], labels[clean:])
-        every = terms(self.loss, len(x))
+        loss: Tensor
+        if not label_shares:
+            loss = self.loss(logits, labels)
+            return loss
+
+        (label_share,) = label_shares  # lam of each attacked example
+        clean = len(x) - len(label_share)
+        attacked: Tensor = LabelSmoothingLoss(1 - label_share)(logits[clean:], labels[clean:])
+        factor = reduction_factor(self.loss, len(x))
         if clean == 0:
-            return every * faded
-        plain = self.loss(logits[:clean], labels[:clean]) / terms(self.loss, clean)
-        return every * ((1 - self.share) * plain + self.share * faded)
+            return factor * attacked
+
+        loss = self.loss(logits[:clean], labels[:clean])
+        plain = loss / reduction_factor(self.loss, clean)
+        return factor * ((1 - self.share) * plain + self.share * attacked)
 
 
 def transition(shift: Tensor, eps: float, power: float) -> Tensor:
-    """Return how much of each label is left, (N,), by the length of its shift.
+    """Return how much of each label is left, lam, (N,), by the length of its shift.
 
     >>> round(transition(torch.tensor([[0.5]]), 1.0, 10.0).item(), 8)
     0.00097656

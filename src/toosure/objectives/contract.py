@@ -1,44 +1,115 @@
-"""The contract that joins optimizers and objectives, and its simplest case."""
+"""The contract between an objective and a training loop, as Protocols; a loss is the simplest one.
+
+One step of a loop is
+
+    prepared = objective.prepare(model, batch)      # once: draw the mixup, craft the attack
+    loss = objective(model, prepared)               # in the closure, as often as the optimizer asks
+"""
 
 import inspect
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from torch import Tensor, nn
 
 Batch = tuple[Tensor, Tensor, Tensor]  # inputs, labels, indices into the training split
+Prepared = TypeVar("Prepared")  # what `prepare` returns, tensors in tuples or lists
 
 
-class Objective(Protocol):
-    """See the model and the batch; the closure may be called twice a step, by SAM and its kin.
+class Objective(Protocol[Prepared]):
+    """What every objective has.
 
-    `prepare` is called once a step and does what must not be repeated: it draws the mixup, crafts
-    the attack, takes the meta-step (an argument called `lr` receives the learning rate). Then
-    `objective(model, prepared)` gives the loss, as often as the optimizer asks, on the same
-    problem. `loss` is its criterion of (logits, labels), which CSAM replaces.
+    SAM and its variants call the closure twice per step, on the same problem: whatever must not be
+    repeated belongs in `prepare`. An argument of `prepare` called `lr` receives the learning rate.
+    BSAM cuts a batch into parts and prepares each: an argument called `part` receives the number
+    of the part, so that something done once per step can be done for part 0.
 
-    BSAM cuts a batch into parts, and `prepare` is called for each: what happens once a step (to
-    count it, to take a meta-step) happens where an argument called `part` receives 0.
-
-    Optional: `setup(model, data)` before the first step, with a `toosure.data.Dataset` or tensors,
-    (x, y) or ((x, y), (val_x, val_y)), which may return the data with a split of its own cut off;
-    `epoch_end(model)`, `parameters()` that join the optimizer, `predict(model, x)` for the logits
-    that the watch evaluates, `report()` for numbers in the row, `state_dict` and `load_state_dict`
-    for the checkpoint. `capturable = True` says that `prepare` asks for no rate, draws nothing and
-    waits for nothing, so that a CUDA graph records it with the step; one that does comes in two
-    halves, `draw(batch, lr)` before the graph and `settle(model, drawn)` in it. `streams = True`
-    says that `setup` reads no training examples, which may then stay on disk.
+    `loss` is the criterion of (logits, labels), which CSAM replaces by its own. Two optional
+    attributes: `streams = True` says that `setup` reads no training examples, which may then stay
+    on disk; `cuda_graph = "reason"` says why no CUDA graph can record the loss (see
+    `toosure.optim.why_not_recorded`).
     """
 
     loss: nn.Module
 
-    def prepare(self, model: nn.Module, batch: Batch) -> Any: ...
+    def prepare(self, model: nn.Module, batch: Batch) -> Prepared: ...
 
-    def __call__(self, model: nn.Module, prepared: Any) -> Tensor: ...
+    def __call__(self, model: nn.Module, prepared: Prepared, /) -> Tensor: ...
+
+
+# What an objective may have besides. A loop asks with `isinstance` or `hasattr`.
+
+
+@runtime_checkable
+class HasSetup(Protocol):
+    """Called before the first step, with a `toosure.data.Dataset` or tensors (see `splits_of`).
+
+    It may return the data without a split that it has cut off for itself.
+    """
+
+    def setup(self, model: nn.Module, data: Any) -> object | None: ...
+
+
+@runtime_checkable
+class HasEpochEnd(Protocol):
+    """Called after the last step of each epoch."""
+
+    def epoch_end(self, model: nn.Module) -> None: ...
+
+
+@runtime_checkable
+class HasParameters(Protocol):
+    """Has parameters of its own, which join the network's optimizer."""
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+@runtime_checkable
+class HasPredict(Protocol):
+    """Computes the logits that are evaluated, instead of the model."""
+
+    def predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class HasReport(Protocol):
+    """Has numbers for the row of a run, under keys that begin with "objective/"."""
+
+    def report(self) -> dict[str, float]: ...
+
+
+@runtime_checkable
+class HasState(Protocol):
+    """Has a state that belongs in a checkpoint."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> object: ...
+
+
+@runtime_checkable
+class Capturable(Protocol):
+    """Says whether a CUDA graph may record `prepare` together with the loss.
+
+    `capturable` is True where `prepare` takes no learning rate, draws nothing and waits for
+    nothing. Where it does one of these, it may come in two halves instead (see `HasHalves`).
+    """
+
+    @property
+    def capturable(self) -> bool: ...
+
+
+@runtime_checkable
+class HasHalves(Protocol):
+    """Has `prepare` in two halves: `draw` runs before a CUDA graph, `settle` inside it."""
+
+    def draw(self, batch: Batch, lr: float) -> Any: ...
+
+    def settle(self, model: nn.Module, drawn: Any) -> Any: ...
 
 
 class Plain(nn.Module):
-    """A loss of (logits, labels) as an objective.
+    """Take a loss of (logits, labels) as an objective.
 
     >>> import torch
     >>> objective, model = Plain(nn.CrossEntropyLoss()), nn.Linear(2, 3)
@@ -52,52 +123,57 @@ class Plain(nn.Module):
         self.loss = criterion_of(loss)
 
     def prepare(self, model: nn.Module, batch: Batch) -> Batch:
-        """Nothing needs to be drawn."""
+        """Return the batch: nothing needs to be drawn."""
         return batch
 
     def forward(self, model: nn.Module, prepared: Batch) -> Tensor:
         inputs, labels, _ = prepared
-        return self.loss(model(inputs), labels)
+        loss: Tensor = self.loss(model(inputs), labels)
+        return loss
 
 
-def as_objective(thing: Any) -> Any:
+def as_objective(method: object) -> Any:
     """Return an objective as it is, and a loss of (logits, labels) as a plain one."""
-    return thing if hasattr(thing, "prepare") else Plain(thing)
+    return method if hasattr(method, "prepare") else Plain(cast(nn.Module, method))
 
 
 def criterion_of(loss: nn.Module | None) -> nn.Module:
-    """Return the loss, cross-entropy unless told; raise where it gives more than one number."""
+    """Return the loss, by default cross-entropy; raise where it is not one number per batch."""
     if getattr(loss, "reduction", "mean") == "none":
         raise ValueError(
-            "training needs one number a batch: a loss with reduction 'mean' or 'sum'; got 'none'"
+            "training needs one number per batch: a loss with reduction 'mean' or 'sum'; got 'none'"
         )
     return nn.CrossEntropyLoss() if loss is None else loss
 
 
-def terms(loss: nn.Module, examples: int) -> int:
-    """Return what a mean over examples is multiplied by to join a loss: how many it adds up.
+def reduction_factor(loss: nn.Module, examples: int) -> int:
+    """Return the factor with which a mean over examples joins a loss: their number for a sum.
 
-    >>> terms(nn.CrossEntropyLoss(), 32), terms(nn.CrossEntropyLoss(reduction="sum"), 32)
+    >>> sum_loss = nn.CrossEntropyLoss(reduction="sum")
+    >>> reduction_factor(nn.CrossEntropyLoss(), 32), reduction_factor(sum_loss, 32)
     (1, 32)
     """
     return examples if getattr(loss, "reduction", "mean") == "sum" else 1
 
 
-def preparing(objective: Any) -> Callable[..., Any]:
-    """Return `prepare(model, batch, lr, part=0)`, which tells the objective what it asks for."""
-    asked = inspect.signature(objective.prepare).parameters
+def preparing(objective: Objective[Prepared]) -> Callable[..., Prepared]:
+    """Return `prepare(model, batch, lr, part=0)`, which passes on what the objective asks for."""
+    arguments = inspect.signature(objective.prepare).parameters
 
-    def prepare(model: nn.Module, batch: Batch, lr: float, part: int = 0) -> Any:
-        known = {"lr": lr, "part": part}
-        return objective.prepare(model, batch, **{n: v for n, v in known.items() if n in asked})
+    def prepare(model: nn.Module, batch: Batch, lr: float, part: int = 0) -> Prepared:
+        offered = {"lr": lr, "part": part}
+        asked = {name: value for name, value in offered.items() if name in arguments}
+        return objective.prepare(model, batch, **asked)
 
     return prepare
 
 
-def recording(objective: Any) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+def recording(
+    objective: Objective[Any],
+) -> tuple[Callable[[Batch, float], Any], Callable[[nn.Module, Any], Any]] | None:
     """Return `prepare` in two halves, (draw, settle), if a CUDA graph can record the second."""
     if not getattr(objective, "capturable", False):
         return None
-    if hasattr(objective, "settle"):
+    if isinstance(objective, HasHalves):
         return objective.draw, objective.settle
     return (lambda batch, lr: batch), objective.prepare

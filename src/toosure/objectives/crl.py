@@ -1,27 +1,27 @@
-"""Correctness ranking: examples often right should be surer than examples seldom right."""
+"""Correctness ranking: examples that are often right should have the higher confidence."""
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.distributed
 from torch import Tensor, nn
 
 from toosure.metrics.inputs import check_choice
-from toosure.objectives.contract import Batch, criterion_of, terms
+from toosure.objectives.contract import Batch, criterion_of, reduction_factor
 from toosure.objectives.splits import splits_of
 from toosure.processes import Sharded
 
 
 class CRL(nn.Module):
-    """Rank the confidences of a batch by how often each example was right so far.
+    """Rank the confidences in a batch by how often each example was right so far.
 
     Formula: L + weight mean_i max(0, -sign(c_i - c_j) (kappa_i - kappa_j) + |c_i - c_j|) over
     neighbours j = i + 1 with c_i != c_j, c the normalised count of correct predictions, kappa the
     `score`: confidence, margin of the two largest probabilities, or negative entropy / log K.
-    Counts live by the example's place in the training split and are checkpointed. Under torchrun
-    the whole batch is ranked; processes of a loop of one's own that see a part each (DDP) rank
-    their parts alone, and their counts are joined at the end of each epoch.
+    Counts are kept per example of the training split and are checkpointed. Under torchrun the whole
+    batch is ranked. In one's own loop with DDP each process ranks its part alone, and the counts
+    are joined at the end of each epoch.
     Reference: Moon et al. (2020), Confidence-Aware Learning, arXiv 2007.01458.
 
     >>> objective, model = CRL(), nn.Linear(2, 3)
@@ -32,8 +32,8 @@ class CRL(nn.Module):
     """
 
     streams = True  # only how many training examples there are matters
-    counts: Tensor
-    fresh: Tensor
+    counts: Tensor  # how often each example was right in the epochs before
+    fresh: Tensor  # and in this epoch
     epochs: Tensor
 
     def __init__(
@@ -47,46 +47,49 @@ class CRL(nn.Module):
         if weight < 0:
             raise ValueError(f"weight must not be negative; got {weight}")
         self.loss = criterion_of(loss)
-        self.weight, self.score = weight, score
+        self.weight = weight
+        self.score = score
         self.register_buffer("epochs", torch.zeros(()))
         self.remember(0)
 
-    def setup(self, model: nn.Module, data: Any) -> None:
-        """Make room for the history of every training example."""
+    def setup(self, model: nn.Module, data: object) -> None:
+        """Start the history of every training example."""
         self.remember(splits_of(data).examples)
 
     def remember(self, examples: int) -> None:
-        """Forget all, and make room for so many examples."""
+        """Start an empty history of so many examples."""
         self.register_buffer("counts", torch.zeros(examples, device=self.epochs.device))
         self.register_buffer("fresh", torch.zeros(examples, device=self.epochs.device))
 
     def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
-        """Look the examples' history up; the last tensor says that they are not counted yet."""
-        x, labels, places = batch
+        """Look up the examples' history; the last tensor is 1 until they have been counted."""
+        x, labels, indices = batch
         if len(self.counts) == 0:
             raise ValueError("crl keeps a history of every training example: call setup first")
-        return x, labels, places, self.history(places), torch.ones((), device=x.device)
+        return x, labels, indices, self.history(indices), torch.ones((), device=x.device)
 
-    def history(self, places: Tensor) -> Tensor:
+    def history(self, indices: Tensor) -> Tensor:
         """Return how often each example was right, between 0 and 1."""
         counts = self.counts + self.fresh
-        least = counts.min()
-        return (counts[places] - least) / (self.epochs.clamp(min=1) - least).clamp(min=1)
+        lowest = counts.min()
+        return (counts[indices] - lowest) / (self.epochs.clamp(min=1) - lowest).clamp(min=1)
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
-        x, labels, places, history, uncounted = prepared
+        x, labels, indices, history, uncounted = prepared
         logits = model(x)
         with torch.no_grad():
-            right = (logits.argmax(1) == labels).to(self.fresh)
-            self.fresh.index_add_(0, places, right * uncounted)
+            correct = (logits.argmax(1) == labels).to(self.fresh)
+            self.fresh.index_add_(0, indices, correct * uncounted)
             uncounted.zero_()  # SAM's second pass does not count again
+
         penalty = rank_penalty(scores(logits, self.score), history)
-        return self.loss(logits, labels) + terms(self.loss, len(x)) * self.weight * penalty
+        loss: Tensor = self.loss(logits, labels)
+        return loss + reduction_factor(self.loss, len(x)) * self.weight * penalty
 
     def epoch_end(self, model: nn.Module) -> None:
-        """Count the epoch, and join what several processes saw, unless each saw everything."""
-        parted = torch.distributed.is_available() and torch.distributed.is_initialized()
-        if parted and not isinstance(model, Sharded):
+        """Count the epoch; join the counts of several processes, unless each saw everything."""
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if distributed and not isinstance(model, Sharded):
             torch.distributed.all_reduce(self.fresh)
         self.counts += self.fresh
         self.fresh.zero_()
@@ -94,11 +97,12 @@ class CRL(nn.Module):
 
 
 def scores(logits: Tensor, score: str) -> Tensor:
-    """Return how sure each row is, (N,)."""
-    log_probs = (
-        logits.float().log_softmax(1) if logits.dtype.itemsize < 4 else logits.log_softmax(1)
-    )
+    """Return the confidence of each row by one of three scores, (N,)."""
+    if logits.dtype.itemsize < 4:
+        logits = logits.float()
+    log_probs = logits.log_softmax(1)
     probs = log_probs.exp()
+
     if score == "confidence":
         return probs.max(1).values
     if score == "margin":
@@ -109,7 +113,7 @@ def scores(logits: Tensor, score: str) -> Tensor:
 
 
 def rank_penalty(score: Tensor, history: Tensor) -> Tensor:
-    """Return the mean penalty of wrongly ranked neighbours, the last's neighbour being the first.
+    """Return the mean penalty of wrongly ranked neighbours; the last row's neighbour is the first.
 
     >>> rank_penalty(torch.tensor([0.9, 0.6]), torch.tensor([0.0, 1.0]))
     tensor(1.3000)

@@ -2,20 +2,22 @@
 
 import math
 import warnings
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from toosure.data import Dataset
 from toosure.losses import FocalLoss, SECELoss
 from toosure.losses.loss import Sum
 from toosure.margins.robust import evaluating
 from toosure.objectives.bilevel import Bilevel, Scope
 from toosure.objectives.contract import criterion_of
 from toosure.objectives.network import head_of, output_of, statistics_still
+from toosure.objectives.splits import Splits
 
-COLLAPSED = 0.95  # share of the gammas at a bound from which a warning is due
-EDGE = 0.01  # of the range counts as being at a bound
+COLLAPSED = 0.95  # share of gammas at a bound above which a warning is given
+EDGE = 0.01  # share of the range that counts as being at a bound
 
 
 class GammaNet(Bilevel):
@@ -39,7 +41,7 @@ class GammaNet(Bilevel):
     torch.Size([])
     """
 
-    gammas: Tensor
+    gammas: Tensor  # of the last batch: mean, std, smallest, largest, share at a bound
     projection: Tensor
 
     def __init__(
@@ -71,25 +73,34 @@ class GammaNet(Bilevel):
                 "need width >= 1, and weights sece and ce not negative, one of them above 0; got "
                 f"{width}, {sece} and {ce}"
             )
-        self.start, self.most, self.tau, self.width, self.feed = start, most, tau, width, feed
-        self.loss = self.criterion = self.focal = FocalLoss(start, reduction)
+        self.start = start
+        self.most = most
+        self.tau = tau
+        self.width = width
+        self.feed = feed
+
+        focal = FocalLoss(start, reduction)
+        self.loss = focal  # which CSAM may wrap
+        self.criterion = focal
+        self.focal = focal
         criterion_of(self.loss)
+
         error = SECELoss(
             bandwidth=bandwidth, soft_accuracy=soft_accuracy, leave_one_out=leave_one_out
         )
         terms: list[tuple[float, nn.Module]] = [(sece, error.alone), (ce, nn.CrossEntropyLoss())]
         self.outer = Sum([(factor, term) for factor, term in terms if factor])
-        spread = torch.tensor([start, 0.0, start, start, 0.0])
-        self.register_buffer("gammas", spread)  # mean, std, least, largest, share at a bound
+
+        self.register_buffer("gammas", torch.tensor([start, 0.0, start, start, 0.0]))
         self.register_buffer("projection", torch.empty(0))
         self.warned = False
 
     @property
     def capturable(self) -> bool:
-        """Noise is drawn on the host, anew at each step."""
+        """Whether a CUDA graph can record `settle`; noise is drawn on the host at each step."""
         return super().capturable and self.feed != "noise"
 
-    def make_hyper(self, model: nn.Module, data: Any) -> nn.Module:
+    def make_hyper(self, model: nn.Module, data: Dataset | Splits) -> nn.Module:
         size = head_of(model).in_features
         if self.feed == "random":
             inputs = data.train.x[0].numel()
@@ -101,7 +112,8 @@ class GammaNet(Bilevel):
         return SampleGamma(size, self.width, self.start, self.most, self.tau, self.generator)
 
     def values(self, model: nn.Module, features: Tensor, x: Tensor, labels: Tensor) -> Tensor:
-        return self.hyper(self.fed(model, features, x))
+        gamma: Tensor = self.hyper(self.fed(model, features, x))
+        return gamma
 
     @torch.no_grad()
     def fed(self, model: nn.Module, features: Tensor, x: Tensor) -> Tensor:
@@ -119,14 +131,14 @@ class GammaNet(Bilevel):
         self.focal.gamma = values
 
     def note(self, values: Tensor) -> None:
-        most = math.inf if self.most is None else self.most
+        highest = math.inf if self.most is None else self.most
         edge = EDGE * (self.start if self.most is None else self.most)
-        bound = ((values < edge) | (values > most - edge)).to(values.dtype).mean()
-        spread = (values.mean(), values.std(correction=0), values.min(), values.max(), bound)
-        self.gammas.copy_(torch.stack(spread))
+        at_bound = ((values < edge) | (values > highest - edge)).to(values.dtype).mean()
+        summary = (values.mean(), values.std(correction=0), values.min(), values.max(), at_bound)
+        self.gammas.copy_(torch.stack(summary))
 
-    def report(self) -> dict[str, Any]:
-        """Return how the last gammas lie, the meta-gradient's norm, and whether they collapsed."""
+    def report(self) -> dict[str, float]:
+        """Return statistics of the last gammas, whether they collapsed, and the meta-gradient."""
         mean, std, low, high, bound = self.gammas.tolist()
         collapsed = bound > COLLAPSED
         if collapsed and not self.warned:
@@ -136,6 +148,7 @@ class GammaNet(Bilevel):
                 f"{mean:.3g}); try a larger tau, a smaller lr, or ce=1",
                 stacklevel=2,
             )
+
         return {
             "objective/gamma_mean": mean,
             "objective/gamma_std": std,
@@ -148,7 +161,7 @@ class GammaNet(Bilevel):
 
 
 class SampleGamma(nn.Module):
-    """LayerNorm, one hidden layer, and a gamma in (0, most), or above 0 without `most`.
+    """Map features to gammas in (0, most), or above 0 without `most`: an MLP after LayerNorm.
 
     >>> net = SampleGamma(8, 16, start=1.0, most=5.0, tau=1.0, generator=torch.Generator())
     >>> net(torch.zeros(2, 8))
@@ -165,10 +178,13 @@ class SampleGamma(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.most, self.tau = most, tau
+        self.most = most
+        self.tau = tau
         self.hidden = nn.Linear(inputs, width)
         self.last = nn.Linear(width, 1)
         self.norm = nn.LayerNorm(inputs)
+
+        # The last bias makes every gamma `start` where the hidden layer is 0.
         with torch.no_grad():
             for layer in (self.hidden, self.last):
                 nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
@@ -178,5 +194,5 @@ class SampleGamma(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         hidden = self.hidden(self.norm(features.to(self.last.weight.dtype))).relu()
-        u = self.last(hidden).squeeze(1) / self.tau  # (N,)
+        u: Tensor = self.last(hidden).squeeze(1) / self.tau  # (N,)
         return nn.functional.softplus(u) if self.most is None else self.most * u.sigmoid()

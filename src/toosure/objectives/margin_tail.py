@@ -1,7 +1,7 @@
 """The robust-margin tail: an objective on the exponential moment that bounds calibration error."""
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from toosure.margins.robust import Norm
 from toosure.metrics.inputs import check_choice
-from toosure.objectives.attack import ascend, margin_of
-from toosure.objectives.contract import Batch, criterion_of, terms
-from toosure.objectives.slopes import Sloped
+from toosure.objectives.attack import linf_attack, margin_of
+from toosure.objectives.contract import Batch, criterion_of, reduction_factor
+from toosure.objectives.gradient_penalty import InputGradientPenalty
 
-FLOOR = 1e-12  # under roots of squares, whose slope at 0 has none
+FLOOR = 1e-12  # added under a root, whose gradient at 0 would not exist
 
 
 class MarginTail(nn.Module):
@@ -32,8 +32,8 @@ class MarginTail(nn.Module):
     """
 
     capturable = True  # a CUDA graph may record `prepare` too
-    taken: Tensor
-    moment: Tensor
+    taken: Tensor  # steps so far
+    moment: Tensor  # log Q of the last batch
 
     def __init__(
         self,
@@ -59,11 +59,17 @@ class MarginTail(nn.Module):
         if attack_steps < 1 or not cap >= 0:
             raise ValueError(f"need attack_steps >= 1 and cap >= 0; got {attack_steps} and {cap}")
         self.loss = criterion_of(loss)
-        self.tail, self.smooth, self.eps, self.norm = tail, smooth, eps, norm
-        self.temperature, self.cap, self.surrogate = temperature, cap, surrogate
+        self.tail = tail
+        self.smooth = smooth
+        self.eps = eps
+        self.norm = norm
+        self.temperature = temperature
+        self.cap = cap
+        self.surrogate = surrogate
         self.attack_steps = attack_steps
-        self.rising = warm_up * (training_steps or 0)  # steps
-        self.sloped = Sloped()
+        self.warm_up_steps = warm_up * (training_steps or 0)
+
+        self.gradient_penalty = InputGradientPenalty()
         self.register_buffer("taken", torch.zeros(()))
         self.register_buffer("moment", torch.zeros(()))
 
@@ -71,31 +77,47 @@ class MarginTail(nn.Module):
         """Count the step, and craft the attack where one is asked for."""
         x, labels, _ = batch
         self.taken += part == 0
-        share = (self.taken / self.rising).clamp(max=1) if self.rising else self.taken / self.taken
+        if self.warm_up_steps:
+            share = (self.taken / self.warm_up_steps).clamp(max=1)
+        else:
+            share = self.taken / self.taken  # 1, as a tensor
+
         if self.surrogate == "linear" or self.tail == 0:
             return x, labels, share
         step = 2.5 * self.eps / self.attack_steps
-        return x, labels, share, ascend(model, x, labels, self.eps, step, self.attack_steps)
+        return x, labels, share, linf_attack(model, x, labels, self.eps, step, self.attack_steps)
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, share, *attacked = prepared
+        loss: Tensor
         if self.tail == 0 and self.smooth == 0:
-            return self.loss(model(x), labels)
-        lows = [self.margins(model(other), labels) for other in attacked]
+            loss = self.loss(model(x), labels)
+            return loss
 
-        def extra(margins: Tensor, gradient: Tensor) -> Tensor:
+        # m_lo at the attacked input, where there is one.
+        attacked_margins = [self.margins(model(other), labels) for other in attacked]
+
+        def penalty_of(margins: Tensor, gradient: Tensor) -> Tensor:
             gradient = gradient.flatten(1)  # (N, D)
-            low = lows[0] if lows else margins - self.eps * self.dual_norm(gradient)
+            if attacked_margins:
+                low = attacked_margins[0]
+            else:
+                low = margins - self.eps * self.dual_norm(gradient)
             return self.tail_of(low) + self.smooth * gradient.square().sum() / len(x)
 
-        if lows and self.smooth == 0:  # no slope is asked for
-            logits, total = model(x), self.tail_of(lows[0])
+        if attacked_margins and self.smooth == 0:  # the input gradient is not needed
+            logits = model(x)
+            penalty = self.tail_of(attacked_margins[0])
         else:
-            logits, total = self.sloped(model, x, lambda z: self.margins(z, labels), extra)
-        return self.loss(logits, labels) + terms(self.loss, len(x)) * share * total
+            logits, penalty = self.gradient_penalty(
+                model, x, lambda z: self.margins(z, labels), penalty_of
+            )
+
+        loss = self.loss(logits, labels)
+        return loss + reduction_factor(self.loss, len(x)) * share * penalty
 
     def tail_of(self, low: Tensor) -> Tensor:
-        """Return tail log(1 + Q) of low margins, and keep log Q for the row."""
+        """Return tail log(1 + Q) of the margins m_lo, and store log Q for the report."""
         log_moment = log_tail(low, self.cap)
         self.moment.copy_(log_moment.detach())
         return self.tail * F.softplus(log_moment)
@@ -111,7 +133,7 @@ class MarginTail(nn.Module):
             return (gradient.square() + FLOOR).sqrt().sum(1)
         return (gradient.square().sum(1) + FLOOR).sqrt()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, float]:
         """Return log Q of the last batch."""
         return {"objective/log_q": float(self.moment)}
 

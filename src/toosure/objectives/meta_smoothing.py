@@ -1,18 +1,20 @@
 """Meta-Calibration: label smoothing learned from the calibration error of a virtual step."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from toosure.data import Dataset
 from toosure.losses import DECELoss, LabelSmoothingLoss
 from toosure.objectives.bilevel import Bilevel, Scope
 from toosure.objectives.contract import criterion_of
 from toosure.objectives.network import head_of
+from toosure.objectives.splits import Splits
 
 
 class MetaSmoothing(Bilevel):
-    """Learn how much to smooth labels, one share for all or one for each class.
+    """Learn how much to smooth labels, one share for all or one per class.
 
     Formula: target (1 - s) e_y + s/K, s in [0, most] moved by Adam down the gradient of CE + dece
     DECE on a meta batch after a virtual step of the head (or of everything, `scope="full"`).
@@ -45,18 +47,25 @@ class MetaSmoothing(Bilevel):
         super().__init__(meta, meta_batch, every, scope, lr, virtual_lr, seed)
         if not 0 <= start <= most <= 1:
             raise ValueError(f"need 0 <= start <= most <= 1; got {start} and {most}")
-        self.start, self.most, self.per_class = start, most, per_class
-        self.loss = self.criterion = self.smoothed = LabelSmoothingLoss(start, reduction=reduction)
+        self.start = start
+        self.most = most
+        self.per_class = per_class
+
+        smoothed = LabelSmoothingLoss(start, reduction=reduction)
+        self.loss = smoothed  # which CSAM may wrap
+        self.criterion = smoothed
+        self.smoothed = smoothed
         criterion_of(self.loss)
         self.outer = DECELoss(dece)
 
-    def make_hyper(self, model: nn.Module, data: Any) -> nn.Module:
+    def make_hyper(self, model: nn.Module, data: Dataset | Splits) -> nn.Module:
         return Shares(head_of(model).out_features if self.per_class else 1, self.start)
 
     @property
     def shares(self) -> Tensor:
         """The learned shares, (1,) or (K,)."""
-        return self.hyper.share  # type: ignore[return-value]
+        assert isinstance(self.hyper, Shares)
+        return self.hyper.share
 
     def values(self, model: nn.Module, features: Tensor, x: Tensor, labels: Tensor) -> Tensor:
         return self.shares[labels] if self.per_class else self.shares.expand(len(labels))
@@ -68,14 +77,14 @@ class MetaSmoothing(Bilevel):
     def constrain(self) -> None:
         self.shares.clamp_(0, self.most)
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, float]:
         """Return the mean smoothing and the norm of the meta-gradient."""
         share = float(self.shares.detach().mean()) if self.optimizer else self.start
         return {"objective/smoothing": share, "objective/meta_gradient": float(self.slope)}
 
 
 class Shares(nn.Module):
-    """One learned share, or one for each class."""
+    """One learned share, or one per class."""
 
     def __init__(self, count: int, start: float) -> None:
         super().__init__()

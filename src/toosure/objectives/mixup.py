@@ -8,16 +8,16 @@ from scipy.special import betainc, betaincinv
 from torch import Tensor, nn
 
 from toosure.objectives.contract import Batch, criterion_of
-from toosure.objectives.drawing import Drawing
+from toosure.objectives.seeded import SeededModule
 
-LEAST = 0.01  # of a pair of shares, the chance to be far enough apart
+MIN_CHANCE = 0.01  # that a pair of shares is far enough apart
 
 
-class Mixup(Drawing):
+class Mixup(SeededModule):
     """Train on mixtures of two examples and of their labels.
 
     Formula: x = lam x_a + (1 - lam) x_b, loss lam L(y_a) + (1 - lam) L(y_b), lam ~ Beta(alpha,
-    alpha), one a batch, folded to max(lam, 1 - lam). `alpha=0` mixes nothing.
+    alpha), one per batch, folded to max(lam, 1 - lam). `alpha=0` mixes nothing.
     Reference: Zhang et al. (2018), arXiv 1710.09412; Thulasidasan et al. (2019), arXiv 1905.11001.
 
     >>> objective, model = Mixup(alpha=0.4), nn.Linear(2, 3)
@@ -44,15 +44,17 @@ class Mixup(Drawing):
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, others, share = prepared
         logits = model(x)
-        return share * self.loss(logits, labels) + (1 - share) * self.loss(logits, others)
+        own: Tensor = self.loss(logits, labels)
+        other: Tensor = self.loss(logits, others)
+        return share * own + (1 - share) * other
 
 
-class MIT(Drawing):
-    """Pass two mixtures of the same examples, un-mix the logits, and train on those.
+class MIT(SeededModule):
+    """Pass two mixtures of the same examples, un-mix their logits, and train on those.
 
     Formula: o_a = ((1 - l2) o1 - (1 - l1) o2)/(l1 - l2), o_b = (l1 o2 - l2 o1)/(l1 - l2), loss
     (L(o_a, y_a) + L(o_b, y_b))/2; l1 >= 1/2 >= l2 are folded draws of Beta(alpha, alpha), drawn
-    again until l1 - l2 >= gap, as logits grow like 1/(l1 - l2). Two passes a step (MIT-L).
+    again until l1 - l2 >= gap, as logits grow like 1/(l1 - l2). Two passes per step (MIT-L).
     Reference: Wang et al. (2023), On the Pitfall of Mixup for Uncertainty Calibration, CVPR.
 
     >>> objective, model = MIT(), nn.Linear(2, 3)
@@ -67,13 +69,14 @@ class MIT(Drawing):
         super().__init__(seed)
         if not 0 < alpha < math.inf or not 0 < gap < 1:
             raise ValueError(f"need alpha > 0, finite, and 0 < gap < 1; got {alpha} and {gap}")
-        if (chance := far_apart(alpha, gap)) < LEAST:
+        if (chance := far_apart(alpha, gap)) < MIN_CHANCE:
             raise ValueError(
                 f"shares of Beta({alpha:g}, {alpha:g}) are next to never {gap:g} apart (chance "
                 f"{chance:.2g}), and would be drawn for ever: lower alpha or gap"
             )
         self.loss = criterion_of(loss)
-        self.alpha, self.gap = alpha, gap
+        self.alpha = alpha
+        self.gap = gap
 
     def prepare(self, model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
         """Draw both shares and the partners, and mix twice."""
@@ -81,21 +84,25 @@ class MIT(Drawing):
         one, two = (share.to(x) for share in self.shares())
         partner = self.partners(labels)
         other = x[partner]
-        mixtures = mixed(x, other, one), mixed(x, other, two)
-        return *mixtures, labels, labels[partner], one, two
+        first = mixed(x, other, one)
+        second = mixed(x, other, two)
+        return first, second, labels, labels[partner], one, two
 
     def shares(self) -> tuple[Tensor, Tensor]:
         """Draw a large and a small share, far enough apart."""
         while True:
-            one, two = self.beta(self.alpha), self.beta(self.alpha)
-            one, two = torch.maximum(one, 1 - one), torch.minimum(two, 1 - two)
+            one = self.beta(self.alpha)
+            two = self.beta(self.alpha)
+            one = torch.maximum(one, 1 - one)
+            two = torch.minimum(two, 1 - two)
             if one - two >= self.gap:
                 return one, two
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         first, second, labels, others, one, two = prepared
         own, other = unmixed(model(first), model(second), one, two)
-        return (self.loss(own, labels) + self.loss(other, others)) / 2
+        loss: Tensor = self.loss(own, labels) + self.loss(other, others)
+        return loss / 2
 
 
 def far_apart(alpha: float, gap: float) -> float:

@@ -1,9 +1,9 @@
-"""Look into any classifier: its features and head, its outputs on a split, its statistics held."""
+"""Look into any classifier: its features and head, its outputs on a split, frozen statistics."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,30 +15,40 @@ from toosure.metrics.inputs import at_least_float32
 from toosure.processes import Sharded
 
 
-def unwrapped(model: nn.Module) -> Any:
-    """Return the network itself, out of torch.compile and what spreads it over devices."""
+class FeatureNetwork(Protocol):
+    """A network in two parts, logits = head(features(x)), as ours are."""
+
+    head: nn.Linear
+
+    def features(self, x: Tensor) -> Tensor: ...
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the network itself, without torch.compile and what spreads it over devices."""
     if isinstance(model, DistributedDataParallel | nn.DataParallel | Sharded):
         return unwrapped(model.module)
     compiled = getattr(model, "_orig_mod", None)
     return unwrapped(compiled) if isinstance(compiled, nn.Module) else model
 
 
-def uncompiled(model: nn.Module) -> Any:
+def uncompiled(model: nn.Module) -> nn.Module:
     """Return the network without torch.compile, whose passes cannot be differentiated twice."""
-    return getattr(model, "_orig_mod", model)
+    return cast(nn.Module, getattr(model, "_orig_mod", model))
 
 
 def head_of(model: nn.Module) -> nn.Linear:
     """Return the last linear layer: `model.head`, or the last Linear among the modules."""
     model = unwrapped(model)
     head = getattr(model, "head", None)
-    if not isinstance(head, nn.Linear):
-        head = next((m for m in reversed(list(model.modules())) if isinstance(m, nn.Linear)), None)
-    if head is None:
+    if isinstance(head, nn.Linear):
+        return head
+
+    linear = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    if not linear:
         raise ValueError(
             f"{type(model).__name__} has no linear layer at its end: name one `head`, an nn.Linear"
         )
-    return head
+    return linear[-1]
 
 
 def features_and_logits(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,43 +60,57 @@ def features_and_logits(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     (torch.Size([2, 8]), torch.Size([2, 3]))
     """
     if isinstance(model, Sharded):
-        return model.spread(partial(features_and_logits, model.module), x)
-    model = network = unwrapped(model)
+        spread = model.spread(partial(features_and_logits, model.module), x)
+        return cast(tuple[Tensor, Tensor], spread)
+
+    model = unwrapped(model)
     if hasattr(model, "features") and isinstance(getattr(model, "head", None), nn.Linear):
+        network = cast(FeatureNetwork, model)
         features = network.features(x)
         return features, network.head(features)
-    seen = []
-    hook = head_of(model).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+
+    # Any other network: a hook reads what comes into its last linear layer.
+    inputs_seen: list[Tensor] = []
+    hook = head_of(model).register_forward_pre_hook(
+        lambda module, inputs: inputs_seen.append(inputs[0])
+    )
     try:
         logits = model(x)
     finally:
         hook.remove()
-    if len(seen) != 1 or seen[0].ndim != 2:
+
+    if len(inputs_seen) != 1 or inputs_seen[0].ndim != 2:
         raise ValueError(
             f"the last Linear of {type(model).__name__} is not read once, as (N, D): give the "
             "model `features(x)` and `head`"
         )
-    return seen[0], logits
+    return inputs_seen[0], logits
 
 
 def output_of(model: nn.Module, layer: str, x: Tensor) -> Tensor:
-    """Return what a named layer puts out, (N, D), averaged over what is not channels.
+    """Return the output of a named layer, (N, D), averaged over all dimensions but channels.
 
-    Of (N, C, H, W) the channels come first, of a transformer's (N, tokens, C) last.
+    In (N, C, H, W) the channels come first, in a transformer's (N, tokens, C) last.
     """
-    modules = dict(unwrapped(model).named_modules())
+    network = unwrapped(model)
+    modules = dict(network.named_modules())
     if layer not in modules or not layer:
         known = ", ".join(name for name in modules if name and name.count(".") == 0)
         raise ValueError(f"the model has no layer {layer!r}; it has {known}, and those inside")
-    seen: list[Tensor] = []
-    hook = modules[layer].register_forward_hook(lambda module, inputs, out: seen.append(out))
+
+    outputs_seen: list[Tensor] = []
+    hook = modules[layer].register_forward_hook(
+        lambda module, inputs, output: outputs_seen.append(output)
+    )
     try:
-        unwrapped(model)(x)
+        network(x)
     finally:
         hook.remove()
-    if seen[0].ndim == 3:
-        return seen[0].mean(1)
-    return seen[0].flatten(2).mean(2) if seen[0].ndim > 3 else seen[0]
+
+    output = outputs_seen[0]
+    if output.ndim == 3:
+        return output.mean(1)
+    return output.flatten(2).mean(2) if output.ndim > 3 else output
 
 
 @torch.no_grad()

@@ -1,12 +1,14 @@
-"""What `setup` reads: the splits of a data set, or the tensors of a loop of one's own."""
+"""What `setup` reads: the splits of a data set, or the tensors of one's own loop."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from toosure.data import Split
+from toosure.data import Dataset, Split
+
+Pair = tuple[Tensor, Tensor]  # inputs and labels
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Splits:
         return len(self.train)
 
 
-def splits_of(data: Any) -> Any:
+def splits_of(data: object) -> Dataset | Splits:
     """Return a data set as it is, and (x, y) or ((x, y), (val_x, val_y)) as splits.
 
     >>> pair = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])
@@ -31,22 +33,39 @@ def splits_of(data: Any) -> Any:
     if hasattr(data, "train") or hasattr(data, "val"):
         parts = [getattr(data, name, None) for name in ("train", "val")]
         if all(part is None or hasattr(part, "y") for part in parts):
-            return data
+            return cast(Dataset, data)
+
     elif isinstance(data, tuple) and len(data) == 2:
         pairs = data if isinstance(data[0], tuple) else (data,)
         if all(is_pair(pair) for pair in pairs):
-            return Splits(
-                *(Split(x, y, y, torch.arange(len(y), device=y.device)) for x, y in pairs)
-            )
+            return Splits(*(split_of(pair) for pair in pairs))
+
     raise ValueError(
         "setup takes a data set of toosure.data, tensors (x, y) to train on, or ((x, y), (val_x, "
         f"val_y)); got {type(data).__name__}: of a TensorDataset, give its .tensors"
     )
 
 
-def is_pair(pair: Any) -> bool:
+def validation_split(data: object, objective: str) -> Split:
+    """Return the validation split; raise where there is none, in the name of an objective."""
+    val = splits_of(data).val
+    if val is None or len(val) == 0:
+        raise ValueError(
+            f"{objective} corrects itself on validation data: name a val size, or in your own loop "
+            "call setup(model, ((x, y), (val_x, val_y)))"
+        )
+    return val
+
+
+def is_pair(pair: object) -> bool:
     """Whether it is inputs and labels, as many of each."""
     if not isinstance(pair, tuple) or len(pair) != 2:
         return False
     x, y = pair
     return isinstance(x, Tensor) and isinstance(y, Tensor) and x.shape[:1] == y.shape
+
+
+def split_of(pair: Pair) -> Split:
+    """Return inputs and labels as a split whose labels are clean and in their own order."""
+    x, y = pair
+    return Split(x, y, clean=y, indices=torch.arange(len(y), device=y.device))

@@ -1,4 +1,4 @@
-"""Optimizers that keep a classifier honest; SGD, full-batch gradient descent, AdamW are torch's."""
+"""Optimizers: SAM and its variants, BulkSGD and Muon; SGD and AdamW are torch's."""
 
 from torch.optim import SGD, AdamW, Optimizer
 
@@ -11,6 +11,8 @@ from toosure.optim.sam import SAM
 from toosure.optim.traits import Traits, why_not_recorded
 from toosure.optim.vasso import VASSO
 
+# To add an optimizer: write its file, import it above, and list it here by its name on the command
+# line. "gd" is SGD on the full batch.
 OPTIMIZERS: dict[str, type[Optimizer]] = {
     "sgd": SGD,
     "gd": SGD,

@@ -1,4 +1,4 @@
-"""Adaptive SAM: the neighbourhood is measured in units of each weight's own size."""
+"""Adaptive SAM: each weight is perturbed in proportion to its own size."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -6,21 +6,22 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
-from toosure.optim.limits import Limit, not_negative
 from toosure.optim.passes import climb_, global_norm
 from toosure.optim.sam import SAM
+from toosure.optim.validators import Validator, check_not_negative
 
 
 class ASAM(SAM):
-    """Perturb by a multiple of each weight's size, so that rescaling layers changes nothing.
+    """Perturb each weight in proportion to its size, so that rescaling layers changes nothing.
 
     Formula: T = |w| + eta, eps = rho * T^2 g / (||T g|| + 1e-12); then as SAM.
     Reference: Kwon, Kim, Park, Choi, ICML 2021, arXiv:2102.11600.
 
     Given `model.named_parameters()`, T is as in the authors' code: |w| + eta for tensors with
-    "weight" in their name (BatchNorm's scales too), 1 for the rest. Nameless tensors are all
-    adapted. `adaptive=True` or `False` in a parameter group overrules both. The authors take
+    "weight" in their name (BatchNorm's scales too), 1 for the rest. Without names, all tensors are
+    adapted. `adaptive=True` or `False` in a parameter group overrules both. The authors use
     rho 0.5 on CIFAR-10 and 1.0 on CIFAR-100. With eta = 0 a weight of exactly 0 is not perturbed.
 
     >>> weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
@@ -34,11 +35,11 @@ class ASAM(SAM):
     tensor([ 0.6820, -1.7840])
     """
 
-    limits: ClassVar[dict[str, Limit]] = {**SAM.limits, "eta": not_negative}
+    validators: ClassVar[dict[str, Validator]] = {**SAM.validators, "eta": check_not_negative}
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT | nn.Module,
         base: Callable[..., Optimizer] = torch.optim.SGD,
         rho: float = 0.5,
         eta: float = 0.01,
@@ -51,24 +52,28 @@ class ASAM(SAM):
         self._add_setting("eta", eta)
 
     def _perturb(self, share: float) -> None:
-        """Overwrite g by T g, take the norm, then by T^2 g, and add rho T^2 g / ||T g||."""
-        buckets, adapted = list(self._buckets()), []
+        """Add rho T^2 g / ||T g|| to the weights, overwriting the gradients."""
+        buckets = list(self._buckets())
+        adapted = []
         for group, params, gradients in buckets:
-            chosen = _adapted(group, params)
-            if chosen:
-                sizes = _sizes([params[i] for i in chosen], group["eta"])
-                adapted.append(([gradients[i] for i in chosen], sizes))
+            indices = _adapted(group, params)
+            if indices:
+                sizes = _sizes([params[i] for i in indices], group["eta"])
+                adapted.append(([gradients[i] for i in indices], sizes))
+
+        # The gradients become T g, of which the norm is taken, and then T^2 g.
         for gradients, sizes in adapted:
             torch._foreach_mul_(gradients, sizes)
         norm = global_norm([g for _, _, gradients in buckets for g in gradients])
         for gradients, sizes in adapted:
             torch._foreach_mul_(gradients, sizes)
+
         for group, params, gradients in buckets:
             climb_(params, gradients, group["rho"], norm.to(params[0].device))
 
 
 def _sizes(params: list[Tensor], eta: float) -> list[Tensor]:
-    """T = |w| + eta."""
+    """Return T = |w| + eta."""
     sizes = list(torch._foreach_abs(params))
     if eta:
         torch._foreach_add_(sizes, eta)
@@ -76,7 +81,7 @@ def _sizes(params: list[Tensor], eta: float) -> list[Tensor]:
 
 
 def _adapted(group: dict[str, Any], params: list[Tensor]) -> Sequence[int]:
-    """Which tensors have T = |w| + eta: the group's word, else the names', else all."""
+    """Return the indices of the tensors with T = |w| + eta: by the group, by names, or all."""
     if "adaptive" in group:
         return range(len(params)) if group["adaptive"] else ()
     if "param_names" not in group:

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
 from toosure.data.seeds import derive_seed
 from toosure.metrics.inputs import check_count, check_positive
-from toosure.optim.limits import Limit, below_one, not_negative
 from toosure.optim.passes import dense_gradient, weights_restored
 from toosure.optim.sam import SAM, Closure
+from toosure.optim.validators import Validator, check_decay, check_not_negative
 
 
 class BSAM(SAM):
@@ -26,10 +27,11 @@ class BSAM(SAM):
 
     `data_size` is the number of training examples (the authors count augmented CIFAR four times).
     Split the batch with `split` (8 parts by default) and give `step` a closure for each, with their
-    sizes as `weights` where 8 does not divide it. The weights hold the mean between steps, and
+    sizes as `weights` where 8 does not divide it. Between steps the weights are the mean, and
     `with optimizer.sampled(): ...` predicts with a sample (the authors average 32 softmaxes). The
     noise of a step follows from `seed` and the number of draws, which is in the state: runs resume,
-    and DDP ranks draw alike. Not for CUDA graphs. The state of half-precision weights is float32.
+    and DDP ranks draw alike. A CUDA graph cannot record it. The state of half-precision weights is
+    float32.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = BSAM(model.parameters(), lr=0.5, data_size=800)
@@ -48,19 +50,19 @@ class BSAM(SAM):
     cuda_graph: ClassVar[bool | str] = "draws its noise on the host"
     passes_arguments_to: ClassVar[str] = ""  # it knows its base
 
-    kept: ClassVar[tuple[str, ...]] = (*SAM.kept, "sub_batches")
-    limits: ClassVar[dict[str, Limit]] = {
-        **SAM.limits,
-        "lr": not_negative,
-        "betas": below_one,
+    pickled: ClassVar[tuple[str, ...]] = (*SAM.pickled, "sub_batches")
+    validators: ClassVar[dict[str, Validator]] = {
+        **SAM.validators,
+        "lr": check_not_negative,
+        "betas": check_decay,
         "data_size": check_positive,
-        "prior_precision": not_negative,
-        "damping": not_negative,
+        "prior_precision": check_not_negative,
+        "damping": check_not_negative,
     }
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         lr: float = 0.5,
         *,
         data_size: int,
@@ -75,16 +77,26 @@ class BSAM(SAM):
     ) -> None:
         check_count("sub_batches", sub_batches)
         self.sub_batches = sub_batches
-        settings: dict[str, Any] = {"lr": lr, "betas": betas, "damping": damping}
-        settings |= {"data_size": data_size, "prior_precision": prior_precision}
-        settings |= {"seed": seed, "draws": 0}
-        super().__init__(params, MeanAndScale, rho, model=model, clip_norm=clip_norm, **settings)
+        super().__init__(
+            params,
+            MeanAndScale,
+            rho,
+            model=model,
+            clip_norm=clip_norm,
+            lr=lr,
+            betas=betas,
+            damping=damping,
+            data_size=data_size,
+            prior_precision=prior_precision,
+            seed=seed,
+            draws=0,
+        )
 
     def split(self, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
         """Cut a batch into `sub_batches` parts, each a tuple as long as `tensors`.
 
-        Where they cannot be equal they differ by one example; `step(..., weights=sizes)` counts
-        each by its size. A batch smaller than `sub_batches` has a part for each example.
+        Where they cannot be equal they differ by one example; `step(..., weights=sizes)` weighs
+        each by its size. A batch smaller than `sub_batches` has one part per example.
         """
         parts = max(1, min(self.sub_batches, len(tensors[0])))
         return list(zip(*(t.tensor_split(parts) for t in tensors), strict=True))
@@ -93,30 +105,32 @@ class BSAM(SAM):
     def sampled(self, generator: torch.Generator | None = None) -> Iterator[None]:
         """Inside, the weights are a sample w + xi / sqrt(data_size * s); after, the mean again.
 
-        Gradients are recorded inside if they are outside. Frozen weights are no sample.
+        Gradients are recorded inside if they are outside. Frozen weights stay at their mean.
         """
         recording = torch.is_grad_enabled()
-        learned = [(p, group) for p, group in self._every() if p.requires_grad]
+        learned = [(p, group) for p, group in self._parameters() if p.requires_grad]
         with torch.no_grad(), weights_restored([p for p, _ in learned]):
             for p, group in learned:
                 deviation = (group["data_size"] * self.state[p]["scale"]).rsqrt()
                 p.add_(deviation * _normal(p, generator))
+
             with torch.set_grad_enabled(recording):
                 yield
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state, in our own types: torch rounds it to those of the parameters."""
         super().load_state_dict(state_dict)
-        numbers = [i for group in state_dict["param_groups"] for i in group["params"]]
-        for (p, _), i in zip(self._every(), numbers, strict=True):
+        indices = [i for group in state_dict["param_groups"] for i in group["params"]]
+        for (p, _), i in zip(self._parameters(), indices, strict=True):
             for name, value in state_dict["state"].get(i, {}).items():
-                self.state[p][name] = value.to(p.device, _wide(p), copy=True)
+                self.state[p][name] = value.to(p.device, _state_dtype(p), copy=True)
 
-    def _every(self) -> list[tuple[Tensor, dict[str, Any]]]:
+    def _parameters(self) -> list[tuple[Tensor, dict[str, Any]]]:
+        """Return every parameter with its group."""
         return [(p, group) for group in self.param_groups for p in group["params"]]
 
     def _first_pass(self, closure: Closure) -> Any:
-        """The gradient at a sample, drawn by the seed and the number of draws before."""
+        """Take the gradient at a sample, drawn by the seed and the number of earlier draws."""
         group = self.param_groups[0]
         generator = torch.Generator().manual_seed(derive_seed(group["seed"], group["draws"]))
         group["draws"] += 1
@@ -127,55 +141,61 @@ class BSAM(SAM):
         return True
 
     def _perturb(self, share: float) -> None:
+        """Add rho g / s to the weights, and gather sqrt(s) |g| for the update of s."""
         for group, params, gradients in self._buckets():
             scales = [self.state[p]["scale"] for p in params]
             for p, scale, g in zip(params, scales, gradients, strict=True):
                 curvature = scale.sqrt() * g.abs() * share
                 self.pending[p] = self.pending[p] + curvature if p in self.pending else curvature
+
             torch._foreach_div_(gradients, scales)
             torch._foreach_add_(params, gradients, alpha=group["rho"])
 
     def _update(self) -> None:
-        self.base.curvature = self.pending  # type: ignore[attr-defined]
+        assert isinstance(self.base, MeanAndScale)
+        self.base.curvature = self.pending
         super()._update()
 
 
 class MeanAndScale(Optimizer):
-    """BSAM's descent: momentum, mean and scale from the averaged h (`p.grad`) and sqrt(s) |g|."""
+    """Update BSAM's momentum, mean and scale from the averaged h (`p.grad`) and sqrt(s) |g|."""
 
-    def __init__(self, params: Any, **settings: Any) -> None:
-        self.curvature: dict[Tensor, Tensor] = {}
+    def __init__(self, params: ParamsT, **settings: object) -> None:
+        self.curvature: dict[Tensor, Tensor] = {}  # sqrt(s) |g|, set before each step
         super().__init__(params, settings)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
-            zeros = torch.zeros_like(p, dtype=_wide(p))
+            zeros = torch.zeros_like(p, dtype=_state_dtype(p))
             self.state[p] = {"momentum": zeros, "scale": zeros + 1}
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> Any:
+        """Take the step; the closure is not used."""
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             delta = group["prior_precision"] / group["data_size"]
             for p in group["params"]:
                 if p.grad is None or p not in self.curvature:
                     continue
-                m, s = self.state[p]["momentum"], self.state[p]["scale"]
+
+                m = self.state[p]["momentum"]
+                s = self.state[p]["scale"]
                 gradient = dense_gradient(p).to(m.dtype)
                 m.mul_(beta1).add_(gradient + delta * p.to(m.dtype), alpha=1 - beta1)
-                p.addcdiv_(m, s, value=-group["lr"])
+                p.addcdiv_(m, s, value=-group["lr"])  # with the old s
                 s.mul_(beta2)
                 s.add_(self.curvature[p] + (group["damping"] + delta), alpha=1 - beta2)
         self.curvature = {}
 
 
-def _wide(p: Tensor) -> torch.dtype:
-    """The type of a parameter's state: in bfloat16, 0.999 s is s, and s would never change."""
+def _state_dtype(p: Tensor) -> torch.dtype:
+    """Return float32 or better: in bfloat16 0.999 s rounds to s, and s would never change."""
     return torch.promote_types(p.dtype, torch.float32)
 
 
 def _normal(p: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Standard normal noise like p, drawn where the generator lives."""
+    """Draw standard normal noise of the shape of p, on the generator's device."""
     device = p.device if generator is None else generator.device
     return torch.randn(p.shape, generator=generator, device=device, dtype=p.dtype).to(p.device)

@@ -1,11 +1,13 @@
-"""SGD in the bulk: the gradient without its part along the sharpest directions."""
+"""SGD in the bulk: project the gradient off the sharpest directions."""
 
 import warnings
+from collections.abc import Callable
 from numbers import Integral
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from toosure.metrics.inputs import check_count
 from toosure.optim.passes import dense_gradient
@@ -13,7 +15,7 @@ from toosure.optim.wrapper import Wrapper
 
 
 class TopEigenvectors(Protocol):
-    """The largest eigenvalues and their vectors, flat in the order of the parameters."""
+    """Hold the largest eigenvalues and their vectors, flat in the order of the parameters."""
 
     values: Tensor  # (k,)
     vectors: Tensor  # (k, P)
@@ -21,9 +23,9 @@ class TopEigenvectors(Protocol):
 
 
 class Tracker(Protocol):
-    """What finds the directions: `toosure.curvature.CurvatureTracker`, or anything like it."""
+    """Find the top eigenvectors, as `toosure.curvature.CurvatureTracker` does."""
 
-    def top(self, matrix: str, k: int) -> TopEigenvectors: ...
+    def top(self, matrix: Literal["hessian", "gn"], k: int) -> TopEigenvectors: ...
 
 
 class BulkSGD(Wrapper):
@@ -34,7 +36,7 @@ class BulkSGD(Wrapper):
     Reference: Song, Ahn, Yun, ICLR 2025, arXiv:2405.16002; used in arXiv:2604.20614.
 
     `tracker` must follow the same parameters in the same order. Other arguments are SGD's; its
-    momentum then gathers projected gradients. A solve that did not converge warns, and
+    momentum then accumulates projected gradients. A solve that did not converge warns, and
     `optimizer.converged` says so until the next one.
 
     >>> class Diagonal:  # the Hessian of 0.5 * (3 a^2 + b^2)
@@ -58,16 +60,16 @@ class BulkSGD(Wrapper):
     needs_tracker: ClassVar[bool] = True
     passes_arguments_to: ClassVar[str] = "sgd"
 
-    kept: ClassVar[tuple[str, ...]] = ("base", "tracker", "converged")
+    pickled: ClassVar[tuple[str, ...]] = ("base", "tracker", "converged")
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         lr: float,
         k: int = 1,
         tracker: Tracker | None = None,
         refresh: int = 1,
-        matrix: str = "hessian",
+        matrix: Literal["hessian", "gn"] = "hessian",
         **sgd_arguments: Any,
     ) -> None:
         if matrix not in ("hessian", "gn"):
@@ -75,6 +77,7 @@ class BulkSGD(Wrapper):
         check_count("refresh", refresh)
         self.tracker = tracker
         self.converged = True
+
         base = torch.optim.SGD(params, lr=lr, **sgd_arguments)
         super().__init__(base, k=k, refresh=refresh, matrix=matrix, steps=0)
         self._checked_k()
@@ -87,63 +90,72 @@ class BulkSGD(Wrapper):
         super().add_param_group(param_group)
 
     def __getstate__(self) -> dict[str, Any]:
+        # The tracker may hold the graph of its last pass, which cannot be copied.
         release = getattr(getattr(self.tracker, "problem", None), "release", None)
         if release is not None:
-            release()  # the graph of its last pass, which cannot be copied
+            release()
         return super().__getstate__()
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Step once; return the closure's loss (without a closure, use the gradients at hand)."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        group, k = self.param_groups[0], self._checked_k()
+
+        group = self.param_groups[0]
+        k = self._checked_k()
         if k > 0:
-            if group["steps"] % group["refresh"] == 0 or self._has_new(k):
+            if group["steps"] % group["refresh"] == 0 or self._is_outdated(k):
                 self._refresh(group["matrix"], k)
             self._project()
+
         group["steps"] += 1
         self._step_base()
         return loss
 
     def _parameters(self) -> list[Tensor]:
-        """Those that learn; a tracker follows none that were frozen when it was made."""
+        """Return those that learn; a tracker follows none that were frozen when it was built."""
         return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
 
     def _checked_k(self) -> int:
-        k, size = self.param_groups[0]["k"], sum(p.numel() for p in self._parameters())
+        """Return k as an int; raise where it is out of range or needs a tracker."""
+        k = self.param_groups[0]["k"]
+        size = sum(p.numel() for p in self._parameters())
         if not isinstance(k, Integral) or not 0 <= int(k) <= size:
             raise ValueError(f"k must be a whole number from 0 to {size} (parameters); got {k}")
         if self.tracker is None and int(k) > 0:
             raise ValueError("BulkSGD with k > 0 needs tracker=CurvatureTracker(...)")
         return int(k)
 
-    def _has_new(self, k: int) -> bool:
-        """Whether k was changed, or parameters came, since the directions were found."""
+    def _is_outdated(self, k: int) -> bool:
+        """Whether k was changed or parameters were added since the directions were found."""
         return any(len(self.state.get(p, {}).get("bulk", ())) != k for p in self._parameters())
 
-    def _refresh(self, matrix: str, k: int) -> None:
-        """Ask for the directions here and keep each parameter's part of them in its state."""
+    def _refresh(self, matrix: Literal["hessian", "gn"], k: int) -> None:
+        """Find the directions at these weights, and store each parameter's part in its state."""
         assert self.tracker is not None
-        every = [p for group in self.param_groups for p in group["params"]]
-        gradients = [p.grad for p in every]
+        all_params = [p for group in self.param_groups for p in group["params"]]
+        gradients = [p.grad for p in all_params]
         with torch.enable_grad():
             top = self.tracker.top(matrix, k)
-        for p, gradient in zip(every, gradients, strict=True):
+        for p, gradient in zip(all_params, gradients, strict=True):
             p.grad = gradient  # a tracker may run backward itself
+
         followed = self._parameters()
-        if top.vectors.shape[1] == sum(p.numel() for p in every):
-            followed = every  # some were frozen after the tracker was made
+        if top.vectors.shape[1] == sum(p.numel() for p in all_params):
+            followed = all_params  # some were frozen after the tracker was built
         sizes = [p.numel() for p in followed]
         if top.vectors.shape != (k, sum(sizes)):
             raise ValueError(
                 f"the tracker must follow the optimizer's {sum(sizes)} parameters: expected "
                 f"vectors of shape {(k, sum(sizes))}, got {tuple(top.vectors.shape)}"
             )
+
         for p, part in zip(followed, top.vectors.split(sizes, 1), strict=True):
             self.state[p]["bulk"] = part.to(p).reshape(k, *p.shape)
+
         self.converged = bool(top.converged)
         if not self.converged:
             warnings.warn(
@@ -158,6 +170,7 @@ class BulkSGD(Wrapper):
         pairs = [(dense_gradient(p), self.state[p]["bulk"]) for p in trained]
         if not pairs:
             return
+
         along = sum(part.flatten(1) @ g.flatten() for g, part in pairs)  # (k,)
         for g, part in pairs:
             g.sub_(torch.tensordot(along, part, 1))

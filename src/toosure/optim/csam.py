@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
 from toosure.losses.csam import CSAMLoss
-from toosure.optim.limits import not_negative
+from toosure.losses.loss import ReducingLoss
 from toosure.optim.sam import SAM
+from toosure.optim.validators import check_not_negative
 
 
 class CSAM(SAM):
@@ -21,7 +23,7 @@ class CSAM(SAM):
     Reference: Tan et al., ICLR 2026, Eq. 4 and Algorithm 1 (whose line 3 means theta).
 
     The closure must use `optimizer.criterion(loss)`, which knows at which point it is called;
-    otherwise nothing would tell CSAM from SAM. `gamma=0` is SAM. See `toosure.losses.CSAMLoss`.
+    otherwise CSAM would be SAM. `gamma=0` is SAM. See `toosure.losses.CSAMLoss`.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = CSAM(model.parameters(), rho=0.05, gamma=1.0, lr=0.1)
@@ -36,11 +38,11 @@ class CSAM(SAM):
 
     wraps_criterion: ClassVar[bool] = True
 
-    kept: ClassVar[tuple[str, ...]] = (*SAM.kept, "gamma", "detach_weight", "point")
+    pickled: ClassVar[tuple[str, ...]] = (*SAM.pickled, "gamma", "detach_weight", "point")
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT | nn.Module,
         base: Callable[..., Optimizer] = torch.optim.SGD,
         rho: float = 0.05,
         gamma: float = 1.0,
@@ -50,7 +52,7 @@ class CSAM(SAM):
         clip_norm: float | None = None,
         **base_arguments: Any,
     ) -> None:
-        not_negative("gamma", gamma)
+        check_not_negative("gamma", gamma)
         self.gamma = gamma
         self.detach_weight = detach_weight
         self.point = Point()
@@ -59,7 +61,9 @@ class CSAM(SAM):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group to the base; it may carry its own `rho`, but no `gamma`."""
         if "gamma" in param_group:
-            raise ValueError("gamma is of the loss, which knows no groups: CSAM(..., gamma=...)")
+            raise ValueError(
+                "gamma belongs to the loss, which knows no groups: CSAM(..., gamma=...)"
+            )
         super().add_param_group(param_group)
 
     def criterion(self, loss: nn.Module | None = None) -> "CSAMCriterion":
@@ -72,11 +76,13 @@ class CSAM(SAM):
     @contextmanager
     def _perturbed(self, share: float) -> Iterator[None]:
         with super()._perturbed(share):
-            self.point.perturbed, self.point.used = True, False
+            self.point.perturbed = True
+            self.point.used = False
             try:
                 yield
             finally:
                 self.point.perturbed = False
+
             if self.gamma != 0 and not self.point.used:
                 raise ValueError(
                     "CSAM changes the loss in its second pass, but the closure did not use it: "
@@ -86,19 +92,20 @@ class CSAM(SAM):
 
 
 class Point:
-    """Where an optimizer's weights are now, told to its criteria, who tell that they were used."""
+    """Flags shared with the criterion: is this the perturbed point, and was it called there?"""
 
     def __init__(self) -> None:
         self.perturbed = False
-        self.used = False  # Eq. 4, in this second pass; a flag: counting would recompile
+        self.used = False  # Eq. 4 in this second pass; a counter would make torch.compile recompile
 
 
 class CSAMCriterion(nn.Module):
-    """The plain loss, or Eq. 4 while its optimizer holds the weights at the perturbed point."""
+    """Compute the plain loss, or Eq. 4 while the optimizer's weights are at the perturbed point."""
 
     def __init__(self, calibrated: CSAMLoss, point: Point) -> None:
         super().__init__()
-        self.calibrated, self.point = calibrated, point
+        self.calibrated = calibrated
+        self.point = point
 
     @property
     def perturbed(self) -> bool:
@@ -106,10 +113,13 @@ class CSAMCriterion(nn.Module):
 
     @property
     def reduction(self) -> str:
-        return self.calibrated.loss.reduction  # type: ignore[return-value]
+        return cast(ReducingLoss, self.calibrated.loss).reduction
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if not self.point.perturbed:
-            return self.calibrated.loss(logits, labels)
-        self.point.used = True
-        return self.calibrated(logits, labels)
+        loss: Tensor
+        if self.point.perturbed:
+            self.point.used = True
+            loss = self.calibrated(logits, labels)
+        else:
+            loss = self.calibrated.loss(logits, labels)
+        return loss

@@ -1,24 +1,32 @@
-"""Muon for whole models: orthogonal steps for hidden matrices, AdamW for everything else."""
+"""Muon for whole models: orthogonalised steps for hidden matrices, AdamW for the rest."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
+from torch.optim.optimizer import ParamsT
 
 from toosure.metrics.inputs import check_count
-from toosure.optim.limits import Limit, below_one, check, not_negative
 from toosure.optim.passes import dense_gradient
 from toosure.optim.traits import Traits
+from toosure.optim.validators import (
+    Validator,
+    check_decay,
+    check_not_negative,
+    check_settings,
+)
 from toosure.optim.wrapper import step_without_hooks
 
-LIMITS: dict[str, Limit] = {
-    "lr": not_negative,
-    "momentum": below_one,
-    "betas": below_one,
-    "weight_decay": not_negative,
+Parameter = Tensor | tuple[str, Tensor]  # as parameters() or named_parameters() gives it
+
+VALIDATORS: dict[str, Validator] = {
+    "lr": check_not_negative,
+    "momentum": check_decay,
+    "betas": check_decay,
+    "weight_decay": check_not_negative,
     "ns_steps": check_count,
 }
 
@@ -41,12 +49,14 @@ def newton_schulz(matrix: Tensor, steps: int = 5, fp32: bool = False) -> Tensor:
     tall = x.shape[0] > x.shape[1]
     if tall:
         x = x.T
+
     x = x / x.norm().clamp(min=1e-7)
     for _ in range(steps):
         gram = x @ x.T
         x = torch.addmm(
             x, torch.addmm(gram, gram, gram, beta=-4.7750, alpha=2.0315), x, beta=3.4445
         )
+
     return x.T if tall else x
 
 
@@ -74,7 +84,7 @@ class Muon(Traits, Optimizer):
 
     def __init__(
         self,
-        params: nn.Module | Iterable[Any],
+        params: nn.Module | ParamsT,
         lr: float = 0.02,
         *,
         momentum: float = 0.95,
@@ -87,28 +97,41 @@ class Muon(Traits, Optimizer):
         adamw_eps: float = 1e-8,
         adamw_weight_decay: float = 0.0,
     ) -> None:
-        check(LIMITS, {"lr": lr, "momentum": momentum, "ns_steps": ns_steps})
-        self.muon = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "fp32": fp32}
-        self.muon |= {"weight_decay": weight_decay, "ns_steps": ns_steps}
-        self.adamw = {"lr": adamw_lr, "betas": adamw_betas, "eps": adamw_eps}
-        self.adamw |= {"weight_decay": adamw_weight_decay}
-        self.rest: AdamW | None = None
-        super().__init__(hidden_and_rest(params), {"momentum": momentum})  # which cyclers look for
+        check_settings(VALIDATORS, {"lr": lr, "momentum": momentum, "ns_steps": ns_steps})
+        self.muon: dict[str, Any] = {
+            "lr": lr,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "fp32": fp32,
+            "weight_decay": weight_decay,
+            "ns_steps": ns_steps,
+        }
+        self.adamw: dict[str, Any] = {
+            "lr": adamw_lr,
+            "betas": adamw_betas,
+            "eps": adamw_eps,
+            "weight_decay": adamw_weight_decay,
+        }
+        self.rest: AdamW | None = None  # steps the groups that are not matrices
+
+        # OneCycleLR and CyclicLR look for a momentum among the defaults.
+        super().__init__(hidden_and_rest(params), {"momentum": momentum})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of hidden matrices (`muon=True`) or of AdamW's (`muon=False`)."""
         if "muon" not in param_group:
             raise ValueError("a group for Muon must say muon=True (hidden matrices) or muon=False")
         defaults = self.muon if param_group["muon"] else _adamw_defaults(self.adamw)
-        check(LIMITS, {**defaults, **param_group})
+        check_settings(VALIDATORS, {**defaults, **param_group})
         super().add_param_group({**defaults, **param_group})
+
         flat = [p for p in self.param_groups[-1]["params"] if p.ndim < 2]
         if param_group["muon"] and flat:
             self.param_groups.pop()
             raise ValueError(f"Muon orthogonalises matrices; got shape {tuple(flat[0].shape)}")
-        self._share()
+        self._share_with_adamw()
 
-    def _share(self) -> None:
+    def _share_with_adamw(self) -> None:
         """Let AdamW work on our own groups and state."""
         groups = [group for group in self.param_groups if not group["muon"]]
         if groups and self.rest is None:
@@ -121,65 +144,73 @@ class Muon(Traits, Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._share()
+        self._share_with_adamw()
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Step once; return the closure's loss, if one is given."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+
         for group in self.param_groups:
-            if not group["muon"] and "max_momentum" in group:  # a cycler's, which writes momentum
+            # CyclicLR and OneCycleLR write a momentum, which is AdamW's first beta.
+            if not group["muon"] and "max_momentum" in group:
                 group["betas"] = (group["momentum"], group["betas"][1])
             for p in (p for p in group["params"] if p.grad is not None):
                 gradient = dense_gradient(p)
                 if group["muon"]:
                     self._step_matrix(p, gradient.flatten(1), group)
+
         if self.rest is not None:
             step_without_hooks(self.rest)
         return loss
 
     def _step_matrix(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        """`gradient` is flat: (out, in * height * width)."""
+        """Step one matrix; its gradient is flat, (out, in * height * width)."""
         state = self.state[p]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(gradient)
         average = state["momentum_buffer"]
+
         average.lerp_(gradient, 1 - group["momentum"])
         update = gradient.lerp(average, group["momentum"]) if group["nesterov"] else average
         update = newton_schulz(update, group["ns_steps"], group["fp32"])
+
         stretch = math.sqrt(max(1, gradient.shape[0] / gradient.shape[1]))
         p.mul_(1 - group["lr"] * group["weight_decay"])
         p.add_(update.reshape(p.shape), alpha=-group["lr"] * stretch)
 
 
 def _adamw_defaults(settings: dict[str, Any]) -> dict[str, Any]:
-    """Every key torch's AdamW expects in a group of this version."""
+    """Return every key that this version of torch's AdamW expects in a group."""
     return {**AdamW([torch.zeros(1)], **settings).defaults}
 
 
 def hidden_and_rest(
-    params: nn.Module | Iterable[Any], more: Iterable[Any] = ()
+    params: nn.Module | ParamsT, more: Iterable[Parameter] = ()
 ) -> list[dict[str, Any]]:
-    """Sort into hidden matrices and the rest; groups that are already made pass through.
+    """Sort parameters into hidden matrices and the rest; groups pass through as they are.
 
     The head is the last matrix of `params`, whatever `more` (an objective's own) follows. A tensor
-    of one row, as a class token or a table of positions, is no matrix.
+    of one row, as a class token or a table of positions, counts as no matrix.
     """
-    entries = list(params.named_parameters() if isinstance(params, nn.Module) else params)
+    entries: list[Any] = list(
+        params.named_parameters() if isinstance(params, nn.Module) else params
+    )
     if entries and isinstance(entries[0], dict):
         return entries
+
     heads = [p for p in map(_tensor, entries) if p.ndim >= 2][-1:]
-    entries += more
-    groups: list[dict[str, Any]] = [{"params": [], "muon": True}, {"params": [], "muon": False}]
-    for entry in entries:
+    hidden: dict[str, Any] = {"params": [], "muon": True}
+    rest: dict[str, Any] = {"params": [], "muon": False}
+    for entry in (*entries, *more):
         p = _tensor(entry)
-        hidden = p.ndim >= 2 and p.shape[0] > 1 and all(p is not head for head in heads)
-        groups[not hidden]["params"].append(entry)
-    return [group for group in groups if group["params"]] or groups[1:]
+        is_hidden = p.ndim >= 2 and p.shape[0] > 1 and all(p is not head for head in heads)
+        (hidden if is_hidden else rest)["params"].append(entry)
+    return [group for group in (hidden, rest) if group["params"]] or [rest]
 
 
-def _tensor(entry: Any) -> Tensor:
+def _tensor(entry: Parameter) -> Tensor:
     return entry[1] if isinstance(entry, tuple) else entry

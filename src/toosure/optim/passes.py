@@ -1,4 +1,4 @@
-"""What every two-pass optimizer needs: weights that come back, one norm, and the way up."""
+"""What every two-pass optimizer needs: restored weights, the gradient's norm, the ascent step."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @contextmanager
 def weights_restored(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Lend the weights: whatever happens inside, they are the same bits afterwards.
+    """Let the weights change inside, and restore them to the same bits, also after an error.
 
     They are saved and copied back (w + e - e is not w in floating point), which costs one copy.
     """
@@ -42,11 +42,13 @@ def global_norm(tensors: Sequence[Tensor]) -> Tensor:
     """
     if not tensors:
         return torch.zeros(())
+
     wide = reduce(torch.promote_types, {t.dtype for t in tensors}, torch.float32)
     norms = list(torch._foreach_norm(list(tensors), 2, wide))
     if len({n.device for n in norms}) > 1:
         norms = [n.to(norms[0].device) for n in norms]
-    return torch.linalg.vector_norm(torch.stack(norms))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return norm
 
 
 def climb_(
@@ -58,8 +60,8 @@ def climb_(
 ) -> None:
     """Add radius * directions / (norm + 1e-12) to the parameters, in place.
 
-    `directions` may be overwritten unless `keep`. On the CPU reading the norm is free and spares a
-    walk through memory; elsewhere the host would have to wait for it.
+    `directions` may be overwritten unless `keep`. On the CPU reading the norm is free and saves a
+    pass over memory; elsewhere the host would have to wait for it.
     """
     if norm.device.type == "cpu":
         torch._foreach_add_(parameters, directions, alpha=radius / (norm.item() + 1e-12))
@@ -70,7 +72,7 @@ def climb_(
 def climb_without_waiting_(
     parameters: list[Tensor], directions: list[Tensor], radius: float, norm: Tensor, keep: bool
 ) -> None:
-    """Do as `climb_` where the norm is on a device: the host never reads it.
+    """Do what `climb_` does where the norm is on a device, without reading it on the host.
 
     torch's fused SGD is the one call that adds a multiple known only to the device: it divides by
     `grad_scale` (and overwrites the gradients), or multiplies by a tensor `lr`.
@@ -80,6 +82,7 @@ def climb_without_waiting_(
         scaled = torch._foreach_div(directions, norm.to(parameters[0].dtype))
         torch._foreach_add_(parameters, scaled, alpha=radius)
         return
+
     torch._fused_sgd_(
         parameters,
         directions,
@@ -96,7 +99,7 @@ def climb_without_waiting_(
 
 
 def _suits_fused(parameters: list[Tensor], directions: list[Tensor]) -> bool:
-    """Whether all are float32 (the scale is read as one) without gaps and laid out alike."""
+    """Whether all are float32 (as the scale is read), without gaps and with the same strides."""
     return all(
         p.dtype == d.dtype == torch.float32
         and p.stride() == d.stride()

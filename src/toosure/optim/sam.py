@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation around any torch optimizer, and the two passes its kin share."""
+"""Sharpness-aware minimisation around any torch optimizer; its variants share the two passes."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,15 +8,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
 from toosure.metrics.inputs import check_positive
-from toosure.optim.limits import Limit, not_negative
 from toosure.optim.passes import climb_, dense_gradient, global_norm, weights_restored
 from toosure.optim.statistics import RunningStatistics
+from toosure.optim.validators import Validator, check_not_negative
 from toosure.optim.wrapper import Wrapper
 
-Closure = Callable[[], Any]
-Bucket = tuple[dict[str, Any], list[Tensor], list[Tensor]]  # a group, its tensors, one for each
+Closure = Callable[[], Any]  # computes the loss, calls backward, returns the loss
+Bucket = tuple[dict[str, Any], list[Tensor], list[Tensor]]  # a group, parameters, their gradients
 
 
 class SAM(Wrapper):
@@ -26,12 +27,13 @@ class SAM(Wrapper):
     then the base steps from w with the gradient at w + eps, on the same batch.
     Reference: Foret, Kleiner, Mobahi, Neyshabur, ICLR 2021, arXiv:2010.01412.
 
-    `closure` computes the loss, calls `backward` and returns the loss; whether it zeroes the
-    gradients does not matter, for the optimizer does so before each pass. `step` returns the loss
-    at w. `rho` may differ between parameter groups; `rho=0` everywhere is the base optimizer, in
-    one pass. `clip_norm` clips the gradient the base receives. `model` names the network whose
-    BatchNorm statistics are held still in the second pass: needed only where hooks cannot see it
-    (a function compiled by torch.compile). `base` is any optimizer whose step needs no closure.
+    `closure` computes the loss, calls `backward` and returns the loss. It need not zero the
+    gradients: the optimizer does so before each pass. `step` returns the loss at w. `rho` may
+    differ between parameter groups; `rho=0` everywhere is the base optimizer, in one pass.
+    `clip_norm` clips the gradient that the base receives. `model` is the network whose BatchNorm
+    statistics are held still in the second pass; it is needed only where hooks cannot see its
+    layers (in a function compiled by torch.compile). `base` is any optimizer class whose step needs
+    no closure.
 
     >>> weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
     >>> optimizer = SAM([weight], base=torch.optim.SGD, rho=0.1, lr=0.1)
@@ -47,12 +49,12 @@ class SAM(Wrapper):
 
     passes_arguments_to: ClassVar[str] = "base"
 
-    kept: ClassVar[tuple[str, ...]] = ("base", "clip_norm", "statistics")
-    limits: ClassVar[dict[str, Limit]] = {"rho": not_negative}
+    pickled: ClassVar[tuple[str, ...]] = ("base", "clip_norm", "statistics")
+    validators: ClassVar[dict[str, Validator]] = {"rho": check_not_negative}
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT | nn.Module,
         base: Callable[..., Optimizer] = torch.optim.SGD,
         rho: float = 0.05,
         *,
@@ -84,31 +86,35 @@ class SAM(Wrapper):
         A list of closures is one batch in micro-batches (m-sharpness): each finds its own
         perturbation, and the gradients found there are averaged, by `weights` (the sizes of the
         micro-batches) if they are not equal. A BatchNorm layer's statistics move in the first pass
-        that runs it. With `scaler` the closure calls
-        `scaler.scale(loss).backward()`; an infinite gradient in either pass leaves weights and
-        state as they were; call `scaler.update()` after.
+        that runs it. With `scaler` the closure calls `scaler.scale(loss).backward()`, and an
+        infinite gradient in either pass leaves weights and state as they were; call
+        `scaler.update()` after the step.
         """
         closures = _as_list(closure)
         shares = _shares(weights, len(closures))
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        losses: list[Any] = []
-        total: dict[Tensor, Tensor] = {}
-        self.pending = {}
         several = len(closures) > 1
+
+        losses: list[Any] = []
+        total: dict[Tensor, Tensor] = {}  # gradients of the micro-batches, added up
+        self.pending = {}
         with self.statistics.moving_once(several):
             for closure, share in zip(closures, shares, strict=True):
                 with self.statistics.noticing():
                     losses.append(self._first_pass(closure))
                 if self._perturbs() or several:
                     self.statistics.keep(self._trained, losses[-1])
+
                 if self._perturbs():
                     if scaler is not None and not self._unscaled_is_finite(scaler):
-                        scaler.unscale_(self.base)  # tells scaler.update() of the infinity
+                        scaler.unscale_(self.base)  # so that scaler.update() knows of the infinity
                         return _mean(losses, shares)
                     with self._perturbed(share):
                         self._pass(closure)
+
                 if several:
                     self._add_gradients(total, share)
+
         for p, gradient in total.items():
             p.grad = gradient
         self._descend(scaler)
@@ -117,13 +123,14 @@ class SAM(Wrapper):
 
     def _pass(self, closure: Closure) -> Any:
         """Run the closure on fresh gradients; stale ones must not reach the second pass."""
-        for group in self.param_groups:  # as zero_grad, less its profiler's mark
+        for group in self.param_groups:  # as zero_grad, without its profiler record
             for p in group["params"]:
                 p.grad = None
         with torch.enable_grad():
             return closure()
 
     def _first_pass(self, closure: Closure) -> Any:
+        """Take the gradient that decides where to perturb to."""
         return self._pass(closure)
 
     def _perturbs(self) -> bool:
@@ -132,7 +139,7 @@ class SAM(Wrapper):
 
     @contextmanager
     def _perturbed(self, share: float) -> Iterator[None]:
-        """Inside, the weights are w + eps; `share` is this micro-batch's part of the batch."""
+        """Inside, the weights are w + eps; `share` is this micro-batch's fraction of the batch."""
         with weights_restored(self._trained()):
             self._perturb(share)
             yield
@@ -151,41 +158,45 @@ class SAM(Wrapper):
         """Give the gradients at hand to the base, unless the scaler finds an infinity in them."""
         if scaler is not None:
             scaler.unscale_(self.base)
-            if any(bool(found) for found in scaler._found_inf_per_device(self.base).values()):
+            if any(bool(infinite) for infinite in scaler._found_inf_per_device(self.base).values()):
                 return
+
         if self.clip_norm is not None:
             trained = [_with_dense_gradient(p) for p in self._trained()]
             torch.nn.utils.clip_grad_norm_(trained, self.clip_norm)
+
         self._update()
 
     def _update(self) -> None:
+        """Take the step; subclasses update their state with it."""
         self._step_base()
 
     def _trained(self) -> list[Tensor]:
-        """The parameters that hold a gradient now."""
+        """Return the parameters that have a gradient now."""
         return [p for g in self.param_groups for p in g["params"] if p.grad is not None]
 
     def _buckets(self) -> Iterator[Bucket]:
         """Yield (group, parameters, dense gradients), of one device and type, for foreach calls."""
         for group in self.param_groups:
-            alike: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
+            alike: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
             for p in group["params"]:
                 if p.grad is None:
                     continue
                 params, gradients = alike.setdefault((p.device, p.dtype), ([], []))
                 params.append(p)
                 gradients.append(dense_gradient(p))
+
             for params, gradients in alike.values():
                 yield group, params, gradients
 
     def _unscaled_is_finite(self, scaler: torch.amp.GradScaler) -> bool:
-        """Divide the first pass's gradients by the scale; say whether all are finite (waits)."""
-        every: list[Tensor] = []
+        """Divide the first pass's gradients by the scale; return whether all are finite (waits)."""
+        all_gradients: list[Tensor] = []
         for _, params, gradients in self._buckets():
             one = torch.ones((), device=params[0].device)
             torch._foreach_mul_(gradients, scaler.scale(one).reciprocal())
-            every += gradients
-        return bool(torch.isfinite(global_norm(every)))
+            all_gradients += gradients
+        return bool(torch.isfinite(global_norm(all_gradients)))
 
     def _add_gradients(self, total: dict[Tensor, Tensor], share: float) -> None:
         for p in self._trained():
@@ -194,22 +205,25 @@ class SAM(Wrapper):
             total[p] = total[p] + gradient if p in total else gradient
 
 
-def _check_base(base: Any) -> None:
-    """Raise unless `base` makes an optimizer whose step uses the gradients at hand."""
+def _check_base(base: object) -> None:
+    """Raise unless `base` is a class of optimizer whose step uses the gradients at hand."""
     if isinstance(base, Optimizer):
         raise ValueError(
             "base is a class, which gets the other arguments, not an object: write "
             f"base={type(base).__name__}, lr=..."
         )
-    asks = inspect.signature(base.step).parameters if hasattr(base, "step") else {}
-    if "closure" in asks and asks["closure"].default is inspect.Parameter.empty:
+
+    arguments = inspect.signature(base.step).parameters if hasattr(base, "step") else {}
+    if "closure" in arguments and arguments["closure"].default is inspect.Parameter.empty:
+        name = getattr(base, "__name__", base)
         raise ValueError(
-            f"base must step with the gradients at hand; {base.__name__} wants to run the closure "
+            f"base must step with the gradients at hand; {name} wants to run the closure "
             "itself. Take one such as torch.optim.SGD or AdamW"
         )
 
 
 def _as_list(closure: Closure | Iterable[Closure] | None) -> list[Closure]:
+    """Return one closure or several as a list; raise where there is none."""
     closures = [closure] if callable(closure) else list(closure or [])
     if not closures:
         raise ValueError("step needs a closure that computes the loss, calls backward, returns it")
@@ -217,7 +231,7 @@ def _as_list(closure: Closure | Iterable[Closure] | None) -> list[Closure]:
 
 
 def _shares(weights: Sequence[float] | None, count: int) -> list[float]:
-    """Each closure's part of the batch."""
+    """Return each closure's fraction of the batch."""
     weights = [1] * count if weights is None else list(weights)
     if len(weights) != count or not all(weight > 0 for weight in weights):
         raise ValueError(f"weights must be a positive number for each of {count}; got {weights}")
@@ -225,18 +239,20 @@ def _shares(weights: Sequence[float] | None, count: int) -> list[float]:
 
 
 def _mean(losses: list[Any], shares: list[float]) -> Any:
-    """The loss of the batch; of its first parts, where a step was given up after them."""
+    """Return the loss of the batch, or of the micro-batches before the step was given up."""
     if len(losses) == 1 or any(loss is None for loss in losses):
         return losses[0]
+
     shares = shares[: len(losses)]
     return sum(loss * share for loss, share in zip(losses, shares, strict=True)) / sum(shares)
 
 
 def _with_dense_gradient(p: Tensor) -> Tensor:
-    """The parameter, or a stand-in whose gradient is the values of its sparse one."""
+    """Return the parameter, or a stand-in whose gradient is the values of its sparse one."""
     if p.grad is None or not p.grad.is_sparse:
         return p
-    p.grad = p.grad.coalesce()  # else a row that comes twice would count as two
+
+    p.grad = p.grad.coalesce()  # else a row that occurs twice would count twice
     values = p.grad._values()
     stand_in = values.detach()
     stand_in.grad = values

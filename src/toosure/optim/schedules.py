@@ -1,4 +1,4 @@
-"""How the learning rate moves: each schedule gives the share of it to use at a step."""
+"""Schedules of the learning rate: each returns the fraction of the rate to use at a step."""
 
 import math
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ def warm(step: int, warmup: int) -> float:
 
 
 def check_warmup(warmup: int) -> None:
+    """Raise for a negative number of steps."""
     if warmup < 0:
         raise ValueError(f"warmup is a number of steps, at least 0; got {warmup}")
 
@@ -37,7 +38,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Step:
-    """Multiply by `factor` at each share `at` of the run: 0.5:0.75 is after half, three quarters.
+    """Multiply the rate by `factor` at fractions `at` of the run: 0.5:0.75 is at 1/2 and 3/4.
 
     Reference: He et al. (2016), Deep Residual Learning, Sec. 4.2, arXiv 1512.03385.
 
@@ -67,7 +68,7 @@ class Step:
 class Cosine:
     """Fall along half a cosine from 1 to `final`, after `warmup` steps of a linear rise.
 
-    Formula: final + (1 - final) (1 + cos(pi t)) / 2, t the share of the steps after the warm-up.
+    Formula: final + (1 - final) (1 + cos(pi t)) / 2, t the fraction of the steps after the warm-up.
     Reference: Loshchilov and Hutter (2017), SGDR, arXiv 1608.03983.
 
     >>> [round(Cosine()(step, steps=4), 4) for step in range(4)]
@@ -89,6 +90,7 @@ class Cosine:
         return self.final + (1 - self.final) * (1 + math.cos(math.pi * share)) / 2
 
 
+# To add a schedule: write its class above, and list it here by its name on the command line.
 SCHEDULES: dict[str, type[Constant] | type[Step] | type[Cosine]] = {
     "constant": Constant,
     "step": Step,

@@ -1,9 +1,8 @@
-"""Running statistics move once a step: find the layers that keep them, and hold them still."""
+"""Let running statistics move once per step: find the layers that have them, and restore them."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -12,26 +11,29 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from toosure.optim.passes import copies
 
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
 
 class RunningStatistics:
     """Know which BatchNorm (or tracking InstanceNorm) layers a closure runs, and what they held.
 
-    With `model` they are its layers. Without, a forward hook notes every module that a first pass
-    calls; a compiled function hides its modules from hooks, which `keep` reports.
+    With `model` they are its layers. Without, a forward hook records every module that a first
+    pass calls. A compiled function hides its modules from hooks; `keep` raises where that matters.
     """
 
     def __init__(self, model: nn.Module | None = None) -> None:
         self.model = model
         self.seen: WeakSet[nn.Module] = WeakSet()  # in any step: a superset does no harm
-        self.traced = self.several = False
+        self.traced = False  # whether torch.compile traced a module in this pass
+        self.several = False  # whether the step has several first passes, one per micro-batch
         self.start: dict[Tensor, Tensor] = {}  # what statistics were before this step
         self.kept: dict[Tensor, Tensor] = {}  # what they are to be after it
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type["RunningStatistics"], tuple[nn.Module | None]]:
         return RunningStatistics, (self.model,)  # a pickle carries no modules but the model
 
-    def __call__(self, module: nn.Module, inputs: Any) -> None:
-        """Note a module that is about to run, and all inside it."""
+    def __call__(self, module: nn.Module, inputs: object) -> None:
+        """Record a module that is about to run, and all inside it: the forward hook."""
         if torch.compiler.is_compiling():
             self.traced = True  # all that a traced hook may safely do
         elif module not in self.seen:
@@ -42,22 +44,25 @@ class RunningStatistics:
 
     @contextmanager
     def moving_once(self, several: bool) -> Iterator[None]:
-        """Around a step: after it, or whatever happens, statistics are as `keep` left them.
+        """Around a step: afterwards, also after an error, statistics are as `keep` left them.
 
         `several` first passes may run different layers: then each keeps the first move it makes.
         """
-        self.several, self.kept = several, {}
+        self.several = several
         self.start = _copied(_layers(self._modules())) if several else {}
+        self.kept = {}
         try:
             yield
         finally:
-            self._put_back()
-            self.several, self.start, self.kept = False, {}, {}
+            self._restore()
+            self.several = False
+            self.start = {}
+            self.kept = {}
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Around a first pass: watch which modules run."""
-        self._put_back()  # a second pass moved them
+        """Around a first pass: record which modules run."""
+        self._restore()  # an earlier second pass moved them
         self.traced = False
         hook = register_module_forward_pre_hook(self) if self.model is None else None
         try:
@@ -66,19 +71,24 @@ class RunningStatistics:
             if hook is not None:
                 hook.remove()
 
-    def keep(self, trained: Callable[[], list[Tensor]], loss: Any) -> None:
+    def keep(self, trained: Callable[[], list[Tensor]], loss: object) -> None:
         """After a first pass: keep the statistics of layers that had not moved before it.
 
-        `trained` are the parameters that `loss` has just trained: so a hidden module shows.
+        `trained` returns the parameters that `loss` has just trained. They show whether a module
+        was hidden from the hook.
         """
         modules = self._modules()
         if self.model is None and (self.traced or _something_is_compiled()):
             _check_all_seen(modules, trained(), loss, self.traced)
+
         layers = _layers(modules)
         now = _copied(layers)
+
+        # A layer that moved in an earlier micro-batch keeps that move. The comparison stays on the
+        # device, so that the host need not wait for it.
         for layer in layers if self.kept else ():
             known = [t for t in layer if t in self.kept]
-            if known:  # compared on the device: the host need not wait
+            if known:
                 moved = torch.stack([(self.kept[t] != self.start[t]).any() for t in known]).any()
                 now |= {t: torch.where(moved, self.kept[t], now[t]) for t in known}
         self.kept = now
@@ -86,13 +96,13 @@ class RunningStatistics:
     def _modules(self) -> set[nn.Module]:
         return set(self.seen if self.model is None else _inside(self.model))
 
-    def _put_back(self) -> None:
+    def _restore(self) -> None:
         for tensors in _alike(self.kept):
             torch._foreach_copy_(tensors, [self.kept[t] for t in tensors])
 
 
 def _inside(model: nn.Module) -> Iterator[nn.Module]:
-    """Do as model.modules(), many times as fast: it builds no names."""
+    """Yield the modules of a model as model.modules() does, but faster: it builds no names."""
     stack: list[nn.Module | None] = [model]
     while stack:
         module = stack.pop()
@@ -102,43 +112,47 @@ def _inside(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _layers(modules: Iterable[nn.Module]) -> list[list[Tensor]]:
-    """The running mean and variance, and the counter of batches, of each layer that has them."""
-    found = (_buffers(module) for module in modules)
-    names = ("running_mean", "running_var", "num_batches_tracked")
-    layers = [[b[name] for name in names if b.get(name) is not None] for b in found]
-    return [layer for layer in layers if layer]
+    """Return the running mean, variance and counter of batches of each layer that has them."""
+    layers = []
+    for module in modules:
+        buffers = _buffers(module)
+        layer = [t for t in (buffers.get(name) for name in STATISTICS) if t is not None]
+        if layer:
+            layers.append(layer)
+    return layers
 
 
-def _buffers(module: nn.Module) -> dict[str, Any]:
-    """Its own buffers; a scripted module is of no class to be told by."""
+def _buffers(module: nn.Module) -> dict[str, Tensor | None]:
+    """Return a module's own buffers; a scripted module hides its class, so its names are asked."""
     if isinstance(module, torch.jit.ScriptModule):
         return dict(module.named_buffers(recurse=False))
     return module._buffers
 
 
 def _alike(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Tensors of one device and type, which one call can serve."""
-    found: dict[Any, list[Tensor]] = {}
+    """Group tensors by device and type, so that one call can serve each group."""
+    groups: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for t in tensors:
-        found.setdefault((t.device, t.dtype), []).append(t)
-    return list(found.values())
+        groups.setdefault((t.device, t.dtype), []).append(t)
+    return list(groups.values())
 
 
 def _copied(layers: list[list[Tensor]]) -> dict[Tensor, Tensor]:
-    every = _alike(t for layer in layers for t in layer)
-    return {t: new for some in every for t, new in zip(some, copies(some), strict=True)}
+    """Return a copy of each tensor, by the tensor."""
+    groups = _alike(t for layer in layers for t in layer)
+    return {t: copy for group in groups for t, copy in zip(group, copies(group), strict=True)}
 
 
 def _something_is_compiled() -> bool:
-    """Whether torch.compile has been at work in this process."""
+    """Whether torch.compile has been used in this process."""
     utils = sys.modules.get("torch._dynamo.utils")
     return utils is not None and bool(utils.counters["frames"]["total"])
 
 
 def _check_all_seen(
-    modules: set[nn.Module], parameters: list[Tensor], loss: Any, traced: bool
+    modules: set[nn.Module], parameters: list[Tensor], loss: object, traced: bool
 ) -> None:
-    """Raise if something compiled used parameters out of sight: its BatchNorm would move twice."""
+    """Raise if something compiled used parameters unseen: its BatchNorm would move twice."""
     owned = {p for module in modules for p in module.parameters(recurse=False)}
     if any(p not in owned for p in parameters) and (traced or _may_be_compiled(loss)):
         raise ValueError(
@@ -148,11 +162,13 @@ def _check_all_seen(
         )
 
 
-def _may_be_compiled(loss: Any) -> bool:
-    """Whether a compiled function made the loss; a loss without its graph may hide one."""
+def _may_be_compiled(loss: object) -> bool:
+    """Whether a compiled function computed the loss; without a graph nobody can tell."""
     if not isinstance(loss, Tensor) or loss.grad_fn is None:
         return True
-    stack, visited = [loss.grad_fn], set()
+
+    stack = [loss.grad_fn]
+    visited = set()
     while stack:
         node = stack.pop()
         if "CompiledFunction" in type(node).__name__:

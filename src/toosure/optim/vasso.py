@@ -1,4 +1,4 @@
-"""Variance-suppressed SAM: the ascent direction is an average over steps."""
+"""Variance-suppressed SAM: the ascent direction is a moving average over steps."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
-from toosure.optim.limits import Limit, a_share
-from toosure.optim.sam import SAM
+from toosure.optim.sam import SAM, Bucket
+from toosure.optim.validators import Validator, check_fraction
 
 
 class VASSO(SAM):
@@ -19,7 +20,7 @@ class VASSO(SAM):
     Reference: Li, Giannakis, NeurIPS 2023, arXiv:2309.15639.
 
     The average is part of the state, one more copy of the parameters; a step that the AMP scaler
-    skips does not touch it. In micro-batches each perturbs along its own d_t, and their mean is
+    skips does not change it. Each micro-batch perturbs along its own d_t, and their mean is
     kept. With rho=0 everywhere there is no average.
 
     >>> weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
@@ -33,11 +34,11 @@ class VASSO(SAM):
     tensor([ 3., -2.])
     """
 
-    limits: ClassVar[dict[str, Limit]] = {**SAM.limits, "theta": a_share}
+    validators: ClassVar[dict[str, Validator]] = {**SAM.validators, "theta": check_fraction}
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT | nn.Module,
         base: Callable[..., Optimizer] = torch.optim.SGD,
         rho: float = 0.05,
         theta: float = 0.9,
@@ -50,9 +51,10 @@ class VASSO(SAM):
         self._add_setting("theta", theta)
 
     def _perturb(self, share: float) -> None:
-        buckets = []
         if share != 1:
             self._keep_unused(share)
+
+        buckets: list[Bucket] = []
         for group, params, gradients in self._buckets():
             directions = self._directions(params, gradients, group["theta"], share)
             buckets.append((group, params, directions))
@@ -61,10 +63,14 @@ class VASSO(SAM):
     def _directions(
         self, params: list[Tensor], gradients: list[Tensor], theta: float, share: float
     ) -> list[Tensor]:
-        """d_t of each parameter (a new one's is its gradient), and its share of what is kept."""
+        """Return d_t of each parameter, and note its share of the average that is kept.
+
+        A parameter without a past has d_t = g_t.
+        """
         # DDP may let gradients be views of its buckets, which the next pass overwrites.
         directions = [g.clone() if g._is_view() else g for g in gradients]
         self._average_(directions, params, theta, share == 1 and _captured(params[0]))
+
         parts = directions if share == 1 else torch._foreach_mul(directions, share)
         for p, part in zip(params, parts, strict=True):
             self._keep(p, part)
@@ -87,30 +93,36 @@ class VASSO(SAM):
         known = [i for i, p in enumerate(params) if "direction" in self.state.get(p, {})]
         if not known:
             return
+
         new = [directions[i] for i in known]
         before = [self.state[params[i]]["direction"] for i in known]
         if captured:
-            torch._foreach_lerp_(before, new, theta)  # in a replay no step is given up half-way
+            # A graph must update the average in place, and no replayed step is given up half-way.
+            torch._foreach_lerp_(before, new, theta)
             for i, d in zip(known, before, strict=True):
                 directions[i] = d
         else:
             torch._foreach_lerp_(new, before, 1 - theta)
 
     def _update(self) -> None:
-        """Keep the average after the base's step: Adam takes any earlier state for its own."""
+        """Store the average after the base's step: Adam takes any earlier state for its own."""
         super()._update()
-        fixed: list[tuple[Tensor, Tensor]] = []
+
+        old: list[Tensor] = []
+        new: list[Tensor] = []
         for p in self._trained():
             if p not in self.pending:
                 continue
-            before = self.state[p].get("direction")
-            if before is None or not p.is_cuda:
+            average = self.state[p].get("direction")
+            if average is None or not p.is_cuda:
                 self.state[p]["direction"] = self.pending[p]
-            elif before is not self.pending[p]:
-                fixed.append((before, self.pending[p]))  # where a CUDA graph looks for it
-        if fixed:
-            torch._foreach_copy_([before for before, _ in fixed], [new for _, new in fixed])
+            elif average is not self.pending[p]:  # copied to where a CUDA graph reads it
+                old.append(average)
+                new.append(self.pending[p])
+        if old:
+            torch._foreach_copy_(old, new)
 
 
 def _captured(p: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded."""
     return p.is_cuda and torch.cuda.is_current_stream_capturing()

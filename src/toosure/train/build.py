@@ -53,7 +53,9 @@ def build_criterion(config: RunConfig, device: torch.device) -> nn.Module:
     return criterion.to(device)
 
 
-def build_objective(config: RunConfig, criterion: nn.Module, device: torch.device) -> Objective:
+def build_objective(
+    config: RunConfig, criterion: nn.Module, device: torch.device
+) -> Objective[Any]:
     """Build the objective around the criterion; without one, the criterion is the objective."""
     method: object = criterion_of(criterion)
     if config.objective:
@@ -66,7 +68,7 @@ def build_objective(config: RunConfig, criterion: nn.Module, device: torch.devic
             training_steps=config.steps,
         )
 
-    objective: Objective = as_objective(method)
+    objective: Objective[Any] = as_objective(method)
     if hasattr(objective, "to"):
         objective.to(device)
     return objective
@@ -85,7 +87,7 @@ def check_loss(objective: Word, loss: Word) -> None:
 
 
 def set_up_objective(
-    objective: Objective, config: RunConfig, model: nn.Module, data: Dataset
+    objective: Objective[Any], config: RunConfig, model: nn.Module, data: Dataset
 ) -> Dataset:
     """Let the objective see model and data before the first step; return the data to train on.
 
@@ -108,17 +110,17 @@ def check_in_memory(config: RunConfig, data: Dataset) -> None:
         )
 
 
-def load_weights(model: nn.Module, objective: Objective, state: dict[str, Any]) -> None:
+def load_weights(model: nn.Module, objective: Objective[Any], state: dict[str, Any]) -> None:
     """Load what predicts, the network and the objective's state, from a checkpoint."""
     model.load_state_dict(state["model"])
-    if state["objective"]:
-        objective.load_state_dict(state["objective"])  # type: ignore[attr-defined]
+    if state["objective"] and hasattr(objective, "load_state_dict"):
+        objective.load_state_dict(state["objective"])
 
 
 def build_optimizer(
     config: RunConfig,
     model: nn.Module,
-    objective: Objective,
+    objective: Objective[Any],
     criterion: nn.Module,
     data: Dataset,
     processes: Processes,
@@ -150,9 +152,10 @@ def build_optimizer(
         parameters = hidden_and_rest(model, own)  # the head is the network's last matrix
 
     optimizer: Optimizer = word.build(parameters, **arguments)
-    if getattr(optimizer, "wraps_criterion", hasattr(optimizer, "criterion")):
+    wraps_criterion = getattr(optimizer, "wraps_criterion", True)
+    if wraps_criterion and hasattr(optimizer, "criterion"):
         # CSAM's criterion knows at which point, original or perturbed, it is called.
-        objective.loss = optimizer.criterion(objective.loss)  # type: ignore[attr-defined]
+        objective.loss = optimizer.criterion(objective.loss)
     return optimizer
 
 

@@ -23,7 +23,7 @@ class Step:
     def __init__(
         self,
         model: nn.Module,
-        objective: Objective,
+        objective: Objective[Any],
         optimizer: Optimizer,
         precision: str = "float32",
         clip: float | None = None,
@@ -77,7 +77,8 @@ class Step:
             self.clip_gradients()
             self.scaler.step(self.optimizer)
         else:
-            loss = self.optimizer.step(partial(self.clipping_closure, prepared[0]))  # type: ignore[arg-type]
+            closure: Any = partial(self.clipping_closure, prepared[0])
+            loss = self.optimizer.step(closure)
 
         if self.scaler is not None:
             self.scaler.update()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -88,9 +88,9 @@ class Training:
 
     def build_step(self) -> Step | GraphStep:
         """Return what takes one step: eager, compiled, or replayed as a CUDA graph."""
-        network: nn.Module = self.network
+        network = self.network
         if self.runtime.compile:
-            network = torch.compile(self.model)  # type: ignore[assignment]
+            network = cast(nn.Module, torch.compile(self.model))
         step = Step(
             network,
             self.objective,

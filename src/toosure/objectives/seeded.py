@@ -1,13 +1,15 @@
-"""A generator that is part of an objective's state, so that a resumed run draws on."""
+"""A random generator that is part of an objective's state, so that a resumed run draws on."""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
-class Drawing(nn.Module):
-    """Own a generator on the CPU, seeded by the run and kept in the state dict.
+class SeededModule(nn.Module):
+    """Own a generator on the CPU, seeded by the run and saved in the state dict.
 
-    >>> one, two = Drawing(seed=1), Drawing(seed=2)
+    >>> one, two = SeededModule(seed=1), SeededModule(seed=2)
     >>> two.load_state_dict(one.state_dict())
     <All keys matched successfully>
     >>> bool(one.beta(1.0) == two.beta(1.0))
@@ -18,17 +20,19 @@ class Drawing(nn.Module):
         super().__init__()
         self.generator = torch.Generator().manual_seed(seed)
 
-    def get_extra_state(self) -> Tensor:
+    def get_extra_state(self) -> Any:
+        """Return the generator's state, which `state_dict` saves as `_extra_state`."""
         return self.generator.get_state()
 
-    def set_extra_state(self, state: Tensor) -> None:
+    def set_extra_state(self, state: Any) -> None:
+        """Continue from a generator's state."""
         self.generator.set_state(state.cpu())
 
     def beta(self, alpha: float) -> Tensor:
-        """Draw from Beta(alpha, alpha), in float64: the share of one of two gammas.
+        """Draw from Beta(alpha, alpha), in float64: the share of one of two gamma variables.
 
-        In logs, log G(alpha) = log G(alpha + 1) + log(U) / alpha, as gammas of a small alpha are
-        0 to any precision and their share would be anything.
+        The gammas are drawn as logs, log G(alpha) = log G(alpha + 1) + log(U) / alpha: for a small
+        alpha both underflow to 0, and their share would be undefined.
         """
         shape = torch.full((2,), alpha + 1, dtype=torch.float64)
         log_gammas = torch._standard_gamma(shape, generator=self.generator).log()
@@ -37,5 +41,5 @@ class Drawing(nn.Module):
         return log_gammas.softmax(0)[0]
 
     def partners(self, like: Tensor) -> Tensor:
-        """Draw an order of the rows of `like`, on its device."""
+        """Draw a permutation of the rows of `like`, on its device."""
         return torch.randperm(len(like), generator=self.generator).to(like.device)

@@ -113,7 +113,8 @@ def check_in_memory(config: RunConfig, data: Dataset) -> None:
 def load_weights(model: nn.Module, objective: Objective[Any], state: dict[str, Any]) -> None:
     """Load what predicts, the network and the objective's state, from a checkpoint."""
     model.load_state_dict(state["model"])
-    if state["objective"] and hasattr(objective, "load_state_dict"):
+    if state["objective"]:
+        assert hasattr(objective, "load_state_dict")  # it has a state_dict
         objective.load_state_dict(state["objective"])
 
 

@@ -72,10 +72,11 @@ def train_in_folder(
             training = Training(config, runtime, writer, listener, data, processes)
             take_steps(training, stop)
         except Exception as error:
-            with suppress(Exception):  # rows that were deferred
+            # Save what can be saved: deferred rows first, then the status.
+            with suppress(Exception):
                 if training is not None:
                     training.watch.flush()
-            with suppress(ValueError):  # a full disk cannot take the status either
+            with suppress(ValueError):  # a full disk cannot take the status
                 steps = training.steps_taken if training is not None else 0
                 writer.set_status("failed", steps, first_line(error))
             raise_or_exit(error, processes)

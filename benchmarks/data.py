@@ -28,8 +28,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from toosure.data import Images, cifar10, imagefolder, make_dataset
 from toosure.data.image_files import start_worker
+from toosure.train import Means
 from toosure.train.batches import Batches
-from toosure.train.means import Means
 
 BATCH = 128
 

@@ -23,7 +23,7 @@ from toosure.optim import SAM
 from toosure.processes import Sharded, join, share_gradients
 from toosure.processes.group import end
 from toosure.sweep import sweep
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 from toosure.watch import Watch
 from toosure.words import parse
 from toosure.words.tables import TABLES
@@ -140,25 +140,25 @@ class Ending(nn.CrossEntropyLoss):
         return super().forward(logits, labels)
 
 
-def pressed_between(out, means, processes):
+def pressed_between(out, runtime, processes):
     """Sweep over two runs; Ctrl-C reaches the second process alone, after the first of them."""
     module = import_module("toosure.sweep.sweep")
-    carry_out = module.carry_out
+    run_one = module.run_one
 
     def then_press(*arguments):
-        result = carry_out(*arguments)
+        result = run_one(*arguments)
         signal.raise_signal(signal.SIGINT)
         return result
 
-    module.carry_out = carry_out if processes.first else then_press
-    done = sweep(BETWEEN, out, means)
-    module.carry_out = carry_out
+    module.run_one = run_one if processes.first else then_press
+    done = sweep(BETWEEN, out, runtime)
+    module.run_one = run_one
     return [done.stopped, len(done.runs), done.failures]
 
 
-def refused(config, out, means):
+def refused(config, out, runtime):
     try:
-        train(config, out, means)
+        train(config, out, runtime)
     except ValueError as error:
         return str(error)
     return ""
@@ -166,19 +166,19 @@ def refused(config, out, means):
 
 def main(out: Path, device: str) -> None:
     torch.set_num_threads(1)
-    means, often = Means(device), Means(device, checkpoint=0.0)
+    runtime, often = Runtime(device), Runtime(device, checkpoint=0.0)
     for config in (*cases().values(), DIVERGES, BUDGET, BF16, images(out / "images")):
-        train(config, out, means, data=data_of(config).to(device))
+        train(config, out, runtime, data=data_of(config).to(device))
     train(HALF, out, often)  # somebody else has begun it
-    said = {"wrong": refused(WRONG, out, means)}
-    said["compile"] = refused(LOST, out, Means(device, compile=True))
+    said = {"wrong": refused(WRONG, out, runtime)}
+    said["compile"] = refused(LOST, out, Runtime(device, compile=True))
     own_loop(out / "own")
     processes = join(torch.device(device))
-    said["between"] = pressed_between(out, means, processes)
+    said["between"] = pressed_between(out, runtime, processes)
     if not processes.first:  # one of them is asked to stop, and all do
         nn.CrossEntropyLoss, Ending.end = Ending, partial(signal.raise_signal, signal.SIGINT)
-    said["stopped"] = train(STOPPED, out, means).status
-    said["stopped again"] = train(STOPPED, out, means).status
+    said["stopped"] = train(STOPPED, out, runtime).status
+    said["stopped again"] = train(STOPPED, out, runtime).status
     (out / f"said{processes.rank}.json").write_text(json.dumps(said))
     Ending.left, Ending.end = 20, partial(os._exit, 9)  # one is lost
     train(LOST, out, often)

@@ -17,8 +17,7 @@ import torch
 
 from toosure.config import RunConfig
 from toosure.runs import Run
-from toosure.train import Means, train
-from toosure.train.show import Show
+from toosure.train import ProgressListener, Runtime, train
 
 
 def kill_often(config: RunConfig, out: Path, kills: int, moments: random.Random) -> None:
@@ -28,7 +27,7 @@ def kill_often(config: RunConfig, out: Path, kills: int, moments: random.Random)
         target = measured * (number + moments.random()) / (kills + 2)  # all along the run
         child = os.fork()
         if child == 0:
-            train(config, out, Means("cpu", checkpoint=0.02), NeverEnds(config))
+            train(config, out, Runtime("cpu", checkpoint=0.02), NeverEnds(config))
             os._exit(0)
         while rows(path) < target and not ended(child):
             time.sleep(0.001)
@@ -41,7 +40,7 @@ def kill_often(config: RunConfig, out: Path, kills: int, moments: random.Random)
         print(json.dumps(Run(path).rows), flush=True)
 
 
-class NeverEnds(Show):
+class NeverEnds(ProgressListener):
     """Kills its process before the end, should we come too late to do so."""
 
     def __init__(self, config: RunConfig) -> None:

@@ -20,11 +20,10 @@ from toosure.processes.whole_batch import as_whole_batch, whole_batch_layers
 from toosure.runs import Run
 from toosure.sweep import sweep
 from toosure.sweep.sweep import wants_to_stop
-from toosure.train import Means, train
-from toosure.train.bystander import Bystander, closed_run, open_run
+from toosure.train import ProgressListener, Runtime, train
 from toosure.train.checkpoint import load_checkpoint
 from toosure.train.interrupt import Stop
-from toosure.train.show import Show
+from toosure.train.rank_zero import NullWriter, closed_run, open_run
 from toosure.words.tables import TABLES
 from waiting import LIMIT, free_port, wait_until
 
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="torch was built without gloo"
 )
 HERE = Path(__file__).parent
-CPU = Means("cpu")
+CPU = Runtime("cpu")
 ONE_PAIR = pytest.mark.xdist_group("pair")  # one pytest worker runs all tests of the pair
 ENDED = ("complete", "diverged")
 PROC = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks into /proc")
@@ -43,7 +42,7 @@ class Cut(Exception):
     """Stands for the power cut."""
 
 
-class CutAt(Show):
+class CutAt(ProgressListener):
     def __init__(self, step):
         self.at = step
 
@@ -112,7 +111,7 @@ def pair(tmp_path_factory):
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("pair")
     with pytest.raises(Cut):  # begun by one process, for two to finish
-        train(HALF, out, Means("cpu", checkpoint=0.0), CutAt(8))
+        train(HALF, out, Runtime("cpu", checkpoint=0.0), CutAt(8))
     draw_images(out / "images")
     with Pair(out) as pair:
         yield pair
@@ -202,7 +201,7 @@ def test_two_processes_on_one_gpu_equal_one(tmp_path):
     torch.set_num_threads(1)
     with Pair(tmp_path / "pair", "cuda:0") as pair:
         for config in cases().values():
-            wanted = train(config, tmp_path / "alone", Means("cuda:0"))
+            wanted = train(config, tmp_path / "alone", Runtime("cuda:0"))
             close(pair.run(config), wanted, 1e-6)
 
 
@@ -289,7 +288,7 @@ class Broken(Processes):
     "ask",
     [
         lambda out, processes: open_run(HALF, out, processes),
-        lambda out, processes: closed_run(Bystander(out), processes),
+        lambda out, processes: closed_run(NullWriter(out), processes),
         lambda out, processes: wants_to_stop(Stop(), processes),
     ],
     ids=["to open", "to close", "between runs"],

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from test_sweep import CPU, configs
 from toosure.cli import side_by_side
-from toosure.cli.progress import Bar, Rows, figures, show_for
-from toosure.cli.side_by_side import Bars, Lines
+from toosure.cli.progress import ProgressBar, RowPrinter, figures, show_for
+from toosure.cli.side_by_side import SweepBars, SweepLog
 from toosure.config import sweep_of
 from toosure.train import train
 
@@ -35,13 +35,13 @@ def ended(step, status="complete"):
 
 def test_time_left_is_that_of_the_whole_sweep(clock, tmp_path, capsys):
     asked = configs(seed=[0, 1, 2, 3], steps=[100])
-    show = Lines(asked)
+    show = SweepLog(asked)
     paths = [train(config, tmp_path, CPU).path for config in asked]
     show.end(paths[3], ended(100))  # found complete: costs nothing, is not to do
     lanes = [show.beside() for _ in asked]
     lanes[0].begin(asked[0], paths[0], 0)
     lanes[1].begin(asked[1], paths[1], 50)  # resumed: 50 steps to do
-    assert show.standing == "1 of 4 done, 2 running"
+    assert show.summary == "1 of 4 done, 2 running"
     clock.now += 10
     lanes[0].tick(30)
     lanes[1].row({"step": 70, "val/ece": 0.1})
@@ -51,19 +51,19 @@ def test_time_left_is_that_of_the_whole_sweep(clock, tmp_path, capsys):
     lanes[1].end(paths[1], ended(100))
     lanes[0].tick(50)  # 100 steps in 20 s; to do: 50 + 100
     assert show.remaining() == pytest.approx(30.0)
-    assert show.standing == "2 of 4 done, 1 running, about 30 s left"
+    assert show.summary == "2 of 4 done, 1 running, about 30 s left"
     lanes[0].begin(asked[0], paths[0], 40)  # its worker died; it goes on from a checkpoint
-    assert show.standing.startswith("2 of 4 done, 1 running")
+    assert show.summary.startswith("2 of 4 done, 1 running")
     lanes[2].fail(asked[2], "too hot")
     lanes[0].end(paths[0], ended(100))
-    assert show.standing == "3 of 4 done, 0 running, 1 failed"
+    assert show.summary == "3 of 4 done, 0 running, 1 failed"
     said = capsys.readouterr().out
     assert "too hot" in said and said.count("digits-") >= 7  # the table at the end
 
 
 def test_a_log_hears_now_and_then(clock, capsys):
     asked = configs(seed=[0, 1], steps=[1000])
-    show = Lines(asked)
+    show = SweepLog(asked)
     lane = show.beside()
     lane.begin(asked[0], Path("a"), 0)
     for step in range(0, 1000, 10):
@@ -76,18 +76,18 @@ def test_a_log_hears_now_and_then(clock, capsys):
 
 def test_a_stopped_run_is_not_done(tmp_path, capsys):
     asked = configs(seed=[0, 1])
-    show = Lines(asked)
+    show = SweepLog(asked)
     lane = show.beside()
     lane.begin(asked[0], tmp_path, 0)
     lane.end(tmp_path, ended(2, "stopped"))
-    assert show.standing.startswith("0 of 2 done, 0 running")
+    assert show.summary.startswith("0 of 2 done, 0 running")
 
 
 def test_bars_show_the_sweep_and_each_run(tmp_path):
     asked = configs(seed=[0, 1], steps=[100])
     paths = [train(config, tmp_path, CPU).path for config in asked]
     text = io.StringIO()
-    show = Bars(asked, Console(file=text, force_terminal=True, width=150, color_system=None))
+    show = SweepBars(asked, Console(file=text, force_terminal=True, width=150, color_system=None))
     lanes = [show.beside(), show.beside()]
     for lane, config, path in zip(lanes, asked, paths, strict=True):
         lane.begin(config, path, 0)
@@ -102,8 +102,8 @@ def test_bars_show_the_sweep_and_each_run(tmp_path):
 
 
 def test_the_view_is_chosen_by_the_output():
-    assert isinstance(show_for(configs(), at_once=True), Lines)
-    assert not isinstance(show_for(configs()), Lines)
+    assert isinstance(show_for(configs(), at_once=True), SweepLog)
+    assert not isinstance(show_for(configs()), SweepLog)
 
 
 ROW = {"train/loss": 0.0123, "val/accuracy": 0.987, "val/ece": 0.0321, "train/gn_sharpness": 123.4}
@@ -113,7 +113,7 @@ ROW = {"train/loss": 0.0123, "val/accuracy": 0.987, "val/ece": 0.0321, "train/gn
 def test_a_moving_line_keeps_the_time_left(width):
     text = io.StringIO()
     console = Console(file=text, force_terminal=True, width=width, color_system=None)
-    show = Bar(12, console)
+    show = ProgressBar(12, console)
     (config,) = configs(seed=[0], steps=[20000])
     show.begin(config, Path("a"), 0)
     show.row({"step": 12000, **ROW})
@@ -126,16 +126,17 @@ def test_a_moving_line_keeps_the_time_left(width):
 
 
 def test_figures_give_way_in_order():
-    assert figures(ROW) == "loss 0.0123  accuracy 0.987  ECE 0.0321  sharpness 123.4"
-    assert figures(ROW, 45) == "loss 0.0123  ECE 0.0321  sharpness 123.4"
-    assert figures(ROW, 30) == "ECE 0.0321  sharpness 123.4"
+    everything = "train loss 0.0123  accuracy 0.987  ECE 0.0321  train GN sharpness 123.4"
+    assert figures(ROW) == everything
+    assert figures(ROW, 60) == everything.removeprefix("train loss 0.0123  ")
+    assert figures(ROW, 30) == "accuracy 0.987  ECE 0.0321"
     assert figures(ROW, 3) == "ECE 0.0321"
 
 
 def test_a_log_says_that_the_start_is_being_measured(capsys):
     for settings, expected in (({}, True), ({"at": [(0, 2)]}, True), ({"at": [(2,)]}, False)):
         (config,) = sweep_of(steps=[4], **settings)
-        Rows(1).begin(config, Path("a"), 0)
+        RowPrinter(1).begin(config, Path("a"), 0)
         assert ("measuring step 0 ..." in capsys.readouterr().out) == expected
-    Rows(1).begin(config, Path("a"), 3)  # resumed
+    RowPrinter(1).begin(config, Path("a"), 3)  # resumed
     assert "measuring" not in capsys.readouterr().out

@@ -24,14 +24,14 @@ from test_workers import ONE, Acting, Held
 from toosure.cli import app
 from toosure.runs import RunWriter
 from toosure.sweep import Cluster, sweep
-from toosure.sweep.cluster import Driver
-from toosure.sweep.folders import Packer, place
+from toosure.sweep.driver import Driver
+from toosure.sweep.folder_transfer import FolderPacker, unpack
 from toosure.sweep.jobs import Jobs
-from toosure.sweep.node import Mailbox, come_to
-from toosure.train import Means, train
+from toosure.sweep.node import Mailbox, change_folder
+from toosure.train import Runtime, train
 from waiting import LIMIT, free_port, wait_until
 
-EVERY_STEP = Means("cpu", checkpoint=0.0)
+EVERY_STEP = Runtime("cpu", checkpoint=0.0)
 ONE_CLUSTER = pytest.mark.xdist_group("ray")  # workers of pytest share the cluster
 
 
@@ -266,8 +266,8 @@ def test_a_node_without_the_drivers_folder_refuses_a_relative_path(tmp_path):
     gone = tmp_path / "gone"
     (relative,) = configs(data=["imagefolder:path=pictures"])
     (absolute,) = configs(data=[f"imagefolder:path={tmp_path}"])
-    assert f"no folder {gone}, in which pictures is meant" in come_to(gone, relative)
-    assert come_to(gone, absolute) == come_to(gone, configs()[0]) == ""
+    assert f"no folder {gone}, in which pictures is meant" in change_folder(gone, relative)
+    assert change_folder(gone, absolute) == change_folder(gone, configs()[0]) == ""
 
 
 @ONE_CLUSTER
@@ -296,7 +296,7 @@ def test_what_cannot_be_lent_fails_alone_and_only_the_held_one_waits(tmp_path):
     driver.shared, driver.slots, driver.references = False, lambda: 1, {}
     driver.numbers = itertools.count()
     with RunWriter(held):
-        driver.hand_out()
+        driver.submit_jobs()
     assert [job.folder for job in driver.jobs.waiting] == [held] and not driver.references
     reasons = [driver.jobs.failures[folder.name] for folder in (damaged, other)]
     assert "config.json cannot be read" in reasons[0] and "another run" in reasons[1]
@@ -364,16 +364,16 @@ def test_a_run_thought_dead_is_told_to_stop():
 def test_a_folder_travels_in_pieces(tmp_path):
     (config,) = configs(steps=[8], every=[2])
     run = train(config, tmp_path / "here", CPU)
-    packer, there = Packer(run.path), tmp_path / "there"
+    packer, there = FolderPacker(run.path), tmp_path / "there"
     load = packer.pack()
-    place(load, there)
+    unpack(load, there)
     (there / "notes.txt").write_text("mine")
     (run.path / "snapshots" / "0.npz").unlink()
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 9}\n')
     again = packer.pack()
     assert [name for name, _ in again.files] == ["metrics.jsonl"]
-    place(again, there)
+    unpack(again, there)
     for name in again.names:
         assert (there / name).read_bytes() == (run.path / name).read_bytes()
     assert not (there / "snapshots" / "0.npz").exists() and (there / "notes.txt").exists()

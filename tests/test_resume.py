@@ -10,12 +10,11 @@ import torch
 
 from toosure.config import RunConfig
 from toosure.runs import RunError
-from toosure.train import Means, train
+from toosure.train import ProgressListener, Runtime, train
 from toosure.train.checkpoint import checkpoints, load_checkpoint
-from toosure.train.show import Show
 
 SMALL = {"data": "digits:train=100,val=60,noise=0.1", "model": "mlp:width=16", "batch": 32}
-CPU = Means("cpu")
+CPU = Runtime("cpu")
 
 
 def timeless(rows):
@@ -51,7 +50,7 @@ class Cut(Exception):
     """Stands for the power cut."""
 
 
-class CutAt(Show):
+class CutAt(ProgressListener):
     def __init__(self, step):
         self.at = step
 
@@ -60,13 +59,13 @@ class CutAt(Show):
             raise Cut("power cut")
 
 
-def interrupted(config, out, *steps, means=None):
+def interrupted(config, out, *steps, runtime=None):
     """Run with a cut after each of the given rows, then to the end."""
-    means = means or Means("cpu", checkpoint=0.0)  # a checkpoint a step
+    runtime = runtime or Runtime("cpu", checkpoint=0.0)  # a checkpoint a step
     for step in steps:
         with pytest.raises(Cut):
-            train(config, out, means, CutAt(step))
-    return train(config, out, means)
+            train(config, out, runtime, CutAt(step))
+    return train(config, out, runtime)
 
 
 OPTIMIZERS = [
@@ -100,7 +99,7 @@ def test_everything_measured_resumes_bit_for_bit(tmp_path):
 
 def test_killed_before_the_first_checkpoint_begins_again(tmp_path):
     config = RunConfig(**SMALL, steps=6, every=2)
-    run = interrupted(config, tmp_path / "cut", 4, means=CPU)  # 30 s to the first checkpoint
+    run = interrupted(config, tmp_path / "cut", 4, runtime=CPU)  # 30 s to the first checkpoint
     same_run(run, train(config, tmp_path / "whole", CPU))
 
 
@@ -139,12 +138,12 @@ def test_kill_9_twenty_times(optimizer, tmp_path):
 def test_truncated_checkpoint_falls_back_to_the_one_before(tmp_path):
     config = RunConfig(**SMALL, steps=12, every=3)
     with pytest.raises(Cut):
-        train(config, tmp_path, Means("cpu", checkpoint=0.0), CutAt(9))
+        train(config, tmp_path, Runtime("cpu", checkpoint=0.0), CutAt(9))
     files = checkpoints(tmp_path / config.name)
     assert [f.stem for f in files] == ["7", "8"]
     files[-1].write_bytes(files[-1].read_bytes()[:1000])
     said = []
-    show = Show()
+    show = ProgressListener()
     show.say = said.append
     run = train(config, tmp_path, CPU, show)
     assert said == ["checkpoints/8.pt cannot be read; resumed at step 7"]
@@ -154,7 +153,7 @@ def test_truncated_checkpoint_falls_back_to_the_one_before(tmp_path):
 def test_all_checkpoints_damaged_is_an_error_that_changes_nothing(tmp_path):
     config = RunConfig(**SMALL, steps=12, every=3)
     with pytest.raises(Cut):
-        train(config, tmp_path, Means("cpu", checkpoint=0.0), CutAt(9))
+        train(config, tmp_path, Runtime("cpu", checkpoint=0.0), CutAt(9))
     folder = tmp_path / config.name
     for file in checkpoints(folder):
         file.write_bytes(b"")
@@ -171,7 +170,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
 
     config = RunConfig(**SMALL, steps=4, every=2)
     with pytest.raises(Cut):
-        train(config, tmp_path, Means("cpu", checkpoint=0.0), CutAt(4))
+        train(config, tmp_path, Runtime("cpu", checkpoint=0.0), CutAt(4))
     for file in checkpoints(tmp_path / config.name):
         torch.save({"step": 1, "evil": Evil()}, file)
     with pytest.raises(RunError, match="no checkpoint can be read"):
@@ -182,7 +181,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
 def test_torn_row_is_cut_and_measured_again(tmp_path):
     config = RunConfig(**SMALL, steps=12, every=3)
     with pytest.raises(Cut):
-        train(config, tmp_path / "cut", Means("cpu", checkpoint=0.0), CutAt(9))
+        train(config, tmp_path / "cut", Runtime("cpu", checkpoint=0.0), CutAt(9))
     with (tmp_path / "cut" / config.name / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 12, "train/lo')
     same_run(train(config, tmp_path / "cut", CPU), train(config, tmp_path / "whole", CPU))

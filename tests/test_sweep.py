@@ -4,11 +4,9 @@ import pytest
 
 from toosure.config import sweep_of
 from toosure.sweep import sweep
-from toosure.train import Means
-from toosure.train import loop as training
-from toosure.train.show import Show
+from toosure.train import ProgressListener, Runtime, loading
 
-CPU = Means("cpu")
+CPU = Runtime("cpu")
 
 
 def configs(**more):
@@ -17,7 +15,7 @@ def configs(**more):
     )
 
 
-class Count(Show):
+class Count(ProgressListener):
     def __init__(self):
         self.begun, self.ended, self.said = [], [], []
 
@@ -42,10 +40,10 @@ def test_repeating_finishes_what_is_missing(tmp_path):
 
 def test_data_are_loaded_once(tmp_path, monkeypatch):
     calls = []
-    from toosure.sweep import carry_out as module
+    from toosure.sweep import run_one as module
 
     monkeypatch.setattr(
-        module, "load_data", lambda c, m: calls.append(c.data) or training.load_data(c, m)
+        module, "load_data", lambda c, m: calls.append(c.data) or loading.load_data(c, m)
     )
     sweep(configs(seed=[0, 1]), tmp_path, CPU)
     sweep(configs(seed=[0, 1]), tmp_path, CPU)
@@ -55,7 +53,7 @@ def test_data_are_loaded_once(tmp_path, monkeypatch):
 def test_one_failure_does_not_stop_the_others(tmp_path):
     show = Count()
     data = ["cifar10", "digits:train=60,val=40"]
-    done = sweep(configs(data=data), tmp_path, Means("cpu", data_root=tmp_path), show)
+    done = sweep(configs(data=data), tmp_path, Runtime("cpu", data_root=tmp_path), show)
     assert len(done.runs) == len(done.failures) == 1
     assert show.said[0].startswith("failed: cifar10-mlp") and str(tmp_path) in show.said[0]
 

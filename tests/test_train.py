@@ -15,15 +15,14 @@ from toosure.objectives import Plain, as_objective, preparing
 from toosure.optim import SAM
 from toosure.optim.schedules import Constant, Cosine, Step
 from toosure.runs import Run, RunError, RunWriter
-from toosure.train import Means, steps, train
+from toosure.train import ProgressListener, Runtime, steps, train
 from toosure.train.batches import Batches
+from toosure.train.build import lay_channels_last
 from toosure.train.checkpoint import load_checkpoint
-from toosure.train.parts import lay_channels_last
-from toosure.train.show import Show
 from toosure.watch import Watch
 
 SMALL = {"data": "digits:train=100,val=60", "model": "mlp:width=16", "batch": 32}
-CPU = Means("cpu")
+CPU = Runtime("cpu")
 
 
 def timeless(rows):
@@ -158,9 +157,9 @@ def test_autocast_learns_as_float32_does(optimizer, precision, tmp_path):
 
 def test_graph_needs_a_gpu():
     with pytest.raises(ValueError, match="graph replays CUDA graphs, and the device is cpu"):
-        Means("cpu", graph=True)
+        Runtime("cpu", graph=True)
     with pytest.raises(ValueError, match="'quantum' cannot be used"):
-        Means("quantum")
+        Runtime("quantum")
 
 
 @pytest.mark.slow
@@ -168,7 +167,7 @@ def test_graph_needs_a_gpu():
 def test_compiled_is_the_same_run(tmp_path):
     config = RunConfig(**SMALL, optimizer="sam:lr=0.1", steps=10, every=5)
     one = train(config, tmp_path / "a", CPU)
-    two = train(config, tmp_path / "b", Means("cpu", compile=True))
+    two = train(config, tmp_path / "b", Runtime("cpu", compile=True))
     assert two.last["train/loss"] == pytest.approx(one.last["train/loss"], rel=1e-4)
 
 
@@ -196,7 +195,7 @@ def test_divergence_names_the_first_bad_step(tmp_path, monkeypatch):
         return (x * float("nan") if step == 17 else x), y, at
 
     monkeypatch.setattr(Batches, "draw", draw)
-    run = train(RunConfig(**SMALL, steps=100, every=50), tmp_path, Means("cpu", checkpoint=0.0))
+    run = train(RunConfig(**SMALL, steps=100, every=50), tmp_path, Runtime("cpu", checkpoint=0.0))
     assert (run.status, run.outcome["step"]) == ("diverged", 17)
     state = load_checkpoint(run.path)[0]
     assert state["step"] == 17 and all(v.isfinite().all() for v in state["model"].values())
@@ -213,7 +212,7 @@ def test_corrupt_cifar_is_one_sentence(tmp_path):
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"\x1f\x8b not really")
     config = RunConfig(data="cifar10", steps=2)
     with pytest.raises(ValueError, match="is damaged or cut short"):
-        train(config, tmp_path / "runs", Means("cpu", data_root=tmp_path))
+        train(config, tmp_path / "runs", Runtime("cpu", data_root=tmp_path))
     assert Run(tmp_path / "runs" / config.name).status == "failed"
 
 
@@ -237,7 +236,7 @@ def test_full_disk_then_room_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(RunWriter, "append", append)
     with pytest.raises(RunError, match=r"No space left on device.*repeat the command"):
-        train(config, tmp_path / "a", Means("cpu", checkpoint=0.0))
+        train(config, tmp_path / "a", Runtime("cpu", checkpoint=0.0))
     monkeypatch.undo()
     assert Run(tmp_path / "a" / config.name).status == "failed"
     again = train(config, tmp_path / "a", CPU)
@@ -260,7 +259,7 @@ def test_a_checkpoint_that_finds_no_room(tmp_path, monkeypatch):
 def test_ctrl_c_checkpoints_and_the_run_goes_on(tmp_path):
     config = RunConfig(**SMALL, steps=40, every=5)
 
-    class Press(Show):
+    class Press(ProgressListener):
         def row(self, row):
             if row["step"] == 20:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -328,7 +327,7 @@ def test_an_objective_of_ones_own(optimizer, tmp_path):
         **SMALL, objective="test_train:Counting,scale=3", optimizer=optimizer, steps=9, every=3
     )
 
-    class Cut(Show):
+    class Cut(ProgressListener):
         def row(self, row):
             if row["step"] == 6:
                 raise ValueError("cut")
@@ -338,7 +337,7 @@ def test_an_objective_of_ones_own(optimizer, tmp_path):
     assert whole.columns["objective/prepared"].tolist() == [0, 3 * parts, 6 * parts, 9 * parts]
     assert whole.columns["objective/epochs"].tolist() == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="cut"):
-        train(config, tmp_path / "cut", Means("cpu", checkpoint=0.0), Cut())
+        train(config, tmp_path / "cut", Runtime("cpu", checkpoint=0.0), Cut())
     assert timeless(train(config, tmp_path / "cut", CPU).rows) == timeless(whole.rows)
 
 
@@ -380,7 +379,7 @@ def test_a_run_that_fails_leaves_the_rows_that_were_left_for_later(tmp_path, mon
     """As under a graph, where a row is written when the one after the next is due."""
     config = RunConfig(data="digits:train=60,val=30", steps=40, every=5, measure=())
     monkeypatch.setattr(
-        "toosure.train.loop.Watch", lambda *a, **k: Watch(*a, **(k | {"defer": True}))
+        "toosure.train.training.Watch", lambda *a, **k: Watch(*a, **(k | {"defer": True}))
     )
     whole = steps.Step.__call__
 
@@ -398,3 +397,12 @@ def test_a_run_that_fails_leaves_the_rows_that_were_left_for_later(tmp_path, mon
     run = Run(tmp_path / config.name)
     assert run.status == "failed" and [row["step"] for row in run.rows] == [0, 5, 10, 15, 20]
     assert set(threading.enumerate()) <= before
+
+
+def test_older_names_of_arguments_are_accepted(tmp_path):
+    from toosure.train import Means
+
+    assert Means is Runtime
+    config = RunConfig(**SMALL, steps=1, measure=())
+    run = train(config, tmp_path, means=CPU, show=ProgressListener())
+    assert run.status == "complete"

@@ -12,10 +12,10 @@ from toosure.config import RunConfig
 from toosure.curvature import batch_sharpness
 from toosure.curvature.tracker import SAMPLED
 from toosure.data import digits
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 
 SMALL = {"data": "digits:train=100,val=60", "model": "mlp:width=16"}
-CPU = Means("cpu")
+CPU = Runtime("cpu")
 
 
 def start_of(config):

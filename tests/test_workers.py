@@ -18,13 +18,13 @@ from test_sweep import CPU, Count, configs
 from toosure.runs import Run, RunWriter, find_runs
 from toosure.runs.files import is_locked
 from toosure.sweep import sweep
-from toosure.sweep.jobs import TRIES, Jobs, Result
-from toosure.sweep.workers import settings_of
-from toosure.train import Means, train
+from toosure.sweep.jobs import MAX_TRIES, Jobs, RunOutcome
+from toosure.sweep.pool import settings_of
+from toosure.train import Runtime, train
 from waiting import LIMIT, wait_until
 
-ONE = Means("cpu", threads=1)
-EVERY_STEP = Means("cpu", threads=1, checkpoint=0.0)
+ONE = Runtime("cpu", threads=1)
+EVERY_STEP = Runtime("cpu", threads=1, checkpoint=0.0)
 
 
 class Watching(Count):
@@ -134,7 +134,7 @@ def test_a_killed_worker_loses_nothing_and_a_deadly_run_is_given_up(tmp_path):
     again = [step for seed, step in show.begun if step]
     assert len(again) == 1 and again[0] >= 5  # it went on from the checkpoint, not from the start
     (reason,) = done.failures.values()
-    assert f"killed (SIGKILL), {TRIES} times" in reason
+    assert f"killed (SIGKILL), {MAX_TRIES} times" in reason
     assert Run(tmp_path / "cut" / deadly[0].name).status == "failed"
 
 
@@ -216,7 +216,7 @@ def test_busy_runs_are_tried_again_while_patience_lasts(tmp_path):
     while jobs.left:
         if job := jobs.next():
             tries += 1
-            jobs.take_back(job, Result("busy", "it is busy"))
+            jobs.record(job, RunOutcome("busy", "it is busy"))
         time.sleep(0.01)
     assert tries in (2, 3) and list(jobs.sweep().failures.values()) == ["it is busy"]
 
@@ -226,10 +226,10 @@ def test_the_end_is_told_once_though_the_worker_died_after_it(tmp_path):
     path = train(config, tmp_path, CPU).path
     jobs = Jobs([config], tmp_path, show)
     end = {"event": "end", "path": str(path), "outcome": Run(path).outcome}
-    for result in (Result("died", "lost"), Result("ended", "complete")):
+    for result in (RunOutcome("died", "lost"), RunOutcome("ended", "complete")):
         job = jobs.next()
-        jobs.hear(job, end)
-        jobs.take_back(job, result)
+        jobs.receive(job, end)
+        jobs.record(job, result)
     assert show.ended == ["complete"] and len(jobs.sweep().runs) == 1 and not jobs.left
 
 
@@ -242,13 +242,13 @@ def test_a_mistake_in_somebodys_code_is_told_with_its_place(tmp_path):
 
 
 def test_workers_share_the_cores_and_the_gpus(monkeypatch):
-    from toosure.sweep import workers
+    from toosure.sweep import pool
 
-    monkeypatch.setattr(workers, "cores", lambda: 8)
+    monkeypatch.setattr(pool, "cores", lambda: 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     assert [settings_of(0, CPU, n)["threads"] for n in (2, 3, 16)] == [4, 2, 1]
-    assert settings_of(0, Means("cpu", threads=5), 4)["threads"] == 5
-    automatic = Means()
+    assert settings_of(0, Runtime("cpu", threads=5), 4)["threads"] == 5
+    automatic = Runtime()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [settings_of(n, automatic, 3)["device"] for n in range(3)] == [
         "cuda:0",
@@ -272,19 +272,19 @@ def test_a_run_that_cannot_be_read_fails_alone(tmp_path, said):
 
 
 def test_decoders_share_the_cores(monkeypatch, tmp_path):
-    from toosure.sweep import workers
+    from toosure.sweep import pool
     from toosure.train import loading
 
     draw_images(tmp_path / "images")
     (config,) = configs(data=[f"imagefolder:path={tmp_path / 'images'},size=8,stream=true"])
-    monkeypatch.setattr(loading, "cores", lambda: 8)
-    monkeypatch.setattr(workers, "cores", lambda: 8)
+    monkeypatch.setattr(loading, "usable_cores", lambda: 8)
+    monkeypatch.setattr(pool, "cores", lambda: 8)
     assert [settings_of(0, CPU, n)["decoders"] for n in (2, 3, 16)] == [4, 2, 1]
 
-    def decoders(means):
-        return loading.load_data(config, means).stream.x.workers
+    def decoders(runtime):
+        return loading.load_data(config, runtime).stream.x.workers
 
-    assert decoders(CPU) == 8 and decoders(Means(**settings_of(0, CPU, 3))) == 2
+    assert decoders(CPU) == 8 and decoders(Runtime(**settings_of(0, CPU, 3))) == 2
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     assert decoders(CPU) == 2
 
@@ -298,17 +298,17 @@ def fork(*arguments):
         signal.pause()
     os.kill(os.getpid(), signal.SIGKILL)
 
-worker.carry_out = fork
+worker.run_one = fork
 worker.main()
 """
 
 
 def test_a_worker_that_dies_is_noticed_though_its_decoders_live(tmp_path, monkeypatch):
-    from toosure.sweep import workers
+    from toosure.sweep import pool
 
-    monkeypatch.setattr(workers, "START", FORKS)
+    monkeypatch.setattr(pool, "START", FORKS)
     said = queue.Queue()
-    worker = workers.Worker(0, tmp_path, settings_of(0, CPU, 1), said)
+    worker = pool.Worker(0, tmp_path, settings_of(0, CPU, 1), said)
     try:
         worker.take(Jobs(configs(), tmp_path, Count()).next())
         assert said.get(timeout=LIMIT) == (worker, None)  # its output has ended
@@ -336,4 +336,4 @@ def test_threads_are_set_for_a_run_and_put_back(tmp_path):
         torch.set_num_threads(before)
     assert timeless(run.rows)
     with pytest.raises(ValueError, match="threads must be at least 1"):
-        Means("cpu", threads=0)
+        Runtime("cpu", threads=0)

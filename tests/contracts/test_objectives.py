@@ -12,9 +12,8 @@ from toosure.losses import FocalLoss
 from toosure.models import mlp
 from toosure.objectives import OBJECTIVES, preparing
 from toosure.optim import ASAM, BSAM, CSAM, SAM, VASSO
-from toosure.train import Means, train
-from toosure.train.parts import objective_of
-from toosure.train.show import Show
+from toosure.train import Means, ProgressListener, train
+from toosure.train.build import build_objective
 from toosure.train.steps import Step
 from toosure.words import find, parse
 from toosure.words.tables import TABLES
@@ -124,7 +123,7 @@ def test_a_sum_is_as_many_means(name):
 
 def made(objective, loss):
     config = RunConfig(objective=objective, loss=loss)
-    return objective_of(config, config.word("loss").build(), torch.device("cpu"))
+    return build_objective(config, config.word("loss").build(), torch.device("cpu"))
 
 
 @EACH
@@ -256,7 +255,7 @@ def test_state_is_plain_and_goes_on(name):
         assert all(key.startswith("objective/") for key in objective.report())
 
 
-class Cut(Show):
+class Cut(ProgressListener):
     def row(self, row):
         if row["step"] == 4:
             raise ValueError("cut")

@@ -313,15 +313,14 @@ def test_what_needs_everything_in_memory_says_so(folder, tmp_path):
 KILLED = """
 import os, signal, sys
 from toosure.config import RunConfig
-from toosure.train import Means, train
-from toosure.train.show import Show
+from toosure.train import ProgressListener, Runtime, train
 
-class Kill(Show):
+class Kill(ProgressListener):
     def row(self, row):
         if row["step"] == 80:
             os.kill(os.getpid(), signal.SIGKILL)
 
-train(RunConfig.read(sys.argv[1]), sys.argv[2], Means("cpu", checkpoint=0.0), Kill())
+train(RunConfig.read(sys.argv[1]), sys.argv[2], Runtime("cpu", checkpoint=0.0), Kill())
 """
 
 

@@ -8,12 +8,12 @@ import pytest
 from toosure.config import RunConfig
 from toosure.page.report import report
 from toosure.runs import Run, find_runs
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 
 RUNS = Path(__file__).parent / "runs"
 NAMES = ("sgd", "sam", "csam", "gamma_net", "calmo")
 STOPPED = ("sgd", "csam", "gamma_net")
-ONE_THREAD = Means("cpu", threads=1)
+ONE_THREAD = Runtime("cpu", threads=1)
 
 
 def assert_same_rows(run: Run, golden: Run) -> None:

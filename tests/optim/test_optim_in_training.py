@@ -15,8 +15,8 @@ from toosure.objectives.contract import criterion_of
 from toosure.optim import ASAM, Muon
 from toosure.processes import ALONE
 from toosure.train import Means, train
+from toosure.train.build import build_optimizer, objective_parameters
 from toosure.train.checkpoint import load_checkpoint
-from toosure.train.parts import optimizer_of, own_parameters
 from toosure.train.steps import load_optimizer
 
 SMALL = {"data": "digits:train=60,val=20", "batch": 20, "steps": 1, "every": 1}
@@ -50,7 +50,7 @@ def built(optimizer, model):
     criterion = nn.CrossEntropyLoss()
     objective = as_objective(criterion_of(criterion))
     config = RunConfig(optimizer=optimizer, steps=1)
-    return optimizer_of(config, model, objective, criterion, data, ALONE), x, y
+    return build_optimizer(config, model, objective, criterion, data, ALONE), x, y
 
 
 def test_asam_in_training_is_the_authors():
@@ -107,10 +107,10 @@ def test_tokens_and_positions_are_no_hidden_matrices():
 
 def test_the_parameters_of_an_objective_have_names():
     norm = nn.BatchNorm1d(2)
-    assert [n for n, _ in own_parameters(norm)] == ["objective.weight", "objective.bias"]
+    assert [n for n, _ in objective_parameters(norm)] == ["objective.weight", "objective.bias"]
     bare = SimpleNamespace(parameters=lambda: iter([nn.Parameter(torch.ones(1))]))
-    assert [n for n, _ in own_parameters(bare)] == ["objective.0"]
-    assert own_parameters(object()) == []
+    assert [n for n, _ in objective_parameters(bare)] == ["objective.0"]
+    assert objective_parameters(object()) == []
 
 
 @pytest.mark.parametrize(

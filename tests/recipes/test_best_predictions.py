@@ -11,8 +11,7 @@ from torch import nn
 from toosure import Watch
 from toosure.config import RunConfig
 from toosure.models import mlp
-from toosure.train import Means, train
-from toosure.train.show import Show
+from toosure.train import Means, ProgressListener, train
 
 CPU = Means("cpu")
 CONFIG = RunConfig(
@@ -51,7 +50,7 @@ def test_the_test_logits_are_of_the_same_weights(tmp_path):
 def test_best_survives_a_stop_after_it(tmp_path):
     whole = best_of(train(CONFIG, tmp_path / "a", CPU))
 
-    class Press(Show):
+    class Press(ProgressListener):
         def row(self, row):
             if row["step"] == whole["step"] + 10:
                 os.kill(os.getpid(), signal.SIGINT)

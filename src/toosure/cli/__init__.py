@@ -2,7 +2,16 @@
 
 import os
 
-from toosure.cli import calibrate, data, evaluate, report, reproduce, runs, train  # noqa: F401  (they add their commands)
+# Importing a module adds its commands.
+from toosure.cli import (  # noqa: F401
+    calibrate,
+    data,
+    evaluate,
+    report,
+    reproduce,
+    runs,
+    train,
+)
 from toosure.cli.app import app
 
 __all__ = ["app", "main"]

@@ -1,4 +1,4 @@
-"""The command `toosure` itself: its name, its version, and how it says what is wrong."""
+"""The command `toosure` itself: its name, its version, and how it reports errors."""
 
 from typing import Annotated, NoReturn
 
@@ -15,8 +15,8 @@ app = typer.Typer(
 )
 
 
-def show_version(wanted: bool) -> None:
-    if wanted:
+def show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"toosure {__version__}")
         raise typer.Exit
 

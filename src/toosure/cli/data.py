@@ -2,12 +2,18 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toosure.cli.app import app, fail
+
+if TYPE_CHECKING:
+    from toosure.data.download import Progress
+
+Description = dict[str, Any]  # of a data set, as `--json` prints it
 
 
 @app.command()
@@ -32,32 +38,39 @@ def data(
         )
     if download and name is None:
         fail("name the data set to download: toosure data NAME --download")
+
     try:
         if download and name is not None:
             for each in (name, *SOURCES[name].also_needs):
                 obtain(each, data_root, None if as_json else progress())
     except (ValueError, OSError) as error:
         fail(str(error))
-    found = [described(each, data_root) for each in ([name] if name else SOURCES)]
+
+    descriptions = [describe(each, data_root) for each in ([name] if name else SOURCES)]
     if as_json:
-        print(json.dumps(found[0] if name else found))
+        print(json.dumps(descriptions[0] if name else descriptions))
     elif name:
-        print_one(found[0])
+        print_one(descriptions[0])
     else:
-        print_all(found, data_root)
+        print_all(descriptions, data_root)
 
 
-def described(name: str, root: Path) -> dict[str, Any]:
-    """Say of a data set what `--json` prints."""
+def describe(name: str, root: Path) -> Description:
+    """Describe a data set and how much of it is here."""
     from toosure.data.catalogue import SOURCES
     from toosure.data.download import partial_path
 
-    source, root = SOURCES[name], root.expanduser()
+    source = SOURCES[name]
+    root = root.expanduser()
     missing = [lack for each in (name, *source.also_needs) for lack in SOURCES[each].missing(root)]
     parts = [d.target for d in source.downloads if partial_path(root / d.target).is_file()]
+    status = "here"
+    if missing:
+        status = "broken off" if parts else "missing"
+
     return {
         "name": name,
-        "status": "here" if not missing else "broken off" if parts else "missing",
+        "status": status,
         "missing": missing,
         "bytes": source.bytes,
         "about": source.about,
@@ -73,12 +86,14 @@ def described(name: str, root: Path) -> dict[str, Any]:
 
 
 def size(count: int) -> str:
+    """Write a number of bytes as people do."""
     if not count:
         return ""
     return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
 
 
-def print_all(found: list[dict[str, Any]], root: Path) -> None:
+def print_all(descriptions: list[Description], root: Path) -> None:
+    """Print a table of all data sets."""
     from rich.console import Console
     from rich.table import Table
 
@@ -86,47 +101,48 @@ def print_all(found: list[dict[str, Any]], root: Path) -> None:
     table.add_column("size", justify="right", no_wrap=True)
     for heading in ("licence", "what", "from"):
         table.add_column(heading)
-    for each in found:
-        table.add_row(
-            each["name"], each["status"], size(each["bytes"]), each["licence"], each["about"],
-            each["page"],
-        )  # fmt: skip
+
+    for each in descriptions:
+        cells = (each["name"], each["status"], size(each["bytes"]))
+        table.add_row(*cells, each["licence"], each["about"], each["page"])
     Console(width=None if sys.stdout.isatty() else 220).print(table)
     typer.echo(f"\nlooked for below {root}/; imagefolder:PATH reads any folder of images")
 
 
-def print_one(found: dict[str, Any]) -> None:
+def print_one(description: Description) -> None:
+    """Print all there is to know of a data set, one line each."""
+    missing = ", ".join(description["missing"])
     lines = {
-        "status": found["status"]
-        + (f": no {', '.join(found['missing'])}" if found["missing"] else ""),
-        "what": found["about"],
-        "size": size(found["bytes"]),
-        "licence": found["licence"],
-        "from": found["page"],
-        "by hand": found["by_hand"],
-        "also needs": ", ".join(found["also_needs"]),
+        "status": description["status"] + (f": no {missing}" if missing else ""),
+        "what": description["about"],
+        "size": size(description["bytes"]),
+        "licence": description["licence"],
+        "from": description["page"],
+        "by hand": description["by_hand"],
+        "also needs": ", ".join(description["also_needs"]),
     }
-    typer.echo(found["name"])
+
+    typer.echo(description["name"])
     for heading, text in lines.items():
         if text:
             typer.echo(f"  {heading:<10} {text}")
-    for each in found["downloads"]:
+    for each in description["downloads"]:
         typer.echo(f"  {'file':<10} {each['url']}\n  {'':<10} {each['checksum']}")
-    if found["missing"] and found["downloads"]:
-        typer.echo(f"  {'to get it':<10} toosure data {found['name']} --download")
+    if missing and description["downloads"]:
+        typer.echo(f"  {'to get it':<10} toosure data {description['name']} --download")
 
 
-def progress() -> Any:
-    """Return what is told of each file's bytes: a line on a terminal that counts."""
+def progress() -> "Callable[[str], Progress] | None":
+    """Return a function that makes a file's counter of bytes, a moving line on a terminal."""
     if not sys.stderr.isatty():
         return None
 
-    def of(name: str) -> Any:
-        def tell(here: int, total: int | None) -> None:
+    def counter(name: str) -> "Progress":
+        def show(here: int, total: int | None) -> None:
             share = f" of {size(total)}, {100 * here // total} %" if total else ""
             end = "\n" if here == total else ""
             sys.stderr.write(f"\r{name}: {size(here)}{share}  {end}")
 
-        return tell
+        return show
 
-    return of
+    return counter

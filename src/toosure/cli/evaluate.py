@@ -101,7 +101,7 @@ def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predi
 
     from toosure.data.corruptions import Shift
     from toosure.predictions import from_logits
-    from toosure.train import Means
+    from toosure.train import Runtime
     from toosure.train.predict import predict_shifted
     from toosure.words.values import read
 
@@ -111,7 +111,7 @@ def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predi
         corruption = read(shift, Shift)
     except ValueError as error:
         raise ValueError(f"--shift {error}") from error
-    logits, labels = predict_shifted(run, corruption, Means(device, data_root))
+    logits, labels = predict_shifted(run, corruption, Runtime(device, data_root))
     return replace(from_logits(logits, labels), source=f"{run.name} under {shift}")
 
 

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.several import Several
+from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.train import integers
 
 if TYPE_CHECKING:
     from toosure.config import RunConfig
     from toosure.recipes import Part, Setting
     from toosure.recipes.reproduce import Outcome
-    from toosure.train.show import Show
+    from toosure.train import ProgressListener
 
 Texts = list[str] | None
 QUIET = 30.0  # seconds without a line after which a log hears how it stands
 
 
-@app.command(cls=Several)
+@app.command(cls=MultiValueCommand)
 def reproduce(
     name: Annotated[str, typer.Argument(help="The recipe: too-sharp or gamma-net.")],
     only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,
@@ -57,7 +57,7 @@ def reproduce(
     from toosure.recipes import Setting, recipe
     from toosure.recipes.reproduce import judge_parts, train_parts
     from toosure.sweep import Sweep
-    from toosure.train import Means
+    from toosure.train import Runtime
 
     try:
         seeds = tuple(sorted(set(integers(seed)))) if seed else ()
@@ -74,9 +74,9 @@ def reproduce(
         folder = from_ or out or Path("runs") / name
         done = Sweep()
         if not from_:
-            means = Means(device, data_root, download, graph=graph)
+            runtime = Runtime(device, data_root, download, graph=graph)
             done = train_parts(
-                parts, setting, folder, means, lambda c: watcher(c, workers, as_json), workers
+                parts, setting, folder, runtime, lambda c: watcher(c, workers, as_json), workers
             )
         outcome = judge_parts(chosen, parts, setting, folder)
         outcome.ill |= done.failures
@@ -98,15 +98,15 @@ def list_parts(parts: "list[Part]", setting: "Setting") -> None:
         typer.echo(f"{part.name:14} {part.says} ({len(set(part.configs(setting)))} runs)")
 
 
-def watcher(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "Show":
+def watcher(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "ProgressListener":
     """Return who tells how the runs go: bars on a terminal, else a line a run and now and then."""
     if sys.stdout.isatty() and not as_json:
         from toosure.cli.progress import show_for
 
         return show_for(configs, at_once=workers > 1)
-    from toosure.train.show import Show
+    from toosure.train import ProgressListener
 
-    class Ends(Show):
+    class Ends(ProgressListener):
         """Count runs as they end, on standard error beside JSON."""
 
         ended, spoke = 0, time.monotonic()

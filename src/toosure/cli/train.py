@@ -2,19 +2,32 @@
 
 import re
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.several import Several
+from toosure.cli.multi_value import MultiValueCommand
 
+if TYPE_CHECKING:
+    from toosure.config import RunConfig
+    from toosure.sweep import Cluster, Sweep
+    from toosure.train import Runtime
+    from toosure.words import Method
+
+T = TypeVar("T")
 Texts = list[str] | None
-WHEN = ("every", "at", "budget")  # three ways to space measurements, of which one counts
+Values = Mapping[str, Sequence[object]]  # of each setting of a run, the values to try
+INTERVALS = ("every", "at", "budget")  # three ways to space measurements, of which one counts
 
 
-@app.command(cls=Several)
+# -- the command ------------------------------------------------------------------------------
+
+
+@app.command(cls=MultiValueCommand)
 def train(
     data: Annotated[Texts, typer.Option(help="digits, cifar10:train=5000, ...")] = None,
     shift: Annotated[
@@ -65,39 +78,75 @@ def train(
 
     Repeating a command finishes what is missing. Ctrl-C writes a checkpoint first.
     """
-    from toosure.cli.progress import show_for
-    from toosure.sweep import Cluster, sweep
-    from toosure.train import Means
+    from toosure.train import Runtime
 
-    sys.path.insert(0, "")  # so that package.module:factory is found where one stands
-    said: dict[str, Any] = {
-        "data": with_shift(data, shift), "model": model, "optimizer": optimizer,
-        "loss": loss, "schedule": schedule,
-        "objective": objective and [None if o == "none" else o for o in objective],
-        "steps": steps and integers(steps), "seed": seed and integers(seed),
-        "batch": batch and [None if b == "full" else whole("batch", b) for b in batch],
-        "clip": clip and [None if c == "none" else number("clip", c) for c in clip],
-        "precision": precision, "eps": one(eps), "every": one(every),
-        "budget": one(budget), "at": one(at),
+    sys.path.insert(0, "")  # package.module:factory is looked for in the current folder
+    values: dict[str, Sequence[object] | None] = {
+        "data": with_shift(data, shift),
+        "model": model,
+        "optimizer": optimizer,
+        "loss": loss,
+        "schedule": schedule,
+        "objective": each(objective, str, none="none"),
+        "steps": steps and integers(steps),
+        "seed": seed and integers(seed),
+        "batch": each(batch, partial(whole, "batch"), none="full"),
+        "clip": each(clip, partial(number, "clip"), none="none"),
+        "precision": precision,
+        "eps": one(eps),
+        "every": one(every),
+        "budget": one(budget),
+        "at": one(at),
         "measure": measure and [[] if measure == ["none"] else split(measure)],
-    }  # fmt: skip
+    }
     try:
-        configs = configs_of({name: v for name, v in said.items() if v}, config or [])
-        means = Means(device, data_root, download, compile, graph, checkpoint, threads)
-        if on is None and (cpus_per_run, gpus_per_run) != (None, None):
-            raise ValueError("--cpus-per-run and --gpus-per-run: only with --on, a Ray cluster")
-        cpus = 1.0 if cpus_per_run is None else cpus_per_run
-        cluster = None if on is None else Cluster(on, cpus, gpus_per_run or 0.0)
-        show = show_for(configs, at_once=workers > 1 or cluster is not None)
-        done = sweep(configs, out, means, show, workers, cluster)
-        show.close()
+        configs = configs_of({name: v for name, v in values.items() if v}, config or [])
+        runtime = Runtime(device, data_root, download, compile, graph, checkpoint, threads)
+        cluster = cluster_of(on, cpus_per_run, gpus_per_run)
+        result = run_sweep(configs, out, runtime, workers, cluster)
     except ValueError as error:
         fail(str(error))
-    if done.stopped:
+    exit_with(result)
+
+
+def run_sweep(
+    configs: "list[RunConfig]",
+    out: Path,
+    runtime: "Runtime",
+    workers: int,
+    cluster: "Cluster | None",
+) -> "Sweep":
+    """Train the runs while their progress is shown."""
+    from toosure.cli.progress import show_for
+    from toosure.sweep import sweep
+
+    listener = show_for(configs, at_once=workers > 1 or cluster is not None)
+    result = sweep(configs, out, runtime, listener, workers, cluster)
+    listener.close()
+    return result
+
+
+def cluster_of(on: str | None, cpus: float | None, gpus: float | None) -> "Cluster | None":
+    """Return the Ray cluster to run on, if one is named."""
+    from toosure.sweep import Cluster
+
+    if on is not None:
+        return Cluster(on, 1.0 if cpus is None else cpus, gpus or 0.0)
+    if cpus is not None or gpus is not None:
+        raise ValueError("--cpus-per-run and --gpus-per-run: only with --on, a Ray cluster")
+    return None
+
+
+def exit_with(result: "Sweep") -> None:
+    """End with code 130 where the sweep was stopped, and with 1 where a run failed."""
+    if result.stopped:
         typer.echo("Stopped; repeat the command to go on from the checkpoint.", err=True)
         raise typer.Exit(130)
-    if done.failures:
+    if result.failures:
         raise typer.Exit(1)
+
+
+# -- from options to runs -----------------------------------------------------------------------
 
 
 def with_shift(data: Texts, shift: Texts) -> Texts:
@@ -109,30 +158,70 @@ def with_shift(data: Texts, shift: Texts) -> Texts:
     return [f"{d}{',' if ':' in d else ':'}shift={s}" for d in data for s in shift]
 
 
-def one(value: Any) -> list[Any] | None:
-    return None if value is None else [value]
-
-
-def configs_of(said: dict[str, Any], files: list[Path]) -> list[Any]:
-    """Make the runs: the product of what was said, for each config file given."""
+def configs_of(values: Values, files: Sequence[Path]) -> "list[RunConfig]":
+    """Make the runs: the product of the values, for each config file given."""
     from dataclasses import asdict
 
     from toosure.config import RunConfig, sweep_of
 
-    when = [name for name in WHEN if name in said]
-    if len(when) > 1:
+    intervals = [name for name in INTERVALS if name in values]
+    if len(intervals) > 1:
         raise ValueError("--every, --at or --budget: give one of them")
-    made: dict[RunConfig, None] = {}
+
+    configs: dict[RunConfig, None] = {}  # each once, in order
     for base in [asdict(RunConfig.read(file)) for file in files] or [{}]:
-        kept = {n: [v] for n, v in base.items() if not (when and n in WHEN)}
-        values = {**kept, **said}
-        if "at" not in said:
-            made |= dict.fromkeys(sweep_of(**values))
+        # One interval replaces all three of the file.
+        from_file = {n: [v] for n, v in base.items() if not (intervals and n in INTERVALS)}
+        choices = {**from_file, **values}
+        if "at" not in values:
+            configs |= dict.fromkeys(sweep_of(**choices))
             continue
-        for one in sweep_of(**{n: v for n, v in values.items() if n != "at"}):
-            at = steps_at(said["at"][0], one.steps)  # of this run: they may differ in length
-            made[RunConfig.of({**asdict(one), "at": at})] = None
-    return list(made)
+
+        # "1,2,4,..." is written out for each run, since they may differ in length.
+        text = str(values["at"][0])
+        for config in sweep_of(**{n: v for n, v in choices.items() if n != "at"}):
+            at = steps_at(text, config.steps)
+            configs[RunConfig.of({**asdict(config), "at": at})] = None
+    return list(configs)
+
+
+def steps_at(text: str, steps: int) -> list[int]:
+    """Read steps such as 0,5,10; dots continue a product or a sum up to the last step.
+
+    >>> steps_at("1,2,4,...", 20), steps_at("0,5,...", 20), steps_at("1,2,4,...", 3)
+    ([1, 2, 4, 8, 16], [0, 5, 10, 15, 20], [1, 2])
+    """
+    pieces = [piece.strip() for piece in text.split(",")]
+    goes_on = pieces[-1] == "..."
+    numbers = pieces[:-1] if goes_on else pieces
+    if not numbers or not all(re.fullmatch(r"\d+", piece) for piece in numbers):
+        raise ValueError(f"--at takes steps such as 0,10,100 or 1,2,4,...; got {text!r}")
+
+    at = [int(piece) for piece in numbers]
+    if not goes_on:
+        return at
+    if len(at) < 2 or at[-1] <= at[-2]:
+        raise ValueError(f"--at needs two or more rising steps before the dots; got {text!r}")
+
+    # Three steps of equal ratio are a product; anything else continues by the last difference.
+    is_product = len(at) > 2 and at[-2] > 0 and at[-2] * at[-2] == at[-1] * at[-3]
+    ratio = at[-1] / at[-2] if is_product else 1.0
+    gap = at[-1] - at[-2]
+    while (step := round(at[-1] * ratio) if is_product else at[-1] + gap) <= steps:
+        at.append(step)
+    return [step for step in at if step <= steps]
+
+
+# -- from text to values ------------------------------------------------------------------------
+
+
+def one(value: T | None) -> list[T] | None:
+    return None if value is None else [value]
+
+
+def each(texts: Texts, read: Callable[[str], T], none: str) -> list[T | None] | None:
+    """Read each text; the word `none` stands for None."""
+    return [None if text == none else read(text) for text in texts] if texts else None
 
 
 def integers(texts: list[str]) -> list[int]:
@@ -162,29 +251,7 @@ def split(texts: list[str]) -> list[str]:
     return [name for text in texts for name in text.split(",") if name]
 
 
-def steps_at(text: str, steps: int) -> list[int]:
-    """Read steps such as 0,5,10; dots continue a product or a sum up to the last step.
-
-    >>> steps_at("1,2,4,...", 20), steps_at("0,5,...", 20), steps_at("1,2,4,...", 3)
-    ([1, 2, 4, 8, 16], [0, 5, 10, 15, 20], [1, 2])
-    """
-    pieces = [piece.strip() for piece in text.split(",")]
-    goes_on = pieces[-1] == "..."
-    numbers = pieces[:-1] if goes_on else pieces
-    if not numbers or not all(re.fullmatch(r"\d+", piece) for piece in numbers):
-        raise ValueError(f"--at takes steps such as 0,10,100 or 1,2,4,...; got {text!r}")
-    found = [int(piece) for piece in numbers]
-    if not goes_on:
-        return found
-    if len(found) < 2 or found[-1] <= found[-2]:
-        raise ValueError(f"--at needs two or more rising steps before the dots; got {text!r}")
-    factor = found[-1] / found[-2] if len(found) > 2 and found[-2] * found[-2] == (
-        found[-1] * found[-3]
-    ) else None  # fmt: skip
-    gap = found[-1] - found[-2]
-    while (step := round(found[-1] * factor) if factor else found[-1] + gap) <= steps:
-        found.append(step)
-    return [step for step in found if step <= steps]
+# -- methods --------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -193,18 +260,18 @@ def methods(
 ) -> None:
     """List the methods, their settings and papers: every word `train` understands."""
     from toosure.words import TABLES
-    from toosure.words import methods as of_kind
+    from toosure.words import methods as methods_of
 
     try:
-        for each in [kind] if kind else list(TABLES):
-            found = list(of_kind(each))
-            if found:
-                typer.echo(f"{each}\n" + "\n".join(map(described, found)) + "\n")
+        for each_kind in [kind] if kind else list(TABLES):
+            descriptions = [describe(method) for method in methods_of(each_kind)]
+            if descriptions:
+                typer.echo(f"{each_kind}\n" + "\n".join(descriptions) + "\n")
     except ValueError as error:
         fail(str(error))
 
 
-def described(method: Any) -> str:
+def describe(method: "Method") -> str:
     """Return a method's name, summary, settings and reference as indented lines."""
     lines = [f"  {method.name}  {method.summary}"]
     if method.settings:

@@ -11,8 +11,8 @@ from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Setti
 from toosure.runs import Run
 from toosure.runs.environment import environment
 from toosure.sweep import Sweep, sweep
-from toosure.train import Means
-from toosure.train.show import Show
+from toosure.train import Means, ProgressListener
+from toosure.train.graph import can_record
 from toosure.watch.sink import device_name
 
 LOG = "sweeps.jsonl"
@@ -45,7 +45,7 @@ def train_parts(
     setting: Setting,
     out: Path,
     means: Means,
-    show_for: Callable[[Sequence[RunConfig]], Show] = lambda configs: Show(),
+    show_for: Callable[[Sequence[RunConfig]], ProgressListener] = lambda _: ProgressListener(),
     workers: int = 1,
 ) -> Sweep:
     """Carry out what is missing of the parts' runs; return them, what failed, and if it stopped.
@@ -57,7 +57,7 @@ def train_parts(
     missing = [config for config in configs if not is_done(out / config.name)]
     show, began, done = show_for(missing), time.perf_counter(), Sweep()
     for graph in (False, True):
-        chosen = [c for c in missing if (means.graph and can_graph(c)) == graph]
+        chosen = [c for c in missing if (means.graph and can_record(c)) == graph]
         if chosen and not done.stopped:
             some = sweep(chosen, out, replace(means, graph=graph), show, workers)
             done.runs += some.runs
@@ -67,12 +67,6 @@ def train_parts(
         ended = sum(is_done(out / config.name) for config in missing)
         note(out, parts, means, workers, ended, time.perf_counter() - began)
     return done
-
-
-def can_graph(config: RunConfig) -> bool:
-    """Whether a step of this run can be replayed as a CUDA graph."""
-    host = config.word("optimizer").name in ("bulksgd", "bsam")
-    return not host and config.precision != "fp16"
 
 
 def ordered(configs: Iterable[RunConfig]) -> list[RunConfig]:

@@ -1,4 +1,4 @@
-"""What is left of a sweep: which run is next, which to try again, and how each ended."""
+"""The state of a sweep: which run is next, which to try again, and how each ended."""
 
 import time
 from collections import deque
@@ -6,14 +6,19 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from toosure.config import RunConfig
 from toosure.runs import Run, RunWriter
 from toosure.runs.write import FINISHED
-from toosure.sweep.telling import Event, tell
-from toosure.train.show import Show
+from toosure.sweep.events import Event, dispatch
+from toosure.train import ProgressListener
 
-TRIES = 3  # a run whose worker dies so often is given up
+MAX_TRIES = 3  # a run whose worker dies this often is given up
+RETRY_DELAY = 0.5  # seconds before a busy run is tried again
+HOLD_TIME = 5.0  # seconds after its start for which a busy run counts as held by another process
+
+OutcomeKind = Literal["ended", "failed", "busy", "died", "left"]
 
 
 @dataclass
@@ -26,52 +31,58 @@ class Sweep:
 
 
 @dataclass
-class Result:
+class RunOutcome:
     """Say how a run came back: `ended` (with its status), `failed`, or `busy` with another writer.
 
-    `died` and `left` are said by others, of a run whose worker did not live to say anything: `left`
-    where that does not count, since the sweep was stopping.
+    `died` and `left` are said by the sweep, of a run whose worker died before it could answer:
+    `left` where that does not count, since the sweep was stopping.
     """
 
-    kind: str
-    said: str = ""
+    kind: OutcomeKind
+    message: str = ""
 
 
 @dataclass(eq=False)
 class Job:
-    """One run on its way."""
+    """One run of a sweep, and how often it was tried."""
 
     number: int
     config: RunConfig
     folder: Path
-    show: Show
+    listener: ProgressListener
     deaths: int = 0
-    ending: Event | None = None
+    end_event: Event | None = None
     busy_since: float | None = None
-    begun_at: float = 0.0
-    again_at: float = 0.0
+    started_at: float = 0.0
+    try_again_at: float = 0.0
 
     @property
     def is_held(self) -> bool:
-        """Whether another process has the run, as far as one knows."""
-        return self.busy_since is not None and time.monotonic() - self.begun_at < 5.0
+        """Whether another process has the run, as far as is known."""
+        return self.busy_since is not None and time.monotonic() - self.started_at < HOLD_TIME
 
 
 class Jobs:
-    """Hand out the runs of a sweep, and take back how each came out.
+    """Hand out the runs of a sweep, and record how each came out.
 
     A run that another process is writing waits for it while there are others to do, and is given up
-    `patience` seconds later; one whose worker died is tried again, at most `TRIES` times in all.
+    `patience` seconds later. A run whose worker died is tried again, at most `MAX_TRIES` times in
+    all.
     """
 
     def __init__(
-        self, configs: Iterable[RunConfig], out: Path, show: Show, patience: float = 0.0
+        self,
+        configs: Iterable[RunConfig],
+        out: Path,
+        listener: ProgressListener,
+        patience: float = 0.0,
     ) -> None:
-        self.show, self.patience = show, patience
-        self.all = [Job(n, c, out / c.name, show) for n, c in enumerate(configs)]
+        self.listener = listener
+        self.patience = patience
+        self.all = [Job(n, c, out / c.name, listener) for n, c in enumerate(configs)]
         self.waiting = deque(self.all)
         self.under_way: set[Job] = set()
-        self.found: dict[int, Run] = {}
+        self.runs: dict[int, Run] = {}  # by the job's number
         self.failures: dict[str, str] = {}
 
     @property
@@ -80,63 +91,71 @@ class Jobs:
         return bool(self.waiting or self.under_way)
 
     def next(self) -> Job | None:
-        """Return a run to carry out now, if there is one."""
+        """Return a run to train now, if there is one."""
         now = time.monotonic()
         for job in self.waiting:
-            if job.again_at <= now:
+            if job.try_again_at <= now:
                 self.waiting.remove(job)
                 self.under_way.add(job)
-                job.begun_at = now
-                job.show = self.show.beside() if job.show is self.show else job.show
+                job.started_at = now
+                if job.listener is self.listener:
+                    job.listener = self.listener.beside()
                 return job
         return None
 
-    def hear(self, job: Job, event: Event) -> None:
-        """Pass on what happens; the end only with the result, for a worker may die in between."""
+    def receive(self, job: Job, event: Event) -> None:
+        """Pass an event on; the end only with the outcome, since a worker may die in between."""
         if event["event"] == "end":
-            job.ending = event
+            job.end_event = event
         else:
-            tell(job.show, job.config, event)
+            dispatch(event, job.config, job.listener)
 
-    def take_back(self, job: Job, result: Result) -> None:
-        """Note how a run came out, and whether it is to be tried again."""
+    def record(self, job: Job, outcome: RunOutcome) -> None:
+        """Record how a run came out, or queue it to be tried again."""
         self.under_way.discard(job)
-        ending, job.ending = job.ending, None
-        if result.kind == "ended":
-            if ending is not None:
-                tell(job.show, job.config, ending)
-            self.found[job.number] = Run(job.folder)
-        elif result.kind == "left":
+        end_event = job.end_event
+        job.end_event = None
+
+        if outcome.kind == "ended":
+            if end_event is not None:
+                dispatch(end_event, job.config, job.listener)
+            self.runs[job.number] = Run(job.folder)
+        elif outcome.kind == "left":
             self.waiting.append(job)
-        elif result.kind == "busy" and self.is_patient(job):
-            job.again_at = time.monotonic() + 0.5
+        elif outcome.kind == "busy" and self.is_patient(job):
+            job.try_again_at = time.monotonic() + RETRY_DELAY
             self.waiting.append(job)
-        elif result.kind == "died" and job.deaths + 1 < TRIES:
+        elif outcome.kind == "died" and job.deaths + 1 < MAX_TRIES:
             job.deaths += 1
-            job.show.say(f"{result.said}; {job.config.name} goes on from its checkpoint")
+            job.listener.say(f"{outcome.message}; {job.config.name} goes on from its checkpoint")
             self.waiting.append(job)
         else:
-            self.give_up(job, result)
+            self.give_up(job, outcome)
 
     def is_patient(self, job: Job) -> bool:
-        """Whether a busy run is worth another look: always once, then while patience lasts."""
+        """Whether to try a busy run again: always once, then while patience lasts.
+
+        Patience runs only while there is nothing else to do.
+        """
         first = job.busy_since is None
         if first or not all(other.is_held for other in [*self.waiting, *self.under_way]):
             job.busy_since = time.monotonic()
         return first or time.monotonic() - (job.busy_since or 0) < self.patience
 
-    def give_up(self, job: Job, result: Result) -> None:
-        message = result.said
-        if result.kind == "died":
-            message = f"{message}, {TRIES} times; repeat the command to try again"
+    def give_up(self, job: Job, outcome: RunOutcome) -> None:
+        """Record a failure, in the folder too where a dead worker could not."""
+        message = outcome.message
+        if outcome.kind == "died":
+            message = f"{message}, {MAX_TRIES} times; repeat the command to try again"
             with suppress(ValueError), RunWriter(job.folder) as writer:
                 writer.set_status("failed", writer.outcome.get("step", 0), message)
+
         self.failures[job.config.name] = message
-        job.show.fail(job.config, message)
+        job.listener.fail(job.config, message)
 
     def sweep(self) -> Sweep:
-        """Return what came of it, in the order of the runs."""
-        runs = [run for _, run in sorted(self.found.items())]
+        """Return the result, with the runs in the order of the configs."""
+        runs = [run for _, run in sorted(self.runs.items())]
         stopped = self.left or any(run.status == "stopped" for run in runs)
         return Sweep(runs, self.failures, stopped)
 

@@ -1,4 +1,4 @@
-"""What happens on a node of a Ray cluster: one task a run, and the mailbox it writes to."""
+"""The side of a Ray node: one task per run, and the mailbox to which it posts its events."""
 
 import os
 import queue
@@ -9,129 +9,153 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from toosure.config import RunConfig
-from toosure.sweep.carry_out import Loaded, carry_out
-from toosure.sweep.folders import Load, Packer, place
-from toosure.sweep.jobs import Result
-from toosure.sweep.telling import Telling
-from toosure.train import Means
+from toosure.sweep.events import Event, EventSender
+from toosure.sweep.folder_transfer import FolderPacker, Package, unpack
+from toosure.sweep.jobs import RunOutcome
+from toosure.sweep.run_one import DataCache, run_one
+from toosure.train import Runtime
 from toosure.train.checkpoint import checkpoints
 from toosure.train.interrupt import Stop, interruptible
 
-PAUSE = 0.5  # seconds between two letters of a run
+POST_INTERVAL = 0.5  # seconds between two posts of a run
 
 
 class Mailbox:
-    """Keep what the runs say until the driver takes it; an actor, beside the cluster's head."""
+    """Hold the events of the runs until the driver takes them: an actor on the cluster's head."""
 
     def __init__(self) -> None:
-        self.letters: list[tuple[int, list[Any]]] = []
+        self.posts: list[tuple[int, list[Event]]] = []
         self.stopping = False
         self.disowned: set[int] = set()
 
-    def post(self, attempt: int, events: list[Any]) -> bool:
-        """Leave word of a run; the answer is whether it should stop."""
-        self.letters.append((attempt, events))
+    def post(self, attempt: int, events: list[Event]) -> bool:
+        """Add events of a run; return whether it should stop."""
+        self.posts.append((attempt, events))
         return self.stopping or attempt in self.disowned
 
-    def take(self) -> list[tuple[int, list[Any]]]:
-        """Hand over all letters."""
-        letters, self.letters = self.letters, []
-        return letters
+    def take(self) -> list[tuple[int, list[Event]]]:
+        """Return all posts, and forget them."""
+        posts = self.posts
+        self.posts = []
+        return posts
 
     def stop(self) -> None:
         """Ask all runs to stop."""
         self.stopping = True
 
     def disown(self, attempt: int) -> None:
-        """Ask a run to stop that was thought dead: another has its place."""
+        """Ask a run to stop that was thought dead: another attempt has replaced it."""
         self.disowned.add(attempt)
+
+
+class RemoteMethod(Protocol):
+    """A method of an actor as Ray calls it: `.remote` returns a reference to the result."""
+
+    def remote(self, *arguments: object) -> Any: ...
+
+
+class MailboxHandle(Protocol):
+    """Ray's handle of a `Mailbox`."""
+
+    post: RemoteMethod
+    take: RemoteMethod
+    stop: RemoteMethod
+    disown: RemoteMethod
 
 
 @dataclass(frozen=True)
 class Task:
-    """Say all that a node must know of a run; `load` is its folder, None where that is shared.
+    """Hold all that a node must know of a run.
 
-    `here` is where the driver stands.
+    `package` is the run's folder, None where the node sees it itself (then `token` is a file in
+    `out`). `working_folder` is where the driver was started.
     """
 
     attempt: int
     config: RunConfig
-    means: dict[str, Any]
+    runtime: dict[str, Any]
     out: Path
     token: str
-    here: Path
-    load: Load | None = None
+    working_folder: Path
+    package: Package | None = None
     argv: list[str] = field(default_factory=list)
 
 
-def carry_out_task(task: Task, mailbox: Any) -> Result:
-    """Carry out a run on this node, in the shared folder or in one that is brought back."""
+def run_task(task: Task, mailbox: MailboxHandle) -> RunOutcome:
+    """Train a run on this node, in the shared folder or in one that is sent back."""
     sys.argv = task.argv  # what the user typed, for environment.json
     with interruptible() as stop:
-        letters = Letters(task.attempt, mailbox, stop)
-        letters.deliver()
-        if stop.asked:
-            return Result("left")
-        if problem := come_to(task.here, task.config):
-            return Result("failed", problem)
-        if task.load is None:
+        outbox = Outbox(task.attempt, mailbox, stop)
+        outbox.deliver()
+        if stop.requested:
+            return RunOutcome("left")
+        if problem := change_folder(task.working_folder, task.config):
+            return RunOutcome("failed", problem)
+
+        if task.package is None:
             if not (task.out / task.token).is_file():
-                return Result("died", f"a node does not see {task.out}")
-            return in_folder(task, task.out, letters)
+                return RunOutcome("died", f"a node does not see {task.out}")
+            return run_in_folder(task, task.out, outbox)
+
         with tempfile.TemporaryDirectory(prefix="toosure-") as out:
             folder = Path(out) / task.config.name
             folder.mkdir()
-            place(task.load, folder)
-            letters.packer = Packer(folder)
-            letters.packer.pack()  # the driver has these
-            return in_folder(task, Path(out), letters)
+            unpack(task.package, folder)
+            outbox.packer = FolderPacker(folder)
+            outbox.packer.pack()  # the driver has these files
+            return run_in_folder(task, Path(out), outbox)
 
 
-def in_folder(task: Task, out: Path, letters: "Letters") -> Result:
-    """Train while the letters go out, the last of them before the result."""
-    with letters:
-        means = Means(**task.means)
-        return carry_out(task.config, out, means, Telling(letters.add), loaded(means, task.here))
+def run_in_folder(task: Task, out: Path, outbox: "Outbox") -> RunOutcome:
+    """Train while events are posted, the last of them before the outcome."""
+    with outbox:
+        runtime = Runtime(**task.runtime)
+        cache = data_cache(runtime, task.working_folder)
+        return run_one(task.config, out, runtime, EventSender(outbox.add), cache)
 
 
-def come_to(here: Path, config: RunConfig) -> str:
-    """Go where the driver stands, from where paths and modules are meant; or say why that fails."""
-    if here.is_dir():
-        os.chdir(here)
-        if str(here) not in sys.path:  # a driver from afar does not bring its own
-            sys.path.insert(0, str(here))
+def change_folder(folder: Path, config: RunConfig) -> str:
+    """Change to the driver's folder, since paths and modules are relative to it; or say why not."""
+    if folder.is_dir():
+        os.chdir(folder)
+        if str(folder) not in sys.path:  # a driver on another machine does not send its own
+            sys.path.insert(0, str(folder))
         return ""
-    with suppress(ValueError):  # what is wrong with the word, the run itself says
+
+    with suppress(ValueError):  # the run itself says what is wrong with the word
         for value in config.word("data").settings.values():
             if isinstance(value, Path) and not value.expanduser().is_absolute():
-                return f"a node has no folder {here}, in which {value} is meant: name it from /"
+                return f"a node has no folder {folder}, in which {value} is meant: name it from /"
     return ""
 
 
 @cache
-def loaded(means: Means, here: Path) -> Loaded:
-    """Return what this process has loaded: Ray gives it one run after another."""
-    return Loaded(means)
+def data_cache(runtime: Runtime, working_folder: Path) -> DataCache:
+    """Return the cache of this process, to which Ray gives one run after another."""
+    return DataCache(runtime)
 
 
-class Letters:
-    """Write to the mailbox from a thread, with the folder's changes where it is brought back."""
+class Outbox:
+    """Post events from a thread, with the folder's changes where the folder is sent back."""
 
-    def __init__(self, attempt: int, mailbox: Any, stop: Stop) -> None:
-        self.attempt, self.mailbox, self.stop = attempt, mailbox, stop
-        self.packer: Packer | None = None
-        self.known: set[str] = set()  # checkpoints
-        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    def __init__(self, attempt: int, mailbox: MailboxHandle, stop: Stop) -> None:
+        self.attempt = attempt
+        self.mailbox = mailbox
+        self.stop = stop
+        self.packer: FolderPacker | None = None
+        self.sent_checkpoints: set[str] = set()
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.keep_delivering, daemon=True)
 
-    def add(self, event: dict[str, Any]) -> None:
+    def add(self, event: Event) -> None:
+        """Queue an event for the next post."""
         self.events.put(event)
 
-    def __enter__(self) -> "Letters":
+    def __enter__(self) -> "Outbox":
         self.thread.start()
         return self
 
@@ -139,34 +163,35 @@ class Letters:
         self.over.set()
         self.thread.join()
         if self.packer is not None:
-            self.add({"event": "files", "load": self.packer.pack()})
+            self.add({"event": "files", "package": self.packer.pack()})
         self.deliver()
 
     def keep_delivering(self) -> None:
-        while not self.over.wait(PAUSE):
+        """Post until the run is over."""
+        while not self.over.wait(POST_INTERVAL):
             self.pack_checkpoint()
             self.deliver()
 
     def pack_checkpoint(self) -> None:
-        """Add the folder's changes when there is a new checkpoint to go on from."""
+        """Add the folder's changes when there is a new checkpoint to continue from."""
         if self.packer is None:
             return
-        there = {path.name for path in checkpoints(self.packer.folder)}
-        if there - self.known:
-            self.known = there
-            self.add({"event": "files", "load": self.packer.pack()})
+        names = {path.name for path in checkpoints(self.packer.folder)}
+        if names - self.sent_checkpoints:
+            self.sent_checkpoints = names
+            self.add({"event": "files", "package": self.packer.pack()})
 
     def deliver(self) -> None:
-        """Post what there is, perhaps nothing, and heed the answer; no mailbox means stop."""
+        """Post what is queued, even nothing, and obey the answer; a lost mailbox means stop."""
         import ray
 
-        events = [self.events.get() for _ in range(self.events.qsize())]  # no other takes any
+        events = [self.events.get() for _ in range(self.events.qsize())]  # no other thread gets any
         try:
-            asked = ray.get(self.mailbox.post.remote(self.attempt, events))
+            stop = ray.get(self.mailbox.post.remote(self.attempt, events))
         except ray.exceptions.RayError:
-            asked = True
-        if asked:
-            self.stop.asked = True
+            stop = True
+        if stop:
+            self.stop.requested = True
 
 
 def sees(path: Path) -> bool:

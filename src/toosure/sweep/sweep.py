@@ -1,4 +1,4 @@
-"""Carry out a sweep: complete runs are skipped, what fails does not stop the rest."""
+"""Train every run of a sweep: complete ones are skipped, and a failure does not stop the rest."""
 
 import os
 import time
@@ -7,32 +7,34 @@ from pathlib import Path
 
 from toosure.config import RunConfig
 from toosure.processes import Processes, join
-from toosure.sweep.carry_out import Loaded, carry_out
-from toosure.sweep.cluster import Cluster, on_cluster
+from toosure.sweep.cluster import Cluster
+from toosure.sweep.driver import on_cluster
 from toosure.sweep.jobs import Jobs, Sweep
-from toosure.sweep.workers import with_workers
-from toosure.train import Means
-from toosure.train.bystander import reaching
+from toosure.sweep.pool import with_workers
+from toosure.sweep.run_one import DataCache, run_one
+from toosure.train import ProgressListener, Runtime
 from toosure.train.interrupt import Stop, interruptible
-from toosure.train.show import Show
+from toosure.train.rank_zero import exit_if_unreachable
+from toosure.train.renamed import renamed_arguments
 
 PATIENCE = 120.0  # seconds: a shared file system may hold a dead node's lock so long
 
 
+@renamed_arguments(means="runtime", show="listener")
 def sweep(
     configs: Iterable[RunConfig],
     out: str | Path = "runs",
-    means: Means | None = None,
-    show: Show | None = None,
+    runtime: Runtime | None = None,
+    listener: ProgressListener | None = None,
     workers: int = 1,
     on: Cluster | str | None = None,
 ) -> Sweep:
-    """Carry out every run; repeating a sweep finishes what is missing.
+    """Train every run; repeating a sweep finishes what is missing.
 
-    With `workers`, so many processes on this machine take the runs side by side. Each has its share
-    of the cores as threads, unless `means.threads` says how many: on a CPU, runs are equal bit for
-    bit where they had equally many threads. With `on`, a `Cluster` or the address of one, they are
-    tasks on Ray.
+    With `workers`, that many processes on this machine take the runs side by side. Each has its
+    share of the cores as threads, unless `runtime.threads` says how many: on a CPU, runs are equal
+    bit for bit where they had equally many threads. With `on`, a `Cluster` or the address of one,
+    the runs are tasks on Ray.
 
     >>> import tempfile
     >>> from toosure.config import sweep_of
@@ -40,19 +42,25 @@ def sweep(
     >>> [run.status for run in sweep(configs, tempfile.mkdtemp()).runs]
     ['complete', 'complete']
     """
-    means, show, out = means or Means(), show or Show(), Path(out)
-    check(workers, on)
+    runtime = runtime or Runtime()
+    listener = listener or ProgressListener()
+    out = Path(out)
+    check_exclusive(workers, on)
+
     if workers == 1 and on is None:
-        show = show if join(means.torch_device).first else Show()
-        return one_by_one(Jobs(configs, out, show), out, means)
-    jobs = Jobs(configs, out, show, PATIENCE)
+        if not join(runtime.torch_device).first:
+            listener = ProgressListener()
+        return one_by_one(Jobs(configs, out, listener), out, runtime)
+
+    jobs = Jobs(configs, out, listener, PATIENCE)
     if on is None:
-        return with_workers(jobs, out, means, workers)
-    return on_cluster(jobs, out, means, Cluster(on) if isinstance(on, str) else on)
+        return with_workers(jobs, out, runtime, workers)
+    cluster = Cluster(on) if isinstance(on, str) else on
+    return on_cluster(jobs, out, runtime, cluster)
 
 
-def check(workers: int, on: Cluster | str | None) -> None:
-    """Raise where the ways to run many exclude each other."""
+def check_exclusive(workers: int, on: Cluster | str | None) -> None:
+    """Raise where two ways to train many runs exclude each other."""
     if workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers}")
     if workers > 1 and on is not None:
@@ -66,20 +74,21 @@ def check(workers: int, on: Cluster | str | None) -> None:
         )
 
 
-def one_by_one(jobs: Jobs, out: Path, means: Means) -> Sweep:
-    """Carry out the runs in this process, one after another."""
-    loaded, processes = Loaded(means), join(means.torch_device)
+def one_by_one(jobs: Jobs, out: Path, runtime: Runtime) -> Sweep:
+    """Train the runs in this process, one after another."""
+    cache = DataCache(runtime)
+    processes = join(runtime.torch_device)
     with interruptible() as stop:
         while jobs.left and not wants_to_stop(stop, processes):
             job = jobs.next()
-            if job is None:
+            if job is None:  # those left are written by another process
                 time.sleep(0.1)
                 continue
-            jobs.take_back(job, carry_out(job.config, out, means, job.show, loaded))
+            jobs.record(job, run_one(job.config, out, runtime, job.listener, cache))
     return jobs.sweep()
 
 
 def wants_to_stop(stop: Stop, processes: Processes) -> bool:
     """Whether any process was asked to stop: all must begin the next run, or none."""
-    with reaching(processes):
-        return processes.any(stop.asked)[0]
+    with exit_if_unreachable(processes):
+        return processes.any(stop.requested)[0]

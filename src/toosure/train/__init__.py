@@ -1,6 +1,9 @@
 """The training loop: one config in, one run folder out."""
 
+from toosure.train.listener import ProgressListener
 from toosure.train.loop import train
-from toosure.train.means import Means
+from toosure.train.runtime import Runtime
 
-__all__ = ["Means", "train"]
+Means = Runtime  # its name before; scripts may still import it
+
+__all__ = ["Means", "ProgressListener", "Runtime", "train"]

@@ -1,4 +1,4 @@
-"""Which examples each step sees: a function of the seed and the step, so nothing to restore."""
+"""The batch of each step, a function of the seed and the step: resuming restores nothing."""
 
 from dataclasses import dataclass, field
 
@@ -14,16 +14,17 @@ from toosure.processes import ALONE, Processes
 
 @dataclass
 class Batches:
-    """Draw the batch of a step: a new order each epoch, whole batches only, on the data's device.
+    """Draw the batch of a step: a new order each epoch, full batches only, on the data's device.
 
-    `size=None` (or more than there is) is the full batch, in order. A rest smaller than a batch
-    sits an epoch out. Crops and flips are drawn by the seed and the step. Images that stay on disk
-    come in the same order, decoded ahead by worker processes; the `processes` of a run decode a
-    share each, and all have the whole batch.
+    `size=None` (or more than there are examples) is the whole training set, in order. The last
+    examples of an epoch that do not fill a batch are left out of it. Crops and flips are drawn by
+    the seed and the step. Images that stay on disk come in the same order, decoded ahead by worker
+    processes; each of the `processes` of a run decodes a share, and all of them get the whole
+    batch.
 
     >>> from toosure.data import digits
     >>> batches = Batches(digits(train=100), size=32, seed=0)
-    >>> batches.an_epoch, [len(part) for part in batches.draw(5)]
+    >>> batches.per_epoch, [len(part) for part in batches.draw(5)]
     (3, [32, 32, 32])
     """
 
@@ -31,33 +32,38 @@ class Batches:
     size: int | None
     seed: int
     processes: Processes = ALONE
-    epoch: int = -1
+    epoch: int = -1  # the epoch that `order` is of
     order: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
     def __post_init__(self) -> None:
-        n, stream = self.data.examples, self.data.stream
-        self.full = self.size is None or self.size >= n
-        self.count = n if self.full else self.size  # examples a step
-        assert self.count is not None
-        self.an_epoch = n // self.count  # steps an epoch
-        self.device = self.data.train.x.device
-        self.generator = torch.Generator(self.device)
-        self.everything = torch.arange(n, device=self.device if stream is None else "cpu")
-        if stream is not None and self.full:
+        n = self.data.examples
+        stream = self.data.stream
+        full = self.size is None or self.size >= n
+        if stream is not None and full:
             asked = "" if self.size is None else f" ({self.size:,} asked)"
             raise ValueError(
                 f"a full batch of {n:,} streamed images{asked}: give a batch below {n:,}, "
                 "or stream=false"
             )
-        share = self.processes.rows(self.count)
-        self.reader = None if stream is None else BatchReader(stream.x, self.places, share)  # type: ignore[arg-type]
+
+        self.full = full
+        self.count: int = n if self.size is None or full else self.size  # examples per step
+        self.per_epoch = n // self.count  # steps per epoch
+        self.device = self.data.train.x.device
+        self.generator = torch.Generator(self.device)
+        self.all_indices = torch.arange(n, device=self.device if stream is None else "cpu")
+
+        self.reader = None
+        if stream is not None:
+            share = self.processes.rows(self.count)
+            self.reader = BatchReader(stream.x, self.indices, share)  # type: ignore[arg-type]
 
     def draw(self, step: int) -> Batch:
-        """Return (inputs, labels, places in the training split) of a step, counted from 0."""
-        x, y, at = self.read(step)
+        """Return (inputs, labels, indices into the training split) of a step, counted from 0."""
+        x, y, indices = self.read(step)
         if self.data.augment:
             self.generator.manual_seed(derive_seed(self.seed, 1, step))
-        return self.data.augmented(x, self.generator), y, at
+        return self.data.augmented(x, self.generator), y, indices
 
     def close(self) -> None:
         """End the processes that decode images, where there are some."""
@@ -65,23 +71,32 @@ class Batches:
             self.reader.close()
 
     def read(self, step: int) -> Batch:
+        """Return the batch of a step before augmentation."""
         if self.reader is not None and self.data.stream is not None:
-            part, at = self.reader.take(step)
-            x, at = self.processes.gathered(part, len(at)), at.to(self.device)
-            return x, self.data.stream.y[at], at
-        train, at = self.data.train, self.places(step)
-        return (train.x, train.y, at) if self.full else (train.x[at], train.y[at], at)
+            share, indices = self.reader.take(step)
+            x = self.processes.gathered(share, len(indices))
+            indices = indices.to(self.device)
+            return x, self.data.stream.y[indices], indices
 
-    def places(self, step: int) -> Tensor:
+        train = self.data.train
+        indices = self.indices(step)
         if self.full:
-            return self.everything
-        epoch, place = divmod(step, self.an_epoch)
+            return train.x, train.y, indices
+        return train.x[indices], train.y[indices], indices
+
+    def indices(self, step: int) -> Tensor:
+        """Return which examples a step sees."""
+        if self.full:
+            return self.all_indices
+
+        epoch, place = divmod(step, self.per_epoch)
         if epoch != self.epoch:
             generator = torch.Generator().manual_seed(derive_seed(self.seed, 0, epoch))
-            order = torch.randperm(len(self.everything), generator=generator)
-            self.epoch, self.order = epoch, order.to(self.everything.device)
-        return self.order[place * self.count : (place + 1) * self.count]  # type: ignore[operator]
+            order = torch.randperm(len(self.all_indices), generator=generator)
+            self.order = order.to(self.all_indices.device)
+            self.epoch = epoch
+        return self.order[place * self.count : (place + 1) * self.count]
 
     def ends_epoch(self, step: int) -> bool:
         """Whether the step is the last of its epoch."""
-        return (step + 1) % self.an_epoch == 0
+        return (step + 1) % self.per_epoch == 0

@@ -8,36 +8,43 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from toosure.config import RunConfig
 from toosure.curvature.replay import undisturbed
 from toosure.objectives import Batch, Plain, recording
-from toosure.optim import BSAM, BulkSGD
+from toosure.optim import why_not_recorded
 from toosure.train.steps import Step
+from toosure.words import Word
 
-WARM_UP = 3  # steps taken eagerly before the capture: kernels are chosen, states are made
+WARM_UP = 3  # eager steps before the capture, in which kernels are chosen and states are made
 
 
 class GraphStep:
     """Take steps as `Step` does, by replaying a graph after the first few.
 
-    Shapes must not change, and what differs between steps must lie in tensors: the prepared batch
-    (copied to where the graph reads it) and the learning rate (a tensor where it `varies`).
-    `fixed` says that the very same tensors come every step, as in full-batch descent.
+    Shapes must not change, and what differs between steps must be in tensors: the prepared batch,
+    which is copied to where the graph reads it, and the learning rate, a tensor where it `varies`.
+    `fixed` says that every step gets the very same tensors, as in full-batch descent.
     """
 
     def __init__(self, step: Step, varies: bool, fixed: bool) -> None:
-        if step.scaler is not None:
-            raise ValueError("fp16 decides on the host which steps to skip: use bf16 with graph")
-        if isinstance(step.optimizer, BSAM | BulkSGD):
-            name = type(step.optimizer).__name__
-            raise ValueError(f"{name} draws or solves anew each step: leave graph out")
-        self.step, self.varies = step, varies
+        reason = why_not_recorded(
+            step.optimizer,
+            step.objective,
+            lr_varies=varies,
+            loss_scaling=step.scaler is not None,
+        )
+        if reason is not None:
+            raise ValueError(reason)
+
+        self.step = step
+        self.varies = varies
         self.fixed = fixed and isinstance(step.objective, Plain)
-        step.halves = recording(step.objective)  # `prepare`, or the second half, is recorded
-        groups = step.optimizer.param_groups
-        self.parameters = [p for group in groups for p in group["params"]]
+        step.halves = recording(step.objective)  # `prepare`, or its second half, is recorded
+
+        self.parameters = step.parameters()
         self.taken = 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.leaves: list[Any] = []
+        self.leaves: list[Any] = []  # of the prepared batch, where the graph reads it
         self.loss = torch.empty(0)
 
     def __call__(self, batch: Batch, lr: float) -> Tensor:
@@ -47,18 +54,21 @@ class GraphStep:
         self.taken += 1
         if self.taken <= WARM_UP:
             return self.eagerly(batch, lr)
+
         prepared = self.step.prepared(batch, lr)
         if self.graph is None:
             self.capture(prepared)
         elif not self.fixed:
             self.copy(prepared)
+
         assert self.graph is not None
         self.graph.replay()
-        torch.autograd.graph.increment_version(self.parameters)  # as an eager step would
+        # An eager step would count the versions of the parameters up; a replay does not.
+        torch.autograd.graph.increment_version(self.parameters)
         return self.loss
 
     def eagerly(self, batch: Batch, lr: float) -> Tensor:
-        """Step on a side stream, as capturing asks of what came before it."""
+        """Step on a side stream, as a capture requires of the steps before it."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side), warnings.catch_warnings():
@@ -68,17 +78,18 @@ class GraphStep:
         return loss
 
     def capture(self, prepared: list[Any]) -> None:
-        """Record a step on copies of the prepared batch; nothing is carried out yet."""
+        """Record a step on copies of the prepared batch; nothing is computed yet."""
         if not self.fixed:
             prepared = tree_map_only(Tensor, lambda t: t.detach().clone(), prepared)
         self.leaves = tree_flatten(prepared)[0]
+
         self.step.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
         with undisturbed(), torch.cuda.graph(self.graph):
             self.loss = self.step.descend(prepared)
 
     def copy(self, prepared: list[Any]) -> None:
-        """Bring a new batch to where the graph reads it."""
+        """Copy a new batch to where the graph reads it."""
         for old, new in zip(self.leaves, tree_flatten(prepared)[0], strict=True):
             if isinstance(old, Tensor):
                 old.copy_(new)
@@ -98,18 +109,33 @@ class GraphStep:
 def make_capturable(optimizer: Optimizer, varies: bool) -> None:
     """Let an optimizer keep its counters, and a learning rate that varies, on the device."""
     for group in optimizer.param_groups:
-        device = group["params"][0].device
         if "capturable" in group:
             group["capturable"] = True
         if varies:
-            if "fused" not in group:
-                raise ValueError(
-                    f"{type(optimizer).__name__} reads its learning rate on the host: with graph "
-                    "use a constant schedule"
-                )
+            device = group["params"][0].device
             group["lr"] = torch.tensor(float(group["lr"]), device=device)
-            group["fused"], group["foreach"] = True, False
+        if varies and "fused" in group:
+            group["fused"] = True
+            group["foreach"] = False
+
     for parameter, state in optimizer.state.items():
         if "step" in state:
             count = torch.as_tensor(state["step"], dtype=torch.float32)
             state["step"] = count.to(parameter.device)
+
+
+def can_record(config: RunConfig) -> bool:
+    """Whether a step of this run can be recorded, by what the classes of its methods declare."""
+    words = [config.word("optimizer"), config.word("loss")]
+    if config.objective:
+        words.append(config.word("objective"))
+    # A base optimizer, or the loss of an objective, is a word among the settings.
+    settings = [value for word in words for value in word.settings.values()]
+    words += [value for value in settings if isinstance(value, Word)]
+
+    reason = why_not_recorded(
+        *(word.method.target for word in words),
+        lr_varies=config.schedule != "constant",
+        loss_scaling=config.precision == "fp16",
+    )
+    return reason is None

@@ -1,41 +1,42 @@
-"""Ctrl-C asks a run to stop after its step, so that it can be checkpointed."""
+"""Ctrl-C requests that a run stops after its step, so that a checkpoint can be written."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass
 class Stop:
-    """Whether somebody asked to stop."""
+    """Whether a stop was requested."""
 
-    asked: bool = False
+    requested: bool = False
 
-    def ask(self, number: int, frame: Any) -> None:
-        """Note the wish; the second one is obeyed at once."""
-        if self.asked:
+    def handle(self, signal_number: int, frame: object) -> None:
+        """Note the request; the second one is obeyed at once."""
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
 
 @contextmanager
 def interruptible() -> Iterator[Stop]:
-    """Inside, SIGINT and SIGTERM only set `stop.asked`; only the main thread can do so.
+    """Inside, SIGINT and SIGTERM only set `stop.requested`; only the main thread can do so.
 
-    Inside another, it is the same wish: what a sweep was asked, its run heeds, and the reverse.
+    Nested blocks share one `Stop`: a request to a sweep also stops its run, and the reverse.
     """
     outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
     if isinstance(outer, Stop):
         yield outer
         return
+
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {s: signal.signal(s, stop.ask) for s in (signal.SIGINT, signal.SIGTERM)}
+
+    before = {s: signal.signal(s, stop.handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

@@ -1,4 +1,4 @@
-"""From the word of a run to its data, on the device."""
+"""Load the data of a run onto its device."""
 
 from dataclasses import replace
 from functools import partial
@@ -8,24 +8,29 @@ from toosure.data import Dataset
 from toosure.data.image_files import usable_cores
 from toosure.processes import join
 from toosure.processes.group import local_count
-from toosure.train.means import Means
+from toosure.train.runtime import Runtime
 
 
-def load_data(config: RunConfig, means: Means) -> Dataset:
-    """Load what the word names, onto the device."""
-    device = means.torch_device
-    decoders = max(1, usable_cores() // local_count()) if means.decoders is None else means.decoders
+def load_data(config: RunConfig, runtime: Runtime) -> Dataset:
+    """Load the data set that the config names, onto the device."""
+    device = runtime.torch_device
+    decoders = runtime.decoders
+    if decoders is None:
+        decoders = max(1, usable_cores() // local_count())
+
     build = partial(
         config.word("data").build,
-        root=means.data_root,
-        download=means.download,
+        root=runtime.data_root,
+        download=runtime.download,
         workers=decoders,
     )
-    return (join(device).in_turn(build) if means.download else build()).to(device)
+    # One process downloads while the others wait; then they find the files.
+    data: Dataset = join(device).in_turn(build) if runtime.download else build()
+    return data.to(device)
 
 
 def in_float64(data: Dataset) -> Dataset:
     """Return the data in double precision."""
     splits = {name: getattr(data, name) for name in ("train", "val", "test", "stream")}
-    wide = {name: s and replace(s, x=s.x.double()) for name, s in splits.items()}
-    return replace(data, **wide, mean=data.mean.double(), std=data.std.double())
+    doubled = {name: s and replace(s, x=s.x.double()) for name, s in splits.items()}
+    return replace(data, **doubled, mean=data.mean.double(), std=data.std.double())

@@ -1,5 +1,6 @@
 """One step of the optimizer on one batch: one or two passes, autocast, clipping, loss scaling."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -8,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from toosure.objectives import Batch, preparing
+from toosure.objectives import Batch, Objective, preparing
 from toosure.optim import BSAM, SAM
 from toosure.processes import ALONE, Processes, share_gradients
 
-GRAPH_SETTINGS = ("capturable", "fused", "foreach")
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+GRAPH_SETTINGS = ("capturable", "fused", "foreach")  # of a parameter group
+AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Step:
@@ -22,81 +23,104 @@ class Step:
     def __init__(
         self,
         model: nn.Module,
-        objective: Any,
+        objective: Objective[Any],
         optimizer: Optimizer,
         precision: str = "float32",
         clip: float | None = None,
         processes: Processes = ALONE,
     ) -> None:
-        self.model, self.objective, self.optimizer = model, objective, optimizer
-        self.prepare, self.processes = preparing(objective), processes
-        self.clip, self.dtype = clip, DTYPES.get(precision)
+        self.model = model
+        self.objective = objective
+        self.optimizer = optimizer
+        self.prepare = preparing(objective)
+        self.processes = processes
+        self.clip = clip
+
+        self.dtype = AUTOCAST_DTYPES.get(precision)
         self.device = next(model.parameters()).device.type
         self.scaler = torch.amp.GradScaler(self.device) if precision == "fp16" else None
-        self.cache = True  # of autocast's casts; a graph must not keep them
-        self.sizes: list[int] | None = None  # of the parts of a batch that is cut
-        self.halves: Any = None  # of `prepare`, the second done when descending, in a graph
+        self.cache = True  # autocast keeps its casts; a graph must not
+
+        # Set for a CUDA graph only: `prepare` in two halves, of which the second is recorded.
+        self.halves: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+        self.sizes: list[int] | None = None  # of the parts that a batch is cut into
 
     def __call__(self, batch: Batch, lr: float) -> Tensor:
         return self.descend(self.prepared(batch, lr))
 
     def prepared(self, batch: Batch, lr: float) -> list[Any]:
         """Prepare the batch, in parts for an optimizer that asks for several closures."""
-        cut = isinstance(self.optimizer, BSAM)
-        parts: list[Any] = self.optimizer.split(*batch) if cut else [batch]  # type: ignore[attr-defined]
-        self.sizes = [len(labels) for _, labels, _ in parts] if cut else None
+        parts: list[Any] = [batch]
+        self.sizes = None
+        if isinstance(self.optimizer, BSAM):
+            parts = self.optimizer.split(*batch)
+            self.sizes = [len(labels) for _, labels, _ in parts]
+
         if self.halves:
-            return [self.halves[0](part, lr) for part in parts]
-        return [self.prepare(self.model, part, lr, place) for place, part in enumerate(parts)]
+            draw, _ = self.halves
+            return [draw(part, lr) for part in parts]
+        return [self.prepare(self.model, part, lr, number) for number, part in enumerate(parts)]
 
     def descend(self, prepared: list[Any]) -> Tensor:
         """Let the optimizer call the closure as often as it likes, and step."""
         if self.halves:
-            prepared = [self.halves[1](self.model, drawn) for drawn in prepared]
-        closures = [partial(self.closure, each) for each in prepared]
-        if isinstance(self.optimizer, SAM):  # it clips and scales between its passes itself
+            _, settle = self.halves
+            prepared = [settle(self.model, drawn) for drawn in prepared]
+
+        if isinstance(self.optimizer, SAM):
+            # SAM clips and unscales between its passes itself.
+            closures = [partial(self.closure, part) for part in prepared]
             loss = self.optimizer.step(closures, scaler=self.scaler, weights=self.sizes)
         elif self.scaler is not None:
-            loss = closures[0]()
+            loss = self.closure(prepared[0])
             self.scaler.unscale_(self.optimizer)
-            self.clipped()
+            self.clip_gradients()
             self.scaler.step(self.optimizer)
         else:
             closure: Any = partial(self.clipping_closure, prepared[0])
             loss = self.optimizer.step(closure)
+
         if self.scaler is not None:
             self.scaler.update()
-        return loss.detach()
+        detached: Tensor = loss.detach()
+        return detached
 
-    def closure(self, prepared: Any) -> Tensor:
+    def closure(self, prepared: object) -> Tensor:
         """Compute the loss and its gradient."""
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(
+        autocast = torch.autocast(
             self.device, self.dtype, enabled=self.dtype is not None, cache_enabled=self.cache
-        ):
+        )
+        with autocast:
             loss = self.objective(self.model, prepared)
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+        scaled = loss if self.scaler is None else self.scaler.scale(loss)
+        scaled.backward()
         if self.processes.count > 1:
             self.share_gradients()
         return loss
 
+    def clipping_closure(self, prepared: object) -> Tensor:
+        """Compute the loss and its gradient, clipped."""
+        loss = self.closure(prepared)
+        self.clip_gradients()
+        return loss
+
+    def clip_gradients(self) -> None:
+        """Scale the gradient down to the largest norm allowed."""
+        if self.clip is not None:
+            clip_grad_norm_(self.parameters(), self.clip)
+
     def share_gradients(self) -> None:
         """Add up the network's gradients; an objective's own parameters saw the whole batch."""
         network = {id(p) for p in self.model.parameters()}
-        every = [p for g in self.optimizer.param_groups for p in g["params"]]
-        parts = [p for p in every if id(p) in network]
-        share_gradients(parts, [p for p in every if id(p) not in network], self.processes)
+        sharded = [p for p in self.parameters() if id(p) in network]
+        whole = [p for p in self.parameters() if id(p) not in network]
+        share_gradients(sharded, whole, self.processes)
 
-    def clipping_closure(self, prepared: Any) -> Tensor:
-        loss = self.closure(prepared)
-        self.clipped()
-        return loss
-
-    def clipped(self) -> None:
-        if self.clip is not None:
-            clip_grad_norm_(
-                [p for g in self.optimizer.param_groups for p in g["params"]], self.clip
-            )
+    def parameters(self) -> list[Tensor]:
+        """Return all parameters that the optimizer moves."""
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.scaler is None else self.scaler.state_dict()
@@ -107,21 +131,23 @@ class Step:
 
 
 def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Load a state however it was made: what only serves a graph stays as it is here."""
-    own = [{k: g[k] for k in GRAPH_SETTINGS if k in g} for g in optimizer.param_groups]
+    """Load a state that was saved with or without a graph; settings that serve one stay as here."""
+    settings = [{k: g[k] for k in GRAPH_SETTINGS if k in g} for g in optimizer.param_groups]
     optimizer.load_state_dict(state)
-    for group, settings in zip(optimizer.param_groups, own, strict=True):
-        group |= settings
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group |= own
         group["lr"] = float(group["lr"])
+
+    # A graph keeps step counters on the device, and moves them there itself.
     for each in optimizer.state.values():
         if "step" in each and isinstance(each["step"], Tensor):
-            each["step"] = each["step"].cpu()  # a graph moves it to the device again
+            each["step"] = each["step"].cpu()
 
 
-def set_rates(optimizer: Optimizer, rates: list[float], share: float) -> None:
-    """Set each group's learning rate to a share of its own; in place where a graph reads it."""
+def set_rates(optimizer: Optimizer, rates: list[float], factor: float) -> None:
+    """Set each group's learning rate to `factor` times its own; in place where a graph reads it."""
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate * share)
+            group["lr"].fill_(rate * factor)
         else:
-            group["lr"] = rate * share
+            group["lr"] = rate * factor

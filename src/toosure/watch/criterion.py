@@ -41,4 +41,4 @@ def curved(loss: Criterion) -> Criterion | MSE:
         return nn.CrossEntropyLoss(
             loss.weight, ignore_index=loss.ignore_index, reduction=loss.reduction
         )
-    return per_example_part(loss)
+    return per_example_part(loss) if isinstance(loss, nn.Module) else loss

@@ -1,4 +1,4 @@
-"""By what means a run is carried out: what changes its time, and not its numbers."""
+"""The runtime of a run: device, threads, data folder. It changes the time, not the numbers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +11,16 @@ from toosure.processes.group import local_rank
 
 
 @dataclass(frozen=True)
-class Means:
-    """Say where data lie, on which device to train and how fast; none of it is part of a run's id.
+class Runtime:
+    """Say where the data are, on which device to train and how; none of it is part of a run's id.
 
     `device=None` takes the GPU where there is one. `compile` uses torch.compile; `graph` replays
     forward, backward and step as one CUDA graph. `checkpoint` is the time between checkpoints, in
-    seconds. `threads` is how many a run uses on the CPU, None for torch's choice, or for one where
-    a GPU trains: what is left to the CPU then is too small to share. Sums over another number of
-    threads may differ in their last bits. `decoders` is how many processes decode the images of a
-    folder that is streamed, None for one a core; the processes of torchrun share the cores.
+    seconds. `threads` is the number of CPU threads of a run. None leaves it to torch, or is one
+    thread where a GPU trains, since what is left to the CPU is then too small to share. Sums over
+    another number of threads may differ in their last bits. `decoders` is the number of processes
+    that decode the images of a streamed folder. None is one per core; the processes of torchrun
+    share the cores.
     """
 
     device: str | None = None
@@ -33,8 +34,10 @@ class Means:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data_root", Path(self.data_root))
+
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1; got {self.threads}")
+
         device = self.torch_device
         if self.graph and device.type != "cuda":
             raise ValueError(
@@ -47,33 +50,36 @@ class Means:
         """The device as torch names it; one that cannot be used is an error."""
         if self.device is None and not torch.cuda.is_available():
             return torch.device("cpu")
+
         try:
             device = torch.device(self.device or "cuda")
-            if device == torch.device("cuda") and (place := local_rank()) is not None:
-                device = own_gpu(place)
+            if device == torch.device("cuda") and (rank := local_rank()) is not None:
+                device = gpu_of_rank(rank)
+            # Only using a device shows whether it is there.
             torch.empty(1, device=device)
         except (RuntimeError, AssertionError) as error:
-            first = str(error).splitlines()[0]
-            raise ValueError(f"device {self.device!r} cannot be used: {first}") from error
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"device {self.device!r} cannot be used: {reason}") from error
         return device
 
     @contextmanager
-    def threading(self) -> Iterator[None]:
+    def cpu_threads(self) -> Iterator[None]:
         """Inside, torch computes with `threads` threads."""
         before = torch.get_num_threads()
-        torch.set_num_threads(self.threads or (1 if self.torch_device.type == "cuda" else before))
+        default = 1 if self.torch_device.type == "cuda" else before
+        torch.set_num_threads(self.threads or default)
         try:
             yield
         finally:
             torch.set_num_threads(before)
 
 
-def own_gpu(place: int) -> torch.device:
-    """Return the GPU of the process that torchrun numbered so on this machine."""
+def gpu_of_rank(rank: int) -> torch.device:
+    """Return the GPU of the process with this rank on its machine, as torchrun counts them."""
     count = torch.cuda.device_count()
-    if place >= count:
+    if rank >= count:
         raise ValueError(
-            f"process {place} of this machine has no GPU of its own: there are {count}. Start "
+            f"process {rank} of this machine has no GPU of its own: there are {count}. Start "
             "fewer, or give --device cuda:0 (they share it) or cpu"
         )
-    return torch.device("cuda", place)
+    return torch.device("cuda", rank)

@@ -1,7 +1,7 @@
-"""Runs side by side on this machine: processes that take the next run when they are done with one.
+"""Runs side by side on this machine: worker processes that take one run after another.
 
-Each worker hangs on two pipes. When a worker dies its output ends, and its run is tried again from
-the checkpoint; when we die its input ends, and it writes a checkpoint and ends too.
+Each worker is connected by two pipes. When a worker dies, its output ends, and its run is tried
+again from the checkpoint. When we die, its input ends, and it writes a checkpoint and ends too.
 """
 
 import json
@@ -19,19 +19,20 @@ from typing import Any
 import torch
 
 from toosure.data.image_files import MAX_DECODERS
-from toosure.sweep.carry_out import Loaded, carry_out
-from toosure.sweep.jobs import Job, Jobs, Result, Sweep, is_finished
-from toosure.train import Means
+from toosure.sweep.events import Event
+from toosure.sweep.jobs import Job, Jobs, RunOutcome, Sweep, is_finished
+from toosure.sweep.run_one import DataCache, run_one
+from toosure.train import Runtime
 from toosure.train.interrupt import Stop, interruptible
 
 START = "from toosure.sweep.worker import main; main()"
 
 
-def with_workers(jobs: Jobs, out: Path, means: Means, count: int) -> Sweep:
-    """Carry out the runs in `count` processes."""
-    skip_finished(jobs, out, means)
+def with_workers(jobs: Jobs, out: Path, runtime: Runtime, count: int) -> Sweep:
+    """Train the runs in `count` processes."""
+    skip_finished(jobs, out, runtime)
     with interruptible() as stop:
-        pool = Pool(jobs, out, means, count)
+        pool = Pool(jobs, out, runtime, count)
         try:
             pool.go(stop)
         except KeyboardInterrupt:
@@ -42,72 +43,79 @@ def with_workers(jobs: Jobs, out: Path, means: Means, count: int) -> Sweep:
     return jobs.sweep()
 
 
-def skip_finished(jobs: Jobs, out: Path, means: Means) -> None:
-    """Take back at once what needs no worker."""
+def skip_finished(jobs: Jobs, out: Path, runtime: Runtime) -> None:
+    """Record at once the runs that have ended and need no worker."""
     for job in [job for job in jobs.waiting if is_finished(job.folder)]:
         jobs.waiting.remove(job)
-        jobs.take_back(job, carry_out(job.config, out, means, job.show, Loaded(means)))
+        outcome = run_one(job.config, out, runtime, job.listener, DataCache(runtime))
+        jobs.record(job, outcome)
 
 
 class Pool:
-    """The workers of a sweep, and what they say."""
+    """The workers of a sweep, and the events they send."""
 
-    def __init__(self, jobs: Jobs, out: Path, means: Means, count: int) -> None:
-        self.jobs, self.out, self.count = jobs, out, count
-        self.settings = [settings_of(number, means, count) for number in range(count)]
+    def __init__(self, jobs: Jobs, out: Path, runtime: Runtime, count: int) -> None:
+        self.jobs = jobs
+        self.out = out
+        self.count = count
+        self.settings = [settings_of(number, runtime, count) for number in range(count)]
         self.workers: dict[int, Worker] = {}
         self.leaving: list[Worker] = []
-        self.said: queue.Queue[tuple[Worker, dict[str, Any] | None]] = queue.Queue()
+        self.events: EventQueue = queue.Queue()
 
     def go(self, stop: Stop) -> None:
         """Keep the workers busy until nothing is left, or until each has written its checkpoint."""
         stopping = False
         while self.jobs.under_way or (self.jobs.waiting and not stopping):
-            if stop.asked and not stopping:
+            if stop.requested and not stopping:
                 stopping = True
-                self.jobs.show.say("stopping: the runs write checkpoints; again to end at once")
+                self.jobs.listener.say("stopping: the runs write checkpoints; again to end at once")
                 self.close()
             if not stopping:
-                self.give_out()
-            with suppress(queue.Empty):
-                worker, event = self.said.get(timeout=0.2)
-                self.hear(worker, event, stopping)
+                self.hand_out()
 
-    def give_out(self) -> None:
+            with suppress(queue.Empty):
+                worker, event = self.events.get(timeout=0.2)
+                self.handle(worker, event, stopping)
+
+    def hand_out(self) -> None:
         """Give every idle worker a run, and start workers while there are too few."""
         for number in range(self.count):
             worker = self.workers.get(number)
             if worker is not None and worker.job is not None:
                 continue
+
             job = self.jobs.next()
             if job is None:
                 return
             if worker is None:
-                worker = Worker(number, self.out, self.settings[number], self.said)
+                worker = Worker(number, self.out, self.settings[number], self.events)
                 self.workers[number] = worker
             worker.take(job)
 
-    def hear(self, worker: "Worker", event: dict[str, Any] | None, stopping: bool) -> None:
-        """Pass on what a worker says, and take back its run when it is done or dead."""
-        job = worker.job
+    def handle(self, worker: "Worker", event: Event | None, stopping: bool) -> None:
+        """Pass on an event, or record the run of a worker that is done or dead."""
         if event is None:
-            self.forget(worker)
-            result = Result("left" if stopping else "died", worker.wait())
-        elif event["event"] == "result":
-            result = Result(event["kind"], event["said"])
+            self.replace(worker)
+            outcome = RunOutcome("left" if stopping else "died", worker.wait())
+        elif event["event"] == "outcome":
+            outcome = RunOutcome(event["kind"], event["message"])
             if event["last"] and not stopping:
-                self.forget(worker)  # it ends
-            if result == Result("ended", "stopped") and not stopping:
-                result = Result("died", "its worker was asked to stop")
-        elif job is not None:
-            return self.jobs.hear(job, event)
-        if job is not None:
-            worker.job = None
-            self.jobs.take_back(job, result)
-        return None
+                self.replace(worker)
+            if outcome == RunOutcome("ended", "stopped") and not stopping:
+                outcome = RunOutcome("died", "its worker was asked to stop")
+        else:
+            if worker.job is not None:
+                self.jobs.receive(worker.job, event)
+            return
 
-    def forget(self, worker: "Worker") -> None:
-        """Give its place to another; its end is waited for with all others'."""
+        job = worker.job
+        worker.job = None
+        if job is not None:
+            self.jobs.record(job, outcome)
+
+    def replace(self, worker: "Worker") -> None:
+        """Free the place of a worker that ends; `end` waits for it with all others."""
         if self.workers.get(worker.number) is worker:
             self.leaving.append(self.workers.pop(worker.number))
 
@@ -121,48 +129,51 @@ class Pool:
             worker.process.kill()
 
     def end(self) -> None:
+        """Wait until all workers have ended."""
         self.close()
         for worker in [*self.workers.values(), *self.leaving]:
             worker.wait()
 
 
 class Worker:
-    """A process, its pipes, and the run it has."""
+    """A worker process, its pipes, and the run it has."""
 
     def __init__(
-        self, number: int, out: Path, settings: dict[str, Any], said: "queue.Queue[Any]"
+        self, number: int, out: Path, settings: dict[str, Any], events: "EventQueue"
     ) -> None:
-        self.number, self.said = number, said
+        self.number = number
+        self.events = events
         self.job: Job | None = None
         self.process = subprocess.Popen(
             [sys.executable, "-c", START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | surroundings(settings["threads"]),
-            start_new_session=True,  # Ctrl-C is ours to pass on
+            env=os.environ | environment_of(settings["threads"]),
+            start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on
         )
         self.listener = threading.Thread(target=self.listen, daemon=True)
         self.listener.start()
-        self.send({"argv": sys.argv, "out": str(out), "means": settings})
+        self.send({"argv": sys.argv, "out": str(out), "runtime": settings})
 
     def take(self, job: Job) -> None:
+        """Start on a run."""
         self.job = job
         self.send(asdict(job.config))
 
     def send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        with suppress(OSError):  # it died: its output tells
+        with suppress(OSError):  # it died, and its output says so
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
 
     def listen(self) -> None:
-        """Queue what it says; at the end of that, it is dead."""
+        """Queue its events; the end of its output means that it is dead."""
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
-                if line.endswith(b"\n"):  # the last words of one that was killed may be torn
-                    self.said.put((self, json.loads(line)))
-        self.said.put((self, None))
+                if line.endswith(b"\n"):  # the last line of a killed process may be torn
+                    self.events.put((self, json.loads(line)))
+        self.events.put((self, None))
 
     def wait(self) -> str:
         """Wait for its end, after which the folder is free, and say how it ended."""
@@ -174,20 +185,24 @@ class Worker:
         return f"its worker ended with code {code}"
 
     def close(self) -> None:
+        """End its input, which asks it to stop."""
         assert self.process.stdin is not None
         with suppress(OSError):
             self.process.stdin.close()
 
 
-def settings_of(number: int, means: Means, count: int) -> dict[str, Any]:
-    """Return the means of one worker: its share of the cores, and its GPU where there are many."""
-    settings = {**asdict(means), "data_root": str(means.data_root)}
+EventQueue = queue.Queue[tuple[Worker, Event | None]]
+
+
+def settings_of(number: int, runtime: Runtime, count: int) -> dict[str, Any]:
+    """Return the runtime of one worker: its share of the cores, and its GPU of several."""
+    settings = {**asdict(runtime), "data_root": str(runtime.data_root)}
     share = max(1, cores() // count)
-    if means.threads is None:
+    if runtime.threads is None:
         settings["threads"] = min(torch.get_num_threads(), share)
-    if means.decoders is None:
+    if runtime.decoders is None:
         settings["decoders"] = min(MAX_DECODERS, share)
-    if means.device in (None, "cuda") and torch.cuda.device_count() > 1:
+    if runtime.device in (None, "cuda") and torch.cuda.device_count() > 1:
         settings["device"] = f"cuda:{number % torch.cuda.device_count()}"
     return settings
 
@@ -199,7 +214,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def surroundings(threads: int) -> dict[str, str]:
-    """Return a worker's environment: modules are found where we find them, threads are few."""
+def environment_of(threads: int) -> dict[str, str]:
+    """Return a worker's environment: modules are found as here, and threads are limited."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {"PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}

@@ -5,29 +5,32 @@ from typing import Any
 from typer.core import TyperCommand
 
 
-class Several(TyperCommand):
+class MultiValueCommand(TyperCommand):
     """A command whose repeatable options take all the values that follow them."""
 
+    # The context is click's, or typer's own copy of it: that depends on typer's version.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         repeatable = {name for p in self.params if getattr(p, "multiple", False) for name in p.opts}
-        return super().parse_args(ctx, spread(args, repeatable))
+        return super().parse_args(ctx, repeat_options(args, repeatable))
 
 
-def spread(args: list[str], repeatable: set[str]) -> list[str]:
+def repeat_options(args: list[str], repeatable: set[str]) -> list[str]:
     """Name a repeatable option again before each further value.
 
-    >>> spread(["--seed", "0", "1", "--out", "runs"], {"--seed"})
+    >>> repeat_options(["--seed", "0", "1", "--out", "runs"], {"--seed"})
     ['--seed', '0', '--seed', '1', '--out', 'runs']
     """
-    found: list[str] = []
-    current, has_value = "", False
+    repeated: list[str] = []
+    option = ""  # the repeatable option that values belong to
+    has_value = False
     for arg in args:
         name, equals, _ = arg.partition("=")
         if arg.startswith("--"):
-            current, has_value = (name if name in repeatable else ""), bool(equals)
-        elif current and has_value:
-            found.append(current)
+            option = name if name in repeatable else ""
+            has_value = bool(equals)
+        elif option and has_value:
+            repeated.append(option)
         else:
             has_value = True
-        found.append(arg)
-    return found
+        repeated.append(arg)
+    return repeated

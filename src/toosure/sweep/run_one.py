@@ -1,0 +1,64 @@
+"""Train one run of a sweep: its data are cached for the next run, its errors become an outcome."""
+
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from toosure.config import RunConfig
+from toosure.data import Dataset
+from toosure.processes import join
+from toosure.runs.files import is_locked
+from toosure.runs.write import RunError
+from toosure.sweep.jobs import RunOutcome, is_finished
+from toosure.train import ProgressListener, Runtime, train
+from toosure.train.loading import load_data
+from toosure.train.rank_zero import raise_or_exit
+
+
+@dataclass
+class DataCache:
+    """Keep the data of the last run, since the next one usually has the same."""
+
+    runtime: Runtime
+    word: str = ""
+    data: Dataset | None = None
+
+    def load(self, config: RunConfig, out: Path) -> Dataset | None:
+        """Return the data of a run, or None for a run that has ended and needs none."""
+        if is_finished(out / config.name):
+            return None
+        if config.data == self.word:
+            return self.data
+
+        # Free the old data before the new are loaded.
+        self.data = None
+        self.word = ""
+        try:
+            self.data = load_data(config, self.runtime)
+            self.word = config.data
+        except Exception as error:  # other processes may have loaded theirs, and wait for us
+            raise_or_exit(error, join(self.runtime.torch_device))
+        return self.data
+
+
+def run_one(
+    config: RunConfig,
+    out: Path,
+    runtime: Runtime,
+    listener: ProgressListener,
+    cache: DataCache,
+) -> RunOutcome:
+    """Train a run, or say why not: an error ends this run and not the sweep."""
+    try:
+        run = train(config, out, runtime, listener, cache.load(config, out))
+        return RunOutcome("ended", run.status)
+    except RunError as error:
+        # Several processes would not wait equally long, so that only one alone may try again.
+        alone = join(runtime.torch_device).count == 1
+        busy = alone and is_locked(out / config.name)
+        return RunOutcome("busy" if busy else "failed", str(error))
+    except (ValueError, RuntimeError) as error:  # also torch's: a shape, the GPU's memory
+        return RunOutcome("failed", str(error))
+    except Exception as error:  # a mistake in the user's code: say where
+        listener.say(traceback.format_exc().rstrip())
+        return RunOutcome("failed", f"{type(error).__name__}: {error}")

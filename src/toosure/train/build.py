@@ -1,0 +1,189 @@
+"""Build the parts of a run from the words of its config."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.optim import Optimizer
+
+from toosure.config import RunConfig
+from toosure.curvature import CurvatureTracker
+from toosure.curvature.reader import Mode
+from toosure.data import Dataset
+from toosure.objectives import Objective, as_objective
+from toosure.objectives.contract import criterion_of
+from toosure.optim.muon import hidden_and_rest
+from toosure.processes import Processes, Sharded
+from toosure.train.runtime import Runtime
+from toosure.words import Word
+
+NamedParameter = tuple[str, Tensor]
+
+
+def build_model(config: RunConfig, data: Dataset, device: torch.device) -> nn.Module:
+    """Build the network by the run's seed, on the CPU so that it starts alike on every device."""
+    torch.manual_seed(config.seed)
+    model: nn.Module = config.word("model").build(inputs=data.inputs, classes=data.classes)
+    if config.precision == "float64":
+        model = model.double()
+    return model.to(device)
+
+
+def lay_channels_last(model: nn.Module) -> None:
+    """Lay the weights of 2-d convolutions out as a GPU reads them fastest; no number changes."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
+
+
+def shard_model(model: nn.Module, runtime: Runtime, processes: Processes) -> nn.Module:
+    """Return the model, spread over the processes where there are several."""
+    if processes.count == 1:
+        return model
+    for name in ("compile", "graph"):
+        if getattr(runtime, name):
+            raise ValueError(f"{name} works in one process: leave it out with torchrun")
+    return Sharded(model, processes)
+
+
+def build_criterion(config: RunConfig, device: torch.device) -> nn.Module:
+    """Build the loss of (logits, labels)."""
+    criterion: nn.Module = config.word("loss").build()
+    return criterion.to(device)
+
+
+def build_objective(
+    config: RunConfig, criterion: nn.Module, device: torch.device
+) -> Objective[Any]:
+    """Build the objective around the criterion; without one, the criterion is the objective."""
+    method: object = criterion_of(criterion)
+    if config.objective:
+        word = config.word("objective")
+        check_loss(word, config.word("loss"))
+        method = word.build(
+            loss=criterion,
+            reduction=getattr(criterion, "reduction", "mean"),
+            seed=config.seed,
+            training_steps=config.steps,
+        )
+
+    objective: Objective[Any] = as_objective(method)
+    if hasattr(objective, "to"):
+        objective.to(device)
+    return objective
+
+
+def check_loss(objective: Word, loss: Word) -> None:
+    """Raise where a loss was named although the objective brings its own; a reduction may pass."""
+    parameters = objective.method.parameters
+    passed_on = {"reduction"} & set(parameters)
+    if "loss" not in parameters and (loss.name != "ce" or set(loss.settings) - passed_on):
+        also = ", or write ce:reduction=sum" if passed_on else ""
+        raise ValueError(
+            f"{objective.name} trains with a loss of its own, so {loss} would do nothing: leave "
+            f"the loss out{also}"
+        )
+
+
+def set_up_objective(
+    objective: Objective[Any], config: RunConfig, model: nn.Module, data: Dataset
+) -> Dataset:
+    """Let the objective see model and data before the first step; return the data to train on.
+
+    An objective may cut a split of its own off the data.
+    """
+    if hasattr(objective, "setup"):
+        check_in_memory(config, data)
+        data = objective.setup(model, data) or data
+    if config.precision == "float64" and hasattr(objective, "double"):
+        objective.double()
+    return data
+
+
+def check_in_memory(config: RunConfig, data: Dataset) -> None:
+    """Raise where the objective reads all training examples, and they are streamed."""
+    reads_none = getattr(config.word("objective").method.target, "streams", False)
+    if data.stream is not None and not reads_none:
+        raise ValueError(
+            f"{config.objective} needs the training set in memory, not streamed: stream=false"
+        )
+
+
+def load_weights(model: nn.Module, objective: Objective[Any], state: dict[str, Any]) -> None:
+    """Load what predicts, the network and the objective's state, from a checkpoint."""
+    model.load_state_dict(state["model"])
+    if state["objective"]:
+        assert hasattr(objective, "load_state_dict")  # it has a state_dict
+        objective.load_state_dict(state["objective"])
+
+
+def build_optimizer(
+    config: RunConfig,
+    model: nn.Module,
+    objective: Objective[Any],
+    criterion: nn.Module,
+    data: Dataset,
+    processes: Processes,
+) -> Optimizer:
+    """Build the optimizer with what its class asks of a run (`toosure.optim.Traits`)."""
+    word = config.word("optimizer")
+    own = objective_parameters(objective)
+    arguments: dict[str, Any] = {
+        "model": model,
+        "seed": config.seed,
+        "clip_norm": config.clip,
+        "data_size": data.examples,
+    }
+
+    # A class of the user that declares nothing is asked by its signature.
+    signature = word.method.parameters
+    if getattr(word.method.target, "needs_tracker", "tracker" in signature):
+        if own:
+            raise ValueError(
+                f"{word.name} steps along the network's curvature and cannot move the parameters "
+                f"that {config.objective} adds: choose another optimizer or objective"
+            )
+        arguments["tracker"] = build_tracker(model, criterion, data, processes)
+
+    parameters: list[Any] = [*model.named_parameters(), *own]  # ASAM goes by the names
+    base = word.settings.get("base")
+    method = base.method if isinstance(base, Word) else word.method
+    if getattr(method.target, "splits_matrices", False):
+        parameters = hidden_and_rest(model, own)  # the head is the network's last matrix
+
+    optimizer: Optimizer = word.build(parameters, **arguments)
+    wraps_criterion = getattr(optimizer, "wraps_criterion", True)
+    if wraps_criterion and hasattr(optimizer, "criterion"):
+        # CSAM's criterion knows at which point, original or perturbed, it is called.
+        objective.loss = optimizer.criterion(objective.loss)
+    return optimizer
+
+
+def objective_parameters(objective: object) -> list[NamedParameter]:
+    """Name the parameters that an objective adds to the network's, by its own names or numbers."""
+    parameters = list(getattr(objective, "parameters", list)())
+    named = dict(getattr(objective, "named_parameters", list)())
+    names = {id(p): name for name, p in named.items()}
+    return [(f"objective.{names.get(id(p), i)}", p) for i, p in enumerate(parameters)]
+
+
+def build_tracker(
+    model: nn.Module, criterion: nn.Module, data: Dataset, processes: Processes
+) -> CurvatureTracker:
+    """Track the Hessian of the loss that is descended: with BatchNorm, that of train mode.
+
+    In train mode the statistics are those of all examples, so that every process needs all of
+    them. A network with dropout alone stays in eval mode: the Hessian of one fixed mask is not
+    that of any step.
+    """
+    mode: Mode = "eval"
+    rows = processes.rows(len(data.train))
+    group = processes.group
+    if any(isinstance(module, _NormBase) for module in model.modules()):
+        mode = "train"
+        rows = slice(None)
+        group = None
+
+    examples = data.train.x[rows], data.train.y[rows]
+    return CurvatureTracker(model, examples, criterion, quantities=(), mode=mode, group=group)

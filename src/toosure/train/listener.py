@@ -1,0 +1,34 @@
+"""The listener that a run reports its progress to; the command line has ones that print."""
+
+from pathlib import Path
+from typing import Any
+
+from toosure.config import RunConfig
+from toosure.runs.read import Row
+
+
+class ProgressListener:
+    """Receive the progress of a run and do nothing with it; override what is of interest."""
+
+    def begin(self, config: RunConfig, path: Path, step: int) -> None:
+        """A run starts at `step`, which is above 0 where it resumes."""
+
+    def row(self, row: Row) -> None:
+        """A measurement was written."""
+
+    def tick(self, step: int) -> None:
+        """Some steps have passed."""
+
+    def say(self, message: str) -> None:
+        """Something worth a line happened."""
+
+    def end(self, path: Path, outcome: dict[str, Any]) -> None:
+        """The run ended, or had ended before: `status`, `step`, `message`."""
+
+    def fail(self, config: RunConfig, message: str) -> None:
+        """A run raised an error."""
+        self.say(f"failed: {config.name}: {message}")
+
+    def beside(self) -> "ProgressListener":
+        """Return the listener of one of several runs at once; here, the same for all of them."""
+        return self

@@ -1,0 +1,277 @@
+"""What the training loop works on, built from a config and restored from the last checkpoint."""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from toosure.config import RunConfig
+from toosure.data import Dataset
+from toosure.processes import ALONE, Processes
+from toosure.recalibration import temperature_scaling
+from toosure.runs import RunWriter
+from toosure.runs.environment import environment
+from toosure.train.batches import Batches
+from toosure.train.build import (
+    build_criterion,
+    build_model,
+    build_objective,
+    build_optimizer,
+    lay_channels_last,
+    load_weights,
+    set_up_objective,
+    shard_model,
+)
+from toosure.train.checkpoint import random_state, save_checkpoint, set_random_state
+from toosure.train.code_hashes import code_hashes
+from toosure.train.graph import GraphStep
+from toosure.train.listener import ProgressListener
+from toosure.train.loading import in_float64, load_data
+from toosure.train.rank_zero import broadcast_checkpoint
+from toosure.train.runtime import Runtime
+from toosure.train.steps import Step, load_optimizer, set_rates
+from toosure.watch import Watch
+from toosure.watch.measurer import predictor_of
+from toosure.watch.sink import device_name
+from toosure.watch.split import logits_of
+
+MAX_UNREAD = 64  # losses that stay on the device before the host reads them
+
+
+class Training:
+    """Hold everything that changes during a run: model, objective, optimizer, batches, watch."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        runtime: Runtime,
+        writer: RunWriter,
+        listener: ProgressListener,
+        data: Dataset | None,
+        processes: Processes = ALONE,
+    ) -> None:
+        self.config = config
+        self.runtime = runtime
+        self.writer = writer
+        self.listener = listener
+        self.processes = processes
+        self.device = runtime.torch_device
+
+        self.data = load_data(config, runtime) if data is None else data
+        if config.precision == "float64":
+            self.data = in_float64(self.data)
+
+        self.model = build_model(config, self.data, self.device).train()
+        if self.device.type == "cuda":
+            lay_channels_last(self.model)
+        self.network = shard_model(self.model, runtime, processes)
+
+        self.criterion = build_criterion(config, self.device)
+        self.objective = build_objective(config, self.criterion, self.device)
+        self.data = set_up_objective(self.objective, config, self.model, self.data)
+
+        self.optimizer = build_optimizer(
+            config, self.model, self.objective, self.criterion, self.data, processes
+        )
+        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.schedule: Callable[[int, int], float] = config.word("schedule").build()
+        self.batches = Batches(self.data, config.batch, config.seed, processes)
+        self.step = self.build_step()
+
+        self.losses = torch.zeros(MAX_UNREAD, device=self.device)
+        self.unread = 0  # losses that the host has not read yet
+        self.diverged_at: int | None = None
+        self.steps_taken = 0
+        self.watch = self.resume()
+
+    def build_step(self) -> Step | GraphStep:
+        """Return what takes one step: eager, compiled, or replayed as a CUDA graph."""
+        network = self.network
+        if self.runtime.compile:
+            network = cast(nn.Module, torch.compile(self.model))
+        step = Step(
+            network,
+            self.objective,
+            self.optimizer,
+            self.config.precision,
+            self.config.clip,
+            self.processes,
+        )
+        if not self.runtime.graph:
+            return step
+
+        lr_varies = self.config.schedule != "constant"
+        same_batch = self.batches.full and not self.data.augment
+        return GraphStep(step, lr_varies, fixed=same_batch)
+
+    # -- one step ---------------------------------------------------------------------------
+
+    @property
+    def epochs_taken(self) -> float:
+        return self.steps_taken / self.batches.per_epoch
+
+    def rate_at(self, step: int) -> float:
+        """Return the learning rate of a step, of the first parameter group."""
+        return self.schedule(step, self.config.steps) * self.rates[0]
+
+    def set_rate(self, step: int) -> float:
+        """Set the learning rates of a step, and return that of the first parameter group."""
+        factor = self.schedule(step, self.config.steps)
+        set_rates(self.optimizer, self.rates, factor)
+        return self.rates[0] * factor
+
+    def end_epoch(self) -> None:
+        """Let the objective look at the network after an epoch, where it wants to."""
+        if hasattr(self.objective, "epoch_end"):
+            self.objective.epoch_end(self.network)
+
+    def record_loss(self, loss: Tensor) -> None:
+        """Keep the loss on the device: reading it at every step would make the host wait."""
+        self.losses[self.unread] = loss
+        self.unread += 1
+
+    def has_diverged(self, now: bool = False) -> bool:
+        """Whether a loss was not finite; they are read when there are many, or `now`."""
+        if now:
+            self.watch.flush()  # a deferred row may have diverged
+
+        if self.unread == MAX_UNREAD or (self.unread and (now or self.watch.diverged)):
+            bad = (~torch.isfinite(self.losses[: self.unread])).nonzero()
+            if len(bad):
+                self.watch.diverged = True
+                self.diverged_at = self.steps_taken - self.unread + int(bad[0])
+            self.unread = 0
+            self.listener.tick(self.steps_taken)
+        return self.watch.diverged
+
+    # -- the folder -------------------------------------------------------------------------
+
+    def resume(self) -> Watch:
+        """Restore the last readable checkpoint, if there is one, and start the watch."""
+        state, note = broadcast_checkpoint(self.writer.path, self.processes)
+        if state is None:
+            self.writer.cut_back(-1)
+        else:
+            self.load_state_dict(state)
+            self.listener.say(f"{note}resumed at step {self.steps_taken}")
+
+        self.writer.write_environment(self.environment())
+        self.writer.set_status("running", self.steps_taken)
+        self.listener.begin(self.config, self.writer.path, self.steps_taken)
+
+        watch = self.build_watch(state and state["watch"])
+        if state is not None:
+            # Last, since everything before may have drawn random numbers.
+            set_random_state(state["random"], self.device)
+        return watch
+
+    def build_watch(self, state: dict[str, Any] | None) -> Watch:
+        """Build the watch, which measures step 0 at once unless it resumes from a state."""
+        config = self.config
+        return Watch(
+            self.model,
+            self.criterion,
+            train=self.data.train,
+            val=self.data.val,
+            test=self.data.test,
+            run=self.writer,
+            objective=self.objective,
+            budget=config.budget,
+            measure=config.measure,
+            every=config.every,
+            at=config.at,
+            eps=config.eps,
+            resume=state,
+            start={"lr": self.set_rate(0), "epoch": 0.0},
+            notify=self.listener.row,
+            defer=self.runtime.graph,
+            replay=self.runtime.graph,
+            processes=self.processes,
+            batch=self.batches.count,
+        )
+
+    def environment(self) -> dict[str, Any]:
+        """Describe where and how the run is trained, for environment.json."""
+        notes: dict[str, Any] = {
+            "compile": self.runtime.compile,
+            "graph": self.runtime.graph,
+        }
+        if self.processes.count > 1:
+            notes["processes"] = self.processes.count
+        if hashes := code_hashes(self.config):
+            notes["sources"] = hashes
+        return environment(device_name(self.device), threads=torch.get_num_threads(), **notes)
+
+    def write_predictions(self) -> None:
+        """Write the final logits of the held-out splits, for `toosure evaluate --split val`."""
+        arrays: dict[str, Any] = {}
+        predictor = predictor_of(self.network, self.objective)
+        splits = {"val": self.data.val, "test": self.data.test, "shift": self.data.shifted()}
+        for name, split in splits.items():
+            if split is not None and len(split):
+                arrays[f"{name}_logits"] = logits_of(predictor, split.x).cpu().numpy()
+                arrays[f"{name}_labels"] = split.y.cpu().numpy()
+
+        if arrays:
+            self.writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
+        if {"val_logits", "test_logits"} <= arrays.keys():
+            self.write_temperature(arrays)
+
+    def write_temperature(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write what a temperature fitted on validation data does to test data, for the report."""
+        val, test = (
+            (torch.from_numpy(arrays[f"{name}_logits"]), torch.from_numpy(arrays[f"{name}_labels"]))
+            for name in ("val", "test")
+        )
+        text = json.dumps(temperature_scaling(val, test), indent=2)
+        self.writer.write_file("temperature.json", lambda file: file.write(text.encode()))
+
+    # -- checkpoints ------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint of this step, in the first process."""
+        if self.processes.first:
+            save_checkpoint(self.writer, self.steps_taken, self.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that changes during a run, as tensors and plain values."""
+        return {
+            "step": self.steps_taken,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "objective": state_of(self.objective),
+            "scaling": self.step.state_dict(),
+            "tracker": state_of(self.tracker),
+            "random": random_state(self.device),
+            "watch": self.watch.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned; the watch restores its own part."""
+        self.steps_taken = state["step"]
+        load_weights(self.model, self.objective, state)
+        load_optimizer(self.optimizer, state["optimizer"])
+        if state["scaling"]:
+            self.step.load_state_dict(state["scaling"])
+        if state["tracker"]:
+            self.tracker.load_state_dict(state["tracker"])
+
+    @property
+    def tracker(self) -> Any:
+        """The curvature tracker of an optimizer that has one."""
+        return getattr(self.optimizer, "tracker", None)
+
+    def close(self) -> None:
+        """End the processes and threads of batches and watch."""
+        self.batches.close()
+        with suppress(Exception):  # an error of a deferred row was raised or reported before
+            self.watch.close()
+
+
+def state_of(part: object) -> dict[str, Any]:
+    """Return the state of a part that has one."""
+    return part.state_dict() if hasattr(part, "state_dict") else {}

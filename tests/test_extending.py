@@ -5,7 +5,6 @@ from html import unescape
 
 import pytest
 import torch
-from starlette.testclient import TestClient
 from torch import nn
 from typer.testing import CliRunner
 
@@ -46,6 +45,11 @@ def made_up_quantity(monkeypatch):
     del QUANTITIES["unsure"]
 
 
+def live_client(folder):
+    testing = pytest.importorskip("starlette.testclient")
+    return testing.TestClient(make_app(folder), base_url="http://127.0.0.1")
+
+
 def run_command(*words):
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output
@@ -68,7 +72,7 @@ def test_a_quantity_by_one_entry(made_up_quantity, tmp_path, monkeypatch):
     assert ">unsure share, %<" in page  # a column of the comparison
     assert '<h3 title="share of examples below a confidence of 0.9">Unsure share</h3>' in page
 
-    client = TestClient(make_app(runs), base_url="http://127.0.0.1")
+    client = live_client(runs)
     live = client.get("/").text
     assert ">unsure share, %<" in live and 'data-role="unsure"' in live
     cursors = {path.name: [0, 0] for path in runs.iterdir()}
@@ -102,7 +106,7 @@ def test_a_section_by_one_line(tmp_path, monkeypatch):
     data = torch.randn(30, 4), torch.arange(30) % 3
     Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, run=tmp_path / "a", measure=()).close()
     assert "1 runs, counted" in report(tmp_path)
-    client = TestClient(make_app(tmp_path), base_url="http://127.0.0.1")
+    client = live_client(tmp_path)
     assert "1 runs, counted" in client.get("/").text
     assert "1 runs, counted" in client.get("/sections").json()["html"]["count"]
 

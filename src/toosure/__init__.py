@@ -1,27 +1,35 @@
 """Is your classifier too sure? Watch calibration, curvature and margins while it trains."""
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
+import importlib as _importlib
+import os as _os
+
+TYPE_CHECKING = False  # so named, type checkers read the block below and Python does not
+if TYPE_CHECKING:
+    from toosure.config import RunConfig as RunConfig
+    from toosure.posthoc import calibrate as calibrate
+    from toosure.runs import Run as Run
+    from toosure.watch import Watch as Watch
 
 __version__ = "0.1.0"
 
-_NAMES: dict[str, str] = {
+_PUBLIC_NAMES = {  # name -> the module that holds it, loaded on first use
     "calibrate": "toosure.posthoc",
     "Run": "toosure.runs",
     "RunConfig": "toosure.config",
     "Watch": "toosure.watch",
-}  # public name -> the module that holds it, loaded on first use
+}
+_FILES = {name.removesuffix(".py") for name in _os.listdir(_os.path.dirname(__file__))}
+_ROOMS = {name for name in _FILES if name.isidentifier() and not name.startswith("_")}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Load a public name, or a room such as `toosure.metrics`, the first time it is asked for."""
-    if name in _NAMES:
-        return getattr(import_module(_NAMES[name]), name)
-    if not name.startswith("_") and find_spec(f"toosure.{name}"):
-        return import_module(f"toosure.{name}")
+    if name in _PUBLIC_NAMES:
+        return getattr(_importlib.import_module(_PUBLIC_NAMES[name]), name)
+    if name in _ROOMS:
+        return _importlib.import_module(f"toosure.{name}")
     raise AttributeError(f"module 'toosure' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_NAMES])
+    return sorted({*_ROOMS, *_PUBLIC_NAMES, "__version__"})

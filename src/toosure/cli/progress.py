@@ -15,7 +15,7 @@ from toosure.cli.runs import table_of
 from toosure.config import RunConfig
 from toosure.quantities import QUANTITIES, shown_in
 from toosure.runs import Run
-from toosure.runs.read import Row
+from toosure.runs.row_reader import Row
 from toosure.train import ProgressListener
 
 MAX_TABLE = 60  # a table of more runs is not read

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from toosure.cli.progress import RowPrinter, figures
 from toosure.config import RunConfig
-from toosure.runs.read import Row
+from toosure.runs.row_reader import Row
 from toosure.train import ProgressListener
 
 REFRESH_INTERVAL = 0.2  # seconds between two updates of the bar of the sweep

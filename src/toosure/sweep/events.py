@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from toosure.config import RunConfig
-from toosure.runs.read import Row
+from toosure.runs.row_reader import Row
 from toosure.runs.write import plain
 from toosure.train import ProgressListener
 

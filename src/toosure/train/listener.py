@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from toosure.config import RunConfig
-from toosure.runs.read import Row
+from toosure.runs.row_reader import Row
 
 
 class ProgressListener:

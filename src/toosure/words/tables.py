@@ -83,9 +83,15 @@ class MethodTables(Mapping[str, dict[str, str]]):
 
 
 def place_of(method: type, package: str) -> str:
-    """Return module:attribute of a class in a package's table, by the module that users import."""
-    parts = method.__module__.split(".")
-    module = ".".join(parts[:2]) if parts[0] == "torch" else package
+    """Return module:attribute of a class in a package's table, by the module that users import.
+
+    A class from elsewhere, which a user put into the table, is named by its own module.
+    """
+    module = method.__module__
+    if module.startswith("torch."):
+        module = ".".join(module.split(".")[:2])
+    elif module.startswith("toosure."):
+        module = package
     return f"{module}:{method.__name__}"
 
 

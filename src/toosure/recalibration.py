@@ -85,6 +85,7 @@ class Recalibration:
         sides = {"before": self.before.metrics, "after": self.after.metrics}
         trials = [trial._asdict() for trial in self.choice.trials]
         both = {side: {k: finite(v) for k, v in values.items()} for side, values in sides.items()}
+
         return {
             "method": self.choice.name,
             "note": self.choice.calibrator.note,
@@ -182,6 +183,7 @@ def only(
     name, make = next(iter(tried.items()))
     if choice.name == name:
         return choice
+
     trial = next(each for each in choice.trials if each.name == name)
     held_out = choice.held_out
     if needs_folds:
@@ -231,8 +233,10 @@ def temperature_scaling(
     3.641
     """
     calibrator = Temperature().fit_quietly(val[0].double(), val[1])
-    logits, labels = test[0].double(), test[1]
+    logits = test[0].double()
+    labels = test[1]
     scaled = calibrator(logits)
+
     return {
         "temperature": float(calibrator.temperature),
         "ece": float(ece(logits, labels, bins)),
@@ -254,7 +258,8 @@ def nll_change(before: Predictions, after: Predictions, level: float) -> Estimat
     old, new = (without_log_zero(rows_of(each)[0].double()) for each in (before, after))
     labels = rows_of(before)[1]
     change = nll_rows(new, labels) - nll_rows(old, labels)
-    mean, n = float(change.mean()), len(change)
+    mean = float(change.mean())
+    n = len(change)
     if n < 2:
         return Estimate(mean)
     half = float(student.ppf(0.5 + level / 2, n - 1)) * float(change.std()) / n**0.5
@@ -263,11 +268,13 @@ def nll_change(before: Predictions, after: Predictions, level: float) -> Estimat
 
 def check_apart(fit: Predictions, judge: Predictions) -> None:
     """Refuse to judge a calibrator on the rows that it is fitted on."""
-    (logits, labels), (others, other_labels) = rows_of(fit), rows_of(judge)
+    logits, labels = rows_of(fit)
+    others, other_labels = rows_of(judge)
     if logits.shape[1] != others.shape[1]:
         raise ValueError(
             f"{judge.source} has {others.shape[1]} classes and {fit.source} has {logits.shape[1]}"
         )
+
     shared = shared_rows((logits, labels), (others, other_labels))
     if shared:
         raise ValueError(

@@ -56,7 +56,7 @@ def test_published_figures(real_data, no_pairs):
     for name, value in published.items():
         assert result.metrics[name].value == pytest.approx(value, abs=2e-6)
     assert result.metrics["accuracy"].value == pytest.approx(1 - 0.0644)
-    assert verdict(result).sentence == "Over-confident by 4.8 points ± 0.4"  # 0.44 by normal theory
+    assert verdict(result).sentence == "Over-confident by 4.8 ± 0.4 points"  # 0.44 by normal theory
 
 
 def test_the_gap_and_its_interval_match_resampled_rows():
@@ -93,8 +93,8 @@ def test_accuracy_has_wilsons_interval():
 @pytest.mark.parametrize(
     ("kind", "pair", "words"),
     [
-        ("over", drawn(4000, 0.1), "Over-confident by 1[01].. points ± 1.."),
-        ("under", drawn(4000, -0.1, low=0.3), "Under-confident by .* points ± "),
+        ("over", drawn(4000, 0.1), "Over-confident by 1[01].. ± 1.. points"),
+        ("under", drawn(4000, -0.1, low=0.3), "Under-confident by .* ± .* points"),
         ("fine", drawn(40_000), "Well calibrated"),
         ("unclear", drawn(60, seed=1), "Cannot tell with 60 samples"),
     ],

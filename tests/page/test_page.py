@@ -52,7 +52,7 @@ def test_figures_cannot_end_their_script():
 def test_verdict_comes_first(result):
     html = evaluation_page(result)
     heading = re.search(r"<h1>(.*?)</h1>", html).group(1)
-    assert re.search(r"Over-confident by [\d.]+ points ± [\d.]+", heading)
+    assert re.search(r"Over-confident by [\d.]+ ± [\d.]+ points", heading)
     assert html.index("<h1>") < html.index('class="plot"') < html.index("Every class")
 
 

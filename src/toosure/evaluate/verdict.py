@@ -4,8 +4,7 @@ import math
 from typing import NamedTuple
 
 from toosure.evaluate import Estimate, Evaluation
-
-MAX_HALF_WIDTH = 0.01  # a gap known to one point or better may be called none
+from toosure.verdicts import MAX_HALF_WIDTH, judge_gap, plural, signed
 
 
 class Verdict(NamedTuple):
@@ -25,19 +24,7 @@ def verdict(result: Evaluation) -> Verdict:
     """
     gap = result.gap
     beyond = result.metrics["ece"].value > highest(result.chance)
-    size = f"{points(abs(gap.value), gap.half)} points ± {points(gap.half, gap.half)}"
-
-    if lowest(gap) > 0:
-        kind, sentence = "over", f"Over-confident by {size}"
-    elif highest(gap) < 0:
-        kind, sentence = "under", f"Under-confident by {size}"
-    elif beyond:
-        kind, sentence = "uneven", "Right on average, but not at every confidence"
-    elif gap.half <= MAX_HALF_WIDTH:
-        kind, sentence = "fine", "Well calibrated, as far as these samples can tell"
-    else:
-        kind, sentence = "unclear", f"Cannot tell with {result.n:,} {plural(result.n, 'sample')}"
-
+    kind, sentence = judge_gap(gap.value, lowest(gap), highest(gap), result.n, uneven=beyond)
     return Verdict(kind, sentence, (means(result), against_chance(result, beyond), *more(result)))
 
 
@@ -51,7 +38,8 @@ def highest(estimate: Estimate) -> float:
 
 def means(result: Evaluation) -> str:
     """Say what was claimed and what was true."""
-    accuracy, gap = result.metrics["accuracy"].value, result.gap
+    accuracy = result.metrics["accuracy"].value
+    gap = result.gap
     claimed = 100 * (accuracy + gap.value)
     interval = f"{signed(lowest(gap))} to {signed(highest(gap))}"
     return (
@@ -63,7 +51,8 @@ def means(result: Evaluation) -> str:
 
 def against_chance(result: Evaluation, beyond: bool) -> str:
     """Set the ECE against the one that a perfectly calibrated model would show at this n."""
-    ece, chance = result.metrics["ece"], result.chance
+    ece = result.metrics["ece"]
+    chance = result.chance
     here = f"The ECE is {100 * ece.value:.1f} points ({span(ece)})"
     expected = f"a perfectly calibrated model would show {span(chance)} at this n, by chance"
     if beyond:
@@ -86,26 +75,3 @@ def more(result: Evaluation) -> tuple[str, ...]:
 def span(estimate: Estimate) -> str:
     """Return an interval in points."""
     return f"{100 * lowest(estimate):.1f} to {100 * highest(estimate):.1f}"
-
-
-def points(value: float, half: float) -> str:
-    """Print a share in points, to the first digit of its uncertainty and at least one decimal.
-
-    >>> points(0.0472, 0.0049), points(0.00472, 0.00049)
-    ('4.7', '0.47')
-    """
-    decimals = 1 if not 0 < half < 1 else max(1, -math.floor(math.log10(100 * half)))
-    return f"{100 * value:.{decimals}f}"
-
-
-def signed(value: float) -> str:
-    """Print a share in points, with its sign.
-
-    >>> signed(-0.067)
-    '−6.7'
-    """
-    return f"{100 * value:+.1f}".replace("-", "−")
-
-
-def plural(count: int, noun: str) -> str:
-    return noun if count == 1 else f"{noun}s"

@@ -32,11 +32,11 @@ def group_runs(runs: Sequence[Measured]) -> list[Group]:
 
     A label says only what differs between the groups; a run without a config stays alone.
     """
-    found: dict[str, list[Measured]] = {}
+    members: dict[str, list[Measured]] = {}
     for place, run in enumerate(runs):
-        found.setdefault(setting_of(run, place), []).append(run)
-    labels = labels_of([members[0] for members in found.values()])
-    return [Group(label, tuple(each)) for label, each in zip(labels, found.values(), strict=True)]
+        members.setdefault(setting_of(run, place), []).append(run)
+    labels = labels_of([group[0] for group in members.values()])
+    return [Group(label, tuple(each)) for label, each in zip(labels, members.values(), strict=True)]
 
 
 def setting_of(run: Measured, place: int) -> str:
@@ -50,13 +50,16 @@ FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
 
 
 def labels_of(runs: Sequence[Measured]) -> list[str]:
-    """Return a label a run: as few settings as tell the runs apart, or its name where none do."""
+    """Return one label per run: as few settings as tell the runs apart, or its name."""
     keys = dict.fromkeys([*FIRST, *(key for run in runs for key in run.config if key != "seed")])
-    labels, chosen = [""] * len(runs), list[str]()
+    labels = [""] * len(runs)
+    chosen: list[str] = []
     for key in keys:
         longer = [label_of(run, [*chosen, key]) for run in runs]
         if len(set(longer)) > len(set(labels)) or key == FIRST[0]:
-            labels, chosen = longer, [*chosen, key]
+            labels = longer
+            chosen.append(key)
+
     twice = {label for label in labels if labels.count(label) > 1}
     return [
         run.name if not label or label in twice else label
@@ -65,10 +68,12 @@ def labels_of(runs: Sequence[Measured]) -> list[str]:
 
 
 def label_of(run: Measured, keys: Sequence[str]) -> str:
-    return ", ".join(said(key, run.config) for key in keys if run.config.get(key) is not None)
+    return ", ".join(
+        setting_text(key, run.config) for key in keys if run.config.get(key) is not None
+    )
 
 
-def said(key: str, config: Mapping[str, Any]) -> str:
+def setting_text(key: str, config: Mapping[str, Any]) -> str:
     """Return a setting as it would be typed; a word speaks for itself."""
     value = config[key]
     if isinstance(value, list):

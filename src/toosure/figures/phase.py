@@ -28,8 +28,8 @@ def paired(run: Measured, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarra
     ece = run.columns.get(f"{split}/ece")
     if sharpness is None or ece is None:
         return None
-    kept = np.isfinite(sharpness) & np.isfinite(ece)
-    return (run.columns["step"][kept], sharpness[kept], ece[kept]) if kept.any() else None
+    known = np.isfinite(sharpness) & np.isfinite(ece)
+    return (run.columns["step"][known], sharpness[known], ece[known]) if known.any() else None
 
 
 def correlation(run: Measured, split: str = "train") -> Correlation | None:
@@ -73,7 +73,8 @@ def paths(run: Measured, group: Group, place: int, split: str, points: int) -> l
     if pair is None:
         return []
     step, sharpness, ece = pair
-    kept = np.union1d(extremes(sharpness, points // 2), extremes(ece, points // 2))
+    shown = np.union1d(extremes(sharpness, points // 2), extremes(ece, points // 2))
+
     colour = PALETTE[place % len(PALETTE)]
     name = as_text(name_of(run, group))
     shared: dict[str, Any] = {
@@ -83,10 +84,11 @@ def paths(run: Measured, group: Group, place: int, split: str, points: int) -> l
         "hovertemplate": f"{name}<br>{NAMES.get(split, split)}, step %{{customdata:,}}<br>"
         "sharpness %{x:.3g}, ECE %{y:.3g} points<extra></extra>",
     }
+
     ends = [0, -1]
     return [
         shared
-        | coordinates(step[kept], sharpness[kept], ece[kept])
+        | coordinates(step[shown], sharpness[shown], ece[shown])
         | {"mode": "lines", "line": {"color": colour, "width": 1.4}, "opacity": 0.75},
         shared
         | coordinates(step[ends], sharpness[ends], ece[ends])

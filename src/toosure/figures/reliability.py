@@ -29,7 +29,9 @@ def bins_of(snapshot: Mapping[str, np.ndarray], split: str) -> Bins:
 
 
 def reliability_diagram(table: "Reliability | Bins", level: float = 0.95) -> "Figure":
-    """Draw accuracy over confidence, a mark a bin with its interval; below the line is too sure.
+    """Draw accuracy over confidence, one mark per bin with its interval.
+
+    Below the line the model is too sure.
 
     The area of a mark is the share of the samples in its bin. `level` is that of the intervals.
 
@@ -131,7 +133,8 @@ def bars(bins: dict[str, np.ndarray], height: np.ndarray, name: str, colour: str
     """Return a bar for each bin, as wide as the bin."""
     import plotly.graph_objects as go
 
-    left, right = bins["left"], bins["right"]
+    left = bins["left"]
+    right = bins["right"]
     return go.Bar(
         x=(left + right) / 2,
         y=height,
@@ -158,8 +161,10 @@ def margin_histogram(edges: np.ndarray, counts: np.ndarray) -> "Figure":
     """
     import plotly.graph_objects as go
 
-    left, right = edges[:-1], edges[1:]
-    centre, share = (left + right) / 2, 100 * counts / max(1, counts.sum())
+    left = edges[:-1]
+    right = edges[1:]
+    centre = (left + right) / 2
+    share = 100 * counts / max(1, counts.sum())
     drawing = go.Figure(layout=plain_layout())
     for mask, name, colour in ((centre < 0, "wrong", ORANGE), (centre >= 0, "right", BLUE)):
         drawing.add_bar(

@@ -6,9 +6,15 @@ from typing import Any
 
 import numpy as np
 
-INK, QUIET, LINE = "#1d2229", "#5c6672", "#dbe0e6"
+INK = "#1d2229"
+QUIET = "#5c6672"
+LINE = "#dbe0e6"
 # After Okabe & Ito (2008), darkened where they are too pale for a line on white.
-BLUE, ORANGE, GREEN, PURPLE, OCHRE = "#0072b2", "#d55e00", "#00835f", "#b0568d", "#9a7200"
+BLUE = "#0072b2"
+ORANGE = "#d55e00"
+GREEN = "#00835f"
+PURPLE = "#b0568d"
+OCHRE = "#9a7200"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, OCHRE, QUIET)
 DARK = {  # what a dark page draws in their place
     **{INK: "#e7eaee", QUIET: "#9da7b3", LINE: "#323942"},
@@ -56,13 +62,14 @@ def log_axis(values: Iterable[np.ndarray]) -> dict[str, Any]:
     [16.0, 18.0, 20.0, 22.0, 24.0, 26.0]
     """
     positive = [part[part > 0] for part in values]
-    found = np.concatenate([np.log10(part) for part in positive] or [np.zeros(1)])
-    decades = float(np.ptp(found)) if len(found) else 0.0
+    logs = np.concatenate([np.log10(part) for part in positive] or [np.zeros(1)])
+    decades = float(np.ptp(logs)) if len(logs) else 0.0
     if 0 < decades < 0.8:  # 1, 2, 5 would leave a single label
-        ticks = round_ticks(float(10 ** found.min()), float(10 ** found.max()))
+        ticks = round_ticks(float(10 ** logs.min()), float(10 ** logs.max()))
         return {"type": "log", "tickformat": "~g", "tickmode": "array", "tickvals": ticks}
+
     dtick = math.ceil(decades / 6) if decades >= 2 else "D2" if decades else 1
-    long = decades >= 2 and (found.min() < -3.5 or found.max() > 4)
+    long = decades >= 2 and (logs.min() < -3.5 or logs.max() > 4)
     return {"type": "log", "tickformat": ".0e" if long else "~g", "dtick": dtick}
 
 

@@ -102,6 +102,7 @@ def lines(
             y = values_of(run, split, key)
             if y is None:
                 continue
+
             x, y = thin(run.columns["step"], y, points)
             first = in_legend and number == 0 and split == splits[0]
             trace = line(name_of(run, group), group.label, place, split, x, y, first)

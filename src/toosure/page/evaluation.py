@@ -76,6 +76,7 @@ def figures(result: Evaluation) -> str:
         f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
         f"{level} intervals. Below the dashed line the model is too sure.",
     )
+
     histogram = figure(
         confidence_histogram(result.table),
         "How often it is how sure",
@@ -117,6 +118,7 @@ def class_table(result: Evaluation) -> str:
         )
         for row in result.per_class
     ]
+
     header = (
         "class",
         "samples",

@@ -173,15 +173,18 @@ def heading(name: str, mark: str, sortable: bool, tip: str = "") -> str:
 def cell(value: Cell, form: str, mark: str) -> str:
     """Return one cell, with the value that it is sorted by."""
     if isinstance(value, Shown):
-        said, note = escape(value.text), f"<small>{prose(value.note)}</small>" * bool(value.note)
-        said = f"<strong>{said}</strong>" if value.best else said
-        return f'<td{mark} data-value="{escape(str(value.value))}">{said}{note}</td>'
+        text = escape(value.text)
+        text = f"<strong>{text}</strong>" if value.best else text
+        note = f"<small>{prose(value.note)}</small>" if value.note else ""
+        return f'<td{mark} data-value="{escape(str(value.value))}">{text}{note}</td>'
+
     if isinstance(value, tuple):
-        name, note = value
-        said = f"{breakable(name)}<small>{escape(note)}</small>"
-        return f'<td{mark} data-value="{escape(name)}">{said}</td>'
-    said = breakable(value) if isinstance(value, str) else escape(printed(value, form))
-    return f'<td{mark} data-value="{escape(str(value))}">{said}</td>'
+        name, remark = value
+        text = f"{breakable(name)}<small>{escape(remark)}</small>"
+        return f'<td{mark} data-value="{escape(name)}">{text}</td>'
+
+    text = breakable(value) if isinstance(value, str) else escape(printed(value, form))
+    return f'<td{mark} data-value="{escape(str(value))}">{text}</td>'
 
 
 def breakable(name: str) -> str:

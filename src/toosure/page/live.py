@@ -184,6 +184,7 @@ def new_rows(run: Run, start: int) -> dict[str, Any]:
         for key in panel_keys([run])
         if (values := values_of(run, split, key)) is not None
     }
+
     edge = stability(run)
     if edge is not None:
         lines["stability"] = edge

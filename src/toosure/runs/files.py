@@ -23,6 +23,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
+
     try:
         with open(beside, "wb") as file:
             write(file)

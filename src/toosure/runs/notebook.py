@@ -14,11 +14,13 @@ def as_html(run: "Run") -> str:
     row = run.last
     splits = [split for split in ("train", "val") if f"{split}/loss" in row]
     head = "".join(f"<th>{split}</th>" for split in ("", *splits))
+
     body = "".join(
         f"<tr><th>{q.key}</th>{''.join(cell(row.get(f'{split}/{q.key}')) for split in splits)}</tr>"
         for q in shown_in("notebook")
         if any(f"{split}/{q.key}" in row for split in splits)
     )
+
     where = f"{run.status}, step {row['step']:,}, {len(run.rows):,} rows" if row else run.status
     warned = "".join(f"<br>{escape(warning)}" for warning in run.warnings)
     return (

@@ -214,6 +214,7 @@ class Run:
             name = f"snapshots/{step}.npz"
             if (self.path / name).is_symlink():
                 return {}
+
             try:
                 self._snapshots[step] = check_snapshot(self.snapshot(step))
             except FileNotFoundError:

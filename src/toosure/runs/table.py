@@ -39,10 +39,10 @@ def select(runs: Iterable[Run], where: Sequence[str] = ()) -> list[Run]:
     set or not found. A key that no run has is an error, so that a typo keeps nothing by accident.
     """
     conditions = [Condition.read(text) for text in where]
-    found = [(run, summary(run)) for run in runs]
+    records = [(run, summary(run)) for run in runs]
     for condition in conditions:
-        condition.check([record for _, record in found])
-    return [run for run, record in found if all(c.holds(record) for c in conditions)]
+        condition.check([record for _, record in records])
+    return [run for run, record in records if all(c.holds(record) for c in conditions)]
 
 
 @dataclass(frozen=True)
@@ -76,32 +76,33 @@ class Condition:
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"no run has {self.key!r} in its config or last row{hint}")
         values = [v for r in records if (v := r.get(self.key)) is not None]
-        said = as_number(self.wanted) is not None or self.wanted.lower() == "none"
-        if values and not said and all(is_number(value) for value in values):
+        comparable = as_number(self.wanted) is not None or self.wanted.lower() == "none"
+        if values and not comparable and all(is_number(value) for value in values):
             raise ValueError(f"{self.key} is a number; got {self.wanted!r}{ONE_EACH}")
 
     def holds(self, record: Mapping[str, Any]) -> bool:
         """Whether a run's summary meets the condition."""
-        found, number = record.get(self.key), as_number(self.wanted)
-        if number is not None and is_number(found):
-            return COMPARE[self.sign](found, number)
+        value = record.get(self.key)
+        number = as_number(self.wanted)
+        if number is not None and is_number(value):
+            return COMPARE[self.sign](value, number)
         if self.sign[0] in "<>":
             return False
-        return self.says(found) != (self.sign == "!=")
+        return self.matches(value) != (self.sign == "!=")
 
-    def says(self, found: Any) -> bool:
+    def matches(self, value: object) -> bool:
         """Whether a value that is not compared as a number is the wanted one."""
-        if found is None:
+        if value is None:
             return self.wanted.lower() == "none"
-        if isinstance(found, bool):
-            return str(found).lower() == self.wanted.lower()
-        text = str(found)
+        if isinstance(value, bool):
+            return str(value).lower() == self.wanted.lower()
+        text = str(value)
         if self.sign == "==":
             return self.wanted in (text, text.partition(":")[0])
         return self.wanted in text
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

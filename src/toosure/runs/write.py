@@ -33,6 +33,7 @@ class RunWriter:
         with self.writing("cannot be made"):
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock = take_lock(self.path)
+
         if self.lock is None:
             owner = (self.path / "lock").read_text().strip()
             if owner == str(os.getpid()):
@@ -44,6 +45,7 @@ class RunWriter:
                 f"{self.path} is being written by process {owner}: wait for it, or end it; "
                 "the run goes on from its checkpoint when you repeat the command"
             )
+
         self.rows: BinaryIO | None = None
         try:
             self._claim(config)
@@ -55,14 +57,14 @@ class RunWriter:
         """Write the config of a new folder; compare it in one that has it."""
         if config is None:
             return
-        asked = json.loads(json.dumps(config))
-        found = read_json(self.path / "config.json")
-        if found and found != asked:
-            differ = [key for key in {**found, **asked} if found.get(key) != asked.get(key)]
+        new = json.loads(json.dumps(config))
+        old = read_json(self.path / "config.json")
+        if old and old != new:
+            differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
             raise RunError(f"{self.path} holds another run: it differs in {', '.join(differ)}")
-        if not found:
+        if not old:
             with self.writing():
-                write_json(self.path / "config.json", asked)
+                write_json(self.path / "config.json", new)
 
     @contextmanager
     def writing(self, problem: str = "cannot be written") -> Iterator[None]:

@@ -50,6 +50,7 @@ def certificate(name: str, run: Run) -> str:
     held = f"All {len(slacks)} statements that apply hold"
     if failed:
         held = f"{failed} of {len(slacks)} statements that apply FAIL"
+
     rows = [
         ((key, claim_of(key)), Shown(number(v), f"{number(v):.4g}")) for key, v in slacks.items()
     ]

@@ -101,9 +101,11 @@ def frame_of(step: int, arrays: dict[str, np.ndarray], split: str) -> dict[str, 
     """Return one moment: filled bins as (bin, count, confidence, accuracy, low, high), margins."""
     bins = bins_of(arrays, split)
     low, high = bins.interval.T
+
     percent = [np.round(100 * each, 2) for each in (bins.confidence, bins.accuracy, low, high)]
     filled = np.flatnonzero(bins.counts)
     columns = (filled, bins.counts[filled], *(each[filled] for each in percent))
+
     edges = arrays[f"{split}_margin_edges"]
     return {
         "step": step,

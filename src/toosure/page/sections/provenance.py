@@ -19,6 +19,7 @@ def provenance(page: PageRuns) -> str:
     where = common([flat(run.environment) for run in page.runs])
     rows = [row_of(name, run) for name, run in page.named]
     header = ("run", "status", "steps", "rows", "seconds", "device")
+
     every = "".join(details(name, run) for name, run in page.named)
     blocks = [
         table(header, rows, ("", "", ",", ",", "", ""), sortable=True),

@@ -1,0 +1,65 @@
+"""The verdict on a gap between confidence and accuracy, in words: for predictions and for runs."""
+
+import math
+from typing import NamedTuple
+
+MAX_HALF_WIDTH = 0.01  # a gap known to one point or better may be called none
+
+
+class GapVerdict(NamedTuple):
+    """The class of a gap and the sentence that says it."""
+
+    kind: str  # "over", "under", "uneven", "fine" or "unclear"
+    sentence: str
+
+
+def judge_gap(gap: float, low: float, high: float, n: int, uneven: bool = False) -> GapVerdict:
+    """Judge mean confidence minus accuracy, a share with its interval, on n samples.
+
+    Over- or under-confident where the interval leaves out 0. Where not: uneven if the ECE is
+    beyond chance; well calibrated if the gap is known to a point or better; else it cannot be told.
+    Without an interval (NaN) the sign decides.
+
+    >>> judge_gap(0.163, 0.124, 0.206, 500)
+    GapVerdict(kind='over', sentence='Over-confident by 16.3 ± 4.1 points')
+    >>> judge_gap(0.002, -0.03, 0.034, 500).sentence
+    'Cannot tell with 500 samples'
+    """
+    half = (high - low) / 2
+    known = math.isfinite(half)
+    size = f"{points(abs(gap), half)} points"
+    if known:
+        size = f"{points(abs(gap), half)} ± {points(half, half)} points"
+
+    if (low > 0) if known else (gap > 0):
+        return GapVerdict("over", f"Over-confident by {size}")
+    if (high < 0) if known else (gap < 0):
+        return GapVerdict("under", f"Under-confident by {size}")
+    if uneven:
+        return GapVerdict("uneven", "Right on average, but not at every confidence")
+    if half <= MAX_HALF_WIDTH:
+        return GapVerdict("fine", "Well calibrated, as far as these samples can tell")
+    return GapVerdict("unclear", f"Cannot tell with {n:,} {plural(n, 'sample')}")
+
+
+def points(value: float, half: float) -> str:
+    """Print a share in points, to the first digit of its uncertainty and at least one decimal.
+
+    >>> points(0.0472, 0.0049), points(0.00472, 0.00049)
+    ('4.7', '0.47')
+    """
+    decimals = 1 if not 0 < half < 1 else max(1, -math.floor(math.log10(100 * half)))
+    return f"{100 * value:.{decimals}f}"
+
+
+def signed(value: float) -> str:
+    """Print a share in points, with its sign.
+
+    >>> signed(-0.067)
+    '−6.7'
+    """
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def plural(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"

@@ -1,4 +1,4 @@
-"""One short CIFAR-10 run a family of networks: accuracy, calibration, speed and memory.
+"""One short CIFAR-10 run per family of networks: accuracy, calibration, speed and memory.
 
     PYTHONPATH=src python3 benchmarks/models.py --data-root DATA --out models.md     (on a GPU)
     PYTHONPATH=src python3 benchmarks/models.py --quick        (made-up images, to see that it runs)
@@ -62,9 +62,9 @@ def config_of(family: Family, args: argparse.Namespace) -> RunConfig:
 
 def command(config: RunConfig, graph: bool) -> str:
     """What to type for the same run, less the data root."""
-    said = {n: getattr(config, n) for n in ("data", "model", "optimizer", "schedule", "steps")}
-    said |= {"batch": config.batch, "precision": config.precision, "at": config.at[0]}
-    text = " ".join(f"--{name} {value}" for name, value in said.items())
+    options = {n: getattr(config, n) for n in ("data", "model", "optimizer", "schedule", "steps")}
+    options |= {"batch": config.batch, "precision": config.precision, "at": config.at[0]}
+    text = " ".join(f"--{name} {value}" for name, value in options.items())
     return f"`{text} --measure none{' --graph' if graph else ''}`"
 
 
@@ -92,6 +92,7 @@ def row(family: Family, data, means: Means, args: argparse.Namespace) -> str:
     if cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
+
     with tempfile.TemporaryDirectory() as folder:
         run = train(config, folder, means, data=data)
         if run.status != "complete":
@@ -99,12 +100,14 @@ def row(family: Family, data, means: Means, args: argparse.Namespace) -> str:
         seconds = seconds_of(run)
         with np.load(run.path / "predictions.npz") as arrays:
             logits, labels = (torch.from_numpy(arrays[f"test_{n}"]) for n in ("logits", "labels"))
+
     memory = f"{torch.cuda.max_memory_allocated() / 1e9:.1f}" if cuda else "-"
     with torch.device("meta"):
         model = config.word("model").build(inputs=data.inputs, classes=data.classes)
     parameters = sum(p.numel() for p in model.parameters())
     images = config.steps * args.batch
     right, error = (f"{100 * float(f(logits, labels)):.2f} %" for f in (accuracy, ece))
+
     return (
         f"| {family.model} | {parameters:,} | {config.steps} | {images / len(data.train):.1f} "
         f"| {seconds:.1f} | {right} | {error} | {images / seconds:,.0f} | {memory} "
@@ -123,6 +126,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="write the table here too")
     parser.add_argument("--quick", action="store_true", help="made-up images, two steps")
     args = parser.parse_args()
+
     quick = args.quick or args.data_root is None
     if quick:
         args.steps, args.batch = args.steps or 2, 8
@@ -130,9 +134,11 @@ def main() -> None:
     means = Means(args.device, graph=device.type == "cuda" and not quick, checkpoint=1e9)
     data = made_up() if quick else RunConfig(data=DATA).word("data").build(root=args.data_root)
     data = data.to(device)
+
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     lines = [f"{name}, torch {torch.__version__}; n = 1. {'Made-up images. ' * quick}", "", HEADER]
     print("\n".join(lines), flush=True)
+
     for family in FAMILIES:
         if family.model.startswith(tuple(args.only)):
             lines.append(row(family, data, means, args))

@@ -1,4 +1,4 @@
-"""What running side by side saves, and what a large sweep costs.
+"""Speed of runs side by side, and the cost of a large sweep.
 
     OMP_NUM_THREADS= python benchmarks/sweep.py workers    24 runs: 2 workers, one after another
     OMP_NUM_THREADS= python benchmarks/sweep.py ray        runs of 10 s: two nodes, 2 workers
@@ -65,6 +65,7 @@ def on_ray(args):
     probe = seconds(sweep_of(steps=[400]), means)
     steps = round(400 * args.seconds / probe)
     configs = sweep_of(steps=[steps], seed=range(args.ray_runs))
+
     ratios = []
     with cluster():
         for _ in range(args.rounds):
@@ -72,6 +73,7 @@ def on_ray(args):
             away = seconds(configs, means, on=f"127.0.0.1:{PORT}")
             ratios.append(away / beside)
             print(f"{len(configs)} runs of {steps} steps: workers {beside:.1f} s, Ray {away:.1f} s")
+
     low, high = min(ratios), max(ratios)
     print(f"Ray / workers: {median(ratios):.3f} ({low:.3f} to {high:.3f}), rounds = {args.rounds}")
 
@@ -89,6 +91,7 @@ def cluster():
         "--temp-dir",
         str(folder),
     ]
+
     nodes = []
     try:
         for words in (head, ["--address", f"127.0.0.1:{PORT}"]):
@@ -122,15 +125,18 @@ def costs(args):
         print(f"{args.many} runs of one step on 2 workers: {1e3 * first / args.many:.0f} ms a run")
         worker, after = memory(resource.RUSAGE_CHILDREN), memory(resource.RUSAGE_SELF)
         print(f"memory: a worker {worker:.0f} MB; parent {before:.0f} MB, then {after:.0f} MB")
+
         start = time.perf_counter()
         sweep(configs, out, means, workers=2)
         again = time.perf_counter() - start
         print(f"finding all complete: {1e3 * again / args.many:.2f} ms a run")
+
         start = time.perf_counter()
         _ = [summary(run) for run in find_runs(out)]
         print(f"reading all: {1e3 * (time.perf_counter() - start) / args.many:.2f} ms a run")
     finally:
         shutil.rmtree(out)
+
     run = sweep_of(steps=[2000])
     with tempfile.TemporaryDirectory() as folder:
         sweep(run, folder, means)
@@ -180,6 +186,6 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--many", type=int, default=1000)
-    given = parser.parse_args()
-    for part in given.parts:
-        parts[part](given)
+    arguments = parser.parse_args()
+    for part in arguments.parts:
+        parts[part](arguments)

@@ -74,10 +74,11 @@ def reproduce(
         if not from_:
             means = Means(device, data_root, download, graph=graph)
             done = train_parts(
-                parts, setting, folder, means, lambda c: watcher(c, workers, as_json), workers
+                parts, setting, folder, means, lambda c: progress_for(c, workers, as_json), workers
             )
             html = html or folder / f"{'-'.join([name, *part_names])}.html"
 
+        # Print first: a file that cannot be written must not hide the verdicts.
         outcome = judge_parts(paper, parts, setting, folder)
         outcome.problems |= done.failures
         show(outcome, as_json)
@@ -93,7 +94,7 @@ def reproduce(
 
 
 def check_paths(from_: Path | None, html: Path | None) -> None:
-    """Raise before anything is trained if a path cannot be meant."""
+    """Raise for a wrong path before anything is trained."""
     if from_ and not from_.is_dir():
         raise ValueError(f"--from {from_}: there is no such folder")
     if html and html.suffix != ".html":
@@ -106,7 +107,7 @@ def list_parts(parts: "list[Part]", setting: "Setting") -> None:
         typer.echo(f"{part.name:14} {part.says} ({len(set(part.configs(setting)))} runs)")
 
 
-def watcher(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "Show":
+def progress_for(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "Show":
     """Return what shows the progress of runs: bars on a terminal, else lines of text."""
     if sys.stdout.isatty() and not as_json:
         from toosure.cli.progress import show_for

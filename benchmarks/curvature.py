@@ -1,4 +1,4 @@
-"""Cost and accuracy of measuring the sharpness at every step of training.
+"""What it costs to know the sharpness at every step of training, and how right it is.
 
     PYTHONPATH=src .peers/bin/python benchmarks/curvature.py --data-root DIR  # windows, CPU
     PYTHONPATH=src python3 benchmarks/curvature.py --data-root DIR --device cuda --steps 2000
@@ -42,7 +42,7 @@ def cifar(root: str, n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def clock(device: str) -> float:
-    """Return seconds: on a CPU processor time, which a busy machine hardly changes."""
+    """Seconds: on a CPU those it worked for us, which a busy machine does not stretch much."""
     if device != "cuda":
         return time.process_time()
     torch.cuda.synchronize()
@@ -50,7 +50,7 @@ def clock(device: str) -> float:
 
 
 def timed(function: Callable[[], Any], device: str, repeats: int = 9) -> float:
-    """Return the median seconds of a call."""
+    """Median seconds of a call."""
     function()
     seconds = []
     for _ in range(repeats):
@@ -61,7 +61,7 @@ def timed(function: Callable[[], Any], device: str, repeats: int = 9) -> float:
 
 
 def graphed(step: Callable[[], Any]) -> Callable[[], Any]:
-    """Return the step recorded as a CUDA graph: the fastest way to train."""
+    """The training step replayed as a CUDA graph: the fastest a user could run it."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -107,12 +107,11 @@ class Reference:
 def training(
     model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor], lr: float, batch: int | None
 ) -> Iterator[int]:
-    """Train without end; yield the step number before every update."""
+    """Endless plain training; yields before every update."""
     x, y = data
     generator = torch.Generator().manual_seed(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     step = 0
-
     while True:
         yield step
         rows: Any = slice(None)
@@ -125,8 +124,8 @@ def training(
 
 
 def peers(model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Callable]:
-    """Return other ways to compute the sharpness, where they are installed."""
-    methods: dict[str, Callable] = {"cold Lanczos (ours)": lambda: gn_sharpness(model, data).value}
+    """What a user would do today, where installed; each returns the value."""
+    found: dict[str, Callable] = {"cold Lanczos (ours)": lambda: gn_sharpness(model, data).value}
     try:
         import numpy as np
         from curvlinops import GGNLinearOperator
@@ -144,7 +143,7 @@ def peers(model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> di
             wrapped = LinearOperator((size, size), matvec=product, dtype=np.float32)
             return float(eigsh(wrapped, k=1, which="LA", tol=1e-3, return_eigenvectors=False)[0])
 
-        methods["curvlinops + eigsh"] = by_curvlinops
+        found["curvlinops + eigsh"] = by_curvlinops
     except ImportError:
         print("curvlinops is not installed here: left out")
     try:
@@ -155,10 +154,10 @@ def peers(model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> di
             computer = hessian(model, torch.nn.CrossEntropyLoss(), data=data, cuda=cuda)
             return float(computer.eigenvalues(maxIter=100, tol=1e-3)[0][0])
 
-        methods["PyHessian (Hessian)"] = by_pyhessian
+        found["PyHessian (Hessian)"] = by_pyhessian
     except ImportError:
         print("PyHessian is not installed here: left out")
-    return methods
+    return found
 
 
 def measure_window(
@@ -179,7 +178,6 @@ def measure_window(
         start = clock(device)
         result = tracker.measure()["gn_sharpness"]
         seconds = clock(device) - start
-
         error = float("nan")
         if len(rows) % check_every == 0:
             error = abs(result.value / reference.value() - 1)
@@ -199,9 +197,7 @@ def loop(
         optimizer.step()
 
     replayed = graphed(step)
-    part = max(20, steps // 10)
-    all_seconds = 0.0
-    alone = 0.0
+    part, all_seconds, alone = max(20, steps // 10), 0.0, 0.0
     for first in range(0, steps, part):
         state = copy.deepcopy(model.state_dict())
         seconds = []
@@ -211,12 +207,11 @@ def loop(
             for _ in range(part):
                 replayed()
                 if measured:
-                    result = tracker.measure()["gn_sharpness"]
+                    found = tracker.measure()["gn_sharpness"]
             seconds.append(clock("cuda") - start)
-        alone += seconds[0]
-        all_seconds += seconds[1]
-        yield first, result.value, seconds[1] / seconds[0] - 1
-    yield -1, result.value, all_seconds / alone - 1
+        alone, all_seconds = alone + seconds[0], all_seconds + seconds[1]
+        yield first, found.value, seconds[1] / seconds[0] - 1
+    yield -1, found.value, all_seconds / alone - 1
 
 
 def summary(rows: list, step_seconds: float) -> str:
@@ -228,7 +223,6 @@ def summary(rows: list, step_seconds: float) -> str:
     missed = sum(r[2] > 1e-3 for r in checked)
     unflagged = sum(r[2] > 1e-3 and r[3] for r in checked)
     value = statistics.fmean(r[4] for r in rows)
-
     return (
         f"{value:8.2f} | {products:5.2f} | {overhead:5.2f} | {mean:5.2f} | {worst:.1e} | "
         f"{missed} of {len(checked)}, {unflagged} unflagged"
@@ -312,12 +306,10 @@ def windows(
     tracker = CurvatureTracker(model, data, input_rank=rank, replay=arguments.replay)
     reference = Reference(model, data, getattr(torch, arguments.reference))
     run = training(model, data, lr, batch)
-
     if arguments.model == "resnet20":
         for at in run:  # running statistics that have seen the data
             if at == 30:
                 break
-
     if arguments.loop:
         for first, value, overhead in loop(model, data, lr, tracker, arguments.steps):
             where = "whole run" if first < 0 else f"{first:5d}+"
@@ -325,7 +317,6 @@ def windows(
                 f"{label}, {where} | {value:8.2f} | overhead in the loop {overhead:.2f}", flush=True
             )
         return
-
     if arguments.steps:
         rows = measure_window(
             tracker, reference, run, arguments.steps, device, arguments.check_every, batch is None
@@ -336,7 +327,6 @@ def windows(
             print(f"{label}, {start:5d}+ | {summary(part, base)}", flush=True)
         print(f"{label}, whole run | {summary(rows, base)}", flush=True)
         return
-
     for first in map(int, arguments.windows.split(",")):
         for at in run:
             if at >= first - 1:

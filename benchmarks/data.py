@@ -1,4 +1,4 @@
-"""How fast batches come: images of CIFAR-10's size from memory, folders of JPEG files from disk.
+"""Speed of loading batches: images of CIFAR-10's size from memory, folders of JPEG files from disk.
 
     PYTHONPATH=src python3 benchmarks/data.py                                  (CPU)
     PYTHONPATH=src python3 benchmarks/data.py --device cuda --data-root DATA   (CIFAR-10 on a GPU)
@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from toosure.data import Images, cifar10, imagefolder, make_dataset
 from toosure.data.image_files import start_worker
-from toosure.train import Means
+from toosure.train import Runtime
 from toosure.train.batches import Batches
 
 BATCH = 128
@@ -51,25 +51,36 @@ class OneByOne(Dataset):
                 image = ImageOps.fit(opened.convert("RGB"), (self.size,) * 2, Image.BILINEAR)
         else:
             image = Image.fromarray(source)
+
         image = ImageOps.expand(image, 4)
-        left, top = random.randint(0, 8), random.randint(0, 8)
+        left = random.randint(0, 8)
+        top = random.randint(0, 8)
         image = image.crop((left, top, left + self.size, top + self.size))
         if random.random() < 0.5:
             image = ImageOps.mirror(image)
+
         x = torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
         return (x - self.mean) / self.std, self.labels[at]
 
 
 def theirs(dataset, device, workers, steps):
-    """Seconds the DataLoader takes for some batches, from the first to the last."""
+    """Return the seconds per batch of the DataLoader, from the first to the last."""
     cuda = device.type == "cuda"
     loader = DataLoader(
-        dataset, BATCH, shuffle=True, drop_last=True, num_workers=workers, pin_memory=cuda,
-        persistent_workers=True, worker_init_fn=start_worker,
-    )  # fmt: skip
+        dataset,
+        BATCH,
+        shuffle=True,
+        drop_last=True,
+        num_workers=workers,
+        pin_memory=cuda,
+        persistent_workers=True,
+        worker_init_fn=start_worker,
+    )
+
     batches = iter(loader)
     next(batches)  # the workers are up
     finish(device)
+
     start = time.perf_counter()
     for done, (x, y) in enumerate(batches, 1):
         x.to(device, non_blocking=cuda), y.to(device, non_blocking=cuda)
@@ -116,17 +127,21 @@ def memory(args, device):
         x = torch.randint(0, 256, (args.images, 3, 32, 32), dtype=torch.uint8)
         y = torch.randint(0, 10, (args.images,))
         data = make_dataset(Images(x, y, x[:10], y[:10], tuple("0123456789")), augment=True)
+
     raw = ((data.train.x * data.std + data.mean) * 255).round().to(torch.uint8)
     slow = OneByOne(
         raw.permute(0, 2, 3, 1).contiguous().numpy(), data.train.y.tolist(), 32, data.mean, data.std
     )
+
     steps = len(data.train) // BATCH
     data = data.to(device)
     workers = min(16, len(os.sched_getaffinity(0)))
+
     pairs = []
     for number in range(args.rounds + 1):
         fast = ours(data, device, 4 * steps, number)
         pairs.append((fast, theirs(slow, device, workers, min(steps - 1, args.most))))
+
     which = "of CIFAR-10" if args.data_root else "of 32 x 32 at random"
     name = f"{len(data.train):,} images {which}, from memory; DataLoader with {workers} workers"
     row(name, pairs[1:], "epochs/s", 1 / steps)
@@ -141,17 +156,27 @@ def folder(args, device, shape, size, count):
             place = Path(path, "train", str(i % 10), f"{i}.jpg")
             place.parent.mkdir(parents=True, exist_ok=True)
             image.save(place, quality=85)
+
         data = imagefolder(
-            path, size, val=0, test=BATCH, augment=True, stream=True, watched=256,
+            path,
+            size,
+            val=0,
+            test=BATCH,
+            augment=True,
+            stream=True,
+            watched=256,
             workers=args.workers,
-        ).to(device)  # fmt: skip
+        ).to(device)
+
         names = [os.fsdecode(name) for name in data.stream.x.names]
         slow = OneByOne(names, data.stream.y.tolist(), size, data.mean, data.std)
         steps = len(names) // BATCH - 1
+
         pairs = []
         for number in range(args.rounds + 1):
             fast = ours(data, device, steps, number)
             pairs.append((fast, theirs(slow, device, args.workers, steps)))
+
     name = f"JPEG files of {shape[0]} x {shape[1]}, read as {size} x {size}; {args.workers} workers"
     row(name, pairs[1:], "images/s", BATCH)
 
@@ -166,12 +191,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--most", type=int, default=100, help="batches of the slower one a round")
     args = parser.parse_args()
-    device = Means(args.device).torch_device
+    device = Runtime(args.device).torch_device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
     cores = len(os.sched_getaffinity(0))
     print(f"{name}, {cores} cores, torch {torch.__version__}, {torch.get_num_threads()} threads\n")
+
     print("| batches of 128 | ours | DataLoader with PIL | ours / theirs | rounds |")
     print("|---|---|---|---|---|")
+
     memory(args, device)
     folder(args, device, (64, 64), 64, args.files)
     folder(args, device, (500, 375), 64, args.files // 2)

@@ -1,4 +1,4 @@
-"""What watching costs where images have 224 x 224 pixels: ResNet-50 and ViT-S/16.
+"""Cost of watching networks on images of 224 x 224 pixels: ResNet-50 and ViT-S/16.
 
     PYTHONPATH=src python3 benchmarks/large.py --device cuda --out large.md
     PYTHONPATH=src python3 benchmarks/large.py --device cpu --quick        # tiny nets, a minute
@@ -63,18 +63,18 @@ class Bench:
         return seconds, memory, answer
 
     def fits(self, what, n, times=1):
-        """Whether it will end in time, if it costs in proportion what a smaller n did."""
+        """Whether it will end in time, if its cost grows in proportion to n."""
         if what not in self.known:
             return time.perf_counter() < self.until
-        least, seconds = self.known[what]
-        needs = times * seconds * n / least
+        smaller, seconds = self.known[what]
+        needs = times * seconds * n / smaller
         if time.perf_counter() + needs < self.until:
             return True
         self.row(what, n, needs / times, note="not run: reckoned from the smaller n")
         return False
 
-    def keep(self, what, n, found, note=""):
-        seconds, memory, _ = found
+    def keep(self, what, n, timing, note=""):
+        seconds, memory, _ = timing
         self.known[what] = n, seconds
         self.row(what, n, seconds, memory, note)
 
@@ -132,9 +132,9 @@ def training(bench, train_step, batch, steps):
     """Time training: the median step after five that do not count."""
     for _ in range(5):
         train_step()
-    found = [bench.timed(train_step) for _ in range(steps)]
-    bench.step_seconds = statistics.median(seconds for seconds, _, _ in found)
-    memory = max(memory for _, memory, _ in found)
+    timings = [bench.timed(train_step) for _ in range(steps)]
+    bench.step_seconds = statistics.median(seconds for seconds, _, _ in timings)
+    memory = max(memory for _, memory, _ in timings)
     speed = f"{batch / bench.step_seconds:,.0f} images/s"
     bench.row("training step, bf16", batch, bench.step_seconds, memory, speed)
 
@@ -162,6 +162,7 @@ def products(bench, model, data, sizes, chunk, whats=PASSES):
             lambda p=problem, v=vectors: p.apply(v, "gn"),
             lambda p=problem, v=vectors: p.apply(v, "hessian"),
         )
+
         for what, call in zip(PASSES, calls, strict=True):
             if what in whats and bench.fits(what, n):
                 if what not in bench.known:
@@ -172,14 +173,14 @@ def products(bench, model, data, sizes, chunk, whats=PASSES):
 
 
 def chunks(bench, model, data, n, sizes):
-    """What the size of a chunk does to a product's time and memory."""
+    """Time and memory of a product against the size of a chunk."""
     for chunk in sizes:
         problem = Problem(model, (data[0][:n], data[1][:n]), chunk=chunk)
         v = torch.randn(1, problem.size, device=problem.device)
         if bench.fits("Gauss-Newton product", n):
-            found = bench.timed(lambda p=problem, v=v: p.apply(v / v.norm(), "gn"))
+            timing = bench.timed(lambda p=problem, v=v: p.apply(v / v.norm(), "gn"))
             note = f"chunk {problem.chunk}{'' if chunk else ', its own choice'}"
-            bench.row("Gauss-Newton product", n, *found[:2], note)
+            bench.row("Gauss-Newton product", n, *timing[:2], note)
         problem.release()
 
 
@@ -188,19 +189,20 @@ def sharpness(bench, model, data, train_step, arguments, sizes):
     for n in sizes:
         if not bench.fits("sharpness, cold", n):
             continue
+
         tracker = CurvatureTracker(
             model, (data[0][:n], data[1][:n]), rtol=arguments.rtol, chunk=min(arguments.chunk, n)
         )
-        found = bench.timed(tracker.measure)
-        bench.keep("sharpness, cold", n, found, said(found[2]))
+        timing = bench.timed(tracker.measure)
+        bench.keep("sharpness, cold", n, timing, result_text(timing[2]))
         vector = 4 * tracker.problem.size
         for number in range(2, OPENING + 3):
             what = "sharpness, warm" if number > OPENING else "sharpness, opening"
             if not bench.fits(what, n):
                 break
             train_step()
-            found = bench.timed(tracker.measure)
-            bench.keep(what, n, found, f"measurement {number}: {said(found[2])}")
+            timing = bench.timed(tracker.measure)
+            bench.keep(what, n, timing, f"measurement {number}: {result_text(timing[2])}")
             tracker.problem.release()
         memory = tracker._followers["gn_sharpness"].memory
         kept = sum(v.nbytes for v in [*memory.leading, *memory.spaces])
@@ -210,7 +212,7 @@ def sharpness(bench, model, data, train_step, arguments, sizes):
         )
 
 
-def said(results):
+def result_text(results):
     result = results["gn_sharpness"]
     flag = "" if result.converged else ", not converged"
     return f"{result.products:g} products, value {result.value:.4g}, error {result.error:.0e}{flag}"
@@ -219,11 +221,13 @@ def said(results):
 def network(word, optimizer, data, arguments, seconds, lines):
     device = data[0].device
     bench = Bench(word.split(":")[0], device, seconds, lines)
+
     torch.manual_seed(0)
     shape, classes = tuple(data[0].shape[1:]), arguments.classes
     model = parse("model", word).build(inputs=shape, classes=classes).to(device)
     train_step = make_step(model, optimizer, data, arguments.batch)
     training(bench, train_step, arguments.batch, arguments.steps)
+
     sizes = [n for n in arguments.sizes if n <= len(data[1])]
     rows(bench, model, data, sizes)
     products(bench, model, data, sizes[:1], arguments.chunk)
@@ -242,10 +246,12 @@ def run(arguments, lines):
     )
     lines.say("| network | what | n | seconds | training steps | GiB above | |")
     lines.say("|---|---|---|---|---|---|---|")
+
     began = time.perf_counter()
     data = images(max(arguments.sizes), arguments.side, arguments.classes, device)
     networks = QUICK if arguments.quick else NETWORKS
     networks = {word: o for word, o in networks.items() if word.split(":")[0] in arguments.models}
+
     for place, (word, optimizer) in enumerate(networks.items()):
         left = arguments.seconds - (time.perf_counter() - began)
         network(word, optimizer, data, arguments, left / (len(networks) - place), lines)
@@ -267,9 +273,11 @@ def parsed(argv=None):
     parser.add_argument("--rtol", type=float, default=1e-2, help="of sharpness")
     parser.add_argument("--seconds", type=float, default=100.0, help="for all networks together")
     arguments = parser.parse_args(argv)
+
     if arguments.quick:
         arguments.batch, arguments.side, arguments.classes, arguments.steps = 8, 32, 10, 2
         arguments.sizes, arguments.chunk, arguments.chunks = [8, 20], 8, [4]
+
     arguments.sizes.sort()
     return arguments
 

@@ -1,4 +1,4 @@
-"""What each loss and each objective costs, as a multiple of cross-entropy in the same run.
+"""Cost of each loss and objective, as a multiple of cross-entropy in the same run.
 
     PYTHONPATH=src python3 benchmarks/losses.py --device cpu             (or cuda)
     PYTHONPATH=src python3 benchmarks/losses.py --objectives --device cuda
@@ -50,20 +50,24 @@ def time_losses(shape, device, rounds):
     generator = torch.Generator().manual_seed(0)
     logits = (3 * torch.randn(n, classes, generator=generator)).to(device).requires_grad_()
     labels = torch.randint(classes, (n,), generator=generator).to(device)
-    every, ratios = losses(), {}
+    every = losses()
+    ratios = {}
+
     for loss in every.values():
         once(loss, logits, labels)
+
     for index in range(rounds):
         names = [n for n in every if n not in SLOW or index < 3]
         random.shuffle(names)
         for name in names:
             plain = min(once(every["ce"], logits, labels) for _ in range(3))
             ratios.setdefault(name, []).append(once(every[name], logits, labels) / plain)
-    return {name: (median(found), len(found)) for name, found in ratios.items()}
+
+    return {name: (median(values), len(values)) for name, values in ratios.items()}
 
 
 def peak_memory(name, shape):
-    """Peak MiB of one forward and backward in a process of its own, beyond its start."""
+    """Return the peak MiB of one forward and backward pass, measured in a new process."""
     code = f"""
 import torch
 def memory(field):
@@ -87,9 +91,11 @@ print(memory("VmHWM") - before)
 def report_losses(device, rounds):
     columns = {shape: time_losses(shape, device, rounds) for shape in SHAPES}
     print("| loss | " + " | ".join(map(str, SHAPES)) + " |\n|---|" + "---|" * len(SHAPES))
+
     for name in columns[SHAPES[0]]:
         cells = [f"{columns[s][name][0]:.2f} ({columns[s][name][1]})" for s in SHAPES]
         print(f"| {name} | " + " | ".join(cells) + " |")
+
     if device == "cpu":
         for name in ("ce", "mmce", "skce", "cpc"):
             print(f"peak of {name} at {SHAPES[-1]}: {peak_memory(name, SHAPES[-1]):.0f} MiB")
@@ -120,6 +126,7 @@ class Case:
         objective = as_objective(objective).to(device)
         if hasattr(objective, "setup"):
             data = objective.setup(model, data) or data
+
         own = [] if name == "ce" else list(objective.parameters())
         optimizer = torch.optim.SGD([*model.parameters(), *own], lr=0.01, momentum=0.9)
         self.step = Step(model, objective, optimizer)
@@ -149,14 +156,16 @@ def report_objectives(device, rounds, net, batch):
             except Exception as error:
                 cases.pop(name, None)
                 print(f"| {name} | {'graph' if graph else 'eager'} | - | {error} | - |"[:200])
+
         times = {name: [] for name in cases}
         for _ in range(rounds):
             for name in random.sample(list(cases), len(cases)):
                 times[name].append(cases[name](repeats))
-        for name, found in times.items():
-            ratio = median(a / b for a, b in zip(found, times["ce"], strict=True))
+
+        for name, seconds in times.items():
+            ratio = median(a / b for a, b in zip(seconds, times["ce"], strict=True))
             how = "graph" if graph else "eager"
-            each = f"{1e3 * median(found):.2f} | {ratio:.2f} | {len(found)} |"
+            each = f"{1e3 * median(seconds):.2f} | {ratio:.2f} | {len(seconds)} |"
             print(f"| {name} | {how} | {each}", flush=True)
 
 
@@ -167,13 +176,15 @@ def main():
     parser.add_argument("--objectives", action="store_true")
     parser.add_argument("--net", default="resnet20", choices=("resnet20", "mlp"))
     parser.add_argument("--batch", type=int, default=128)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
+
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     random.seed(0)
-    if given.objectives:
-        report_objectives(given.device, given.rounds, given.net, given.batch)
+
+    if arguments.objectives:
+        report_objectives(arguments.device, arguments.rounds, arguments.net, arguments.batch)
     else:
-        report_losses(given.device, given.rounds)
+        report_losses(arguments.device, arguments.rounds)
 
 
 if __name__ == "__main__":

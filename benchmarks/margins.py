@@ -65,9 +65,11 @@ def tightness(
     unit = forward_backward(model, x, y, device)
     with torch.no_grad():
         clean = true_margin(model(x).double(), y)
+
     print(f"\nn = {len(x)}; clean: mean margin {clean.mean():.3f}, right {share(clean)}")
     print("| linf eps | kind | mean margin | share > 0 | log Q_eps | cost |")
     print("|---|---|---|---|---|---|")
+
     for eps in radii:
         rows: list[tuple[str, Callable[[], Tensor]]] = [
             ("attacked", lambda eps=eps: attacked_margin(model, x, y, eps).values)
@@ -81,11 +83,12 @@ def tightness(
                     ),
                 )
             )
+
         for name, work in rows:
-            found: list[Tensor] = []
-            took = seconds(lambda work=work, found=found: found.append(work()), device)
-            log_q = float((-found[0]).logsumexp(0) - torch.tensor(len(x)).log())
-            numbers = f"{found[0].mean():.3f} | {share(found[0])} | {log_q:.3f}"
+            margins: list[Tensor] = []
+            took = seconds(lambda work=work, margins=margins: margins.append(work()), device)
+            log_q = float((-margins[0]).logsumexp(0) - torch.tensor(len(x)).log())
+            numbers = f"{margins[0].mean():.3f} | {share(margins[0])} | {log_q:.3f}"
             print(f"| {eps:g} | {name} | {numbers} | {took / unit:.1f} |", flush=True)
 
 
@@ -99,14 +102,17 @@ def whole(model: nn.Module, train_set, test_set, eps: float, device: str, **opti
     if device != "cpu":  # its kernels are loaded once, and that is not the parts' time
         few = tuple(part[:20] for part in train_set)
         certify(model, few, eps=eps, test=test_set and tuple(p[:20] for p in test_set), **options)
+
     certificate = certify(model, train_set, eps=eps, test=test_set, **options)
     print(f"\n```\n{certificate}\n```")
     for name, summary in certificate.margins.items():
         values = ", ".join(f"{q:g}: {v:.3f}" for q, v in summary.quantiles.items())
         print(f"quantiles of {name} margins: {values}; heaviest 1 % carry {summary.heaviest:.2f}")
+
     with torch.no_grad():
         parts = train_set[0].split(500)
         forward = min(seconds(lambda: [model(a) for a in parts], device) for _ in range(3))
+
     print(f"\nforward-backward {unit:.3f} s; forward alone {forward / unit:.2f} of it")
     print("| part | multiples of forward-backward |\n|---|---|")
     for part, took in certificate.seconds.items():

@@ -70,7 +70,7 @@ def contests(n: int, classes: int) -> dict[str, Contenders]:
     probs = logits.softmax(1)
     p, y, pair = probs.numpy(), labels.numpy(), metrics.top_label(logits, labels)
     top, hit = p.max(1), (p.argmax(1) == y).astype(int)
-    found: dict[str, Contenders] = {
+    contenders: dict[str, Contenders] = {
         "ece": {
             "toosure": lambda: metrics.ece(logits, labels),
             "bare max + logsumexp": lambda: bare_pass(logits),
@@ -89,24 +89,26 @@ def contests(n: int, classes: int) -> dict[str, Contenders]:
         "torchmetrics.functional.classification", "multiclass_calibration_error"
     )
     if torchmetrics_ece:
-        found["ece"]["torchmetrics"] = lambda: torchmetrics_ece(probs, labels, classes, n_bins=15)
+        contenders["ece"]["torchmetrics"] = lambda: torchmetrics_ece(
+            probs, labels, classes, n_bins=15
+        )
     netcal_ece = peer("netcal.metrics", "ECE")
     if netcal_ece:
-        found["ece"]["netcal"] = lambda: netcal_ece(15).measure(p, y)
+        contenders["ece"]["netcal"] = lambda: netcal_ece(15).measure(p, y)
     mapie_ece = peer("mapie.metrics.calibration", "expected_calibration_error")
     if mapie_ece:
-        found["classwise_ece"]["MAPIE"] = partial(
+        contenders["classwise_ece"]["MAPIE"] = partial(
             mapie_ece, hit, p, 16, "uniform", classwise=True, class_labels=y
         )
     if n * classes <= 50_000_000 and (not mapie_ece or n * classes <= 10_000_000):
-        found["classwise_ece"]["loop over classes and bins"] = lambda: classwise_loop(p, y)
+        contenders["classwise_ece"]["loop over classes and bins"] = lambda: classwise_loop(p, y)
     relplot_smece = peer("relplot", "smECE")
     if relplot_smece:
-        found["smece"]["relplot"] = lambda: relplot_smece(top, hit.astype(float))
+        contenders["smece"]["relplot"] = lambda: relplot_smece(top, hit.astype(float))
     netcal_mmce = peer("netcal.metrics", "MMCE")
     if netcal_mmce and n <= 10_000:  # O(n^2) memory
-        found["mmce"]["netcal"] = lambda: netcal_mmce().measure(p, y)
-    return found
+        contenders["mmce"]["netcal"] = lambda: netcal_mmce().measure(p, y)
+    return contenders
 
 
 def reset_peak() -> None:
@@ -132,6 +134,7 @@ def measure(contenders: Contenders) -> dict[str, tuple[float, float, int]]:
     """Let the contenders take turns; return median seconds, highest MB and rounds of each."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     peaks = dict.fromkeys(contenders, 0.0)
+
     for turn in range(26):  # the first is to warm up
         names = list(contenders)
         for name in names[turn % len(names) :] + names[: turn % len(names)]:  # nobody always first
@@ -141,6 +144,7 @@ def measure(contenders: Contenders) -> dict[str, tuple[float, float, int]]:
             spent, peak = timed(contenders[name])
             seconds[name].append(spent)
             peaks[name] = max(peaks[name], peak)
+
     rest = {name: taken[1:] for name, taken in seconds.items()}
     return {
         name: (statistics.median(taken), peaks[name], len(taken)) for name, taken in rest.items()
@@ -151,6 +155,7 @@ def table(name: str, shapes: list[tuple[int, int]], measured: list[dict]) -> lis
     """Return the Markdown lines of one metric: seconds (ratio to ours), MB."""
     heads = [f"{n:,} x {classes:,}" for n, classes in shapes]
     lines = [f"## {name}", "", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+
     contenders = dict.fromkeys(c for each in measured for c in each)
     for contender in contenders:
         cells = []
@@ -178,14 +183,14 @@ def state_lines() -> list[str]:
     for metric in (theirs, ours):
         for part in torch.arange(100_000).split(1000):
             metric.update(logits[part], labels[part])
-    kept = sum(t.nbytes for t in [*theirs.confidences, *theirs.accuracies])
+    stored = sum(t.nbytes for t in [*theirs.confidences, *theirs.accuracies])
     own = sum(getattr(ours, name).nbytes for name in ours._defaults)
     wide = ClasswiseECE(1000)
     classes = sum(getattr(wide, name).nbytes for name in wide._defaults)
     return [
         "## State of the streaming metrics",
         "",
-        f"ECE after 100,000 rows: toosure {own} bytes, torchmetrics {kept:,} bytes.",
+        f"ECE after 100,000 rows: toosure {own} bytes, torchmetrics {stored:,} bytes.",
         f"Classwise ECE of 1,000 classes, any number of rows: {classes / 1024:.0f} KiB.",
         "",
     ]
@@ -197,14 +202,17 @@ def main() -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
         command = [str(PEERS), "-W", "ignore", *sys.argv]
         raise SystemExit(subprocess.run(command, env=environment, check=False).returncode)
+
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     shapes = SHAPES[:1] if "--quick" in sys.argv else SHAPES
+
     gathered: dict[str, list[dict]] = {}
     for shape in shapes:
         for name, contenders in contests(*shape).items():
             gathered.setdefault(name, []).append(measure(contenders))
             print(shape, name, gathered[name][-1], flush=True)
+
     lines = ["# Metrics against other libraries", ""]
     lines += [
         f"2-core CPU, no GPU; one thread; torch {torch.__version__.split('+')[0]}, float32 logits.",
@@ -215,9 +223,11 @@ def main() -> None:
         "MAPIE makes one bin too few, so it was asked for 16 to get 15.",
         "",
     ]
+
     for name, measured in gathered.items():
         lines += table(name, shapes, measured)
     lines += state_lines()
+
     if "--quick" in sys.argv:
         print("\n".join(lines))
     else:

@@ -1,4 +1,4 @@
-"""One short CIFAR-10 run a family of networks: accuracy, calibration, speed and memory.
+"""One short CIFAR-10 run per family of networks: accuracy, calibration, speed and memory.
 
     PYTHONPATH=src python3 benchmarks/models.py --data-root DATA --out models.md     (on a GPU)
     PYTHONPATH=src python3 benchmarks/models.py --quick        (made-up images, to see that it runs)
@@ -22,7 +22,7 @@ import torch
 from toosure.config import RunConfig
 from toosure.data import Images, make_dataset
 from toosure.metrics import accuracy, ece
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 
 DATA, BATCH = "cifar10:augment=true", 256
 SGD = "sgd:lr={},momentum=0.9,weight_decay=0.0005,nesterov=true"
@@ -62,9 +62,9 @@ def config_of(family: Family, args: argparse.Namespace) -> RunConfig:
 
 def command(config: RunConfig, graph: bool) -> str:
     """What to type for the same run, less the data root."""
-    said = {n: getattr(config, n) for n in ("data", "model", "optimizer", "schedule", "steps")}
-    said |= {"batch": config.batch, "precision": config.precision, "at": config.at[0]}
-    text = " ".join(f"--{name} {value}" for name, value in said.items())
+    options = {n: getattr(config, n) for n in ("data", "model", "optimizer", "schedule", "steps")}
+    options |= {"batch": config.batch, "precision": config.precision, "at": config.at[0]}
+    text = " ".join(f"--{name} {value}" for name, value in options.items())
     return f"`{text} --measure none{' --graph' if graph else ''}`"
 
 
@@ -85,30 +85,33 @@ def seconds_of(run) -> float:
     return end["seconds"] - end["seconds_measuring"]
 
 
-def row(family: Family, data, means: Means, args: argparse.Namespace) -> str:
+def row(family: Family, data, runtime: Runtime, args: argparse.Namespace) -> str:
     """Train one network and write its line of the table."""
-    config, cuda = config_of(family, args), means.torch_device.type == "cuda"
+    config, cuda = config_of(family, args), runtime.torch_device.type == "cuda"
     gc.collect()
     if cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
+
     with tempfile.TemporaryDirectory() as folder:
-        run = train(config, folder, means, data=data)
+        run = train(config, folder, runtime, data=data)
         if run.status != "complete":
             return f"| {family.model} | {run.status}: {run.ending} " + "| " * 8 + "|"
         seconds = seconds_of(run)
         with np.load(run.path / "predictions.npz") as arrays:
             logits, labels = (torch.from_numpy(arrays[f"test_{n}"]) for n in ("logits", "labels"))
+
     memory = f"{torch.cuda.max_memory_allocated() / 1e9:.1f}" if cuda else "-"
     with torch.device("meta"):
         model = config.word("model").build(inputs=data.inputs, classes=data.classes)
     parameters = sum(p.numel() for p in model.parameters())
     images = config.steps * args.batch
     right, error = (f"{100 * float(f(logits, labels)):.2f} %" for f in (accuracy, ece))
+
     return (
         f"| {family.model} | {parameters:,} | {config.steps} | {images / len(data.train):.1f} "
         f"| {seconds:.1f} | {right} | {error} | {images / seconds:,.0f} | {memory} "
-        f"| {command(config, means.graph)} |"
+        f"| {command(config, runtime.graph)} |"
     )
 
 
@@ -123,19 +126,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="write the table here too")
     parser.add_argument("--quick", action="store_true", help="made-up images, two steps")
     args = parser.parse_args()
+
     quick = args.quick or args.data_root is None
     if quick:
         args.steps, args.batch = args.steps or 2, 8
-    device = Means(args.device).torch_device
-    means = Means(args.device, graph=device.type == "cuda" and not quick, checkpoint=1e9)
+    device = Runtime(args.device).torch_device
+    runtime = Runtime(args.device, graph=device.type == "cuda" and not quick, checkpoint=1e9)
     data = made_up() if quick else RunConfig(data=DATA).word("data").build(root=args.data_root)
     data = data.to(device)
+
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     lines = [f"{name}, torch {torch.__version__}; n = 1. {'Made-up images. ' * quick}", "", HEADER]
     print("\n".join(lines), flush=True)
+
     for family in FAMILIES:
         if family.model.startswith(tuple(args.only)):
-            lines.append(row(family, data, means, args))
+            lines.append(row(family, data, runtime, args))
             print(lines[-1], flush=True)
             if args.out:
                 args.out.write_text("\n".join(lines) + "\n")

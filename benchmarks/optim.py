@@ -1,4 +1,4 @@
-"""What a step of each two-pass optimizer costs, as a multiple of its base optimizer's step.
+"""Cost of a step of each two-pass optimizer, as a multiple of its base optimizer's step.
 
     PYTHONPATH=src python3 benchmarks/optim.py --device cpu      (or cuda)
 
@@ -56,6 +56,7 @@ class Case:
         self.inputs = torch.randn(batch, 3, 32, 32, device=device)
         self.labels = torch.randint(10, (batch,), device=device)
         self.criterion, self.method = F.cross_entropy, method
+
         params = self.model.parameters()
         if method == "sgd":
             self.optimizer = torch.optim.SGD(params, **SGD, **sgd)
@@ -65,6 +66,7 @@ class Case:
             kind = {"SAM": SAM, "CSAM": CSAM, "ASAM": ASAM, "VASSO": VASSO}[method]
             model = self.model if named else None
             self.optimizer = kind(params, rho=0.05, model=model, **SGD, **sgd)
+
         if method == "CSAM":
             self.criterion = self.optimizer.criterion(nn.CrossEntropyLoss())
 
@@ -130,12 +132,15 @@ def measure(net, batch, repeats, rounds, device, graph):
     cases = {name: Case(name, net, batch, device, named=graph) for name in methods}
     steps = {name: case.captured() if graph else case.step for name, case in cases.items()}
     times = {name: [] for name in methods}
+
     for step in steps.values():
         seconds(step, 2, device)
     memory = extra_copies(cases) if device == "cuda" and not graph else {}
+
     for _ in range(rounds):
         for name, step in random.sample(list(steps.items()), len(steps)):
             times[name].append(seconds(step, repeats, device))
+
     for name in methods:
         ratios = [t / base for t, base in zip(times[name], times["sgd"], strict=True)]
         low, middle, high = quantiles(ratios, n=4)
@@ -180,6 +185,7 @@ def count(net, device):
             case.step()
             with Calls() as calls:
                 case.step()
+
         figures = [calls.counts.total()]
         if device == "cuda":
             with profile(activities=[ProfilerActivity.CUDA]) as trace:
@@ -187,6 +193,7 @@ def count(net, device):
                 wait(device)
             on_device = torch.autograd.DeviceType.CUDA
             figures.append(sum(event.device_type == on_device for event in trace.events()))
+
         first = first or figures
         cells = [f"{n} | {n / one:.3f}" for n, one in zip(figures, first, strict=True)]
         print(f"| {net} | {method} | {' | '.join(cells)} |")
@@ -197,6 +204,7 @@ def main():
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--calls", action="store_true", help="count operators, do not time")
     arguments = parser.parse_args()
+
     device = arguments.device
     if arguments.calls:
         kernels = " kernels | times SGD |" if device == "cuda" else ""
@@ -205,12 +213,14 @@ def main():
         for net in ("mlp", "resnet20"):
             count(net, device)
         return
+
     if device == "cpu":
         torch.set_num_threads(1)
     machine = torch.cuda.get_device_name() if device == "cuda" else f"{os.cpu_count()}-core CPU"
     print(f"{machine}, torch {torch.__version__}\n")
     print("| network | where | step | median ms | times SGD | quartiles | n | extra copies |")
     print("|---|---|---|---|---|---|---|---|")
+
     for net, batch, rounds in (("mlp", 128, 150), ("resnet20", 32, 20)):
         if device == "cpu":
             measure(net, batch, 1, rounds, device, graph=False)

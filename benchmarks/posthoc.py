@@ -93,21 +93,21 @@ def timed(run: Callable[[], float]) -> Measured:
     """Run once."""
     Path("/proc/self/clear_refs").write_text("5")
     before, start = memory("VmRSS"), time.perf_counter()
-    found = run()
-    return Measured(time.perf_counter() - start, memory("VmHWM") - before, found)
+    temperature = run()
+    return Measured(time.perf_counter() - start, memory("VmHWM") - before, temperature)
 
 
 def contenders(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, Callable[[], float]]:
     """Return what to time, ours first."""
-    found: dict[str, Callable[[], float]] = {
+    contenders: dict[str, Callable[[], float]] = {
         "toosure": lambda: ours(logits, labels),
         "torch LBFGS, strong Wolfe": lambda: tuned(logits, labels),
         "torch LBFGS, lr 0.01, 50 steps (gpleiss)": lambda: reference(logits, labels),
     }
     if find_spec("netcal"):
         probs, y = logits.double().softmax(1).numpy(), labels.numpy()
-        found["netcal, float64 probabilities"] = lambda: netcal(probs, y)
-    return found
+        contenders["netcal, float64 probabilities"] = lambda: netcal(probs, y)
+    return contenders
 
 
 def measure(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, list[Measured]]:
@@ -128,6 +128,7 @@ def report(measured: dict[str, list[Measured]], n: int, classes: int) -> str:
     """Return the results as Markdown."""
     medians = {name: statistics.median(m.seconds for m in each) for name, each in measured.items()}
     size, version = n * classes * 4 / 2**20, torch.__version__.split("+")[0]
+
     lines = [
         "# Temperature scaling against other code",
         "",
@@ -139,12 +140,14 @@ def report(measured: dict[str, list[Measured]], n: int, classes: int) -> str:
         "| | seconds | rounds | ratio | peak MB | copies of the logits | temperature |",
         "|---|---|---|---|---|---|---|",
     ]
+
     for name, each in measured.items():
         peak, ratio = max(m.peak for m in each), medians[name] / medians["toosure"]
         lines.append(
             f"| {name} | {medians[name]:.2f} | {len(each)} | {ratio:.1f} | {peak:.0f} "
             f"| {peak / size:.2f} | {each[0].temperature:.6f} |"
         )
+
     rest = min(seconds for name, seconds in medians.items() if name != "toosure")
     lines += ["", f"The fastest other takes {rest / medians['toosure']:.1f} times as long.", ""]
     return "\n".join(lines)
@@ -156,11 +159,13 @@ def main() -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
         command = [str(PEERS), "-W", "ignore", *sys.argv]
         raise SystemExit(subprocess.run(command, env=environment, check=False).returncode)
+
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     n, classes = (20_000, 100) if "--quick" in sys.argv else (1_000_000, 100)
     text = report(measure(*make_rows(n, classes)), n, classes)
     print(text)
+
     if "--quick" not in sys.argv:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(text)

@@ -1,4 +1,4 @@
-"""Size of the report and the time to make it: a hundred runs of 5,000 rows, one of 200,000."""
+"""Size of the report and the time to render it: a hundred runs of 5,000 rows, one of 200,000."""
 
 import json
 import os
@@ -24,16 +24,18 @@ def write_run(folder: Path, rows: int, seed: int, snapshots: int = 40) -> None:
     generator = np.random.default_rng(seed)
     keys = [f"{split}/{name}" for split in ("train", "val") for name in METRICS]
     walk = np.abs(generator.normal(0, 0.01, (rows, len(keys))).cumsum(0) + 0.5) % 1
+
     (folder / "snapshots").mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"optimizer": f"sgd:lr={1 + seed}", "seed": 0}))
     (folder / "status.json").write_text(json.dumps({"status": "complete", "step": rows - 1}))
+
     with (folder / "metrics.jsonl").open("w") as file:
         for step, values in enumerate(walk.tolist()):
-            told = {"step": step, "lr": 0.1, "epoch": step / 10} | dict(
-                zip(keys, values, strict=True)
-            )
-            told |= {"seconds": step / 100, "seconds_measuring": 0.001}
-            file.write(json.dumps(told) + "\n")
+            row = {"step": step, "lr": 0.1, "epoch": step / 10}
+            row |= dict(zip(keys, values, strict=True))
+            row |= {"seconds": step / 100, "seconds_measuring": 0.001}
+            file.write(json.dumps(row) + "\n")
+
     for step in np.geomspace(1, rows, snapshots).astype(int):
         np.savez_compressed(folder / "snapshots" / f"{step}.npz", **snapshot(generator))
 
@@ -48,7 +50,7 @@ def snapshot(generator: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def measure(name: str, runs: int, rows: int) -> None:
-    """Write runs, make their report, print seconds and megabytes."""
+    """Write runs, render their report, print seconds and megabytes."""
     folder = Path(tempfile.mkdtemp())
     try:
         write_run(folder / "r0", rows, 0)
@@ -56,12 +58,14 @@ def measure(name: str, runs: int, rows: int) -> None:
             shutil.copytree(folder / "r0", folder / f"r{seed}")
             config = json.dumps({"optimizer": f"sgd:lr={1 + seed}", "seed": 0})
             (folder / f"r{seed}" / "config.json").write_text(config)
+
         read = sum(file.stat().st_size for file in folder.glob("*/metrics.jsonl"))
         start, cpu = time.perf_counter(), time.process_time()
         html = report(folder)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     finally:
         shutil.rmtree(folder)
+
     print(
         f"| {name} | {read / 1e6:,.0f} | {cpu:.1f} | {seconds:.1f} ",
         f"| {len(html.encode()) / 1e6:.1f} |",
@@ -71,7 +75,7 @@ def measure(name: str, runs: int, rows: int) -> None:
 
 if __name__ == "__main__":
     share = 0.02 if "--quick" in sys.argv else 1
-    print(f"{os.cpu_count()} cores; rows as `toosure train` writes them, 40 snapshots a run\n")
+    print(f"{os.cpu_count()} cores; rows as `toosure train` writes them, 40 snapshots per run\n")
     print("| | read, MB | CPU seconds | seconds | page, MB |\n|---|---|---|---|---|")
     measure("100 runs of 5,000 rows", 100, int(5000 * share))
     measure("1 run of 200,000 rows", 1, int(200_000 * share))

@@ -73,23 +73,26 @@ def calibration(name, confidence, correct, seeds, sizes):
         "smece": float(metrics.smece_from_confidence(confidence, correct)),
         "accuracy": float(correct.mean()),
     }
+
     for n in sizes:
         errors = {key: [] for key in truth}
         for seed in range(seeds):
             generator = torch.Generator().manual_seed(seed)
             rows = torch.randint(len(correct), (n,), generator=generator)
             pair = confidence[rows], correct[rows]
-            found = {
+            subset = {
                 "ece": float(metrics.ece_from_confidence(*pair)),
                 "smece": float(metrics.smece_from_confidence(*pair)),
                 "accuracy": float(pair[1].mean()),
             }
-            for key, value in found.items():
+            for key, value in subset.items():
                 errors[key].append(100 * (value - truth[key]))
+
         mean, sd = folded(confidence, correct, n)
         bias = mean - truth["ece"]
         law = quantile_of(100 * bias, 100 * sd)
         e, s, a = (np.array(errors[key]) for key in ("ece", "smece", "accuracy"))
+
         print(
             f"| {name} | {100 * truth['ece']:.2f}, {100 * truth['smece']:.2f} | {n:,} | "
             f"{spread(e)} | {law[0]:.2f}, {law[1]:.2f} | {e.mean():+.2f} ({100 * bias:+.2f}) | "
@@ -119,6 +122,7 @@ def sharpness(name, model, x, y, plan, rtol=3e-3):
     image = whole.images(vectors[:1])
     q = (whole.weighted(image, "gn") * image).sum((0, 2)).double()  # (N,)
     top = float(q.sort(descending=True).values[: len(q) // 100].sum() / q.sum())
+
     for n, seeds in plan.items():
         ratios = []
         for seed in range(seeds):
@@ -126,6 +130,7 @@ def sharpness(name, model, x, y, plan, rtol=3e-3):
             rows = torch.randperm(len(y), generator=generator)[:n]
             subset = Problem(model, (x[rows], y[rows]))
             ratios.append(100 * (sharpest(subset, vectors, rtol)[0] / value - 1))
+
         errors = np.array(ratios)
         finite = math.sqrt(1 - n / len(y))
         predicted = 100 * float(q.std() / q.mean()) / math.sqrt(n) * finite
@@ -138,7 +143,7 @@ def sharpness(name, model, x, y, plan, rtol=3e-3):
 
 
 def trained(x, y, steps, seed=0):
-    """Yield (step, MLP) at the wanted steps of SGD with batches of 128."""
+    """Yield (step, MLP) at these steps of SGD with batches of 128."""
     torch.manual_seed(seed)
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -158,6 +163,7 @@ def sharpness_tables(arguments):
     )
     print("bias | standard deviation (formula) | seeds |")
     print("|---|---|---|---|---|---|---|---|")
+
     images = load_cifar10(arguments.data_root)
     if not arguments.weights:
         x = images.train_x.float()
@@ -166,11 +172,13 @@ def sharpness_tables(arguments):
         for step, model in trained(x, y, (500, 4000)):
             sharpness(f"MLP, SGD step {step:,}", model, x, y, plan)
         return
+
     model = load_published(resnet20(), arguments.weights)
     x, y = (images.test_x, images.test_y) if arguments.test else (images.train_x, images.train_y)
     x, y = x[: arguments.images].float() / 255, y[: arguments.images]
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     x = (x - mean[:, None, None]) / std[:, None, None]
+
     plan = {128: 5, 256: 4, 512: 3}
     name = f"ResNet-20, trained, {'test' if arguments.test else 'training'} images"
     sharpness(name, model, x, y, plan, rtol=1e-2)
@@ -185,6 +193,7 @@ def main():
     parser.add_argument("--images", type=int, default=2048, help="the whole set of the ResNet-20")
     parser.add_argument("--test", action="store_true", help="its test images, not training images")
     arguments = parser.parse_args()
+
     if arguments.logits:
         print(
             "| network | ECE, smECE | n | ECE error: mean, 95 % | formula | bias (formula) | ",
@@ -194,6 +203,7 @@ def main():
         print("|---|---|---|---|---|---|---|---|---|")
         for name, confidence, correct in published(arguments.logits):
             calibration(name, confidence, correct, arguments.seeds, SIZES)
+
     if arguments.data_root:
         sharpness_tables(arguments)
 

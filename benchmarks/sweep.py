@@ -1,4 +1,4 @@
-"""What running side by side saves, and what a large sweep costs.
+"""Speed of runs side by side, and the cost of a large sweep.
 
     OMP_NUM_THREADS= python benchmarks/sweep.py workers    24 runs: 2 workers, one after another
     OMP_NUM_THREADS= python benchmarks/sweep.py ray        runs of 10 s: two nodes, 2 workers
@@ -33,7 +33,7 @@ import torch
 from toosure.config import sweep_of
 from toosure.runs import find_runs, summary
 from toosure.sweep import sweep
-from toosure.train import Means
+from toosure.train import Runtime
 
 PORT = 6399
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # our nodes' own
@@ -51,20 +51,21 @@ def seconds(configs, means, **how):
 
 def workers(args):
     configs = sweep_of(steps=[args.steps], seed=range(args.runs))
-    seconds(configs[:1], Means("cpu"))  # warm up
-    beside = seconds(configs, Means("cpu"), workers=2)
+    seconds(configs[:1], Runtime("cpu"))  # warm up
+    beside = seconds(configs, Runtime("cpu"), workers=2)
     print(f"2 workers: {beside:.1f} s, n = {args.runs}", flush=True)
     for threads in dict.fromkeys((1, torch.get_num_threads())):
-        alone = seconds(configs, Means("cpu", threads=threads))
+        alone = seconds(configs, Runtime("cpu", threads=threads))
         faster = f"workers are {alone / beside:.2f} times faster"
         print(f"one after another, {threads} threads: {alone:.1f} s; {faster}", flush=True)
 
 
 def on_ray(args):
-    means = Means("cpu", threads=1)
+    means = Runtime("cpu", threads=1)
     probe = seconds(sweep_of(steps=[400]), means)
     steps = round(400 * args.seconds / probe)
     configs = sweep_of(steps=[steps], seed=range(args.ray_runs))
+
     ratios = []
     with cluster():
         for _ in range(args.rounds):
@@ -72,6 +73,7 @@ def on_ray(args):
             away = seconds(configs, means, on=f"127.0.0.1:{PORT}")
             ratios.append(away / beside)
             print(f"{len(configs)} runs of {steps} steps: workers {beside:.1f} s, Ray {away:.1f} s")
+
     low, high = min(ratios), max(ratios)
     print(f"Ray / workers: {median(ratios):.3f} ({low:.3f} to {high:.3f}), rounds = {args.rounds}")
 
@@ -89,6 +91,7 @@ def cluster():
         "--temp-dir",
         str(folder),
     ]
+
     nodes = []
     try:
         for words in (head, ["--address", f"127.0.0.1:{PORT}"]):
@@ -112,7 +115,7 @@ def costs(args):
     """Tiny runs: what is left is what a run costs beside its steps."""
     small = {"data": ["digits:train=100,val=100"], "model": ["mlp:width=8"], "measure": [()]}
     configs = sweep_of(steps=[1], seed=range(args.many), **small)
-    means = Means("cpu", threads=1)
+    means = Runtime("cpu", threads=1)
     out = Path(tempfile.mkdtemp())
     try:
         before = memory(resource.RUSAGE_SELF)
@@ -122,15 +125,18 @@ def costs(args):
         print(f"{args.many} runs of one step on 2 workers: {1e3 * first / args.many:.0f} ms a run")
         worker, after = memory(resource.RUSAGE_CHILDREN), memory(resource.RUSAGE_SELF)
         print(f"memory: a worker {worker:.0f} MB; parent {before:.0f} MB, then {after:.0f} MB")
+
         start = time.perf_counter()
         sweep(configs, out, means, workers=2)
         again = time.perf_counter() - start
         print(f"finding all complete: {1e3 * again / args.many:.2f} ms a run")
+
         start = time.perf_counter()
         _ = [summary(run) for run in find_runs(out)]
         print(f"reading all: {1e3 * (time.perf_counter() - start) / args.many:.2f} ms a run")
     finally:
         shutil.rmtree(out)
+
     run = sweep_of(steps=[2000])
     with tempfile.TemporaryDirectory() as folder:
         sweep(run, folder, means)
@@ -180,6 +186,6 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--many", type=int, default=1000)
-    given = parser.parse_args()
-    for part in given.parts:
-        parts[part](given)
+    arguments = parser.parse_args()
+    for part in arguments.parts:
+        parts[part](arguments)

@@ -1,4 +1,4 @@
-"""What watching costs, and what our loop saves.
+"""Cost of watching a run, and the speed of our training loop.
 
     PYTHONPATH=src python3 benchmarks/watch.py --device cpu            (or cuda)
     PYTHONPATH=src python3 benchmarks/watch.py --device cuda --graph   (also replayed as graphs)
@@ -24,7 +24,7 @@ from torch import nn
 from toosure.config import RunConfig
 from toosure.data import Images, cifar10, make_dataset
 from toosure.models import resnet20
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 
 
 def load(root, train_size, val_size):
@@ -55,11 +55,12 @@ def timed(config, means, data):
 
 
 def watching(args, data, graph):
-    """The ratio of a watched run to an unwatched one, over rounds."""
-    means = Means(args.device, graph=graph, checkpoint=1e9)
+    """Print the ratio of a watched run to an unwatched one, over rounds."""
+    means = Runtime(args.device, graph=graph, checkpoint=1e9)
     common = {"data": "cifar10", "optimizer": f"gd:lr={args.lr}", "steps": args.steps}
     watched = RunConfig(**common, every=20)
     alone = RunConfig(**common, at=(0, args.steps), measure=())
+
     ratios, shares, pace = [], [], []
     for _ in range(args.rounds + args.warm):
         plain, _ = timed(alone, means, data)
@@ -67,6 +68,7 @@ def watching(args, data, graph):
         ratios.append(whole / plain)
         pace.append(1e3 * plain / args.steps)
         shares.append(1e3 * median(row["seconds_measuring"] for row in run.rows[1:]))
+
     ratios, shares, pace = (each[args.warm :] for each in (ratios, shares, pace))
     low, mid, high = min(ratios), median(ratios), max(ratios)
     print(
@@ -77,11 +79,12 @@ def watching(args, data, graph):
 
 
 def by_hand(data, steps):
-    """Seconds of the loop a user would write."""
+    """Return the seconds of the loop that a user would write."""
     torch.manual_seed(0)
     model = resnet20().to(data.train.x.device).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     loss_of, (x, y) = nn.CrossEntropyLoss(), data.train
+
     for phase in (20, steps):  # a short one first
         torch.cuda.synchronize()
         start, done = time.perf_counter(), 0
@@ -98,15 +101,16 @@ def by_hand(data, steps):
 
 
 def resnet(args, data):
-    """Speed of a ResNet-20 step against the loop by hand."""
+    """Print the speed of a ResNet-20 step against the loop by hand."""
     common = {"data": "cifar10", "model": "resnet20", "batch": 128, "steps": args.resnet_steps}
     common |= {"optimizer": "sgd:lr=0.1,momentum=0.9,weight_decay=5e-4", "measure": ()}
     config = RunConfig(**common, at=(0, args.resnet_steps))
+
     rows = {"by hand": [], "eager": [], "graph": []}
     for _ in range(args.rounds + 1):
         rows["by hand"].append(by_hand(data, args.resnet_steps))
         for name in ("eager", "graph"):
-            means = Means(args.device, graph=name == "graph", checkpoint=1e9)
+            means = Runtime(args.device, graph=name == "graph", checkpoint=1e9)
             rows[name].append(timed(config, means, data)[0])
     print("\n| ResNet-20, batch 128 | ms a step | times the speed of the loop by hand | rounds |")
     print("|---|---|---|---|")
@@ -128,9 +132,10 @@ def main():
     parser.add_argument("--lr", type=float, default=0.04)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    device = Means(args.device).torch_device
+    device = Runtime(args.device).torch_device
     args.steps = args.steps or (2000 if device.type == "cuda" else 400)
     args.warm = int(device.type == "cuda")  # rounds that do not count: kernels are loaded
+
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print(
         f"{name}, torch {torch.__version__}, {torch.get_num_threads()} threads, float32, ", end=""
@@ -139,8 +144,10 @@ def main():
     data = load(args.data_root, args.examples, args.examples).to(device)
     print("| paper's MLP, GD | watched / unwatched | ms a step unwatched | ms a row | rounds |")
     print("|---|---|---|---|---|")
+
     for graph in (False, True) if args.graph else (False,):
         watching(args, data, graph)
+
     if device.type == "cuda":
         resnet(args, data)
 

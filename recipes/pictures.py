@@ -13,45 +13,49 @@ from pathlib import Path
 from PIL import Image
 from selenium import webdriver
 
-WIDTH, COLOURS = 920, 200
+WIDTH = 920  # pixels
+COLOURS = 200
+
+# Runs in the page: Plotly redraws each named figure on white and returns it as a data URL.
 DRAW = """
-const [width, done] = arguments, found = {};
+const [width, done] = arguments, images = {};
 (async () => {
   for (const plot of document.querySelectorAll(".plot[data-name]")) {
     const figure = { data: plot.data, layout: { ...plot.layout, paper_bgcolor: "white" } };
     const size = { format: "png", width, height: plot.layout.height || 430, scale: 1 };
-    found[plot.dataset.name] = await Plotly.toImage(figure, size);
+    images[plot.dataset.name] = await Plotly.toImage(figure, size);
   }
-  done(found);
+  done(images);
 })();
 """
 
 
 def browser(profile: str) -> webdriver.Chrome:
-    """Start a browser that nobody sees."""
+    """Start a browser without a window."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
-    flags = ("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}")
-    for flag in flags:
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"):
         options.add_argument(flag)
+
     driver = shutil.which("chromedriver")
     return webdriver.Chrome(options, webdriver.ChromeService(driver) if driver else None)
 
 
 def pictures(page: Path) -> dict[str, bytes]:
-    """Return every named figure of a page as a PNG of few colours."""
+    """Return every named figure of a page as a small PNG."""
     with tempfile.TemporaryDirectory() as profile:
         window = browser(profile)
         try:
             window.set_script_timeout(300)
             window.get(page.resolve().as_uri())
-            drawn = window.execute_async_script(DRAW, WIDTH)
+            urls = window.execute_async_script(DRAW, WIDTH)
         finally:
             window.quit()
-    return {name: small(base64.b64decode(url.split(",")[1])) for name, url in drawn.items()}
+
+    return {name: shrink(base64.b64decode(url.split(",")[1])) for name, url in urls.items()}
 
 
-def small(png: bytes) -> bytes:
+def shrink(png: bytes) -> bytes:
     """Reduce a picture to a palette: a quarter of the size, and the same to the eye."""
     picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(COLOURS)
     out = io.BytesIO()
@@ -59,11 +63,11 @@ def small(png: bytes) -> bytes:
     return out.getvalue()
 
 
-def main(page: str, folder: str, *wanted: str) -> None:
-    """Write the pictures asked for, or all."""
+def main(page: str, folder: str, *names: str) -> None:
+    """Write the pictures with these names, or all."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, png in pictures(Path(page)).items():
-        if not wanted or name in wanted:
+        if not names or name in names:
             (Path(folder) / f"{name}.png").write_bytes(png)
             print(f"{folder}/{name}.png: {len(png) / 1024:.0f} KiB")
 

@@ -6,8 +6,17 @@ import numpy as np
 
 from toosure.runs import RunWriter
 
-KEYS = ("ece", "mmce", "gn_sharpness", "loss", "accuracy", "confidence", "margin_q50",
-        "margin_q01", "margin_min")  # fmt: skip
+KEYS = (
+    "ece",
+    "mmce",
+    "gn_sharpness",
+    "loss",
+    "accuracy",
+    "confidence",
+    "margin_q50",
+    "margin_q01",
+    "margin_min",
+)
 
 
 def write_run(out, config, status="complete", device="a test", **series):

@@ -15,9 +15,14 @@ from toosure.train import Means, ProgressListener, train
 
 CPU = Means("cpu")
 CONFIG = RunConfig(
-    data="digits:train=60,val=80,test=50", model="mlp:width=16", optimizer="sgd:lr=1",
-    steps=60, batch=20, every=5, measure=("best",),
-)  # fmt: skip
+    data="digits:train=60,val=80,test=50",
+    model="mlp:width=16",
+    optimizer="sgd:lr=1",
+    steps=60,
+    batch=20,
+    every=5,
+    measure=("best",),
+)
 
 
 def best_of(run):

@@ -1,10 +1,10 @@
-"""What the gamma-net recipe says of scores whose verdicts are known."""
+"""The claims of the gamma-net recipe on scores whose verdicts are known."""
 
 import pytest
 
 from toosure.recipes import Setting
-from toosure.recipes.gamma_net import checks, sweeps, table
-from toosure.recipes.kept import Scores
+from toosure.recipes.gamma_net import ablations, comparison, sweeps
+from toosure.recipes.prediction_scores import Scores
 
 PAPER = Setting()
 
@@ -13,10 +13,10 @@ def scored(error, accuracy=0.9, n=3):
     return [Scores(accuracy, error, error, error, error, 1.0, 10_000)] * n
 
 
-def found(**more):
-    """Gamma-net at .01 against baselines at .02, unless told."""
-    every = {name: scored(0.02) for name in sweeps.METHODS} | {sweeps.OURS: scored(0.01)}
-    return every | more
+def scores_with(**others):
+    """Return gamma-net at .01 and every other method at .02, but for `others`."""
+    scores = {name: scored(0.02) for name in sweeps.METHODS} | {sweeps.OURS: scored(0.01)}
+    return scores | others
 
 
 def verdicts(claims):
@@ -24,29 +24,31 @@ def verdicts(claims):
 
 
 def test_better_than_each_baseline_and_as_accurate():
-    assert verdicts(table.claims(PAPER, found())) == [True] * 4
+    assert verdicts(comparison.claims(PAPER, scores_with())) == [True] * 4
 
 
 def test_one_error_above_a_baseline_fails_that_claim():
     worse = [Scores(0.9, 0.01, 0.01, 0.021, 0.01, 1.0, 10_000)] * 3
-    assert verdicts(table.claims(PAPER, found(**{sweeps.OURS: worse}))) == [False] * 3 + [True]
-    assert verdicts(table.claims(PAPER, found(focal=scored(0.005)))) == [True, False, True, True]
+    claims = comparison.claims(PAPER, scores_with(**{sweeps.OURS: worse}))
+    assert verdicts(claims) == [False] * 3 + [True]
+    claims = comparison.claims(PAPER, scores_with(focal=scored(0.005)))
+    assert verdicts(claims) == [True, False, True, True]
 
 
 def test_accuracy_may_be_a_point_lower_and_no_more():
     for loss, passed in ((0.009, True), (0.011, False)):
         ours = scored(0.01, accuracy=0.9 - loss)
-        assert table.claims(PAPER, found(**{sweeps.OURS: ours}))[-1].passed is passed
+        assert comparison.claims(PAPER, scores_with(**{sweeps.OURS: ours}))[-1].passed is passed
 
 
 def test_nothing_is_judged_where_runs_are_missing():
-    claims = table.claims(PAPER, found(CE=scored(0.02, n=2)))
+    claims = comparison.claims(PAPER, scores_with(CE=scored(0.02, n=2)))
     assert verdicts(claims) == [None, True, True, None]
     assert claims[0].note == "1 of 6 runs missing or ended early"
-    claims = table.claims(PAPER, found(focal=[]))
+    claims = comparison.claims(PAPER, scores_with(focal=[]))
     assert verdicts(claims) == [True, None, True, None] and claims[1].note == "no complete run"
-    assert verdicts(table.claims(PAPER, found(**{sweeps.OURS: []}))) == [None] * 4
-    assert verdicts(table.claims(Setting(quick=True), found())) == [None] * 4
+    assert verdicts(comparison.claims(PAPER, scores_with(**{sweeps.OURS: []}))) == [None] * 4
+    assert verdicts(comparison.claims(Setting(quick=True), scores_with())) == [None] * 4
 
 
 @pytest.mark.parametrize(
@@ -58,5 +60,5 @@ def test_features_against_noise(own, noise, passed):
         "penultimate": scored(own, n=1),
         "noise": [] if noise is None else scored(noise, n=1),
     }
-    (claim,) = checks.feature_claims(PAPER, of)
+    (claim,) = ablations.feature_claims(PAPER, of)
     assert claim.passed is passed

@@ -42,17 +42,17 @@ def test_repeating_trains_nothing(sharp):
     again = reproduce(*words, "--json")
     assert again.exit_code == 0, again.output
     assert {file: file.stat().st_mtime_ns for file in out.rglob("metrics.jsonl")} == times
-    found = json.loads(again.stdout)
-    assert len(found["sweeps"]) == 1 and found["sweeps"][0]["trained"] == 22
+    record = json.loads(again.stdout)
+    assert len(record["sweeps"]) == 1 and record["sweeps"][0]["trained"] == 22
 
 
 def test_json_has_claims_values_and_provenance(sharp):
     out, _, _ = sharp
-    found = json.loads((out / "too-sharp.json").read_text())
-    assert {c["verdict"] for c in found["claims"]} == {"pass", "not judged"}
-    cell = found["parts"]["table1"]["values"]["couplings"]["train ECE"]["GD"]["0"]
+    record = json.loads((out / "too-sharp.json").read_text())
+    assert {c["verdict"] for c in record["claims"]} == {"pass", "not judged"}
+    cell = record["parts"]["table1"]["values"]["couplings"]["train ECE"]["GD"]["0"]
     assert len(cell) == 2 and all(-1 <= each["low"] <= each["high"] <= 1 for each in cell)
-    run = found["parts"]["mse"]["runs"][0]
+    run = record["parts"]["mse"]["runs"][0]
     assert run["rows"] > 3 and run["seconds"] > 0 and run["device"] == "cpu"
 
 
@@ -90,9 +90,7 @@ def test_the_page_has_every_figure(sharp):
     }
 
 
-def test_without_plotly_the_claims_are_there_and_the_way_to_figures_is_said(
-    sharp, monkeypatch, tmp_path
-):
+def test_without_plotly_claims_are_printed_with_how_to_get_figures(sharp, monkeypatch, tmp_path):
     out, _, _ = sharp
     real = builtins.__import__
 
@@ -152,9 +150,9 @@ def test_damaged_folders_are_named(sharp, tmp_path):
     (gd / "metrics.jsonl").write_text("")
     result = reproduce("too-sharp", "--quick", "--from", tmp_path / "runs", "--json")
     assert result.exit_code == 1
-    found = json.loads(result.stdout)
-    assert len(found["sweeps"]) == 1
-    assert found["ill"] == {gd.name: "complete, but only 0 rows are left of it"}
+    record = json.loads(result.stdout)
+    assert len(record["sweeps"]) == 1
+    assert record["ill"] == {gd.name: "complete, but only 0 rows are left of it"}
 
 
 def test_a_part_that_is_of_one_data_set_says_so(tmp_path):
@@ -162,7 +160,7 @@ def test_a_part_that_is_of_one_data_set_says_so(tmp_path):
     assert result.exit_code == 0 and "calmo has no runs on cifar100" in result.stdout
 
 
-def test_a_run_that_cannot_be_is_told_and_the_rest_go_on(tmp_path):
+def test_a_run_that_fails_is_reported_and_the_rest_go_on(tmp_path):
     """CIFAR-10 is not there: every run fails, and the command says so in the end."""
     words = (
         "--only",
@@ -176,8 +174,8 @@ def test_a_run_that_cannot_be_is_told_and_the_rest_go_on(tmp_path):
     )
     result = reproduce("too-sharp", *words)
     assert result.exit_code == 1
-    told = result.stdout.split("missing or ended early: ")[1]
-    assert "cifar-10-batches-py" in told and "failed: " in result.stdout
+    problem = result.stdout.split("missing or ended early: ")[1]
+    assert "cifar-10-batches-py" in problem and "failed: " in result.stdout
 
 
 def test_list_and_mistakes():
@@ -197,14 +195,20 @@ def test_list_and_mistakes():
 def test_gamma_net_end_to_end(tmp_path):
     result = reproduce("gamma-net", "--quick", "--out", tmp_path, "--device", "cpu", "--json")
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    table = found["parts"]["table"]["tables"][0]
+    record = json.loads(result.stdout)
+    table = record["parts"]["table"]["tables"][0]
     column = {row[0]: dict(zip(table["header"], row, strict=True)) for row in table["rows"]}
-    assert column.keys() == {"CE", "focal", "FLSD-53", "SECE alone", "gamma-net, not learning",
-                             "gamma-net + SECE"}  # fmt: skip
+    assert column.keys() == {
+        "CE",
+        "focal",
+        "FLSD-53",
+        "SECE alone",
+        "gamma-net, not learning",
+        "gamma-net + SECE",
+    }
     extra = 64 * 2 + 64 * 128 + 128 + 128 + 1  # LayerNorm, hidden, last
     sizes = {name: int(each["parameters"].replace(",", "")) for name, each in column.items()}
     assert sizes["gamma-net + SECE"] - sizes["CE"] == extra
-    features = found["parts"]["features"]["tables"][0]["rows"]
+    features = record["parts"]["features"]["tables"][0]["rows"]
     assert [row[0] for row in features] == ["penultimate", "layer2", "random", "noise"]
-    assert len(found["parts"]["bandwidth"]["tables"][0]["rows"]) == 3
+    assert len(record["parts"]["bandwidth"]["tables"][0]["rows"]) == 3

@@ -49,16 +49,16 @@ def test_partial_takes_a_common_trend_away():
     a, b = trend + generator.normal(size=2000), trend + generator.normal(size=2000)
     assert pearson(a, b) > 0.99
     assert abs(partial(a, b, trend)) < 3 / np.sqrt(2000)
-    found = coupling(a, b, trend)
-    assert abs(found.differences) < 3 / np.sqrt(2000)
+    result = coupling(a, b, trend)
+    assert abs(result.differences) < 3 / np.sqrt(2000)
 
 
 def test_differences_of_a_line_and_a_parabola():
     t = np.arange(10.0)
-    found = coupling(t**2, t**3, np.cos(t))
+    result = coupling(t**2, t**3, np.cos(t))
     changes = stats.pearsonr(2 * t[:-1] + 1, 3 * t[:-1] ** 2 + 3 * t[:-1] + 1).statistic
-    assert found.differences == pytest.approx(changes)
-    assert found.spearman == pytest.approx(1) and found.rows == 10
+    assert result.differences == pytest.approx(changes)
+    assert result.spearman == pytest.approx(1) and result.rows == 10
 
 
 def test_rows_that_are_not_finite_are_left_out():

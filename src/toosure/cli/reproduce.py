@@ -1,4 +1,4 @@
-"""`toosure reproduce`: a paper's tables and figures, claim by claim, on the ordinary machinery."""
+"""`toosure reproduce`: train the runs of a paper, and check its tables and figures by claim."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.multi_value import MultiValueCommand
+from toosure.cli.several import Several
 from toosure.cli.train import integers
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from toosure.train import ProgressListener
 
 Texts = list[str] | None
-QUIET = 30.0  # seconds without a line after which a log hears how it stands
+QUIET_SECONDS = 30.0  # without a line; then a log gets one that says how far the runs are
 
 
-@app.command(cls=MultiValueCommand)
+@app.command(cls=Several)
 def reproduce(
     name: Annotated[str, typer.Argument(help="The recipe: too-sharp or gamma-net.")],
     only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,
@@ -60,76 +60,97 @@ def reproduce(
     from toosure.train import Runtime
 
     try:
-        seeds = tuple(sorted(set(integers(seed)))) if seed else ()
-        setting, chosen = Setting(quick, data, seeds), recipe(name)
-        asked = [part for text in only or [] for part in text.split(",") if part]
-        parts = chosen.chosen(asked)
+        setting = Setting(quick, data, tuple(sorted(set(integers(seed)))) if seed else ())
+        paper = recipe(name)
+        part_names = [part for text in only or [] for part in text.split(",") if part]
+        parts = paper.chosen(part_names)
         if list_:
             list_parts(parts, setting)
             return
-        if from_ and not from_.is_dir():
-            raise ValueError(f"--from {from_}: there is no such folder")
-        if html and html.suffix != ".html":
-            raise ValueError(f"--html {html}: the name of a page ends in .html")
+        check_paths(from_, html)
+
         folder = from_ or out or Path("runs") / name
         done = Sweep()
         if not from_:
             runtime = Runtime(device, data_root, download, graph=graph)
             done = train_parts(
-                parts, setting, folder, runtime, lambda c: watcher(c, workers, as_json), workers
+                parts,
+                setting,
+                folder,
+                runtime,
+                lambda c: progress_for(c, workers, as_json),
+                workers,
             )
-        outcome = judge_parts(chosen, parts, setting, folder)
-        outcome.ill |= done.failures
+            html = html or folder / f"{'-'.join([name, *part_names])}.html"
+
+        # Print first: a file that cannot be written must not hide the verdicts.
+        outcome = judge_parts(paper, parts, setting, folder)
+        outcome.problems |= done.failures
         show(outcome, as_json)
-        usual = None if from_ else folder / f"{'-'.join([name, *asked])}.html"
-        save(outcome, write, html or usual)
+        save(outcome, write, html)
     except ValueError as error:
         fail(str(error))
+
     if done.stopped:
         typer.echo("Stopped; repeat the command to go on from the checkpoints.", err=True)
         raise typer.Exit(130)
-    if outcome.failed or outcome.ill:
+    if outcome.failed or outcome.problems:
         raise typer.Exit(1)
 
 
+def check_paths(from_: Path | None, html: Path | None) -> None:
+    """Raise for a wrong path before anything is trained."""
+    if from_ and not from_.is_dir():
+        raise ValueError(f"--from {from_}: there is no such folder")
+    if html and html.suffix != ".html":
+        raise ValueError(f"--html {html}: the name of a page ends in .html")
+
+
 def list_parts(parts: "list[Part]", setting: "Setting") -> None:
-    """Print what there is, with how many runs each takes."""
+    """Print each part with its number of runs."""
     for part in parts:
         typer.echo(f"{part.name:14} {part.says} ({len(set(part.configs(setting)))} runs)")
 
 
-def watcher(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "ProgressListener":
-    """Return who tells how the runs go: bars on a terminal, else a line a run and now and then."""
+def progress_for(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "ProgressListener":
+    """Return what shows the progress of runs: bars on a terminal, else lines of text."""
     if sys.stdout.isatty() and not as_json:
         from toosure.cli.progress import show_for
 
         return show_for(configs, at_once=workers > 1)
+    return progress_lines(len(configs), to_stderr=as_json)
+
+
+def progress_lines(total: int, to_stderr: bool) -> "ProgressListener":
+    """Return what prints a line when a run ends, and one after each long silence.
+
+    `to_stderr` keeps standard output free for JSON.
+    """
     from toosure.train import ProgressListener
 
-    class Ends(ProgressListener):
-        """Count runs as they end, on standard error beside JSON."""
-
-        ended, spoke = 0, time.monotonic()
+    class ProgressLines(ProgressListener):
+        ended = 0
+        last_line = time.monotonic()
 
         def say(self, message: str) -> None:
-            self.spoke = time.monotonic()
-            typer.echo(message, err=as_json)
+            self.last_line = time.monotonic()
+            typer.echo(message, err=to_stderr)
 
         def row(self, row: dict[str, Any]) -> None:
-            if time.monotonic() - self.spoke > QUIET:
-                self.say(f"{self.ended} of {len(configs)} ended; one is at step {row['step']:,}")
+            if time.monotonic() - self.last_line > QUIET_SECONDS:
+                self.say(f"{self.ended} of {total} ended; one is at step {row['step']:,}")
 
         def end(self, path: Path, outcome: dict[str, Any]) -> None:
             self.ended += 1
             reason = f": {outcome['message']}" if outcome.get("message") else ""
-            said = f"{outcome['status']} at step {outcome['step']:,}{reason}"
-            self.say(f"{self.ended} of {len(configs)}: {said}  {path.name}")
+            ending = f"{outcome['status']} at step {outcome['step']:,}{reason}"
+            self.say(f"{self.ended} of {total}: {ending}  {path.name}")
 
-    return Ends()
+    return ProgressLines()
 
 
 def show(outcome: "Outcome", as_json: bool) -> None:
-    """Print claims and tables, or one JSON object."""
+    """Print tables and claims, or one JSON object."""
     from rich.console import Console
 
     from toosure.recipes import results
@@ -137,26 +158,29 @@ def show(outcome: "Outcome", as_json: bool) -> None:
     if as_json:
         print(json.dumps(results.as_json(outcome), allow_nan=False))
         return
+
     console = Console(width=None if sys.stdout.isatty() else 180)
-    for found in outcome.findings.values():
-        for table in found.tables:
+    for findings in outcome.findings.values():
+        for table in findings.tables:
             console.print(results.rich_table(table), "")
     console.print(results.claims_table(outcome.claims))
-    for name in outcome.elsewhere:
+
+    for name in outcome.without_runs:
         typer.echo(f"{name} has no runs on {outcome.setting.data}")
-    for name, why in outcome.ill.items():
+    for name, why in outcome.problems.items():
         typer.echo(f"missing or ended early: {name}: {why}")
     typer.echo(f"\n{results.score(outcome)}")
 
 
 def save(outcome: "Outcome", write: Path | None, html: Path | None) -> None:
-    """Write the page with its numbers as JSON beside it, and the markdown, where it is wanted."""
-    from toosure.recipes import results
-    from toosure.recipes.page import recipe_page
+    """Write the markdown, and the page with its numbers as JSON beside it, to the paths given."""
+    from toosure.recipes.html_page import recipe_page
+    from toosure.recipes.markdown import markdown
+    from toosure.recipes.results import as_json
 
     files: dict[Path, str] = {}
     if html:
-        files[html.with_suffix(".json")] = json.dumps(results.as_json(outcome), indent=1)
+        files[html.with_suffix(".json")] = json.dumps(as_json(outcome), indent=1)
         try:
             files[html] = recipe_page(outcome)
         except ImportError:
@@ -166,7 +190,8 @@ def save(outcome: "Outcome", write: Path | None, html: Path | None) -> None:
                 err=True,
             )
     if write:
-        files[write] = results.markdown(outcome, write.parent / "figures")
+        files[write] = markdown(outcome, write.parent / "figures")
+
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

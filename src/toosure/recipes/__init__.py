@@ -1,20 +1,36 @@
-"""Papers as recipes: the sweeps that make a table or figure, and the claims that must hold."""
+"""Papers as recipes: the runs behind a table or figure, and the claims that must hold."""
 
 from importlib import import_module
 
-from toosure.recipes.recipe import Claim, Findings, Part, Recipe, Setting, Shelf, Table
+from toosure.recipes.recipe import Claim, Findings, Part, Recipe, Setting, Table
+from toosure.recipes.run_store import RunStore
 
-__all__ = ["RECIPES", "Claim", "Findings", "Part", "Recipe", "Setting", "Shelf", "Table", "recipe"]
+__all__ = [
+    "RECIPES",
+    "Claim",
+    "Findings",
+    "Part",
+    "Recipe",
+    "RunStore",
+    "Setting",
+    "Shelf",
+    "Table",
+    "recipe",
+]
 
 RECIPES = {"too-sharp": "toosure.recipes.too_sharp", "gamma-net": "toosure.recipes.gamma_net"}
 
+Shelf = RunStore  # its earlier name
+
 
 def recipe(name: str) -> Recipe:
-    """Return the recipe of a name.
+    """Return the recipe with this name.
 
     >>> recipe("too-sharp").name
     'too-sharp'
     """
     if name not in RECIPES:
         raise ValueError(f"there is no recipe {name!r}. Known: {', '.join(RECIPES)}")
-    return import_module(RECIPES[name]).RECIPE
+
+    paper: Recipe = import_module(RECIPES[name]).RECIPE
+    return paper

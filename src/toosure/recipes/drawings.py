@@ -1,4 +1,4 @@
-"""Figures of papers, on the look of `toosure.figures`: grids of trajectories, portraits, bins."""
+"""Figures of papers in the style of `toosure.figures`: grids of trajectories, portraits, bins."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,8 @@ from toosure.runs import Run
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-POINTS = 400  # a line: a page of a hundred runs stays small
+MAX_POINTS = 400  # per line, so that a page of a hundred runs stays small
+MIN_ECE = 0.01  # points; the axis of a portrait ends here, or one run would squeeze all others
 
 
 class Column(NamedTuple):
@@ -28,64 +29,75 @@ class Column(NamedTuple):
 
 
 def trajectories(columns: Sequence[Column], panels: Sequence[str]) -> "Figure":
-    """Draw quantities along training: a column each, a row a quantity, a colour a label.
+    """Draw quantities along training: one row per quantity, one colour per label.
 
-    A row shares its axis, so that columns can be compared; sharpness comes with 2 / lr, dashed.
+    The panels of a row share their axis, so that columns can be compared. Sharpness of the training
+    split comes with the edge of stability 2 / lr, dashed.
     """
     drawing = grid(len(panels), [column.title for column in columns])
     labels = list(dict.fromkeys(label for column in columns for label in column.runs))
+
     for number, column in enumerate(columns, 1):
+        # A label keeps its colour in every column.
         groups = {labels.index(label): Group(label, (run,)) for label, run in column.runs.items()}
+        earlier = {label for before in columns[: number - 1] for label in before.runs}
+
         for row, key in enumerate(panels, 1):
-            found = [
+            traces = [
                 line
-                for place, group in groups.items()
-                for line in lines(group, place, key, (column.split,), POINTS)
+                for colour, group in groups.items()
+                for line in lines(group, colour, key, (column.split,), MAX_POINTS)
             ]
-            for line in found:
+            for line in traces:
                 line["line"]["dash"] = "solid"
-                line["showlegend"] = row == 1 and shown_first(line, columns, number)
+                line["showlegend"] = row == 1 and line["name"] not in earlier  # named once
             if key == "gn_sharpness" and column.split == "train":
-                found += stability_lines(groups)
-            drawing.add_traces(found, rows=[row] * len(found), cols=[number] * len(found))
-    return dressed(drawing, panels, len(columns))
+                traces += stability_edges(groups)
+            add_to_cell(drawing, traces, row, number)
+
+    return label_axes(drawing, panels)
 
 
-def shown_first(line: dict[str, Any], columns: Sequence[Column], number: int) -> bool:
-    """Whether this column is the first to have the line's label: the legend names it once."""
-    earlier = (label for column in columns[: number - 1] for label in column.runs)
-    return line["name"] not in earlier
-
-
-def stability_lines(groups: Mapping[int, Group]) -> list[dict[str, Any]]:
-    """Return the edge of stability of each run in its own colour."""
-    found = []
-    for place, group in groups.items():
-        for line in edges([group], POINTS):
-            line["line"]["color"] = PALETTE[place % len(PALETTE)]
+def stability_edges(groups: Mapping[int, Group]) -> list[dict[str, Any]]:
+    """Return the edge of stability 2 / lr of each run, in the colour of the run."""
+    traces = []
+    for colour, group in groups.items():
+        for line in edges([group], MAX_POINTS):
+            line["line"]["color"] = PALETTE[colour % len(PALETTE)]
             line["showlegend"] = False
-            found.append(line)
-    return found
+            traces.append(line)
+    return traces
+
+
+def add_to_cell(drawing: "Figure", traces: list[dict[str, Any]], row: int, column: int) -> None:
+    """Add all traces to one cell of a grid."""
+    drawing.add_traces(traces, rows=[row] * len(traces), cols=[column] * len(traces))
 
 
 def grid(rows: int, titles: Sequence[str], height: int = 210) -> "Figure":
-    """Return an empty grid, a title above each column."""
+    """Return an empty grid with one title above each column; `height` is that of one row."""
     from plotly.subplots import make_subplots
 
     drawing = make_subplots(
-        rows, len(titles), shared_xaxes="columns", shared_yaxes="rows", column_titles=list(titles),
-        vertical_spacing=0.14 / rows, horizontal_spacing=0.05,
-    )  # fmt: skip
-    return drawing.update_layout(plain_layout()).update_layout(
-        height=height * rows + 90, margin={"l": 60, "r": 16, "t": 60, "b": 48}
+        rows,
+        len(titles),
+        shared_xaxes="columns",
+        shared_yaxes="rows",
+        column_titles=list(titles),
+        vertical_spacing=0.14 / rows,
+        horizontal_spacing=0.05,
     )
+    drawing.update_layout(plain_layout())
+    margin = {"l": 60, "r": 16, "t": 60, "b": 48}
+    return drawing.update_layout(height=height * rows + 90, margin=margin)
 
 
-def dressed(drawing: "Figure", panels: Sequence[str], columns: int) -> "Figure":
-    """Give a grid its axes."""
+def label_axes(drawing: "Figure", panels: Sequence[str]) -> "Figure":
+    """Give a grid of panels its axes and its legend."""
     drawing.update_xaxes(plain_axis())
     drawing.update_yaxes(plain_axis())
     drawing.update_xaxes(title_text="step", row=len(panels))
+
     for row, key in enumerate(panels, 1):
         panel = panel_of(key)
         drawing.update_yaxes(title_text=panel.title, row=row, col=1)
@@ -93,30 +105,32 @@ def dressed(drawing: "Figure", panels: Sequence[str], columns: int) -> "Figure":
             traces = list(drawing.select_traces(row=row))
             axis = log_axis(trace.y for trace in traces) if traces else {"type": "log"}
             drawing.update_yaxes(axis, row=row)
+
     drawing.update_annotations(font={"size": 13})
     return drawing.update_layout(showlegend=True, legend={"y": 1 + 26 / drawing.layout.height})
 
 
-LEAST = 0.01  # points of ECE: paths leave a portrait below, so that one run does not squeeze all
-
-
 def portraits(columns: Sequence[Column]) -> "Figure":
-    """Draw ECE against sharpness, a column an optimizer: a dot at the start, a cross at the end."""
+    """Draw ECE against sharpness, one path per run: a dot at the start, a cross at the end."""
     drawing = grid(1, [column.title for column in columns], height=330)
     for number, column in enumerate(columns, 1):
-        for place, (label, run) in enumerate(column.runs.items()):
-            found = paths(run, Group(label, (run,)), place, column.split, POINTS)
-            drawing.add_traces(found, rows=[1] * len(found), cols=[number] * len(found))
+        for colour, (label, run) in enumerate(column.runs.items()):
+            traces = paths(run, Group(label, (run,)), colour, column.split, MAX_POINTS)
+            add_to_cell(drawing, traces, 1, number)
+
     drawing.update_xaxes(plain_axis())
     drawing.update_yaxes(plain_axis())
     for number in range(1, len(columns) + 1):
-        xs = [trace.x for trace in drawing.select_traces(col=number)]
-        drawing.update_xaxes(log_axis(xs) if xs else {}, col=number, title_text="sharpness")
-    ys = [trace.y[trace.y >= LEAST] for trace in drawing.data]
-    if any(map(len, ys)):
-        top = max(y.max() for y in ys if len(y))
-        low = max(LEAST, min(y.min() for y in ys if len(y)) / 2)
-        drawing.update_yaxes(log_axis(ys) | {"range": [math.log10(low), math.log10(2 * top)]})
+        sharpness = [trace.x for trace in drawing.select_traces(col=number)]
+        axis = log_axis(sharpness) if sharpness else {}
+        drawing.update_xaxes(axis, col=number, title_text="sharpness")
+
+    ece = [trace.y[trace.y >= MIN_ECE] for trace in drawing.data]
+    if any(map(len, ece)):
+        high = max(values.max() for values in ece if len(values))
+        low = max(MIN_ECE, min(values.min() for values in ece if len(values)) / 2)
+        drawing.update_yaxes(log_axis(ece) | {"range": [math.log10(low), math.log10(2 * high)]})
+
     drawing.update_yaxes(title_text="ECE, points", col=1)
     return drawing.update_layout(showlegend=False)
 
@@ -125,66 +139,82 @@ def reliabilities(columns: Sequence[Column]) -> "Figure":
     """Draw the last reliability diagram of the first run of each column."""
     drawing = grid(1, [column.title for column in columns], height=300)
     for number, column in enumerate(columns, 1):
+        drawing.add_scatter(
+            x=[0, 100],
+            y=[0, 100],
+            mode="lines",
+            row=1,
+            col=number,
+            hoverinfo="skip",
+            line={"color": QUIET, "width": 1.5, "dash": "dash"},
+        )
+
         run = next(iter(column.runs.values()))
         bins = filled_bins(bins_of(run.snapshot(run.snapshots[-1]), column.split))
-        drawing.add_scatter(
-            x=[0, 100], y=[0, 100], mode="lines", row=1, col=number, hoverinfo="skip",
-            line={"color": QUIET, "width": 1.5, "dash": "dash"},
-        )  # fmt: skip
         over = bins["confidence"] > bins["accuracy"]
         for mask, name, colour, symbol in (
-            (over, "too sure", ORANGE, "circle"), (~over, "not sure enough", BLUE, "diamond"),
-        ):  # fmt: skip
+            (over, "too sure", ORANGE, "circle"),
+            (~over, "not sure enough", BLUE, "diamond"),
+        ):
             if mask.any():
                 chosen = {key: values[mask] for key, values in bins.items()}
-                drawing.add_trace(
-                    marks(chosen, name, colour, symbol, "95 % interval"), row=1, col=number
-                )
+                trace = marks(chosen, name, colour, symbol, "95 % interval")
+                drawing.add_trace(trace, row=1, col=number)
+
     drawing.update_xaxes(plain_axis() | {"range": [0, 100], "dtick": 25})
     drawing.update_yaxes(plain_axis() | {"range": [0, 105], "dtick": 25})
-    drawing.update_xaxes(title_text="confidence, %").update_yaxes(title_text="accuracy, %", col=1)
+    drawing.update_xaxes(title_text="confidence, %")
+    drawing.update_yaxes(title_text="accuracy, %", col=1)
     return drawing.update_layout(showlegend=False)
 
 
-class Spread(NamedTuple):
-    """A named series of means with deviations, one a category."""
+class MeanSeries(NamedTuple):
+    """A named series: one mean with its standard deviation per category."""
 
     name: str
-    values: Sequence[float]
-    spreads: Sequence[float]
+    means: Sequence[float]
+    deviations: Sequence[float]
 
 
-def compared(categories: Sequence[str], series: Sequence[Spread], title: str) -> "Figure":
-    """Draw means with their deviations side by side, a category a place on the axis."""
+def compare_means(categories: Sequence[str], series: Sequence[MeanSeries], title: str) -> "Figure":
+    """Draw means with their deviations, the series side by side at each category."""
     import plotly.graph_objects as go
 
     drawing = go.Figure(layout=plain_layout())
     for number, each in enumerate(series):
         offset = 0.14 * (number - (len(series) - 1) / 2)
         drawing.add_scatter(
-            x=np.arange(len(categories)) + offset, y=list(each.values), mode="markers",
-            name=each.name, marker={"color": PALETTE[number], "size": 9},
-            error_y={"array": list(each.spreads), "thickness": 1.5, "width": 4},
-        )  # fmt: skip
-    ticks = {"tickvals": list(range(len(categories))), "ticktext": list(categories)}
-    drawing.update_xaxes(ticks).update_yaxes(title_text=title)
+            x=np.arange(len(categories)) + offset,
+            y=list(each.means),
+            mode="markers",
+            name=each.name,
+            marker={"color": PALETTE[number], "size": 9},
+            error_y={"array": list(each.deviations), "thickness": 1.5, "width": 4},
+        )
+
+    drawing.update_xaxes(tickvals=list(range(len(categories))), ticktext=list(categories))
+    drawing.update_yaxes(title_text=title)
     return drawing.update_layout(showlegend=True, height=420)
 
 
 def slacks(run: Run, names: Mapping[str, str], from_step: float | None) -> "Figure":
-    """Draw columns of a run on one log axis; a dotted line at `from_step`."""
+    """Draw columns of a run (key -> label) on one log axis, a dotted line at `from_step`."""
     import plotly.graph_objects as go
 
     drawing = go.Figure(layout=plain_layout())
     for number, (key, label) in enumerate(names.items()):
         y = run.columns[key]
-        kept = np.isfinite(y) & (y > 0)
+        drawable = np.isfinite(y) & (y > 0)
         drawing.add_scatter(
-            x=run.columns["step"][kept], y=y[kept], mode="lines", name=label,
+            x=run.columns["step"][drawable],
+            y=y[drawable],
+            mode="lines",
+            name=label,
             line={"color": PALETTE[number % len(PALETTE)], "width": 1.8},
-        )  # fmt: skip
+        )
+
     drawing.update_xaxes(title_text="step")
-    drawing.update_yaxes(log_axis(t.y for t in drawing.data) if drawing.data else {})
+    drawing.update_yaxes(log_axis(trace.y for trace in drawing.data) if drawing.data else {})
     if from_step is not None:
         drawing.add_vline(from_step, line={"color": QUIET, "dash": "dot", "width": 1.2})
     return drawing.update_layout(showlegend=True, height=420)

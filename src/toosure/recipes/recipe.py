@@ -1,12 +1,11 @@
-"""What a recipe is made of: parts that name runs and judge them, claims, tables, figures."""
+"""The pieces of a recipe: parts that name runs and judge them, claims, tables and figures."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toosure.config import RunConfig
-from toosure.runs import Run
+from toosure.recipes.run_store import RunStore
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -14,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is asked of a recipe: the quick version or the paper's, the data set, the seeds.
+    """How a recipe is carried out: small or as in the paper, on which data, with which seeds.
 
-    Without `seeds`, each part takes its own.
+    Without `seeds`, each part uses its own.
 
-    >>> Setting(seeds=(3,)).among(0, 1), Setting().among(0, 1)
+    >>> Setting(seeds=(3,)).seeds_or(0, 1), Setting().seeds_or(0, 1)
     ((3,), (0, 1))
     """
 
@@ -26,27 +25,27 @@ class Setting:
     data: str = "cifar10"
     seeds: tuple[int, ...] = ()
 
-    def among(self, *usual: int) -> tuple[int, ...]:
-        """Return the seeds asked for, or the usual ones of a part."""
-        return self.seeds or usual
+    def seeds_or(self, *default: int) -> tuple[int, ...]:
+        """Return the seeds of the command line, or the default ones of a part."""
+        return self.seeds or default
 
     @property
-    def first(self) -> int:
-        """The seed of what is run with one seed."""
-        return min(self.among(0))
+    def first_seed(self) -> int:
+        """The seed of everything that runs with a single seed."""
+        return min(self.seeds_or(0))
 
     @property
-    def elsewhere(self) -> str:
-        """Why a figure of the paper decides nothing here; empty where it does."""
-        papers = not self.quick and self.data == "cifar10"
-        return "" if papers else "judged on CIFAR-10 only"
+    def why_not_judged(self) -> str:
+        """Why the paper's figures decide nothing here; empty where they do."""
+        as_in_the_paper = not self.quick and self.data == "cifar10"
+        return "" if as_in_the_paper else "judged on CIFAR-10 only"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of a paper, what was found, what the paper has, and whether it holds.
+    """One sentence of a paper, what our runs show, what the paper shows, and whether it holds.
 
-    `passed` is None where nothing is judged; `note` then says why.
+    `passed` is None where the claim is not judged; `note` then says why.
     """
 
     says: str
@@ -60,33 +59,40 @@ class Claim:
         return {True: "pass", False: "FAIL", None: "not judged"}[self.passed]
 
 
-def judged(says: str, found: str, paper: str, holds: bool, rule: str = "", *unless: str) -> Claim:
-    """Return a claim judged by `holds`, or not judged for the reasons that are not empty.
+def judge(
+    says: str, *, found: str, paper: str, holds: bool, rule: str = "", unless: Iterable[str] = ()
+) -> Claim:
+    """Return a claim judged by `holds`; it is not judged if a reason in `unless` is not empty.
 
-    >>> judged("ECE falls", "0.1", "falls", True, "ours: below .2").verdict
+    `rule` states the threshold, where it is ours and not the paper's.
+
+    >>> judge("ECE falls", found="0.1", paper="falls", holds=True, rule="ours: below .2").verdict
     'pass'
-    >>> claim = judged("ECE falls", "0.1", "falls", True, "", "", lacking(3, 4))
+    >>> claim = judge("ECE falls", found="0.1", paper="falls", holds=True,
+    ...               unless=["", missing_runs(3, 4)])
     >>> claim.verdict, claim.note
     ('not judged', '1 of 4 runs missing or ended early')
     """
-    why = "; ".join(reason for reason in unless if reason)
-    return Claim(says, found, paper, None if why else bool(holds), why or rule)
+    reasons = "; ".join(reason for reason in unless if reason)
+    if reasons:
+        return Claim(says, found, paper, None, reasons)
+    return Claim(says, found, paper, bool(holds), rule)
 
 
-def lacking(found: int, wanted: int) -> str:
-    """Say how many of the wanted runs are not there; nothing where all are."""
-    missing = wanted - found
-    return f"{missing} of {wanted} runs missing or ended early" if missing else ""
+def missing_runs(present: int, expected: int) -> str:
+    """Say how many of the expected runs are missing; empty where none is."""
+    missing = expected - present
+    return f"{missing} of {expected} runs missing or ended early" if missing else ""
 
 
-def unrun(*sayings: str) -> list[Claim]:
-    """Return claims for which there is no run."""
-    return [Claim(says, "–", note="no complete run") for says in sayings]
+def claims_without_runs(*sentences: str) -> list[Claim]:
+    """Return claims that cannot be judged because no run is complete."""
+    return [Claim(says, "–", note="no complete run") for says in sentences]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers side by side: a title, how they were made, a header and rows of texts."""
+    """A printed table: title, header, rows of text, and a note on how the numbers were made."""
 
     title: str
     header: tuple[str, ...]
@@ -99,7 +105,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure to be: its file name, a title, what to see in it, and a function that draws it."""
+    """A figure that is drawn on demand: file name, title, what to see in it, and the function."""
 
     name: str
     title: str
@@ -109,53 +115,30 @@ class Drawing:
 
 @dataclass
 class Findings:
-    """What a part found."""
+    """What the runs of a part show; `values` are the unrounded numbers for the JSON file."""
 
     claims: list[Claim] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)  # for the JSON, unrounded
+    values: dict[str, Any] = field(default_factory=dict)
 
 
-class Shelf:
-    """Find the runs of configs in a folder; keep those that ended well, and remember the others."""
-
-    def __init__(self, out: str | Path) -> None:
-        self.out = Path(out)
-        self.read: dict[str, Run] = {}
-        self.ill: dict[str, str] = {}  # run name -> what is wrong with it
-
-    def runs(self, configs: Iterable[RunConfig], diverged: bool = False) -> list[Run]:
-        """Return the complete runs among `configs`, in order; those that `diverged` if asked."""
-        return [run for config in configs if (run := self.run(config, diverged)) is not None]
-
-    def run(self, config: RunConfig, diverged: bool = False) -> Run | None:
-        """Return the run of a config, or nothing where it is missing or did not end well."""
-        if config.name not in self.read:
-            folder = self.out / config.name
-            if not (folder / "config.json").is_file():
-                self.ill[config.name] = "missing"
-                return None
-            self.read[config.name] = Run(folder)
-        run = self.read[config.name]
-        if run.status == "complete" and len(run.rows) > 1:
-            return run
-        if run.status == "complete":
-            self.ill[run.name] = f"complete, but only {len(run.rows)} rows are left of it"
-            return None
-        self.ill[run.name] = run.ending
-        return run if diverged and run.status == "diverged" and len(run.rows) > 2 else None
+def no_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
+    return []
 
 
 @dataclass(frozen=True)
 class Part:
-    """A table or figure of a paper: the runs it needs and what is said of them."""
+    """A table or figure of a paper: the runs it needs, and functions that read them.
+
+    A part that is not `usual` is made only when it is asked for by name.
+    """
 
     name: str
     says: str
     configs: Callable[[Setting], Sequence[RunConfig]]
-    findings: Callable[[Setting, Shelf], Findings]
-    drawings: "Callable[[Setting, Shelf], list[Drawing]]" = lambda setting, shelf: []
-    usual: bool = True  # made when nothing is asked for in particular
+    findings: Callable[[Setting, RunStore], Findings]
+    drawings: Callable[[Setting, RunStore], list[Drawing]] = no_drawings
+    usual: bool = True
 
 
 @dataclass(frozen=True)
@@ -175,6 +158,8 @@ class Recipe:
         raise ValueError(f"{self.name} has no part {name!r}. Known: {known}")
 
     def chosen(self, only: Sequence[str]) -> list[Part]:
-        """Return the parts asked for in the recipe's order, or the usual ones."""
-        asked = {self.part(name).name for name in only}
-        return [p for p in self.parts if (p.name in asked if asked else p.usual)]
+        """Return the parts named in `only`, in the recipe's order; without names the usual ones."""
+        names = {self.part(name).name for name in only}
+        if names:
+            return [part for part in self.parts if part.name in names]
+        return [part for part in self.parts if part.usual]

@@ -1,4 +1,4 @@
-"""Carry a recipe out: its runs through the ordinary sweep, long ones first, then the findings."""
+"""Carry out a recipe: train its missing runs, long ones first, then judge its claims."""
 
 import json
 import time
@@ -7,20 +7,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toosure.config import RunConfig
-from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Setting, Shelf
+from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Setting
+from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
 from toosure.runs.environment import environment
 from toosure.sweep import Sweep, sweep
-from toosure.train import Means, ProgressListener
+from toosure.train import ProgressListener, Runtime
 from toosure.train.graph import can_record
 from toosure.watch.sink import device_name
 
-LOG = "sweeps.jsonl"
+LOG = "sweeps.jsonl"  # one record per sweep, beside its runs
+
+# What a measurement of these costs, in steps of SGD.
+MEASUREMENT_COST = {"gn_sharpness": 60.0, "certificate": 2000.0, "batch_sharpness": 5000.0}
 
 
 @dataclass
 class Outcome:
-    """What came of a recipe: findings a part, the runs behind each, and what went wrong."""
+    """The result of a recipe by part: findings, figures, runs, and runs that cannot be used."""
 
     recipe: Recipe
     setting: Setting
@@ -28,12 +32,12 @@ class Outcome:
     findings: dict[str, Findings] = field(default_factory=dict)
     drawings: dict[str, list[Drawing]] = field(default_factory=dict)
     runs: dict[str, list[Run]] = field(default_factory=dict)
-    ill: dict[str, str] = field(default_factory=dict)  # run name -> missing, diverged at step ...
-    elsewhere: list[str] = field(default_factory=list)  # parts that have no runs on these data
+    problems: dict[str, str] = field(default_factory=dict)  # run name -> missing, diverged ...
+    without_runs: list[str] = field(default_factory=list)  # parts that need other data
 
     @property
     def claims(self) -> list[Claim]:
-        return [claim for found in self.findings.values() for claim in found.claims]
+        return [claim for findings in self.findings.values() for claim in findings.claims]
 
     @property
     def failed(self) -> list[Claim]:
@@ -44,78 +48,95 @@ def train_parts(
     parts: Sequence[Part],
     setting: Setting,
     out: Path,
-    means: Means,
-    show_for: Callable[[Sequence[RunConfig]], ProgressListener] = lambda _: ProgressListener(),
+    runtime: Runtime,
+    show_for: Callable[[Sequence[RunConfig]], ProgressListener] = lambda configs: (
+        ProgressListener()
+    ),
     workers: int = 1,
 ) -> Sweep:
-    """Carry out what is missing of the parts' runs; return them, what failed, and if it stopped.
+    """Train the missing runs of the parts; return those runs, their failures, and if it stopped.
 
-    `show_for` is given the runs to carry out. `means.graph` is used where a graph can be had:
-    runs that decide on the host (BulkSGD) go without, before the others.
+    `show_for` is called with the missing runs. `runtime.graph` applies only to runs that a CUDA graph
+    can record (`can_record`); the others are trained first, without graphs.
     """
-    configs = ordered(config for part in parts for config in part.configs(setting))
-    missing = [config for config in configs if not is_done(out / config.name)]
-    show, began, done = show_for(missing), time.perf_counter(), Sweep()
+    configs = longest_first(config for part in parts for config in part.configs(setting))
+    missing = [config for config in configs if not has_ended(out / config.name)]
+    show = show_for(missing)
+    began = time.perf_counter()
+
+    done = Sweep()
     for graph in (False, True):
-        chosen = [c for c in missing if (means.graph and can_record(c)) == graph]
+        chosen = [config for config in missing if (runtime.graph and can_record(config)) == graph]
         if chosen and not done.stopped:
-            some = sweep(chosen, out, replace(means, graph=graph), show, workers)
-            done.runs += some.runs
-            done.failures |= some.failures
-            done.stopped = some.stopped
+            result = sweep(chosen, out, replace(runtime, graph=graph), show, workers)
+            done.runs += result.runs
+            done.failures |= result.failures
+            done.stopped = result.stopped
+
     if done.runs:
-        ended = sum(is_done(out / config.name) for config in missing)
-        note(out, parts, means, workers, ended, time.perf_counter() - began)
+        ended = sum(has_ended(out / config.name) for config in missing)
+        log_sweep(out, parts, runtime, workers, ended, time.perf_counter() - began)
     return done
 
 
-def ordered(configs: Iterable[RunConfig]) -> list[RunConfig]:
-    """Return each run once, runs on the same data together, the dearest first."""
-    each = list(dict.fromkeys(configs))
-    dearest = {c.data: max(cost(o) for o in each if o.data == c.data) for c in each}
-    return sorted(each, key=lambda c: (-dearest[c.data], c.data, -cost(c)))
+def longest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:
+    """Return each run once, the most expensive first; runs on the same data stay together."""
+    distinct = list(dict.fromkeys(configs))
+
+    highest: dict[str, float] = {}  # by data set
+    for config in distinct:
+        highest[config.data] = max(cost(config), highest.get(config.data, 0.0))
+
+    return sorted(distinct, key=lambda c: (-highest[c.data], c.data, -cost(c)))
 
 
 def cost(config: RunConfig) -> float:
-    """Guess what a run costs, in steps of SGD on the same network."""
+    """Estimate what a run costs, in steps of SGD on the same network."""
     word = config.word("optimizer")
-    solved = 12.0 * int(word.settings.get("k", 1)) / int(word.settings.get("refresh", 1))
-    passes = {"sam": 2.0, "csam": 2.0, "muon": 1.5, "bulksgd": 1 + solved}.get(word.name, 1.0)
+    eigenvectors = 12.0 * int(word.settings.get("k", 1)) / int(word.settings.get("refresh", 1))
+    passes = {"sam": 2.0, "csam": 2.0, "muon": 1.5, "bulksgd": 1 + eigenvectors}
     objective = config.objective.partition(":")[0] if config.objective else ""
-    passes *= {"calmo": 10.0, "gamma_net": 4.0}.get(objective, 1.0)
+
+    step = passes.get(word.name, 1.0)
+    step *= {"calmo": 10.0, "gamma_net": 4.0}.get(objective, 1.0)
     network = 10.0 if config.model.startswith("resnet") else 1.0
-    looks = len(config.at) or config.steps / config.every
-    dear = {"gn_sharpness": 60.0, "certificate": 2000.0, "batch_sharpness": 5000.0}
-    return network * config.steps * passes + looks * sum(dear.get(m, 0.0) for m in config.measure)
+
+    measurements = len(config.at) or config.steps / config.every
+    measuring = sum(MEASUREMENT_COST.get(name, 0.0) for name in config.measure)
+    return network * config.steps * step + measurements * measuring
 
 
-def is_done(folder: Path) -> bool:
+def has_ended(folder: Path) -> bool:
+    """Whether a run needs no more training: it is complete, or it diverged."""
     return folder.is_dir() and Run(folder).status in ("complete", "diverged")
 
 
-def note(
-    out: Path, parts: Sequence[Part], means: Means, workers: int, ended: int, seconds: float
+def log_sweep(
+    out: Path, parts: Sequence[Part], runtime: Runtime, workers: int, ended: int, seconds: float
 ) -> None:
-    """Remember what a sweep took, beside its runs."""
-    record = environment(device_name(means.torch_device), workers=workers, graph=means.graph)
+    """Append a record of where, how and for how long a sweep ran."""
+    record = environment(device_name(runtime.torch_device), workers=workers, graph=runtime.graph)
     record |= {"parts": [part.name for part in parts], "trained": ended, "seconds": seconds}
     with (out / LOG).open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
 
 
 def judge_parts(recipe: Recipe, parts: Sequence[Part], setting: Setting, out: Path) -> Outcome:
-    """Read the runs of the parts and return what they say; runs that are missing are told."""
+    """Read the runs of the parts and judge their claims; missing runs become `problems`."""
     outcome = Outcome(recipe, setting, out)
     for part in parts:
-        shelf, configs = Shelf(out), dict.fromkeys(part.configs(setting))
+        store = RunStore(out)
+        configs = dict.fromkeys(part.configs(setting))
         if not configs:
-            outcome.elsewhere.append(part.name)
-        outcome.runs[part.name] = shelf.runs(configs, diverged=True)
+            outcome.without_runs.append(part.name)
+
+        outcome.runs[part.name] = store.runs(configs, diverged=True)
         if outcome.runs[part.name]:
             try:
-                outcome.findings[part.name] = part.findings(setting, shelf)
-                outcome.drawings[part.name] = part.drawings(setting, shelf)
+                outcome.findings[part.name] = part.findings(setting, store)
+                outcome.drawings[part.name] = part.drawings(setting, store)
             except KeyError as error:
                 raise ValueError(f"{part.name}: rows of a run in {out} lack {error}") from error
-        outcome.ill |= shelf.ill
+
+        outcome.problems |= store.problems
     return outcome

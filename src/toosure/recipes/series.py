@@ -1,4 +1,4 @@
-"""How two series of one run go together: correlations that trends do and do not explain."""
+"""Statistics of the series that a run measures: correlations of two, mean and deviation of one."""
 
 from typing import NamedTuple
 
@@ -8,34 +8,42 @@ RESAMPLES = 2000
 
 
 class Coupling(NamedTuple):
-    """Correlations of two series: of values, ranks, changes, given a third; an interval of r."""
+    """Correlations of two series, and the ends of the bootstrap interval of Pearson's r."""
 
     pearson: float
     spearman: float
-    differences: float
-    partial: float
+    differences: float  # Pearson's r of the changes from row to row
+    partial: float  # Pearson's r with a third series held fixed
     low: float
     high: float
     rows: int
 
 
-def coupling(a: np.ndarray, b: np.ndarray, given: np.ndarray, seed: int = 0) -> Coupling:
-    """Return every correlation of `a` and `b`; `given` is what the partial one holds fixed.
+def coupling(a: np.ndarray, b: np.ndarray, control: np.ndarray, seed: int = 0) -> Coupling:
+    """Return every correlation of `a` and `b`; the partial one holds `control` fixed.
 
     Rows where one of the three is not finite are left out.
 
     >>> t = np.linspace(0, 1, 50)
-    >>> found = coupling(t, t**2, np.sin(9 * t))
-    >>> round(found.pearson, 3), round(found.spearman, 3), found.rows
+    >>> result = coupling(t, t**2, np.sin(9 * t))
+    >>> round(result.pearson, 3), round(result.spearman, 3), result.rows
     (0.967, 1.0, 50)
     """
-    kept = np.isfinite(a) & np.isfinite(b) & np.isfinite(given)
-    a, b, given = a[kept], b[kept], given[kept]
+    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(control)
+    a = a[finite]
+    b = b[finite]
+    control = control[finite]
+
     low, high = block_interval(a, b, seed=seed)
     return Coupling(
-        pearson(a, b), spearman(a, b), pearson(np.diff(a), np.diff(b)), partial(a, b, given),
-        low, high, len(a),
-    )  # fmt: skip
+        pearson=pearson(a, b),
+        spearman=spearman(a, b),
+        differences=pearson(np.diff(a), np.diff(b)),
+        partial=partial(a, b, control),
+        low=low,
+        high=high,
+        rows=len(a),
+    )
 
 
 def pearson(a: np.ndarray, b: np.ndarray) -> float:
@@ -46,20 +54,24 @@ def pearson(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Return Spearman's rho: Pearson's r of the ranks, ties sharing theirs."""
+    """Return Spearman's rho: Pearson's r of the ranks; equal values share the mean of theirs."""
     from scipy.stats import rankdata
 
     return pearson(rankdata(a), rankdata(b))
 
 
-def partial(a: np.ndarray, b: np.ndarray, given: np.ndarray) -> float:
-    """Return the correlation of `a` and `b` that a line in `given` does not explain.
+def partial(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> float:
+    """Return the correlation of `a` and `b` that a linear fit on `control` does not explain.
 
     Formula: (r_ab - r_ac r_bc) / sqrt((1 - r_ac^2)(1 - r_bc^2)).
     """
-    ab, ac, bc = pearson(a, b), pearson(a, given), pearson(b, given)
-    rest = (1 - ac**2) * (1 - bc**2)
-    return float((ab - ac * bc) / np.sqrt(rest)) if rest > 1e-12 else float("nan")
+    ab = pearson(a, b)
+    ac = pearson(a, control)
+    bc = pearson(b, control)
+    unexplained = (1 - ac**2) * (1 - bc**2)
+    if not unexplained > 1e-12:  # NaN too
+        return float("nan")
+    return float((ab - ac * bc) / np.sqrt(unexplained))
 
 
 def block_interval(
@@ -73,39 +85,48 @@ def block_interval(
     """Return the percentile interval of Pearson's r over resampled blocks of consecutive rows.
 
     Rows of a run resemble their neighbours, so whole blocks are drawn, around the end too
-    (circular block bootstrap; Politis and Romano, 1992). `block` is sqrt(n) rows unless given.
+    (circular block bootstrap; Politis and Romano, 1992). `block` is sqrt(n) rows by default.
     """
     n = len(a)
     if n < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan"), float("nan")
+
     length = min(n, block or max(1, round(n**0.5)))
     starts = np.random.default_rng(seed).integers(0, n, (resamples, -(-n // length)))
-    places = (starts[:, :, None] + np.arange(length)) % n
-    places = places.reshape(resamples, -1)[:, :n]
-    found = row_pearson(a[places], b[places])
+    indices = (starts[:, :, None] + np.arange(length)) % n  # (resamples, blocks, length)
+    indices = indices.reshape(resamples, -1)[:, :n]
+
+    correlations = row_pearson(a[indices], b[indices])
     tail = 50 * (1 - level)
-    low, high = np.nanpercentile(found, [tail, 100 - tail])
+    low, high = np.nanpercentile(correlations, [tail, 100 - tail])
     return float(low), float(high)
 
 
 def row_pearson(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return Pearson's r of each row of two arrays (R, n); NaN where a row is constant."""
-    a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
+    a = a - a.mean(1, keepdims=True)
+    b = b - b.mean(1, keepdims=True)
     scale = np.sqrt((a * a).sum(1) * (b * b).sum(1))
-    return np.divide((a * b).sum(1), scale, out=np.full(len(a), np.nan), where=scale > 0)
+    result: np.ndarray = np.full(len(a), np.nan)
+    np.divide((a * b).sum(1), scale, out=result, where=scale > 0)
+    return result
 
 
 def mean_and_spread(values: "list[float] | np.ndarray") -> tuple[float, float]:
-    """Return mean and sample standard deviation of the finite values (NaN below one, two).
+    """Return mean and sample standard deviation of the finite values.
+
+    The mean of no value and the deviation of a single one are NaN.
 
     >>> mean_and_spread([1.0, 2.0, 3.0])
     (2.0, 1.0)
     """
-    kept = np.asarray(values, dtype=float)
-    kept = kept[np.isfinite(kept)]
-    if len(kept) == 0:
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    if len(finite) == 0:
         return float("nan"), float("nan")
-    return float(kept.mean()), float(kept.std(ddof=1)) if len(kept) > 1 else float("nan")
+    if len(finite) == 1:
+        return float(finite.mean()), float("nan")
+    return float(finite.mean()), float(finite.std(ddof=1))
 
 
 def spread_text(values: "list[float] | np.ndarray", form: str = ".2f") -> str:
@@ -117,4 +138,6 @@ def spread_text(values: "list[float] | np.ndarray", form: str = ".2f") -> str:
     mean, spread = mean_and_spread(values)
     if not np.isfinite(mean):
         return "–"
-    return f"{mean:{form}}" + (f" ± {spread:{form}}" if np.isfinite(spread) else "")
+    if not np.isfinite(spread):
+        return f"{mean:{form}}"
+    return f"{mean:{form}} ± {spread:{form}}"

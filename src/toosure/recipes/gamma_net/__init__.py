@@ -1,6 +1,6 @@
 """The recipe of "Towards Unbiased Calibration using Meta-Regularization" (arXiv 2303.15057)."""
 
-from toosure.recipes.gamma_net import checks, sweeps, table
+from toosure.recipes.gamma_net import ablations, comparison, sweeps
 from toosure.recipes.recipe import Part, Recipe
 
 RECIPE = Recipe(
@@ -8,8 +8,18 @@ RECIPE = Recipe(
     "Towards Unbiased Calibration using Meta-Regularization",
     "arXiv 2303.15057",
     (
-        Part("table", "gamma-net with SECE against its baselines", sweeps.main, table.findings),
-        Part("bandwidth", "the kernel's width", sweeps.bandwidths, checks.bandwidth),
-        Part("features", "what the features contribute", sweeps.features, checks.features),
+        Part(
+            "table",
+            "gamma-net with SECE against its baselines",
+            sweeps.comparison,
+            comparison.findings,
+        ),
+        Part("bandwidth", "the kernel's width", sweeps.bandwidths, ablations.bandwidth_findings),
+        Part(
+            "features",
+            "what the features contribute",
+            sweeps.features,
+            ablations.feature_findings,
+        ),
     ),
 )

@@ -1,4 +1,4 @@
-"""The runs of the gamma-net recipe in words: baselines, ablations, bandwidths, feeds."""
+"""The runs of the gamma-net recipe as configs: baselines, ablations, bandwidths, features."""
 
 from typing import Any
 
@@ -16,55 +16,75 @@ METHODS: dict[str, dict[str, str]] = {
 }
 OURS = "gamma-net + SECE"
 BASELINES = ("CE", "focal", "FLSD-53")
-WIDTHS = ("0.001", "0.003", "0.01", "0.03", "0.1", "0.3", "1")
-FEEDS = {"penultimate": "", "layer2": "feed=layer2", "random": "feed=random", "noise": "feed=noise"}
+
+BANDWIDTHS = ("0.001", "0.003", "0.01", "0.03", "0.1", "0.3", "1")
+FEATURES = {
+    "penultimate": "gamma_net",
+    "layer2": "gamma_net:feed=layer2",
+    "random": "gamma_net:feed=random",
+    "noise": "gamma_net:feed=noise",  # knows nothing of the image
+}
 
 
 def config(setting: Setting, seed: int, **words: str) -> RunConfig:
     """Return a run: CIFAR-10 with crops and flips, ResNet-20, 10,000 steps, rate cut twice."""
-    scale: dict[str, Any] = {"data": "cifar10:augment=true", "steps": 10_000, "every": 1000}
+    size: dict[str, Any] = {"data": "cifar10:augment=true", "steps": 10_000, "every": 1000}
     if setting.quick:
         data = "digits:train=128,val=50,test=200"
-        scale = {"data": data, "steps": 6, "every": 6, "batch": 32}
+        size = {"data": data, "steps": 6, "every": 6, "batch": 32}
+
     fixed = {"model": "resnet20", "optimizer": OPTIMIZER, "schedule": "step", "measure": ()}
-    return RunConfig.of({**scale, **fixed, **words, "seed": seed})
+    return RunConfig.of({**size, **fixed, **words, "seed": seed})
 
 
-def seeds(setting: Setting, several: bool = True) -> tuple[int, ...]:
-    return setting.among(*((0, 1, 2) if several and not setting.quick else (0,)))
+def comparison_seeds(setting: Setting) -> tuple[int, ...]:
+    """Return the seeds of the main table: three, unless the command says others."""
+    return setting.seeds_or(0) if setting.quick else setting.seeds_or(0, 1, 2)
 
 
-def cell(setting: Setting, name: str) -> list[RunConfig]:
-    """Return the runs of a method, one a seed."""
-    return [config(setting, seed, **METHODS[name]) for seed in seeds(setting)]
+def ablation_seeds(setting: Setting) -> tuple[int, ...]:
+    """Return the seeds of the other tables: one, unless the command says others."""
+    return setting.seeds_or(0)
 
 
-def main(setting: Setting) -> list[RunConfig]:
+def method_configs(setting: Setting, name: str) -> list[RunConfig]:
+    """Return the runs of a method, one per seed."""
+    return [config(setting, seed, **METHODS[name]) for seed in comparison_seeds(setting)]
+
+
+def comparison(setting: Setting) -> list[RunConfig]:
     """Return every run of the main table."""
-    return [each for name in METHODS for each in cell(setting, name)]
+    return [each for name in METHODS for each in method_configs(setting, name)]
 
 
-def widths(setting: Setting) -> tuple[str, ...]:
-    return WIDTHS[::3] if setting.quick else WIDTHS
+def gamma_net_configs(setting: Setting, word: str) -> list[RunConfig]:
+    """Return the runs of one variant of gamma-net, one per seed."""
+    return [config(setting, seed, objective=word) for seed in ablation_seeds(setting)]
 
 
-def of_width(setting: Setting, width: str) -> list[RunConfig]:
-    """Return gamma-net's runs at a bandwidth of SECE."""
-    word = f"gamma_net:bandwidth={width}"
-    return [config(setting, seed, objective=word) for seed in seeds(setting, several=False)]
+def bandwidth_values(setting: Setting) -> tuple[str, ...]:
+    return BANDWIDTHS[::3] if setting.quick else BANDWIDTHS
+
+
+def bandwidth_configs(setting: Setting, bandwidth: str) -> list[RunConfig]:
+    """Return gamma-net's runs at one bandwidth of SECE."""
+    return gamma_net_configs(setting, f"gamma_net:bandwidth={bandwidth}")
 
 
 def bandwidths(setting: Setting) -> list[RunConfig]:
     """Return the sweep over the bandwidth, .001 to 1."""
-    return [each for width in widths(setting) for each in of_width(setting, width)]
+    return [
+        each
+        for bandwidth in bandwidth_values(setting)
+        for each in bandwidth_configs(setting, bandwidth)
+    ]
 
 
-def fed(setting: Setting, feed: str) -> list[RunConfig]:
-    """Return gamma-net's runs with other features; noise knows nothing of the image."""
-    word = "gamma_net:" + FEEDS[feed] if FEEDS[feed] else "gamma_net"
-    return [config(setting, seed, objective=word) for seed in seeds(setting, several=False)]
+def feature_configs(setting: Setting, features: str) -> list[RunConfig]:
+    """Return gamma-net's runs with one kind of features as its input."""
+    return gamma_net_configs(setting, FEATURES[features])
 
 
 def features(setting: Setting) -> list[RunConfig]:
-    """Return gamma-net with its features and with what may replace them."""
-    return [each for feed in FEEDS for each in fed(setting, feed)]
+    """Return gamma-net with its own features and with what may replace them."""
+    return [each for kind in FEATURES for each in feature_configs(setting, kind)]

@@ -1,9 +1,10 @@
 """The recipe of "Too Sharp, Too Sure: When Calibration Follows Curvature" (arXiv 2604.20614)."""
 
-from toosure.recipes.recipe import Part, Recipe
+from toosure.config import RunConfig
+from toosure.recipes.recipe import Part, Recipe, Setting
 from toosure.recipes.too_sharp import (
-    batch,
-    bulk,
+    batch_sharpness,
+    bulk_sgd,
     calmo,
     certificates,
     figures,
@@ -14,6 +15,26 @@ from toosure.recipes.too_sharp import (
     sweeps,
     table1,
 )
+
+
+def with_table_1(setting: Setting) -> list[RunConfig]:
+    """Return BulkSGD with the runs that it is compared with."""
+    return [*sweeps.table_1(setting), *sweeps.bulk_sgd(setting).values()]
+
+
+def long_with_sgd(setting: Setting) -> list[RunConfig]:
+    """Return the longer BulkSGD runs with the SGD runs that stand below them."""
+    sgd = sweeps.rate_configs(setting, "SGD", setting.first_seed)
+    return [*sgd, *sweeps.long_bulk_sgd(setting).values()]
+
+
+def squared_error(setting: Setting) -> list[RunConfig]:
+    return [config for configs in sweeps.squared_error(setting).values() for config in configs]
+
+
+def certified(setting: Setting) -> list[RunConfig]:
+    return [sweeps.certified_run(setting)]
+
 
 RECIPE = Recipe(
     "too-sharp",
@@ -38,38 +59,43 @@ RECIPE = Recipe(
         Part(
             "fig2",
             "BulkSGD, and flat minima against flat directions",
-            lambda s: [*sweeps.table_1(s), *sweeps.bulk(s).values()],
+            with_table_1,
             hypotheses.findings,
-            figures.of_bulk,
+            figures.of_bulk_sgd,
         ),
         Part(
             "bulk-long",
             "BulkSGD for longer",
-            lambda s: [*sweeps.column(s, "SGD", s.first), *sweeps.long_bulk(s).values()],
-            bulk.findings,
+            long_with_sgd,
+            bulk_sgd.long_run_findings,
             usual=False,
         ),
         Part(
             "mse",
             "squared error is under-confident and stays sharp",
-            lambda s: [config for each in sweeps.mse(s).values() for config in each],
+            squared_error,
             mse.findings,
             figures.of_mse,
         ),
         Part(
             "certificates",
             "the theorems along a run",
-            lambda s: [sweeps.certified(s)],
+            certified,
             certificates.findings,
             figures.of_certificates,
         ),
-        Part("batch", "batch sharpness beside Gauss-Newton", sweeps.batches, batch.findings),
+        Part(
+            "batch",
+            "batch sharpness beside Gauss-Newton",
+            sweeps.batch_sharpness,
+            batch_sharpness.findings,
+        ),
         Part("calmo", "the margin-aware objective", calmo.configs, calmo.findings),
         Part(
             "calmo-more",
             "its halves, its rivals and other optimizers",
-            lambda s: calmo.configs(s, calmo.MORE),
-            lambda s, shelf: calmo.findings(s, shelf, calmo.MORE),
+            calmo.more_configs,
+            calmo.more_findings,
             usual=False,
         ),
     ),

@@ -3,8 +3,17 @@
 from typing import Any
 
 from toosure.config import RunConfig
-from toosure.recipes.kept import Scores, scores, seconds_of_training
-from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
+from toosure.recipes.prediction_scores import Scores, scores_of_runs, training_seconds
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Table,
+    claims_without_runs,
+    judge,
+    missing_runs,
+)
+from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_and_spread, spread_text
 from toosure.recipes.too_sharp import paper
 from toosure.runs import Run
@@ -26,89 +35,140 @@ METHODS: dict[str, dict[str, str]] = {
 Cell = tuple[str, str]  # optimizer, method
 MAIN: tuple[Cell, ...] = (("SGD", "CE"), ("SGD", "CalMO"), ("Muon", "CE"), ("Muon", "CalMO"))
 MORE: tuple[Cell, ...] = (
-    ("SGD", "smoothness only"), ("SGD", "robustness only"), ("SGD", "label smoothing"),
-    ("SGD", "focal"), ("AdamW", "CE"), ("AdamW", "CalMO"), ("SAM", "CE"), ("SAM", "CalMO"),
-)  # fmt: skip
+    ("SGD", "smoothness only"),
+    ("SGD", "robustness only"),
+    ("SGD", "label smoothing"),
+    ("SGD", "focal"),
+    ("AdamW", "CE"),
+    ("AdamW", "CalMO"),
+    ("SAM", "CE"),
+    ("SAM", "CalMO"),
+)
+
+
+# -- runs -----------------------------------------------------------------------------------
 
 
 def config(setting: Setting, cell: Cell, seed: int) -> RunConfig:
     """Return a run: 45,000 / 5,000 images, batch 128, 10,000 steps, no augmentation."""
-    scale: dict[str, Any] = {"data": "cifar10", "steps": 10_000, "batch": 128, "every": 250}
+    size: dict[str, Any] = {"data": "cifar10", "steps": 10_000, "batch": 128, "every": 250}
     if setting.quick:
         data = "digits:train=128,val=100,test=200"
-        scale = {"data": data, "steps": 6, "batch": 32, "every": 3}
+        size = {"data": data, "steps": 6, "batch": 32, "every": 3}
+
     optimizer, method = cell
-    more = {"optimizer": OPTIMIZERS[optimizer], **METHODS[method], "measure": ("best",)}
-    return RunConfig.of({**scale, **more, "model": "resnet20", "seed": seed})
+    return RunConfig.of(
+        {
+            **size,
+            "optimizer": OPTIMIZERS[optimizer],
+            **METHODS[method],
+            "measure": ("best",),
+            "model": "resnet20",
+            "seed": seed,
+        }
+    )
 
 
-def runs_of(setting: Setting, cell: Cell) -> list[RunConfig]:
+def cell_configs(setting: Setting, cell: Cell) -> list[RunConfig]:
     """Return a cell's runs: three seeds of SGD with and without CalMO, one of the rest."""
     if cell in MAIN and cell[0] == "SGD" and not setting.quick:
-        return [config(setting, cell, seed) for seed in setting.among(0, 1, 2)]
-    return [config(setting, cell, setting.first)]
+        return [config(setting, cell, seed) for seed in setting.seeds_or(0, 1, 2)]
+    return [config(setting, cell, setting.first_seed)]
 
 
 def configs(setting: Setting, cells: tuple[Cell, ...] = MAIN) -> list[RunConfig]:
-    """Return the runs of several cells; they are of CIFAR-10 and no other data."""
+    """Return the runs of several cells; there are none on other data than CIFAR-10."""
     if setting.data != "cifar10":
         return []
-    return [each for cell in cells for each in runs_of(setting, cell)]
+    return [each for cell in cells for each in cell_configs(setting, cell)]
 
 
-def findings(setting: Setting, shelf: Shelf, cells: tuple[Cell, ...] = MAIN) -> Findings:
+def more_configs(setting: Setting) -> list[RunConfig]:
+    return configs(setting, MORE)
+
+
+# -- findings -------------------------------------------------------------------------------
+
+
+def findings(setting: Setting, store: RunStore, cells: tuple[Cell, ...] = MAIN) -> Findings:
     """Return accuracy and ECE at the best step, and whether CalMO calibrates at no cost."""
-    runs = {cell: shelf.runs(runs_of(setting, cell)) for cell in cells}
-    found = {c: [s for run in of if (s := scores(run)) is not None] for c, of in runs.items()}
+    runs = {cell: store.runs(cell_configs(setting, cell)) for cell in cells}
+    scores = {cell: scores_of_runs(of) for cell, of in runs.items()}
     claims = [
-        improved(setting, name, found[name, "CE"], found[name, "CalMO"])
+        improvement_claim(setting, name, scores[name, "CE"], scores[name, "CalMO"])
         for name in OPTIMIZERS
-        if (name, "CE") in found and (name, "CalMO") in found
+        if (name, "CE") in scores and (name, "CalMO") in scores
     ]
-    numbers = {" ".join(c): [each._asdict() for each in of] for c, of in found.items()}
-    return Findings(claims, [table(runs, found)], numbers)
+    values = {" ".join(cell): [each._asdict() for each in of] for cell, of in scores.items()}
+    return Findings(claims, [table(runs, scores)], values)
 
 
-def table(runs: dict[Cell, list[Run]], found: dict[Cell, list[Scores]]) -> Table:
-    """Lay cells out, a row each, the paper's figures beside ours."""
+def more_findings(setting: Setting, store: RunStore) -> Findings:
+    return findings(setting, store, MORE)
+
+
+def improvement_claim(
+    setting: Setting, name: str, plain: list[Scores], calmo: list[Scores]
+) -> Claim:
+    """Judge: lower test ECE at no lower accuracy, by the means over seeds."""
+    says = f"CalMO with {name}: lower test ECE at no lower accuracy"
+    if not plain or not calmo:
+        return claims_without_runs(says)[0]
+
+    plain_accuracy, _ = mean_and_spread([each.accuracy for each in plain])
+    calmo_accuracy, _ = mean_and_spread([each.accuracy for each in calmo])
+    plain_ece, _ = mean_and_spread([each.ece for each in plain])
+    calmo_ece, _ = mean_and_spread([each.ece for each in calmo])
+
+    n = f"(n = {len(plain)}, {len(calmo)})"
+    theirs = [paper.CALMO[name, method] for method in ("CE", "CalMO")]
+    expected = sum(len(cell_configs(setting, (name, method))) for method in ("CE", "CalMO"))
+    return judge(
+        says,
+        found=f"{100 * plain_accuracy:.1f} % / {plain_ece:.3f} -> "
+        f"{100 * calmo_accuracy:.1f} % / {calmo_ece:.3f} {n}",
+        paper=" -> ".join(f"{accuracy:.1f} % / {ece:.3f}" for accuracy, ece in theirs),
+        holds=calmo_ece < plain_ece and calmo_accuracy >= plain_accuracy,
+        rule="ours: by the means over seeds",
+        unless=[setting.why_not_judged, missing_runs(len(plain) + len(calmo), expected)],
+    )
+
+
+def table(runs: dict[Cell, list[Run]], scores: dict[Cell, list[Scores]]) -> Table:
+    """Lay out one row per cell, the paper's figures beside ours."""
     rows = []
-    for cell, of in found.items():
+    for cell, of in scores.items():
         if not of:
             continue
-        pace = [1000 * seconds_of_training(run) / run.last["step"] for run in runs[cell]]
-        accuracy, error = paper.CALMO[cell]
-        rows.append((
-            *cell, str(len(of)), spread_text([s.step for s in of], ".0f"),
-            spread_text([100 * s.accuracy for s in of], ".1f"),
-            spread_text([s.ece for s in of], ".3f"), f"{accuracy:.1f}", f"{error:.3f}",
-            spread_text(pace, ".1f"),
-        ))  # fmt: skip
+        accuracy, ece = paper.CALMO[cell]
+        step_times = [1000 * training_seconds(run) / run.last["step"] for run in runs[cell]]
+        rows.append(
+            (
+                *cell,
+                str(len(of)),
+                spread_text([each.step for each in of], ".0f"),
+                spread_text([100 * each.accuracy for each in of], ".1f"),
+                spread_text([each.ece for each in of], ".3f"),
+                f"{accuracy:.1f}",
+                f"{ece:.3f}",
+                spread_text(step_times, ".1f"),
+            )
+        )
+
     header = (
-        "optimizer", "method", "seeds", "best step", "test accuracy %", "test ECE",
-        "paper: accuracy", "paper: ECE", "ms a step",
-    )  # fmt: skip
+        "optimizer",
+        "method",
+        "seeds",
+        "best step",
+        "test accuracy %",
+        "test ECE",
+        "paper: accuracy",
+        "paper: ECE",
+        "ms per step",
+    )
     note = (
         "At the measured step of least validation loss (NLL), ECE of 15 bins, mean ± standard "
         "deviation over seeds. Inputs are standardised, and eps, step and input gradient are taken "
         "in that space. The time of a step is that of runs side by side, where they were."
     )
     return Table("CalMO, ResNet-20", header, tuple(rows), note)
-
-
-def improved(setting: Setting, name: str, plain: list[Scores], calmo: list[Scores]) -> Claim:
-    """Judge: lower test ECE at no lower accuracy, by the means over seeds."""
-    says = f"CalMO with {name}: lower test ECE at no lower accuracy"
-    if not plain or not calmo:
-        return unrun(says)[0]
-    (a, _), (b, _) = (mean_and_spread([s.accuracy for s in of]) for of in (plain, calmo))
-    (e, _), (f, _) = (mean_and_spread([s.ece for s in of]) for of in (plain, calmo))
-    told = [paper.CALMO[name, method] for method in ("CE", "CalMO")]
-    found = (
-        f"{100 * a:.1f} % / {e:.3f} -> {100 * b:.1f} % / {f:.3f} (n = {len(plain)}, {len(calmo)})"
-    )
-    wanted = " -> ".join(f"{accuracy:.1f} % / {error:.3f}" for accuracy, error in told)
-    runs = sum(len(runs_of(setting, (name, method))) for method in ("CE", "CalMO"))
-    return judged(
-        says, found, wanted, f < e and b >= a, "ours: by the means over seeds", setting.elsewhere,
-        lacking(len(plain) + len(calmo), runs),
-    )  # fmt: skip

@@ -7,118 +7,180 @@ from typing import Any
 
 import numpy as np
 
-from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Table,
+    claims_without_runs,
+    judge,
+    missing_runs,
+)
+from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_and_spread, spread_text
-from toosure.recipes.too_sharp import bulk, sweeps
-from toosure.recipes.too_sharp.trace import SMALL, area, last, peak, rises, settled
+from toosure.recipes.too_sharp import bulk_sgd, sweeps
+from toosure.recipes.too_sharp.summaries import (
+    SMALL,
+    ece_area,
+    last_finite,
+    peak_ece,
+    rising_share,
+    settling_step,
+)
 from toosure.runs import Run
 
 SUBSTANTIAL = 0.8  # of a peak; below it is "substantially lower", for which the paper has no figure
 
 
-def groups(setting: Setting, shelf: Shelf, with_bulk: bool = True) -> dict[str, list[Run]]:
-    """Return the runs by optimizer, BulkSGD by how many directions it leaves out."""
-    seed = setting.first
-    found = {n: shelf.runs(sweeps.column(setting, n, seed)) for n in sweeps.columns(setting)}
-    configs = sweeps.bulk(setting) if with_bulk else {}
-    for k in dict.fromkeys(k for _, k in configs):
-        found[f"BulkSGD, k = {k}"] = shelf.runs(
-            (c for (_, of), c in configs.items() if of == k), diverged=True
-        )
-    return {name: runs for name, runs in found.items() if runs}
-
-
-def findings(setting: Setting, shelf: Shelf) -> Findings:
+def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the two hypotheses as a table and as claims, with BulkSGD's own claims (Figure 2)."""
-    found = groups(setting, shelf)
-    claims = [*directional(setting, found), *bulk.claims(setting, shelf, sweeps.bulk(setting))]
-    claims += bulk.oscillation(setting, shelf)
-    return Findings(
-        claims,
-        [table(setting, found), bulk.table(setting, shelf, sweeps.bulk(setting))],
-        values(found),
-    )
+    runs = runs_by_optimizer(setting, store)
+    bulk_runs = sweeps.bulk_sgd(setting)
+    claims = [
+        *hypothesis_claims(setting, runs),
+        *bulk_sgd.claims(setting, store, bulk_runs),
+        *bulk_sgd.oscillation_claims(setting, store),
+    ]
+    tables = [comparison_table(setting, runs), bulk_sgd.table(setting, store, bulk_runs)]
+    return Findings(claims, tables, unrounded(runs))
 
 
-def horizon(setting: Setting) -> int:
-    """Return the length of the shortest runs, up to which all can be compared."""
-    lengths = [series.steps for series in sweeps.columns(setting).values()]
-    return min([*lengths, *(config.steps for config in sweeps.bulk(setting).values())])
+def runs_by_optimizer(
+    setting: Setting, store: RunStore, with_bulk: bool = True
+) -> dict[str, list[Run]]:
+    """Return the runs by optimizer, BulkSGD by how many directions it leaves out."""
+    groups = {
+        name: store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
+        for name in sweeps.optimizers(setting)
+    }
+
+    configs = sweeps.bulk_sgd(setting) if with_bulk else {}
+    for removed in dict.fromkeys(k for _, k in configs):
+        chosen = [config for (_, k), config in configs.items() if k == removed]
+        groups[bulk_name(removed)] = store.runs(chosen, diverged=True)
+
+    return {name: runs for name, runs in groups.items() if runs}
 
 
-def table(setting: Setting, found: dict[str, list[Run]]) -> Table:
-    """Lay out peak, area, time to calibration and end sharpness, a row an optimizer."""
-    until = horizon(setting)
+def bulk_name(removed: int) -> str:
+    return f"BulkSGD, k = {removed}"
+
+
+def bulk_sizes(setting: Setting) -> dict[str, int]:
+    """Return how many runs each group of BulkSGD has where none is missing."""
+    return Counter(bulk_name(k) for _, k in sweeps.bulk_sgd(setting))
+
+
+def expected_runs(setting: Setting, name: str) -> int:
+    """Return how many runs a group has where none is missing."""
+    columns = sweeps.optimizers(setting)
+    return len(columns[name].rates) if name in columns else bulk_sizes(setting)[name]
+
+
+# -- claims ---------------------------------------------------------------------------------
+
+
+def hypothesis_claims(setting: Setting, runs: dict[str, list[Run]]) -> list[Claim]:
+    """Judge Sec. 3.2: SAM peaks as GD does; Muon and BulkSGD peak lower."""
+    says = {"SAM": "Hypothesis 1 fails: SAM's peak training ECE is comparable with GD's"}
+    for name in ("Muon", *bulk_sizes(setting)):
+        says[name] = f"Hypothesis 2: {name} peaks substantially lower than GD and SGD"
+
+    peaks = {name: mean_and_spread([peak_ece(run) for run in of])[0] for name, of in runs.items()}
+    if not {"GD", "SGD"} <= peaks.keys():
+        return claims_without_runs(*says.values())
+    threshold = SUBSTANTIAL * min(peaks["GD"], peaks["SGD"])
+
+    claims = []
+    for name, sentence in says.items():
+        if name not in peaks:
+            claims += claims_without_runs(sentence)
+            continue
+
+        lower = name != "SAM"
+        side = "below" if lower else "above"
+        compared = (name, "GD", "SGD")
+        present = sum(len(runs[each]) for each in compared)
+        expected = sum(expected_runs(setting, each) for each in compared)
+        claims.append(
+            judge(
+                sentence,
+                found=", ".join(f"{each} {peaks[each]:.3f}" for each in compared),
+                paper="substantially lower" if lower else "comparable",
+                holds=(peaks[name] < threshold) == lower,
+                rule=f"ours: {side} {SUBSTANTIAL} of the lower of GD and SGD, {threshold:.3f}",
+                unless=[setting.why_not_judged, missing_runs(present, expected)],
+            )
+        )
+    return claims
+
+
+# -- tables ---------------------------------------------------------------------------------
+
+
+def comparison_table(setting: Setting, groups: dict[str, list[Run]]) -> Table:
+    """Lay out peak, area, time to calibration and end sharpness, one row per optimizer."""
+    until = shortest_length(setting)
     rows = []
-    for name, runs in found.items():
-        ends = [last(run, "train/gn_sharpness") for run in runs]
-        rows.append((
-            name, str(len(runs)), spread_text([peak(run) for run in runs], ".3f"),
-            spread_text([area(run, until) for run in runs], ".1f"), ever(runs),
-            f"{min(ends):.3g} to {max(ends):.3g}", f"{runs[0].last['step']:,}",
-        ))  # fmt: skip
+    for name, runs in groups.items():
+        sharpness = [last_finite(run, "train/gn_sharpness") for run in runs]
+        rows.append(
+            (
+                name,
+                str(len(runs)),
+                spread_text([peak_ece(run) for run in runs], ".3f"),
+                spread_text([ece_area(run, until) for run in runs], ".1f"),
+                settling_text(runs),
+                f"{min(sharpness):.3g} to {max(sharpness):.3g}",
+                f"{runs[0].last['step']:,}",
+            )
+        )
+
+    header = (
+        "optimizer",
+        "runs",
+        "peak ECE",
+        "area",
+        f"steps to ECE < {SMALL}",
+        "end sharpness",
+        "steps",
+    )
     note = (
         f"Training split. Mean ± standard deviation over learning rates; the area under ECE up to "
         f"step {until:,}, the end of the shortest runs, in steps; the step from which ECE stays "
         f"below {SMALL}, over the runs that get there; sharpness at each run's own end."
     )
-    header = (
-        "optimizer", "runs", "peak ECE", "area", f"steps to ECE < {SMALL}", "end sharpness",
-        "steps",
-    )  # fmt: skip
     return Table("Flat minima or flat directions?", header, tuple(rows), note)
 
 
-def ever(runs: Sequence[Run]) -> str:
-    """Print when runs settled, and how many did."""
-    found = [step for step in map(settled, runs) if math.isfinite(step)]
-    if not found:
+def shortest_length(setting: Setting) -> int:
+    """Return the length of the shortest runs, up to which all can be compared."""
+    lengths = [column.steps for column in sweeps.optimizers(setting).values()]
+    lengths += [config.steps for config in sweeps.bulk_sgd(setting).values()]
+    return min(lengths)
+
+
+def settling_text(runs: Sequence[Run]) -> str:
+    """Print the mean step at which runs settled, and how many did."""
+    steps = [step for step in map(settling_step, runs) if math.isfinite(step)]
+    if not steps:
         return f"never (0 of {len(runs)})"
-    return f"{np.mean(found):,.0f} ({len(found)} of {len(runs)})"
+    return f"{np.mean(steps):,.0f} ({len(steps)} of {len(runs)})"
 
 
-def directional(setting: Setting, found: dict[str, list[Run]]) -> list[Claim]:
-    """Judge Sec. 3.2: SAM peaks as GD does; Muon and BulkSGD peak lower."""
-    says = {"SAM": "Hypothesis 1 fails: SAM's peak training ECE is comparable with GD's"}
-    for name in ("Muon", *bulks(setting)):
-        says[name] = f"Hypothesis 2: {name} peaks substantially lower than GD and SGD"
-    peaks = {name: mean_and_spread([peak(run) for run in runs])[0] for name, runs in found.items()}
-    if not {"GD", "SGD"} <= peaks.keys():
-        return unrun(*says.values())
-    bar = SUBSTANTIAL * min(peaks["GD"], peaks["SGD"])
-
-    def claim(name: str) -> Claim:
-        if name not in peaks:
-            return unrun(says[name])[0]
-        lower, three = name != "SAM", (name, "GD", "SGD")
-        rule = f"ours: {'below' if lower else 'above'} {SUBSTANTIAL} of the lower of GD and SGD, "
-        return judged(
-            says[name], ", ".join(f"{each} {peaks[each]:.3f}" for each in three),
-            "substantially lower" if lower else "comparable", (peaks[name] < bar) == lower,
-            rule + f"{bar:.3f}", setting.elsewhere,
-            lacking(sum(len(found[n]) for n in three), sum(expected(setting, n) for n in three)),
-        )  # fmt: skip
-
-    return [claim(name) for name in says]
-
-
-def bulks(setting: Setting) -> dict[str, int]:
-    """Return the groups of BulkSGD and how many runs each has."""
-    return Counter(f"BulkSGD, k = {k}" for _, k in sweeps.bulk(setting))
-
-
-def expected(setting: Setting, name: str) -> int:
-    """Return how many runs a group has where none is missing."""
-    columns = sweeps.columns(setting)
-    return len(columns[name].rates) if name in columns else bulks(setting)[name]
-
-
-def values(found: dict[str, list[Run]]) -> dict[str, Any]:
+def unrounded(groups: dict[str, list[Run]]) -> dict[str, Any]:
+    """Return the numbers of every run, for the JSON file."""
     return {
         name: [
-            {"run": r.name, "peak": peak(r), "area": area(r), "settled": settled(r),
-             "end_sharpness": last(r, "train/gn_sharpness"), "rises": rises(r)}
-            for r in runs
+            {
+                "run": run.name,
+                "peak": peak_ece(run),
+                "area": ece_area(run),
+                "settled": settling_step(run),
+                "end_sharpness": last_finite(run, "train/gn_sharpness"),
+                "rises": rising_share(run),
+            }
+            for run in runs
         ]
-        for name, runs in found.items()
-    }  # fmt: skip
+        for name, runs in groups.items()
+    }

@@ -2,14 +2,23 @@
 
 import numpy as np
 
-from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Table,
+    claims_without_runs,
+    judge,
+    missing_runs,
+)
+from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import coupling, spread_text
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.runs import Run
 
 CLASSES = {"cifar10": 10, "cifar100": 100}
 NEAR = 0.2  # of the limit
-SAYS = (
+SENTENCES = (
     "severely under-confident on the training set",
     "confidence goes to e / (e + K - 1)",
     "training ECE stays large",
@@ -17,66 +26,109 @@ SAYS = (
 )
 
 
-def classes_of(setting: Setting) -> int:
+def class_count(setting: Setting) -> int:
     return 10 if setting.quick else CLASSES[setting.data]
 
 
-def findings(setting: Setting, shelf: Shelf) -> Findings:
+def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the end of each run, and whether it lies where App. D says."""
-    found = {name: shelf.runs(configs) for name, configs in sweeps.mse(setting).items()}
-    rows = tuple(row(name, run) for name, runs in found.items() for run in runs)
+    configs = sweeps.squared_error(setting)
+    groups = {name: store.runs(of) for name, of in configs.items()}
+    limit = paper.mse_confidence(class_count(setting))
+
     header = (
-        "", "word", "train accuracy", "train confidence", "train ECE", "test ECE",
-        "end / largest sharpness", "r of train ECE and sharpness",
-    )  # fmt: skip
-    limit = paper.mse_confidence(classes_of(setting))
-    steps = next(iter(sweeps.mse(setting).values()))[0].steps
+        "",
+        "word",
+        "train accuracy",
+        "train confidence",
+        "train ECE",
+        "test ECE",
+        "end / largest sharpness",
+        "r of train ECE and sharpness",
+    )
+    rows = tuple(row(name, run) for name, runs in groups.items() for run in runs)
     note = (
-        f"At the end of {steps:,} steps. The optimum of squared error gives the true class "
-        f"e / (e + K - 1) = {limit:.3f} of the softmax, whatever the accuracy."
+        f"At the end of {configs['GD'][0].steps:,} steps. The optimum of squared error gives the "
+        f"true class e / (e + K - 1) = {limit:.3f} of the softmax, whatever the accuracy."
     )
     table = Table("Mean squared error", header, rows, note)
-    wanted = {name: len(configs) for name, configs in sweeps.mse(setting).items()}
-    claims = [c for name, of in found.items() for c in claims_of(name, of, limit, wanted[name])]
-    return Findings(claims, [table], {name: [run.last for run in r] for name, r in found.items()})
+
+    claims = []
+    for name, runs in groups.items():
+        claims += claims_of(name, runs, limit, expected=len(configs[name]))
+    last_rows = {name: [run.last for run in runs] for name, runs in groups.items()}
+    return Findings(claims, [table], last_rows)
 
 
 def row(name: str, run: Run) -> tuple[str, ...]:
-    last, columns = run.last, run.columns
+    """Print the last row of a run, and how its ECE and sharpness correlate."""
+    columns = run.columns
     r = coupling(columns["train/ece"], columns["train/gn_sharpness"], columns["train/loss"])
-    keys = ("train/accuracy", "train/confidence", "train/ece", "val/ece")
-    numbers = (f"{last[key]:.3f}" for key in keys)
-    return name, run.config["optimizer"], *numbers, f"{kept(run):.2f}", f"{r.pearson:.2f}"
+    return (
+        name,
+        run.config["optimizer"],
+        f"{run.last['train/accuracy']:.3f}",
+        f"{run.last['train/confidence']:.3f}",
+        f"{run.last['train/ece']:.3f}",
+        f"{run.last['val/ece']:.3f}",
+        f"{last_sharpness_share(run):.2f}",
+        f"{r.pearson:.2f}",
+    )
 
 
-def kept(run: Run) -> float:
+def last_sharpness_share(run: Run) -> float:
     """Return the last sharpness as a share of the largest."""
     sharpness = run.columns["train/gn_sharpness"]
     return float(sharpness[-1] / np.nanmax(sharpness))
 
 
-def claims_of(name: str, runs: list[Run], limit: float, wanted: int) -> list[Claim]:
+def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[Claim]:
     """Judge every run: confidence far below accuracy, close to its limit; sharpness stays.
 
     These follow from the loss itself, so they are judged on any data.
     """
-    says = [f"MSE, {name}: {what}" for what in SAYS]
+    says = [f"MSE, {name}: {sentence}" for sentence in SENTENCES]
     if not runs:
-        return unrun(*says)
-    gap = [run.last["train/confidence"] - run.last["train/accuracy"] for run in runs]
-    sure = [run.last["train/confidence"] for run in runs]
-    ece = [run.last["train/ece"] for run in runs]
-    stays = [kept(run) for run in runs]
-    n, lack = f"n = {len(runs)} rates", lacking(len(runs), wanted)
+        return claims_without_runs(*says)
+
+    gaps = [run.last["train/confidence"] - run.last["train/accuracy"] for run in runs]
+    confidences = [run.last["train/confidence"] for run in runs]
+    errors = [run.last["train/ece"] for run in runs]
+    shares = [last_sharpness_share(run) for run in runs]
+
+    n = f"n = {len(runs)} rates"
+    unless = [missing_runs(len(runs), expected)]
     return [
-        judged(says[0], f"confidence minus accuracy {spread_text(gap)} ({n})", "severely",
-               all(each < -0.2 for each in gap), "ours: every run below -.2", lack),
-        judged(says[1], f"{spread_text(sure, '.3f')} ({n})", f"{limit:.3f}",
-               all(abs(each / limit - 1) < NEAR for each in sure),
-               f"ours: every run within {NEAR:.0%} of it", lack),
-        judged(says[2], f"{spread_text(ece, '.3f')} ({n})", "large",
-               all(each > 0.2 for each in ece), "ours: every run above .2", lack),
-        judged(says[3], f"end is {spread_text(stays)} of the largest ({n})", "does not attenuate",
-               all(each > 0.5 for each in stays), "ours: every run ends above half of its largest",
-               lack),
-    ]  # fmt: skip
+        judge(
+            says[0],
+            found=f"confidence minus accuracy {spread_text(gaps)} ({n})",
+            paper="severely",
+            holds=all(gap < -0.2 for gap in gaps),
+            rule="ours: every run below -.2",
+            unless=unless,
+        ),
+        judge(
+            says[1],
+            found=f"{spread_text(confidences, '.3f')} ({n})",
+            paper=f"{limit:.3f}",
+            holds=all(abs(confidence / limit - 1) < NEAR for confidence in confidences),
+            rule=f"ours: every run within {NEAR:.0%} of it",
+            unless=unless,
+        ),
+        judge(
+            says[2],
+            found=f"{spread_text(errors, '.3f')} ({n})",
+            paper="large",
+            holds=all(error > 0.2 for error in errors),
+            rule="ours: every run above .2",
+            unless=unless,
+        ),
+        judge(
+            says[3],
+            found=f"end is {spread_text(shares)} of the largest ({n})",
+            paper="does not attenuate",
+            holds=all(share > 0.5 for share in shares),
+            rule="ours: every run ends above half of its largest",
+            unless=unless,
+        ),
+    ]

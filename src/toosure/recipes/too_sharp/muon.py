@@ -1,14 +1,24 @@
 """Muon's large margins: calibrated on the training set, far too sure on test data."""
 
-from toosure.recipes.recipe import Claim, Findings, Setting, Shelf, Table, judged, lacking, unrun
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Table,
+    claims_without_runs,
+    judge,
+    missing_runs,
+)
+from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_and_spread, spread_text
 from toosure.recipes.too_sharp import sweeps
-from toosure.recipes.too_sharp.hypotheses import groups
-from toosure.recipes.too_sharp.trace import SMALL, at_step
+from toosure.recipes.too_sharp.hypotheses import runs_by_optimizer
+from toosure.recipes.too_sharp.summaries import SMALL, value_at
 from toosure.runs import Run
 
-MARGIN, GAP = "train/margin_q50", "over-confidence"
-SHOWN = {
+MARGIN = "train/margin_q50"
+GAP = "over-confidence"  # computed here: test confidence minus test accuracy
+COLUMNS = {
     "median train margin": MARGIN,
     "1 % train margin": "train/margin_q01",
     "train ECE": "train/ece",
@@ -17,61 +27,83 @@ SHOWN = {
     "test accuracy": "val/accuracy",
 }
 SEVERE = 0.2  # confidence above accuracy
-SAYS = (
-    "Muon's training margins are unusually large",
-    "Muon's training ECE is near zero",
-    "Muon is severely over-confident on test data",
-)
+
+LARGE_MARGINS = "Muon's training margins are unusually large"
+CALIBRATED = "Muon's training ECE is near zero"
+OVERCONFIDENT = "Muon is severely over-confident on test data"
 
 
-def findings(setting: Setting, shelf: Shelf) -> Findings:
+def findings(setting: Setting, store: RunStore) -> Findings:
     """Return Muon's margins and its gap between training and test beside the others'."""
-    runs = groups(setting, shelf, with_bulk=False)
-    until = min(series.steps for series in sweeps.columns(setting).values())
-    found = {
-        name: {key: [value(run, key, until) for run in of] for key in SHOWN.values()}
-        for name, of in runs.items()
+    columns = sweeps.optimizers(setting)
+    until = min(column.steps for column in columns.values())  # the same step for all
+    groups = runs_by_optimizer(setting, store, with_bulk=False)
+    values = {
+        name: {key: [quantity(run, key, until) for run in runs] for key in COLUMNS.values()}
+        for name, runs in groups.items()
     }
+
     rows = tuple(
-        (name, *(spread_text(values, ".3g") for values in of.values()))
-        for name, of in found.items()
+        (name, *(spread_text(numbers, ".3g") for numbers in by_key.values()))
+        for name, by_key in values.items()
     )
     note = f"At step {until:,} of every run, mean ± standard deviation over learning rates."
-    means = {n: {k: mean_and_spread(v)[0] for k, v in of.items()} for n, of in found.items()}
-    wanted = sum(len(series.rates) for series in sweeps.columns(setting).values())
-    lack = lacking(sum(map(len, runs.values())), wanted)
-    return Findings(
-        claims_of(setting, means, lack), [Table("Muon's margins", ("", *SHOWN), rows, note)],
-        {"muon": means},
-    )  # fmt: skip
+    table = Table("Muon's margins", ("", *COLUMNS), rows, note)
+
+    means = {
+        name: {key: mean_and_spread(numbers)[0] for key, numbers in by_key.items()}
+        for name, by_key in values.items()
+    }
+    present = sum(map(len, groups.values()))
+    expected = sum(len(column.rates) for column in columns.values())
+    missing = missing_runs(present, expected)
+    return Findings(claims(setting, means, missing), [table], {"muon": means})
 
 
-def value(run: Run, key: str, until: float) -> float:
+def quantity(run: Run, key: str, step: float) -> float:
+    """Return a column of the table at a step of a run."""
     if key == GAP:
-        return at_step(run, "val/confidence", until) - at_step(run, "val/accuracy", until)
-    return at_step(run, key, until)
+        return value_at(run, "val/confidence", step) - value_at(run, "val/accuracy", step)
+    return value_at(run, key, step)
 
 
-def claims_of(setting: Setting, means: dict[str, dict[str, float]], lack: str) -> list[Claim]:
+def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -> list[Claim]:
     """Judge: the largest margins of all, training ECE near zero, the largest gap on test data."""
     if "Muon" not in means:
-        return unrun(*SAYS)
-    own = means["Muon"]
-    others = {name: of for name, of in means.items() if name != "Muon"}
-    unless = (setting.elsewhere, lack)
+        return claims_without_runs(LARGE_MARGINS, CALIBRATED, OVERCONFIDENT)
+    muon = means["Muon"]
+    others = [by_key for name, by_key in means.items() if name != "Muon"]
 
-    def beside(key: str) -> str:
-        return ", ".join(f"{name} {of[key]:.2f}" for name, of in means.items())
+    def side_by_side(key: str) -> str:
+        return ", ".join(f"{name} {by_key[key]:.2f}" for name, by_key in means.items())
 
-    def largest(key: str) -> bool:
-        return own[key] > max((of[key] for of in others.values()), default=float("inf"))
+    def is_largest(key: str) -> bool:
+        return muon[key] > max((by_key[key] for by_key in others), default=float("inf"))
 
+    unless = [setting.why_not_judged, missing]
     return [
-        judged(SAYS[0], f"median: {beside(MARGIN)}", "unusually large", largest(MARGIN),
-               "ours: the largest of all, at the same number of steps", *unless),
-        judged(SAYS[1], f"{own['train/ece']:.4f}", "near zero", own["train/ece"] < SMALL,
-               f"ours: below {SMALL}", *unless),
-        judged(SAYS[2], f"confidence minus accuracy: {beside(GAP)}", "severe",
-               own[GAP] > SEVERE and largest(GAP),
-               f"ours: above {SEVERE}, and above all others'", *unless),
-    ]  # fmt: skip
+        judge(
+            LARGE_MARGINS,
+            found=f"median: {side_by_side(MARGIN)}",
+            paper="unusually large",
+            holds=is_largest(MARGIN),
+            rule="ours: the largest of all, at the same number of steps",
+            unless=unless,
+        ),
+        judge(
+            CALIBRATED,
+            found=f"{muon['train/ece']:.4f}",
+            paper="near zero",
+            holds=muon["train/ece"] < SMALL,
+            rule=f"ours: below {SMALL}",
+            unless=unless,
+        ),
+        judge(
+            OVERCONFIDENT,
+            found=f"confidence minus accuracy: {side_by_side(GAP)}",
+            paper="severe",
+            holds=muon[GAP] > SEVERE and is_largest(GAP),
+            rule=f"ours: above {SEVERE}, and above all others'",
+            unless=unless,
+        ),
+    ]

@@ -5,40 +5,62 @@ from math import e
 # Table 1: Pearson r with Gauss-Newton sharpness, mean and standard deviation over 4 learning rates.
 TABLE_1: dict[str, dict[str, tuple[float, float]]] = {
     "train ECE": {
-        "GD": (0.83, 0.08), "SGD": (0.84, 0.07), "AdamW": (0.72, 0.07), "Muon": (0.63, 0.26),
+        "GD": (0.83, 0.08),
+        "SGD": (0.84, 0.07),
+        "AdamW": (0.72, 0.07),
+        "Muon": (0.63, 0.26),
         "SAM": (0.92, 0.04),
     },
     "train KCE": {
-        "GD": (0.83, 0.08), "SGD": (0.84, 0.07), "AdamW": (0.70, 0.08), "Muon": (0.61, 0.28),
+        "GD": (0.83, 0.08),
+        "SGD": (0.84, 0.07),
+        "AdamW": (0.70, 0.08),
+        "Muon": (0.61, 0.28),
         "SAM": (0.91, 0.04),
     },
     "test ECE": {
-        "GD": (0.96, 0.02), "SGD": (0.97, 0.01), "AdamW": (0.15, 0.15), "Muon": (-0.10, 0.28),
+        "GD": (0.96, 0.02),
+        "SGD": (0.97, 0.01),
+        "AdamW": (0.15, 0.15),
+        "Muon": (-0.10, 0.28),
         "SAM": (0.98, 0.01),
     },
     "test KCE": {
-        "GD": (0.97, 0.01), "SGD": (0.97, 0.01), "AdamW": (0.21, 0.22), "Muon": (-0.16, 0.31),
+        "GD": (0.97, 0.01),
+        "SGD": (0.97, 0.01),
+        "AdamW": (0.21, 0.22),
+        "Muon": (-0.16, 0.31),
         "SAM": (0.98, 0.01),
     },
-}  # fmt: skip
+}
 JUDGED = ("GD", "SGD", "SAM")  # AdamW and Muon are reported: their settings are not in the paper
 
-# The figure of each optimizer along training: on CIFAR-10, on CIFAR-100.
+# The number of each optimizer's figure along training: on CIFAR-10, on CIFAR-100.
 TRAJECTORIES = {
-    "GD": ("A2", "A9"), "SGD": ("A3", "A10"), "SAM": ("A4", "A11"), "Muon": ("A5", "A12"),
-    "AdamW": ("A6", "A13"), "BulkSGD": ("A7", "A14"),
-}  # fmt: skip
-SQUARED = {"GD": ("A16",), "SGD": ("A17",)}
+    "GD": ("A2", "A9"),
+    "SGD": ("A3", "A10"),
+    "SAM": ("A4", "A11"),
+    "Muon": ("A5", "A12"),
+    "AdamW": ("A6", "A13"),
+    "BulkSGD": ("A7", "A14"),
+}
+SQUARED_ERROR = {"GD": ("A16",), "SGD": ("A17",)}
 
 # CalMO (version 1 of the paper): test accuracy in per cent and ECE at the least validation loss.
 CALMO = {
-    ("SGD", "CE"): (75.2, 0.081), ("SGD", "CalMO"): (80.1, 0.056),
-    ("SGD", "smoothness only"): (80.8, 0.053), ("SGD", "robustness only"): (78.2, 0.062),
-    ("SGD", "label smoothing"): (81.0, 0.082), ("SGD", "focal"): (78.0, 0.029),
-    ("AdamW", "CE"): (80.7, 0.061), ("AdamW", "CalMO"): (83.2, 0.045),
-    ("Muon", "CE"): (80.3, 0.065), ("Muon", "CalMO"): (81.7, 0.019),
-    ("SAM", "CE"): (85.0, 0.020), ("SAM", "CalMO"): (85.2, 0.017),
-}  # fmt: skip
+    ("SGD", "CE"): (75.2, 0.081),
+    ("SGD", "CalMO"): (80.1, 0.056),
+    ("SGD", "smoothness only"): (80.8, 0.053),
+    ("SGD", "robustness only"): (78.2, 0.062),
+    ("SGD", "label smoothing"): (81.0, 0.082),
+    ("SGD", "focal"): (78.0, 0.029),
+    ("AdamW", "CE"): (80.7, 0.061),
+    ("AdamW", "CalMO"): (83.2, 0.045),
+    ("Muon", "CE"): (80.3, 0.065),
+    ("Muon", "CalMO"): (81.7, 0.019),
+    ("SAM", "CE"): (85.0, 0.020),
+    ("SAM", "CalMO"): (85.2, 0.017),
+}
 
 
 def mse_confidence(classes: int) -> float:

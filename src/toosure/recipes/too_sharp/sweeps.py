@@ -1,15 +1,14 @@
-"""The runs of the paper in words: which optimizers, learning rates, lengths and measurements."""
+"""The runs of the paper as configs: optimizers, learning rates, lengths and measurements."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from toosure.config import RunConfig
 from toosure.recipes.recipe import Setting
 
 
 @dataclass(frozen=True)
-class Series:
-    """One column of Table 1: an optimizer at several learning rates."""
+class OptimizerSweep:
+    """One column of Table 1: an optimizer at several learning rates; `{}` stands for the rate."""
 
     word: str
     rates: tuple[str, ...]
@@ -21,19 +20,22 @@ DESCENT = ("2/30", "2/50", "2/70", "2/90")
 # The paper gives the optimizers and says four learning rates each; where it is silent (rates of
 # AdamW and Muon, batch, lengths) these are the settings of our first prototype.
 TABLE_1 = {
-    "GD": Series("gd:lr={}", DESCENT, 8000),
-    "SGD": Series("sgd:lr={}", DESCENT, 8000, batch=128),
-    "AdamW": Series("adamw:lr={}", ("1e-4", "3e-4", "1e-3", "3e-3"), 8000),
-    "Muon": Series("muon:lr={}", ("1e-3", "3e-3", "1e-2", "2e-2"), 2000),
-    "SAM": Series("sam:base=gd,lr={},rho=0.05", DESCENT, 4000),
+    "GD": OptimizerSweep("gd:lr={}", DESCENT, 8000),
+    "SGD": OptimizerSweep("sgd:lr={}", DESCENT, 8000, batch=128),
+    "AdamW": OptimizerSweep("adamw:lr={}", ("1e-4", "3e-4", "1e-3", "3e-3"), 8000),
+    "Muon": OptimizerSweep("muon:lr={}", ("1e-3", "3e-3", "1e-2", "2e-2"), 2000),
+    "SAM": OptimizerSweep("sam:base=gd,lr={},rho=0.05", DESCENT, 4000),
 }
 QUICK = {
-    "GD": Series("gd:lr={}", ("1", "0.5"), 120),
-    "SGD": Series("sgd:lr={}", ("1", "0.5"), 120, batch=32),
-    "AdamW": Series("adamw:lr={}", ("3e-3", "1e-2"), 60),
-    "Muon": Series("muon:lr={}", ("1e-2", "2e-2"), 60),
-    "SAM": Series("sam:base=gd,lr={},rho=0.05", ("1", "0.5"), 60),
+    "GD": OptimizerSweep("gd:lr={}", ("1", "0.5"), 120),
+    "SGD": OptimizerSweep("sgd:lr={}", ("1", "0.5"), 120, batch=32),
+    "AdamW": OptimizerSweep("adamw:lr={}", ("3e-3", "1e-2"), 60),
+    "Muon": OptimizerSweep("muon:lr={}", ("1e-2", "2e-2"), 60),
+    "SAM": OptimizerSweep("sam:base=gd,lr={},rho=0.05", ("1", "0.5"), 60),
 }
+BATCH_SHARPNESS_STEPS = (0, 50, 100, 200, 400, 800, 1600, 3200, 4800, 6400, 8000)
+
+BulkRuns = dict[tuple[str, int], RunConfig]  # by learning rate and number of eigenvectors
 
 
 def images(setting: Setting) -> str:
@@ -47,91 +49,129 @@ def network(setting: Setting) -> str:
     return "mlp:width=16" if setting.quick else "mlp"
 
 
-def trajectory(setting: Setting, optimizer: str, seed: int | None = None, **more: Any) -> RunConfig:
+def trajectory(
+    setting: Setting, optimizer: str, seed: int | None = None, /, **options: object
+) -> RunConfig:
     """Return a run of the paper's network on the paper's images, sharpness on both splits."""
-    every = 8 if setting.quick else 20
-    seed = setting.first if seed is None else seed
-    given = {"data": images(setting), "model": network(setting), "batch": None, "every": every}
-    return RunConfig.of({**given, "optimizer": optimizer, "seed": seed, **more})
+    settings: dict[str, object] = {
+        "data": images(setting),
+        "model": network(setting),
+        "batch": None,
+        "every": 8 if setting.quick else 20,
+        "optimizer": optimizer,
+        "seed": setting.first_seed if seed is None else seed,
+    }
+    return RunConfig.of(settings | options)
 
 
-def columns(setting: Setting) -> dict[str, Series]:
-    """Return the columns of Table 1."""
+# -- Table 1 --------------------------------------------------------------------------------
+
+
+def optimizers(setting: Setting) -> dict[str, OptimizerSweep]:
+    """Return the columns of Table 1 by the name of their optimizer."""
     return QUICK if setting.quick else TABLE_1
 
 
-def column(setting: Setting, name: str, seed: int) -> list[RunConfig]:
-    """Return the runs of one column, a run a learning rate."""
-    series = columns(setting)[name]
+def rate_configs(setting: Setting, name: str, seed: int) -> list[RunConfig]:
+    """Return the runs of one column of Table 1, one per learning rate."""
+    column = optimizers(setting)[name]
     return [
-        trajectory(setting, series.word.format(rate), seed, steps=series.steps, batch=series.batch)
-        for rate in series.rates
+        trajectory(setting, column.word.format(rate), seed, steps=column.steps, batch=column.batch)
+        for rate in column.rates
     ]
 
 
 def table_1(setting: Setting) -> list[RunConfig]:
     """Return every run of Table 1, for every seed."""
     return [
-        c for seed in setting.among(0) for n in columns(setting) for c in column(setting, n, seed)
+        config
+        for seed in setting.seeds_or(0)
+        for name in optimizers(setting)
+        for config in rate_configs(setting, name, seed)
     ]
 
 
-def bulk(setting: Setting) -> dict[tuple[str, int], RunConfig]:
-    """Return BulkSGD with 1, 3, 5 eigenvectors of the Hessian removed, by (rate, k) (Figure 2)."""
-    rates, ks = (("1",), (1, 3)) if setting.quick else (("2/70", "2/30"), (1, 3, 5))
-    steps, batch = (60, 32) if setting.quick else (3000, 128)
+# -- BulkSGD --------------------------------------------------------------------------------
+
+
+def bulk_sgd(setting: Setting) -> BulkRuns:
+    """Return BulkSGD with 1, 3 or 5 eigenvectors of the Hessian removed (Figure 2)."""
+    if setting.quick:
+        rates: tuple[str, ...] = ("1",)
+        removed: tuple[int, ...] = (1, 3)
+        size = {"steps": 60, "batch": 32}
+    else:
+        rates = ("2/70", "2/30")
+        removed = (1, 3, 5)
+        size = {"steps": 3000, "batch": 128}
+
     return {
-        (rate, k): trajectory(setting, f"bulksgd:lr={rate},k={k}", steps=steps, batch=batch)
+        (rate, k): trajectory(setting, f"bulksgd:lr={rate},k={k}", **size)
         for rate in rates
-        for k in ks
+        for k in removed
     }
 
 
-def long_bulk(setting: Setting) -> dict[tuple[str, int], RunConfig]:
-    """Return longer BulkSGD runs, which look for the directions anew only every ten steps."""
-    rate, ks = ("1", (1,)) if setting.quick else ("2/30", (1, 3, 5))
-    sizes = {"steps": 96, "batch": 32} if setting.quick else {"steps": 20_000, "batch": 128}
-    sizes |= {} if setting.quick else {"every": 100}
+def long_bulk_sgd(setting: Setting) -> BulkRuns:
+    """Return longer BulkSGD runs, which compute the eigenvectors anew only every ten steps."""
+    if setting.quick:
+        rate = "1"
+        removed: tuple[int, ...] = (1,)
+        size = {"steps": 96, "batch": 32}
+    else:
+        rate = "2/30"
+        removed = (1, 3, 5)
+        size = {"steps": 20_000, "batch": 128, "every": 100}
+
     return {
-        (rate, k): trajectory(setting, f"bulksgd:lr={rate},k={k},refresh=10", **sizes) for k in ks
+        (rate, k): trajectory(setting, f"bulksgd:lr={rate},k={k},refresh=10", **size)
+        for k in removed
     }
 
 
-def mse(setting: Setting) -> dict[str, list[RunConfig]]:
-    """Return GD and SGD under squared error (Figures A16, A17)."""
-    steps, every = (300, 20) if setting.quick else (20_000, 50)
-    return {
-        name: [
-            trajectory(
-                setting, series.word.format(rate), steps=steps, batch=series.batch, every=every,
-                loss="mse",
-            )
-            for rate in series.rates
+# -- squared error, theorems, batch sharpness -----------------------------------------------
+
+
+def squared_error(setting: Setting) -> dict[str, list[RunConfig]]:
+    """Return GD and SGD under squared error, by optimizer (Figures A16, A17)."""
+    size = {"steps": 300, "every": 20} if setting.quick else {"steps": 20_000, "every": 50}
+    configs = {}
+    for name in ("GD", "SGD"):
+        column = optimizers(setting)[name]
+        configs[name] = [
+            trajectory(setting, column.word.format(rate), batch=column.batch, loss="mse", **size)
+            for rate in column.rates
         ]
-        for name, series in columns(setting).items()
-        if name in ("GD", "SGD")
-    }  # fmt: skip
+    return configs
 
 
-def certified(setting: Setting) -> RunConfig:
-    """Return one GD run with every theorem checked at every measurement."""
-    series = columns(setting)["GD"]
+def certified_run(setting: Setting) -> RunConfig:
+    """Return one GD run that checks every theorem at every measurement."""
+    column = optimizers(setting)["GD"]
     return trajectory(
-        setting, series.word.format(series.rates[0]), steps=series.steps,
-        every=12 if setting.quick else 200, measure=("gn_sharpness", "certificate"), eps=0.002,
-    )  # fmt: skip
-
-
-def batches(setting: Setting) -> list[RunConfig]:
-    """Return the SGD runs with batch sharpness, at a few steps: it is sampled, and dear."""
-    series = columns(setting)["SGD"]
-    at = (
-        (0, 60, 120) if setting.quick else (0, 50, 100, 200, 400, 800, 1600, 3200, 4800, 6400, 8000)
+        setting,
+        column.word.format(column.rates[0]),
+        steps=column.steps,
+        every=12 if setting.quick else 200,
+        measure=("gn_sharpness", "certificate"),
+        eps=0.002,
     )
-    more: dict[str, Any] = {"measure": ("gn_sharpness", "batch_sharpness"), "at": at}
-    more["every"] = RunConfig.every  # `at` says when
-    more |= {"steps": series.steps, "batch": series.batch}
-    if setting.quick:  # a batch of all images: nothing to sample
-        more |= {"data": "digits:train=120,val=100,test=100", "batch": 120}
-    found = [trajectory(setting, series.word.format(rate), **more) for rate in series.rates]
-    return found[:1] if setting.quick else found
+
+
+def batch_sharpness(setting: Setting) -> list[RunConfig]:
+    """Return the SGD runs that sample batch sharpness, at a few steps because it is expensive."""
+    column = optimizers(setting)["SGD"]
+    options: dict[str, object] = {
+        "measure": ("gn_sharpness", "batch_sharpness"),
+        "at": (0, 60, 120) if setting.quick else BATCH_SHARPNESS_STEPS,
+        "every": RunConfig.every,  # the default: `at` says when
+        "steps": column.steps,
+        "batch": column.batch,
+    }
+    rates = column.rates
+
+    if setting.quick:  # one run on the full batch: nothing to sample
+        options |= {"data": "digits:train=120,val=100,test=100", "batch": 120}
+        rates = rates[:1]
+
+    return [trajectory(setting, column.word.format(rate), **options) for rate in rates]

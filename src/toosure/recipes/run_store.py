@@ -1,0 +1,50 @@
+"""Look up the runs of a recipe in a folder, and record which of them cannot be used."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from toosure.config import RunConfig
+from toosure.runs import Run
+
+
+class RunStore:
+    """Find runs by their config in one folder; `problems` says what is wrong with the others."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.problems: dict[str, str] = {}  # run name -> missing, diverged at step ...
+        self._opened: dict[str, Run] = {}
+
+    def runs(self, configs: Iterable[RunConfig], diverged: bool = False) -> list[Run]:
+        """Return the usable runs among `configs`, in order (see `run`)."""
+        return [run for config in configs if (run := self.run(config, diverged)) is not None]
+
+    def run(self, config: RunConfig, diverged: bool = False) -> Run | None:
+        """Return the complete run of a config, or None and a note in `problems`.
+
+        With `diverged`, a run that diverged after a few rows is returned too.
+        """
+        run = self._open(config.name)
+        if run is None:
+            return None
+
+        if run.status == "complete":
+            if len(run.rows) > 1:
+                return run
+            self.problems[run.name] = f"complete, but only {len(run.rows)} rows are left of it"
+            return None
+
+        self.problems[run.name] = run.ending
+        if diverged and run.status == "diverged" and len(run.rows) > 2:
+            return run
+        return None
+
+    def _open(self, name: str) -> Run | None:
+        """Return the run in the folder `name`, read once; None where there is no run."""
+        if name not in self._opened:
+            folder = self.folder / name
+            if not (folder / "config.json").is_file():
+                self.problems[name] = "missing"
+                return None
+            self._opened[name] = Run(folder)
+        return self._opened[name]

@@ -1,0 +1,136 @@
+"""BulkSGD: oscillations, and a sharpness of thousands while the loss still falls (Figure 2)."""
+
+import numpy as np
+
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Table,
+    claims_without_runs,
+    judge,
+    missing_runs,
+)
+from toosure.recipes.run_store import RunStore
+from toosure.recipes.too_sharp import sweeps
+from toosure.recipes.too_sharp.summaries import last_finite, peak_ece, rising_share
+from toosure.runs import Run
+
+
+def long_run_findings(setting: Setting, store: RunStore) -> Findings:
+    """Return what longer runs show: whether the length is what was missing."""
+    configs = sweeps.long_bulk_sgd(setting)
+    return Findings(claims(setting, store, configs), [table(setting, store, configs)])
+
+
+def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[Claim]:
+    """Judge: its sharpness reaches thousands while its loss still falls."""
+    length = f"over {next(iter(configs.values())).steps:,} steps"
+    sharp = f"BulkSGD's sharpness reaches thousands, {length}"
+    falling = f"... while the training loss still falls, {length}"
+
+    runs = store.runs(configs.values(), diverged=True)
+    if not runs:
+        return claims_without_runs(sharp, falling)
+
+    highest = max(float(np.nanmax(run.columns["train/gn_sharpness"])) for run in runs)
+    falls = [still_falls(run) for run in runs]
+    unless = [setting.why_not_judged, missing_runs(len(runs), len(configs))]
+    return [
+        judge(
+            sharp,
+            found=f"largest {highest:,.0f}",
+            paper="thousands, over 100,000 steps",
+            holds=highest >= 1000,
+            rule="ours: one of the runs above 1,000",
+            unless=unless,
+        ),
+        judge(
+            falling,
+            found=f"{sum(falls)} of {len(falls)} runs",
+            paper="minimised over 100,000 steps",
+            holds=all(falls),
+            rule="ours: complete, the least loss in the last quarter, the last below the first, "
+            "in every run",
+            unless=unless,
+        ),
+    ]
+
+
+def still_falls(run: Run) -> bool:
+    """Whether a run is complete, its loss least in the last quarter and below the first at last."""
+    loss = run.columns["train/loss"]
+    late = np.nanargmin(loss) >= 0.75 * (len(loss) - 1)
+    return bool(run.status == "complete" and late and loss[-1] < loss[0])
+
+
+def oscillation_claims(setting: Setting, store: RunStore) -> list[Claim]:
+    """Judge: its loss goes up more often than SGD's over the same steps."""
+    bulk_configs = sweeps.bulk_sgd(setting)
+    sgd_configs = sweeps.rate_configs(setting, "SGD", setting.first_seed)
+    bulk_runs = store.runs(bulk_configs.values(), diverged=True)
+    sgd_runs = store.runs(sgd_configs)
+    if not bulk_runs or not sgd_runs:
+        return claims_without_runs("BulkSGD oscillates")
+
+    until = min(run.config["steps"] for run in bulk_runs)
+    bulk_share = float(np.mean([rising_share(run, until) for run in bulk_runs]))
+    sgd_share = float(np.mean([rising_share(run, until) for run in sgd_runs]))
+
+    present = len(bulk_runs) + len(sgd_runs)
+    expected = len(bulk_configs) + len(sgd_configs)
+    claim = judge(
+        "BulkSGD oscillates",
+        found=f"loss rose in {bulk_share:.0%} of the intervals, SGD {sgd_share:.0%}, "
+        f"up to step {until:,}",
+        paper="steep oscillations",
+        holds=bulk_share > sgd_share,
+        rule="ours: more often than SGD",
+        unless=[setting.why_not_judged, missing_runs(present, expected)],
+    )
+    return [claim]
+
+
+def table(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> Table:
+    """Lay out BulkSGD, one row per run, with the SGD runs of Table 1 below."""
+    rows = []
+    for (rate, k), config in configs.items():
+        run = store.run(config, diverged=True)
+        if run is not None:
+            rows.append((f"BulkSGD {rate}", str(k), *run_cells(run)))
+
+    sgd_rates = sweeps.optimizers(setting)["SGD"].rates
+    sgd_configs = sweeps.rate_configs(setting, "SGD", setting.first_seed)
+    for rate, config in zip(sgd_rates, sgd_configs, strict=True):
+        run = store.run(config)
+        if run is not None:
+            rows.append((f"SGD {rate}", "0", *run_cells(run)))
+
+    header = (
+        "rate",
+        "k",
+        "largest sharpness",
+        "first loss",
+        "least loss",
+        "last loss",
+        "intervals where it rose",
+        "peak ECE",
+        "steps",
+    )
+    note = "k is how many top eigenvectors of the Hessian are projected out of each step."
+    return Table("BulkSGD", header, tuple(rows), note)
+
+
+def run_cells(run: Run) -> tuple[str, ...]:
+    """Print one run, from its largest sharpness on."""
+    loss = run.columns["train/loss"]
+    sharpness = run.columns["train/gn_sharpness"]
+    return (
+        f"{float(np.nanmax(sharpness)):.3g}",
+        f"{float(loss[0]):.3g}",
+        f"{float(np.nanmin(loss)):.3g}",
+        f"{last_finite(run, 'train/loss'):.3g}",
+        f"{rising_share(run):.0%}",
+        f"{peak_ece(run):.3f}",
+        f"{run.last['step']:,}",
+    )

@@ -1,0 +1,83 @@
+"""How calibration error and sharpness correlate along every run of Table 1."""
+
+from typing import Any, NamedTuple
+
+from toosure.recipes.recipe import Setting
+from toosure.recipes.run_store import RunStore
+from toosure.recipes.series import Coupling, coupling
+from toosure.recipes.too_sharp import sweeps
+from toosure.runs import Run
+
+
+class Keys(NamedTuple):
+    """The columns of a run that one row of Table 1 compares."""
+
+    error: str
+    sharpness: str
+    loss: str  # held fixed in the partial correlation
+
+
+# Test rows pair the test error with the sharpness of the test split: with that of the training
+# split they come out negative.
+ROWS = {
+    "train ECE": Keys("train/ece", "train/gn_sharpness", "train/loss"),
+    "train KCE": Keys("train/mmce", "train/gn_sharpness", "train/loss"),
+    "test ECE": Keys("val/ece", "val/gn_sharpness", "val/loss"),
+    "test KCE": Keys("val/mmce", "val/gn_sharpness", "val/loss"),
+}
+MIXED_SPLITS = {
+    "test ECE, train sharpness": Keys("val/ece", "train/gn_sharpness", "val/loss"),
+}
+
+RateCouplings = list[Coupling | None]  # one per learning rate; None where the run is missing
+Couplings = dict[str, dict[str, dict[int, RateCouplings]]]  # by row, optimizer, seed
+
+
+def read_couplings(setting: Setting, store: RunStore) -> Couplings:
+    """Return the couplings of every row, optimizer, seed and learning rate."""
+    runs = {
+        name: {
+            seed: [store.run(config) for config in sweeps.rate_configs(setting, name, seed)]
+            for seed in setting.seeds_or(0)
+        }
+        for name in sweeps.optimizers(setting)
+    }
+
+    return {
+        row: {
+            name: {seed: [couple(run, keys) for run in rates] for seed, rates in by_seed.items()}
+            for name, by_seed in runs.items()
+        }
+        for row, keys in {**ROWS, **MIXED_SPLITS}.items()
+    }
+
+
+def couple(run: Run | None, keys: Keys) -> Coupling | None:
+    """Correlate error and sharpness over the rows of one run."""
+    if run is None:
+        return None
+    columns = run.columns
+    return coupling(columns[keys.error], columns[keys.sharpness], columns[keys.loss])
+
+
+def of_first_seed(by_seed: dict[int, RateCouplings]) -> RateCouplings:
+    return by_seed[min(by_seed)]
+
+
+def correlations(rates: RateCouplings, field: str = "pearson") -> list[float]:
+    """Return one kind of correlation of the runs that are there."""
+    return [getattr(each, field) for each in rates if each is not None]
+
+
+def unrounded(couplings: Couplings) -> dict[str, Any]:
+    """Return every coupling as plain dictionaries, for the JSON file."""
+    return {
+        row: {
+            name: {
+                str(seed): [None if each is None else each._asdict() for each in rates]
+                for seed, rates in by_seed.items()
+            }
+            for name, by_seed in by_optimizer.items()
+        }
+        for row, by_optimizer in couplings.items()
+    }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.several import Several
+from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.train import integers
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Texts = list[str] | None
 QUIET_SECONDS = 30.0  # without a line; then a log gets one that says how far the runs are
 
 
-@app.command(cls=Several)
+@app.command(cls=MultiValueCommand)
 def reproduce(
     name: Annotated[str, typer.Argument(help="The recipe: too-sharp or gamma-net.")],
     only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,

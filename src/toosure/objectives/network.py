@@ -60,8 +60,7 @@ def features_and_logits(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     (torch.Size([2, 8]), torch.Size([2, 3]))
     """
     if isinstance(model, Sharded):
-        spread = model.spread(partial(features_and_logits, model.module), x)
-        return cast(tuple[Tensor, Tensor], spread)
+        return model.spread(partial(features_and_logits, model.module), x)
 
     model = unwrapped(model)
     if hasattr(model, "features") and isinstance(getattr(model, "head", None), nn.Linear):

@@ -49,19 +49,17 @@ def train_parts(
     setting: Setting,
     out: Path,
     runtime: Runtime,
-    show_for: Callable[[Sequence[RunConfig]], ProgressListener] = lambda configs: (
-        ProgressListener()
-    ),
+    listener_for: Callable[[Sequence[RunConfig]], ProgressListener] | None = None,
     workers: int = 1,
 ) -> Sweep:
     """Train the missing runs of the parts; return those runs, their failures, and if it stopped.
 
-    `show_for` is called with the missing runs. `runtime.graph` applies only to runs that a CUDA graph
-    can record (`can_record`); the others are trained first, without graphs.
+    `listener_for` is called with the missing runs. `runtime.graph` applies only to runs that a CUDA
+    graph can record (`can_record`); the others are trained first, without graphs.
     """
     configs = longest_first(config for part in parts for config in part.configs(setting))
     missing = [config for config in configs if not has_ended(out / config.name)]
-    show = show_for(missing)
+    show = listener_for(missing) if listener_for else ProgressListener()
     began = time.perf_counter()
 
     done = Sweep()

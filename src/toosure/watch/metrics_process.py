@@ -62,6 +62,7 @@ class MetricsProcess:
 
         if answer is None:
             return function()
+        result: Answer
         result, error = answer
         if error is not None:
             raise error

@@ -101,7 +101,8 @@ def best(means: np.ndarray, columns: Sequence[Quantity]) -> np.ndarray:
     scores = np.where(np.isnan(means * signs), -np.inf, means * signs)
     top = scores.max(0, initial=-np.inf)
     differ = (scores != scores[:1]).any(0)
-    return np.isfinite(scores) & (scores == top) & differ
+    marks: np.ndarray = np.isfinite(scores) & (scores == top) & differ
+    return marks
 
 
 def shown(values: Sequence[float], column: Quantity, is_best: bool) -> Shown:

@@ -14,8 +14,7 @@ settings.register_profile("repeatable", derandomize=True, **SLOW)
 settings.register_profile("search", **SLOW)
 settings.load_profile("repeatable")
 
-if os.environ.get("PYTEST_XDIST_WORKER"):
-    torch.set_num_threads(1)
+torch.set_num_threads(1)  # the same sums on any number of cores
 
 
 @pytest.fixture(autouse=True)

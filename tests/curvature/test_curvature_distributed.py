@@ -16,6 +16,7 @@ SAMPLED = [(of, FEW | {"batch": 6}) for of in (batch_sharpness, gni)] + [(trace,
 
 
 def worker(rank: int, store: str, results: str) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     model, (x, y) = make("cnn with BatchNorm", n=21)

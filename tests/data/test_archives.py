@@ -266,7 +266,9 @@ WHOLE = {
 
 @pytest.mark.parametrize("kind", WHOLE)
 @settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(share=st.floats(0, 0.6))
 def test_a_truncated_archive_is_named(tmp_path, kind, share):

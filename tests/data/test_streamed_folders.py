@@ -24,6 +24,7 @@ from toosure.data.image_files import BatchReader, ImageFiles
 from toosure.train import train
 from toosure.train.batches import Batches
 from toosure.watch.split import logits_of
+from waiting import wait_until
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -87,7 +88,7 @@ def test_batches_are_those_of_memory_over_epochs_and_from_any_step(folder, worke
             assert torch.equal(ours[1], theirs[1]) and torch.equal(ours[2], theirs[2])
         assert batches.ends_epoch(5)
         batches.close()
-        assert not multiprocessing.active_children()
+        wait_until(lambda: not multiprocessing.active_children())  # they take a moment to end
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -122,6 +123,7 @@ def test_workers_draw_nothing_from_torchs_generator(folder):
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
 def test_workers_leave_interrupts_to_the_main_process(folder):
     _, stream = both(folder)
+    wait_until(lambda: not multiprocessing.active_children())  # of other tests
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have ignored it
     parts = replace(stream.stream.x, workers=1).split(4)
     next(parts)
@@ -295,7 +297,7 @@ def config(folder, **settings):
 
 def test_a_run_trains_on_the_stream_and_says_how_it_did_on_the_shift(folder, tmp_path):
     run = train(replace(config(folder), data=config(folder).data + ",shift=fog:2"), tmp_path)
-    assert not multiprocessing.active_children()
+    wait_until(lambda: not multiprocessing.active_children())  # they take a moment to end
     assert run.status == "complete" and run.rows[-1]["epoch"] == pytest.approx(8 / 3)
     kept = np.load(run.path / "predictions.npz")
     assert kept["shift_logits"].shape == kept["test_logits"].shape == (18, 3)

@@ -23,10 +23,10 @@ import torch
 import torch.nn.functional as F
 
 from toosure.curvature import CurvatureTracker, gn_sharpness
-from toosure.curvature.basis import Basis
+from toosure.curvature.eigen.eager_basis import Basis
+from toosure.curvature.eigen.solver import random_vectors, solve
 from toosure.curvature.operators import GaussNewton
-from toosure.curvature.problem import Problem
-from toosure.curvature.solver import random_vectors, solve
+from toosure.curvature.products.loss_curvature import Problem
 from toosure.data import load_cifar10
 from toosure.models import mlp, resnet20
 

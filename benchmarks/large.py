@@ -22,7 +22,7 @@ from torch import nn
 
 from toosure import Watch
 from toosure.curvature import CurvatureTracker
-from toosure.curvature.problem import Problem
+from toosure.curvature.products.loss_curvature import Problem
 from toosure.objectives import as_objective
 from toosure.train.steps import Step
 from toosure.words import parse

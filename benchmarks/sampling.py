@@ -23,10 +23,10 @@ from scipy import stats
 from torch import nn
 
 from toosure import metrics
-from toosure.curvature.basis import Basis
+from toosure.curvature.eigen.eager_basis import Basis
+from toosure.curvature.eigen.solver import random_vectors, solve
 from toosure.curvature.operators import GaussNewton
-from toosure.curvature.problem import Problem
-from toosure.curvature.solver import random_vectors, solve
+from toosure.curvature.products.loss_curvature import Problem
 from toosure.data import load_cifar10
 from toosure.models import load_published, mlp, resnet20
 

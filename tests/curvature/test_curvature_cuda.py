@@ -8,7 +8,7 @@ from dense import CASES, make
 from torch import nn
 
 from toosure.curvature import CurvatureTracker, Problem, gn_sharpness, jacobian_norms
-from toosure.curvature.replay import Replay
+from toosure.curvature.products.cuda_graphs import Replay
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 

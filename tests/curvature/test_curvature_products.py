@@ -14,7 +14,7 @@ from toosure.curvature import (
     kappa_min,
     top_eigenpairs,
 )
-from toosure.curvature.restrict import Restricted
+from toosure.curvature.products.input_subspace import Restricted
 
 
 def block(problem: Problem, k: int = 3) -> torch.Tensor:

@@ -18,10 +18,10 @@ from toosure.curvature import (
     kappa_min,
     top_eigenpairs,
 )
+from toosure.curvature.eigen.graph_basis import Rounds
 from toosure.curvature.operators import GaussNewton
-from toosure.curvature.replay import Replay, undisturbed
-from toosure.curvature.restrict import Restricted
-from toosure.curvature.rounds import Rounds
+from toosure.curvature.products.cuda_graphs import Replay, undisturbed
+from toosure.curvature.products.input_subspace import Restricted
 
 RTOL = 1e-3
 

@@ -1,8 +1,8 @@
 """How sharp: curvature of the loss, matrix-free, with an error on every number."""
 
 from toosure.curvature.jacobian import jacobian_norms
-from toosure.curvature.outputs import MSE, CrossEntropy
-from toosure.curvature.problem import Problem
+from toosure.curvature.products.loss_curvature import Problem
+from toosure.curvature.products.loss_hessian import MSE, CrossEntropy
 from toosure.curvature.result import Eigenpairs, Result
 from toosure.curvature.sharpness import (
     gn_sharpness,

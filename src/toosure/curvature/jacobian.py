@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vjp, vmap
 
-from toosure.curvature.linearise import Call, Linearised, gradients
-from toosure.curvature.problem import Problem
+from toosure.curvature.products.jacobian_products import Call, Linearised, gradients
+from toosure.curvature.products.loss_curvature import Problem
 from toosure.curvature.result import Result
 from toosure.metrics.inputs import check_count
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from toosure.curvature.problem import Matrix, Problem
-from toosure.curvature.restrict import Restricted
+from toosure.curvature.products.input_subspace import Restricted
+from toosure.curvature.products.loss_curvature import Matrix, Problem
 
 REPLAYED = 2_000_000  # longest vectors whose algebra is replayed too: longer ones keep a GPU busy
 

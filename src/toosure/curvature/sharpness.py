@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from toosure.curvature.basis import Basis
-from toosure.curvature.checks import check_rtol
+from toosure.curvature.eigen.eager_basis import Basis
+from toosure.curvature.eigen.solver import Solution, random_vectors, solve
 from toosure.curvature.operators import GaussNewton, Operator, Whole
-from toosure.curvature.outputs import LossLike
-from toosure.curvature.problem import MATRICES, Matrix, Problem
+from toosure.curvature.products.checks import check_rtol
+from toosure.curvature.products.loss_curvature import MATRICES, Matrix, Problem
+from toosure.curvature.products.loss_hessian import LossLike
 from toosure.curvature.result import Eigenpairs, Result
-from toosure.curvature.solver import Solution, random_vectors, solve
 from toosure.metrics.inputs import check_count
 
 Data = tuple[Tensor, Tensor]

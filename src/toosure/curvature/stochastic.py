@@ -5,13 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from toosure.curvature.basis import Basis
-from toosure.curvature.checks import check_rtol
+from toosure.curvature.eigen.eager_basis import Basis
+from toosure.curvature.eigen.solver import random_vectors
 from toosure.curvature.operators import Whole
-from toosure.curvature.outputs import LossLike
-from toosure.curvature.problem import Matrix, Problem
+from toosure.curvature.products.checks import check_rtol
+from toosure.curvature.products.loss_curvature import Matrix, Problem
+from toosure.curvature.products.loss_hessian import LossLike
 from toosure.curvature.result import Result
-from toosure.curvature.solver import random_vectors
 from toosure.metrics.inputs import check_count
 
 Data = tuple[Tensor, Tensor]

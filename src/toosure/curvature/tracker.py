@@ -9,18 +9,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from toosure.curvature.arithmetic import plainly
-from toosure.curvature.basis import Basis
-from toosure.curvature.checks import check_rtol
-from toosure.curvature.follow import Follower
+from toosure.curvature.eigen.eager_basis import Basis
+from toosure.curvature.eigen.solver import TINY, random_vectors, solve
+from toosure.curvature.eigen.warm_eigenpair import Follower
 from toosure.curvature.jacobian import jacobian_norms
 from toosure.curvature.operators import GaussNewton
-from toosure.curvature.outputs import LossLike
-from toosure.curvature.problem import Matrix, Problem
-from toosure.curvature.restrict import Restricted, first_dense_layer
+from toosure.curvature.products.checks import check_rtol
+from toosure.curvature.products.input_subspace import Restricted, first_dense_layer
+from toosure.curvature.products.loss_curvature import Matrix, Problem
+from toosure.curvature.products.loss_hessian import LossLike
+from toosure.curvature.products.precision import plainly
 from toosure.curvature.result import Eigenpairs, Result
 from toosure.curvature.sharpness import as_result, operator_for
-from toosure.curvature.solver import TINY, random_vectors, solve
 from toosure.curvature.stochastic import batch_sharpness, gni, trace
 from toosure.metrics.inputs import check_count
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from toosure.curvature.arithmetic import double_differentiable, dual_numbers, made_dual
+from toosure.curvature.products.precision import double_differentiable, dual_numbers, made_dual
 from toosure.objectives.attack import input_gradient
 from toosure.objectives.network import statistics_still, uncompiled
 from toosure.processes import Sharded

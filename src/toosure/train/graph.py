@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from toosure.curvature.replay import undisturbed
+from toosure.curvature.products.cuda_graphs import undisturbed
 from toosure.objectives import Batch, Plain, recording
 from toosure.optim import BSAM, BulkSGD
 from toosure.train.steps import Step

@@ -26,13 +26,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.curvature.basis import Basis, on_device
-from toosure.curvature.memory import Memory
+from toosure.curvature.eigen.eager_basis import Basis, on_device
+from toosure.curvature.eigen.eigenpair_history import Memory
+from toosure.curvature.eigen.graph_basis import Rounds, begun
+from toosure.curvature.eigen.solver import TINY, Solution, random_vectors, solve
 from toosure.curvature.operators import Operator
 from toosure.curvature.result import Result
-from toosure.curvature.rounds import Rounds, begun
 from toosure.curvature.sharpness import as_result
-from toosure.curvature.solver import TINY, Solution, random_vectors, solve
 
 KEEP = 4  # Ritz vectors carried from step to step
 KEEP_IN_ROUNDS = 6  # the same where a basis grows by rounds: fewer looks, more products

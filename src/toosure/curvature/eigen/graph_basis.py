@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.curvature.basis import DEPENDENT, ROUNDING, Basis, on_device, overlaps
+from toosure.curvature.eigen.eager_basis import DEPENDENT, ROUNDING, Basis, on_device, overlaps
+from toosure.curvature.eigen.graph_rows import NOISE, PAST, ROWS, Rows
+from toosure.curvature.eigen.small_eigen import Told, bordered, descending, pencil
 from toosure.curvature.operators import Operator
-from toosure.curvature.pencil import Told, bordered, descending, pencil
-from toosure.curvature.rows import NOISE, PAST, ROWS, Rows
 
 ORTHONORMAL = 1e-5  # what polishing leaves between starting vectors, unless they are dependent
 TF32 = 3e-4  # relative rounding of a value made with it; 1.6e-4 seen on a dense network

@@ -8,9 +8,9 @@ import pytest
 import torch
 from diagonal import SIZE, Diagonal
 
-from toosure.curvature.basis import Basis
-from toosure.curvature.follow import KEEP_IN_ROUNDS, Follower
-from toosure.curvature.memory import RIDGE, continued
+from toosure.curvature.eigen.eager_basis import Basis
+from toosure.curvature.eigen.eigenpair_history import RIDGE, continued
+from toosure.curvature.eigen.warm_eigenpair import KEEP_IN_ROUNDS, Follower
 
 
 @pytest.fixture(params=["alone", "rounds", "dense rounds"])

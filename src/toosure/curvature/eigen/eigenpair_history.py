@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.curvature.pencil import solved
-from toosure.curvature.solver import TINY
+from toosure.curvature.eigen.small_eigen import solved
+from toosure.curvature.eigen.solver import TINY
 
 MEMORY = 6  # leading vectors remembered for the extrapolation
 RIDGE = 1e-5

@@ -5,11 +5,11 @@ import pytest
 import torch
 from diagonal import SIZE, Diagonal
 
-from toosure.curvature.basis import Basis
-from toosure.curvature.pencil import pencil
-from toosure.curvature.rounds import Rounds, begun
-from toosure.curvature.rows import ROWS, polished
-from toosure.curvature.solver import SAFETY, clustered_error, solve
+from toosure.curvature.eigen.eager_basis import Basis
+from toosure.curvature.eigen.graph_basis import Rounds, begun
+from toosure.curvature.eigen.graph_rows import ROWS, polished
+from toosure.curvature.eigen.small_eigen import pencil
+from toosure.curvature.eigen.solver import SAFETY, clustered_error, solve
 
 
 def operator(size=SIZE, top=(10.0, 7.0, 5.0)):

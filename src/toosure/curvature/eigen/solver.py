@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.curvature.basis import Basis
-from toosure.curvature.rounds import Rounds
+from toosure.curvature.eigen.eager_basis import Basis
+from toosure.curvature.eigen.graph_basis import Rounds
 
 SAFETY = 3.0  # the residual estimate understates the error up to 2.3 times: docs/curvature.md
 CLOSE = 0.05  # relative gap below which the residual alone is believed

@@ -6,7 +6,7 @@ LAPACK is called as it is: of matrices this small, checking them takes longer th
 import numpy as np
 from scipy.linalg.lapack import dposv, dpotrf, dsyevd, dtrtri
 
-from toosure.curvature.basis import INDEPENDENT
+from toosure.curvature.eigen.eager_basis import INDEPENDENT
 
 
 class Told:

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from toosure.curvature.outputs import ClassWeighted, output_loss
-from toosure.curvature.reader import flat
+from toosure.curvature.products.functional_model import flat
+from toosure.curvature.products.loss_hessian import ClassWeighted, output_loss
 from toosure.metrics.inputs import as_labels
 
 if TYPE_CHECKING:
-    from toosure.curvature.problem import Problem
+    from toosure.curvature.products.loss_curvature import Problem
 
 KEEP_BYTES = 4 << 30  # of a forward pass that is kept
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # how well two ways to a number must agree

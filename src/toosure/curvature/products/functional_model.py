@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from toosure.curvature.arithmetic import (
+from toosure.curvature.products.precision import (
     double_differentiable,
     dual_numbers,
     made_dual,

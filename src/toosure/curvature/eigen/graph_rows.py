@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toosure.curvature.arithmetic import tensor_cores
-from toosure.curvature.basis import BREAKDOWN, PIECE, overlaps
+from toosure.curvature.eigen.eager_basis import BREAKDOWN, PIECE, overlaps
 from toosure.curvature.operators import Operator
+from toosure.curvature.products.precision import tensor_cores
 
 ROWS = 40  # room for a basis of 30 and what comes after it
 PAST = 3  # rows before these, for up to six vectors from outside

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from toosure.curvature.linearise import Linearised, gradients
-from toosure.curvature.problem import Matrix, Problem
-from toosure.curvature.reader import flat
+from toosure.curvature.products.functional_model import flat
+from toosure.curvature.products.jacobian_products import Linearised, gradients
+from toosure.curvature.products.loss_curvature import Matrix, Problem
 
 SKETCH = 64  # |M S|^2 is below half of |M|^2 with a chance of 3e-4 at most (chi^2 of 64)
 

@@ -11,17 +11,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from toosure.curvature import checks
-from toosure.curvature.linearise import (
+from toosure.curvature.products import checks
+from toosure.curvature.products.cuda_graphs import Replay
+from toosure.curvature.products.functional_model import Mode, Reader, flat
+from toosure.curvature.products.jacobian_products import (
     Call,
     Linearised,
     Slots,
     linear_layers,
     recorded,
 )
-from toosure.curvature.outputs import LossLike, output_loss
-from toosure.curvature.reader import Mode, Reader, flat
-from toosure.curvature.replay import Replay
+from toosure.curvature.products.loss_hessian import LossLike, output_loss
 from toosure.metrics.inputs import check_choice, check_count
 
 Matrix = Literal["gn", "hessian", "fisher"]

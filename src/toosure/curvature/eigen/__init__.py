@@ -1,0 +1,1 @@
+"""Extreme eigenpairs of a symmetric operator: bases, solver, warm start."""

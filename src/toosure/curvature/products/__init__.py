@@ -1,0 +1,1 @@
+"""Products of the curvature matrices with vectors, without forming a matrix."""

@@ -23,10 +23,11 @@ import torch
 import torch.nn.functional as F
 
 from toosure.curvature import CurvatureTracker, gn_sharpness
-from toosure.curvature.eigen.eager_basis import Basis
-from toosure.curvature.eigen.solver import random_vectors, solve
+from toosure.curvature.eigen.eager_basis import EagerBasis
+from toosure.curvature.eigen.solver import solve
+from toosure.curvature.eigen.vectors import random_vectors
 from toosure.curvature.operators import GaussNewton
-from toosure.curvature.products.loss_curvature import Problem
+from toosure.curvature.products.loss_curvature import LossCurvature
 from toosure.data import load_cifar10
 from toosure.models import mlp, resnet20
 
@@ -83,7 +84,7 @@ class Reference:
         dtype: torch.dtype = torch.float64,
     ) -> None:
         self.source, self.model = model, copy.deepcopy(model).to(dtype)
-        self.problem = Problem(self.model, (data[0].to(dtype), data[1]))
+        self.problem = LossCurvature(self.model, (data[0].to(dtype), data[1]))
         self.rtol = 1e-7 if dtype == torch.float64 else 1e-4
         self.known: torch.Tensor | None = None
         self.steps = 0
@@ -99,7 +100,7 @@ class Reference:
         self.steps += 1
         start = random_vectors(1, like, self.steps)
         start = start if self.known is None else torch.cat([self.known, start])
-        found = solve(Basis(GaussNewton(problem), start), rtol=self.rtol, budget=300)
+        found = solve(EagerBasis(GaussNewton(problem), start), rtol=self.rtol, budget=300)
         self.known = found.improved
         return float(found.values[0])
 
@@ -268,7 +269,7 @@ def main() -> None:
     if device == "cuda":
         base = timed(graphed(step), device)
         print(f"training step, CUDA graph: {1e3 * base:.3f} ms (overheads are multiples of this)")
-    problem = Problem(model, data, replay=arguments.replay)
+    problem = LossCurvature(model, data, replay=arguments.replay)
     v = torch.randn(1, problem.size, device=device)
     problem.images(v)
     u = problem.logits()[None].clone()

@@ -83,7 +83,7 @@ class BulkSGD(Wrapper):
         super().add_param_group(param_group)
 
     def __getstate__(self) -> dict[str, Any]:
-        release = getattr(getattr(self.tracker, "problem", None), "release", None)
+        release = getattr(self.tracker, "release", None)
         if release is not None:
             release()  # the graph of its last pass, which cannot be copied
         return super().__getstate__()

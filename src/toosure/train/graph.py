@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from toosure.curvature.products.cuda_graphs import undisturbed
+from toosure.curvature.products.cuda_graphs import no_garbage_collection
 from toosure.objectives import Batch, Plain, recording
 from toosure.optim import BSAM, BulkSGD
 from toosure.train.steps import Step
@@ -74,7 +74,7 @@ class GraphStep:
         self.leaves = tree_flatten(prepared)[0]
         self.step.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
-        with undisturbed(), torch.cuda.graph(self.graph):
+        with no_garbage_collection(), torch.cuda.graph(self.graph):
             self.loss = self.step.descend(prepared)
 
     def copy(self, prepared: list[Any]) -> None:

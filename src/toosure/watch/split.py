@@ -91,8 +91,8 @@ class WatchedSplit:
         found: dict[str, float | bool] = {}
         if self.tracker is not None:  # before anything is read: a device works on meanwhile
             found |= flat(self.tracker.measure())
-            if not self.tracker.problem.replay.enabled:
-                self.tracker.problem.release()  # the kept pass's memory belongs to training
+            if not self.tracker.uses_graphs:
+                self.tracker.release()  # the kept pass's memory belongs to training
         small = logits.numel() < SMALL
         logits, labels = (logits.cpu(), self.host_y) if small else (logits, self.y)
         found = {"loss": float(loss)} | found
@@ -111,7 +111,7 @@ class WatchedSplit:
     def logits(self) -> Tensor:
         """The outputs on the whole split, (N, C), in evaluation mode."""
         if self.tracker is not None:
-            logits = self.tracker.problem.logits()
+            logits = self.tracker.logits()
         else:
             logits = logits_of(self.model, self.own[0])
         return self.processes.gathered(logits, len(self.y))

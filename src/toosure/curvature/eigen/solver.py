@@ -1,8 +1,8 @@
-"""Extreme eigenpairs by Rayleigh-Ritz on a growing orthonormal basis.
+"""Extreme eigenpairs by Rayleigh-Ritz on a growing basis.
 
 For a Gauss-Newton matrix G = J^T H J / N the projection V^T G V = (J V)^T H (J V) / N is exact
 from JVPs alone; a VJP is paid only for the residual of the Ritz vector that won. A JVP and a VJP
-count half a product each. The device is asked once per expansion and once per residual, never
+count half a product each. The device is waited for once per expansion and once per residual, never
 inside a product.
 """
 
@@ -11,17 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from toosure.curvature.eigen.eager_basis import Basis
-from toosure.curvature.eigen.graph_basis import Rounds
-
-SAFETY = 3.0  # the residual estimate understates the error up to 2.3 times: docs/curvature.md
-CLOSE = 0.05  # relative gap below which the residual alone is believed
-CLUSTER = 3  # values that may lie close together
-TINY = float(np.finfo(np.float64).tiny)
-Leading = Callable[[], tuple[Tensor, Tensor, np.ndarray]]
+from toosure.curvature.eigen.basis import Basis, LeadingVectors
+from toosure.curvature.eigen.error_estimates import TINY, clustered_error, estimated_error
+from toosure.curvature.eigen.vectors import random_vectors
+from toosure.curvature.result import Result
 
 
 @dataclass
@@ -31,39 +26,65 @@ class Solution:
     values: np.ndarray  # (k,) float64; more than were asked for, to start warm next time
     residuals: np.ndarray  # (wanted,) |A x - theta x| / |theta|
     errors: np.ndarray  # (wanted,) estimated relative error of each value, safety included
-    beyond: float  # share of the first error that is due to what lies outside the space
+    error_outside: float  # share of the first error that is due to what lies outside the space
     rounding: float  # of the products, relative
     products: float
     converged: bool
-    lead: Leading  # of its basis
+    make_leading: Callable[[], LeadingVectors]  # of its basis
 
     @cached_property
-    def leading(self) -> tuple[Tensor, Tensor, np.ndarray]:
-        """What follows, made when first asked for, before another basis is begun."""
-        return self.lead()
+    def leading(self) -> LeadingVectors:
+        """The leading vectors, computed when first asked for: before another basis is made."""
+        return self.make_leading()
 
     @property
     def vectors(self) -> Tensor:
         """(k, P), orthonormal rows."""
-        return self.leading[0]
+        return self.leading.vectors
 
     @property
     def improved(self) -> Tensor:
         """(k, P), the vectors improved by what their residuals say."""
-        return self.leading[1]
+        return self.leading.improved
 
     @property
-    def shares(self) -> np.ndarray:
-        """(k + 1, m + 1): overlaps of these, improved[0] last, with past vectors and the last."""
-        return self.leading[2]
+    def past_overlaps(self) -> np.ndarray:
+        """(k + 1, m + 1): of the vectors, then improved[0], with past vectors and improved[0]."""
+        return self.leading.past_overlaps
 
     def error_of(self, index: int) -> float:
-        """A pair's estimated error, never below the rounding of the type it was computed in."""
+        """Return a pair's estimated error, never below the rounding of its type."""
         return max(float(self.errors[index]), self.rounding)
+
+    def to_result(self, sign: float = 1.0) -> Result:
+        """Return the first pair as a result; `sign` -1 turns it back to a smallest eigenvalue."""
+        value = sign * float(self.values[0])
+        error = self.error_of(0)
+        note = ""
+        if not np.isfinite(value):
+            note = "not finite: the model's outputs or derivatives overflow"
+        elif not self.converged:
+            note = f"not converged after {self.products:g} products: estimated error {error:.1e}"
+        residual = float(self.residuals[0])
+        return Result(value, error, residual, self.products, self.converged, note)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How good one Ritz pair is, and whose residual would improve it."""
+
+    residual: float  # relative to the value
+    error: float  # estimated, relative
+    error_outside: float  # share of it that is due to what lies outside the space
+    accepted: bool
+    blamed: int  # the pair to expand by where it is not accepted
+
+
+UNJUDGED = Judgement(float("nan"), float("inf"), 0.0, accepted=False, blamed=0)
 
 
 def solve(
-    basis: Basis | Rounds,
+    basis: Basis,
     wanted: int = 1,
     rtol: float = 1e-3,
     budget: float = 200.0,
@@ -77,113 +98,118 @@ def solve(
 ) -> Solution:
     """Find the `wanted` largest eigenpairs, starting from what a basis spans.
 
-    Pairs are settled in order, each by expanding with its residual, and all are looked at once
-    more at the end. From a cold start the error is judged by the residual alone: in a cluster of
-    eigenvalues a few vectors show a mixture of them and nothing near it, a false gap. A `warm`
-    basis is trusted with its gaps, the last of them narrowed by the residual of the pair after it.
-    `reserve` holds vectors to join before the first expansion; `known_gap` is a relative gap to
-    the second eigenvalue known from before, used while a warm basis shows none; `refresh` says
-    how many vectors are improved by their residuals for a later start.
-    Never raises for lack of convergence: the solution says so.
+    Pairs are settled in order, each by expanding with its residual, and all are judged once more
+    at the end. A `warm` basis is trusted with its gaps (see `judge_pair`). `reserve` holds vectors
+    to join before the first expansion. `known_gap` is a relative gap to the second eigenvalue known
+    from before, used while a warm basis shows none. `refresh` says how many vectors are improved by
+    their residuals for a later start. A solution that did not converge within the `budget` of
+    products says so; nothing is raised.
     """
-    operator = basis.operator
-    residuals, errors = np.full(wanted, np.nan), np.full(wanted, np.inf)
-    beyond = np.zeros(wanted)
-    index, looked_again = 0, wanted == 1
-    while basis.finite:
-        towards = index
+    judgements = [UNJUDGED] * wanted
+    cost = basis.operator.image_cost + basis.operator.product_cost
+    index = 0
+    judging_again = wanted == 1
+
+    while basis.is_finite:
+        blamed = index
         if index < len(basis):
-            norm, outside = basis.residual(index)
-            size = max(abs(basis.values[index]), TINY)
-            residuals[index] = np.hypot(norm, outside) / size
-            beyond[index] = 2 * (outside / size) ** 2  # r^2 / gap, the gap being half the value
-            allowed = max(rtol - beyond[index], rtol / 2)
-            inside = norm / size
-            if warm:
-                inside = estimated_error(norm, basis.values, index, known_gap)
-            if warm and inside <= allowed and index == wanted - 1 and len(basis) > wanted:
-                width, _ = basis.residual(wanted)
-                inside = estimated_error(norm, basis.values, index, width=width)
-                towards = index if inside <= allowed else wanted
-            if warm and inside > allowed and wanted == 1 and isinstance(basis, Rounds):
-                inside = min(inside, clustered_error(basis.lengths, basis.values))
-            errors[index] = inside + beyond[index]
-            if inside <= allowed:
+            judgement = judge_pair(basis, index, wanted, rtol, warm, known_gap)
+            judgements[index] = judgement
+
+            if judgement.accepted:
                 index += 1
-                if index == wanted and looked_again:
+                if index == wanted and judging_again:
                     break
-                if index == wanted:
-                    index, looked_again = 0, True
+                if index == wanted:  # a later pair may have rotated an earlier one
+                    index = 0
+                    judging_again = True
                 continue
-            looked_again = wanted == 1
+            judging_again = wanted == 1
+            blamed = judgement.blamed
+
         if reserve is not None:
             basis.join(reserve)
-            reserve, index = None, 0
+            reserve = None
+            index = 0
             continue
-        if basis.products + operator.image_cost + operator.product_cost > budget:
+
+        if basis.products + cost > budget:
             break
         if len(basis) >= largest_basis:
             basis.restart(min(wanted + keep, largest_basis - 1))
-        if towards < len(basis):
-            grown = basis.expand(towards)
-        else:  # fewer vectors than pairs wanted: a random one opens the space
-            grown = basis.add(random_vectors(1, basis.vectors, seed=len(basis))[0])
-        if not grown:
+        if not grow(basis, blamed):
             break
-    count = min(len(basis), max(wanted, keep))
-    found = Solution(
+
+    return _solution(basis, judgements, rtol, keep, refresh)
+
+
+def judge_pair(
+    basis: Basis, index: int, wanted: int, rtol: float, warm: bool, known_gap: float
+) -> Judgement:
+    """Judge one Ritz pair by its residual.
+
+    From a cold start the residual alone counts: in a cluster of eigenvalues a few vectors show a
+    mixture of them and nothing near it, a false gap. A `warm` basis is trusted with its gaps.
+    """
+    norm, outside = basis.residual(index)
+    size = max(abs(basis.values[index]), TINY)
+
+    # What lies outside counts as r^2 / gap, the gap being half of the value.
+    error_outside = 2 * (outside / size) ** 2
+    allowed = max(rtol - error_outside, rtol / 2)
+
+    error = norm / size
+    blamed = index
+    if warm:
+        error = estimated_error(norm, basis.values, index, known_gap)
+
+        # The gap after the last pair is narrowed by the residual of the pair behind it. If that is
+        # what makes the error too large, the pair behind it is the one to improve.
+        if error <= allowed and index == wanted - 1 and len(basis) > wanted:
+            width, _ = basis.residual(wanted)
+            error = estimated_error(norm, basis.values, index, width=width)
+            blamed = index if error <= allowed else wanted
+
+        # Close values may be judged together, if all their residuals are known.
+        norms = basis.residual_norms if error > allowed and wanted == 1 else None
+        if norms is not None:
+            error = min(error, clustered_error(norms, basis.values))
+
+    return Judgement(
+        residual=np.hypot(norm, outside) / size,
+        error=error + error_outside,
+        error_outside=error_outside,
+        accepted=bool(error <= allowed),
+        blamed=blamed,
+    )
+
+
+def grow(basis: Basis, blamed: int) -> bool:
+    """Expand by the residual of a pair; return False if nothing new was left of it."""
+    if blamed < len(basis):
+        return basis.expand(blamed)
+    # There are fewer vectors than pairs wanted: a random one opens the space.
+    return basis.add(random_vectors(1, basis.vectors, seed=len(basis))[0])
+
+
+def _solution(
+    basis: Basis, judgements: list[Judgement], rtol: float, keep: int, refresh: int
+) -> Solution:
+    errors = np.array([j.error for j in judgements])
+    count = min(len(basis), max(len(judgements), keep))
+    solution = Solution(
         values=basis.values[:count].copy(),
-        residuals=residuals,
+        residuals=np.array([j.residual for j in judgements]),
         errors=errors,
-        beyond=float(beyond[0]),
+        error_outside=float(judgements[0].error_outside),
         rounding=basis.rounding,
         products=basis.products,
-        converged=bool(basis.finite and (errors <= rtol).all()),
-        lead=partial(basis.leading, count, refresh),
+        converged=bool(basis.is_finite and (errors <= rtol).all()),
+        make_leading=partial(basis.leading, count, refresh),
     )
-    if isinstance(basis, Basis):  # its residuals may be missing, which are products
-        _, found.products = found.leading, basis.products
-    return found
 
-
-def estimated_error(
-    residual: float,
-    values: np.ndarray,
-    index: int,
-    known_gap: float = 0.0,
-    width: float = 0.0,
-) -> float:
-    """min(r, r^2 / gap) relative to the value, times the safety factor; r where the gap is small.
-
-    `width` is the residual of the pair after it, whose eigenvalue may be larger by that.
-    """
-    if not np.isfinite(residual):
-        return float("inf")
-    gaps = np.abs(values - values[index])
-    if index + 1 < len(values):
-        gaps[index + 1] -= width
-    gap = np.delete(gaps, index).min() if len(values) > 1 else known_gap * abs(values[index])
-    close = gap <= CLOSE * abs(values[index])
-    bound = residual if close else min(residual, residual**2 / gap)
-    return float(SAFETY * bound / max(abs(values[index]), TINY))
-
-
-def clustered_error(residuals: np.ndarray, values: np.ndarray) -> float:
-    """The same for the first of some values that lie close together, from all their residuals.
-
-    The first two or three span what they are; how they divide it does not matter to the sum of
-    r^2 over them, which the gap to the next one, its own residual off, divides.
-    """
-    first, bound = values[0], np.inf
-    for count in range(2, min(CLUSTER, len(values) - 1) + 1):
-        gap = first - values[count] - residuals[count]
-        if gap > CLOSE * abs(first):
-            bound = min(bound, (residuals[:count] ** 2).sum() / gap)
-    return float(SAFETY * bound / max(abs(first), TINY))
-
-
-def random_vectors(count: int, like: Tensor, seed: int = 0) -> Tensor:
-    """Seeded normal vectors (count, P), the same on every process and device."""
-    generator = torch.Generator().manual_seed(seed)
-    vectors = torch.randn(count, like.shape[-1], generator=generator, dtype=torch.float32)
-    return vectors.to(like.device, like.dtype)
+    # The leading vectors may lack residuals that cost products: compute them now, and count these.
+    if basis.residual_norms is None:
+        _ = solution.leading
+        solution.products = basis.products
+    return solution

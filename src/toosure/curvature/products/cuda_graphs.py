@@ -1,81 +1,105 @@
-"""Passes captured once as CUDA graphs and replayed, where shapes are fixed."""
+"""Functions of tensors captured once as CUDA graphs and replayed, where shapes are fixed."""
 
 import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
 
-class Replay:
-    """Call functions by name; when enabled, capture each once and replay it from then on.
 
-    A captured function reads and writes fixed memory: its argument is copied in, and its output
-    (tensors are copied out; anything else is the same object, refreshed in place) comes back.
-    All captures share one memory pool, so one may use what another left, and one stream, so that
-    the work space of its libraries is theirs alone and they may run beside other work. A call
-    inside another becomes part of it.
+class Replayable(Protocol):
+    """What a capture gives: `torch.cuda.CUDAGraph`, or a stand-in for it in the tests."""
+
+    def replay(self) -> None: ...
+
+
+@dataclass
+class CapturedGraph:
+    """A captured function: its graph and the fixed memory that the graph reads and writes."""
+
+    graph: Replayable
+    arguments: tuple[Tensor, ...]
+    output: Any  # whatever the function returned
+
+
+class GraphCache:
+    """Call functions by name; when enabled, capture each one once and replay it from then on.
+
+    A captured function reads and writes fixed memory. Its arguments are copied in. Output tensors
+    are copied out; any other output is always the same object, whose tensors a replay refreshes.
+
+    All captures share one memory pool, so that one may use what another left there, and one
+    stream, so that the work space of the libraries on it is theirs alone and they may run beside
+    other work. A call inside another call becomes part of the outer graph.
     """
 
     def __init__(self, enabled: bool) -> None:
-        self.enabled, self._inside = enabled, False
+        self.enabled = enabled
+        self._is_nested = False
         self._stream: torch.cuda.Stream | None = None
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
-        self._captured: dict[str, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]] = {}
+    def clear(self) -> None:
+        """Free all graphs and everything that was cached for them."""
+        self._captured: dict[str, CapturedGraph] = {}
         self._functions: list[Callable[..., Any]] = []  # a graph reads the memory that they hold
-        self._kept: dict[str, Any] = {}
-        self._asked: set[str] = set()
+        self._cached: dict[str, Any] = {}
+        self._called: set[str] = set()
         self._pool: Any = None
 
-    def kept(self, name: str, make: Callable[[], Any]) -> Any:
-        """What is made once, by name, and lives as long as the graphs that read and write it."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+    def cached(self, name: str, make: Callable[[], T]) -> T:
+        """Make an object once, by name; it lives as long as the graphs that read and write it."""
+        if name not in self._cached:
+            self._cached[name] = make()
+        cached: T = self._cached[name]
+        return cached
 
-    def __call__(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
-        if not self.enabled or self._inside:
+    def __call__(self, name: str, function: Callable[..., T], *arguments: Tensor) -> T:
+        """Call a function, as a graph when enabled, and copy its output tensors."""
+        if not self.enabled or self._is_nested:
             return function(*arguments)
-        output = self._replayed(name, function, *arguments)
-        if isinstance(output, tuple):
-            return tuple(tensor.clone() for tensor in output)
-        return output.clone() if torch.is_tensor(output) else output
+        output: T = _copied(self._replay(name, function, *arguments))
+        return output
 
-    def told(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> np.ndarray:
-        """Call a function in the same way, and look at its numbers.
+    def to_host(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> np.ndarray:
+        """Call a function in the same way and copy its numbers to the host.
 
-        The first time it runs as it is: that readies the libraries, and much is asked for once.
+        The first call runs without a graph: that initialises the libraries, and many functions
+        are called only once.
         """
         if not self.enabled:
             return function(*arguments).cpu().numpy()
-        if name not in self._asked:
-            self._asked.add(name)
-            return self._eagerly(function, arguments).cpu().numpy()
-        return self._replayed(name, function, *arguments).cpu().numpy()
+        if name not in self._called:
+            self._called.add(name)
+            return self._run_eagerly(function, arguments).cpu().numpy()
+        return self._replay(name, function, *arguments).cpu().numpy()
 
-    def _replayed(self, name: str, function: Callable[..., Any], *arguments: Tensor) -> Any:
+    def _replay(self, name: str, function: Callable[..., T], *arguments: Tensor) -> T:
         if name not in self._captured:
-            if name not in self._asked:
-                self._eagerly(function, arguments)
+            if name not in self._called:
+                self._run_eagerly(function, arguments)
             self._captured[name] = self._capture(function, arguments)
             self._functions.append(function)
-        graph, places, output = self._captured[name]
-        for place, argument in zip(places, arguments, strict=True):
+
+        captured = self._captured[name]
+        for place, argument in zip(captured.arguments, arguments, strict=True):
             place.copy_(argument)
-        graph.replay()
+        captured.graph.replay()
+        output: T = captured.output
         return output
 
-    def _eagerly(self, function: Callable[..., Any], arguments: tuple[Tensor, ...]) -> Any:
+    def _run_eagerly(self, function: Callable[..., T], arguments: tuple[Tensor, ...]) -> T:
         """Run a function on the stream of the captures."""
         stream = self._stream = self._stream or torch.cuda.Stream(priority=-1)
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), self._alone(), warnings.catch_warnings():
+        with torch.cuda.stream(stream), self._nested(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # none is used
             warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # of autograd's thread
             output = function(*arguments)
@@ -84,29 +108,37 @@ class Replay:
 
     def _capture(
         self, function: Callable[..., Any], arguments: tuple[Tensor, ...]
-    ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]:
+    ) -> CapturedGraph:
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         places = tuple(a.clone() for a in arguments)
+
         graph = torch.cuda.CUDAGraph()
         capturing = torch.cuda.graph(graph, pool=self._pool, stream=self._stream)
-        with undisturbed(), capturing, self._alone():
+        with no_garbage_collection(), capturing, self._nested():
             output = function(*places)
-        return graph, places, output
+        return CapturedGraph(graph, places, output)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let calls inside be part of this one."""
-        self._inside = True
+    def _nested(self) -> Iterator[None]:
+        """Make calls inside part of the present one."""
+        self._is_nested = True
         try:
             yield
         finally:
-            self._inside = False
+            self._is_nested = False
+
+
+def _copied(output: Any) -> Any:
+    """Return tensors, alone or in a tuple, as copies, and anything else as it is."""
+    if isinstance(output, tuple):
+        return tuple(tensor.clone() for tensor in output)
+    return output.clone() if torch.is_tensor(output) else output
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Put off collecting garbage: an old graph that is freed in it ends a capture."""
+def no_garbage_collection() -> Iterator[None]:
+    """Postpone garbage collection: freeing an old graph during a capture would end the capture."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -203,10 +203,8 @@ class WarmEigenpair:
         return EagerBasis(self.operator, candidates, self.history.leading)
 
     def _solve(self, basis: Basis, **options: Any) -> Solution:
-        warm = bool(self.history.spaces)
-        return solve(
-            basis, rtol=self.rtol, budget=self.budget, keep=self.keep, warm=warm, **options
-        )
+        options |= {"rtol": self.rtol, "budget": self.budget, "keep": self.keep}
+        return solve(basis, warm=bool(self.history.spaces), **options)
 
     def _predicted(self, weights: np.ndarray) -> Tensor:
         assert self.history.leading is not None

@@ -170,6 +170,7 @@ class CurvatureTracker:
             "chunk": curvature.chunk,
             "group": curvature.group,
         }
+
         if quantity != "trace":
             options["batch"] = self._batch
         if self._sampled_rtol is not None:

@@ -164,7 +164,7 @@ class GraphBasis:
 
     @property
     def residual_norms(self) -> np.ndarray:
-        return np.array(self._norms)[:, 0]
+        return np.array([norm for norm, _ in self._norms])
 
     def residual(self, index: int) -> tuple[float, float]:
         """Return |A x - theta x| of one Ritz pair, and the norm of A x outside the space."""

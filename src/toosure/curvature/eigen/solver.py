@@ -124,6 +124,8 @@ def solve(
                     index = 0
                     judging_again = True
                 continue
+
+            # The basis will change, and with it every pair: one more round of judging is due.
             judging_again = wanted == 1
             blamed = judgement.blamed
 
@@ -134,7 +136,7 @@ def solve(
             continue
 
         if basis.products + cost > budget:
-            break
+            break  # not converged, and the solution says so
         if len(basis) >= largest_basis:
             basis.restart(min(wanted + keep, largest_basis - 1))
         if not grow(basis, blamed):

@@ -100,6 +100,7 @@ class WarmEigenpair:
         if history.steps <= FIRST_STEPS or len(history.spaces) < 2:
             return self._first_step()
 
+        # Full: all leading vectors, every step where blocks are cheap, elsewhere now and then.
         weights = history.extrapolation_weights()
         if self.operator.uses_graphs and self.operator.dense:
             return self._finish(self._full_step_in_graphs(weights), weights, full=True)
@@ -107,15 +108,16 @@ class WarmEigenpair:
             solution = self._solve(self._make_basis(history.spaces[0]), refresh=2)
             return self._finish(solution, weights, full=True)
 
+        # Calm: the Rayleigh quotient of the extrapolated vector, if that is enough.
         predicted = self._predicted(weights)
-        may_be_calm = self._may_be_calm
         basis = self._make_basis(predicted[None], depth=1)
-        result = self._calm_step(predicted, weights, basis) if may_be_calm else None
-        if result is not None:
-            return result
+        if self._may_be_calm:
+            result = self._calm_step(predicted, weights, basis)
+            if result is not None:
+                return result
 
-        # A lean step sees one value: it knows the gap from before, and believes half of it, since
-        # the second value may have risen.
+        # Lean: its residual too. One vector shows no gap, so that of the last step serves: half of
+        # it, since the second value may have risen.
         first, second = [*history.spectra[-1], 0.0][:2]
         gap = 0.5 * (1 - second / (first or TINY))
         solution = self._solve(basis, reserve=history.spaces[0], known_gap=gap)
@@ -237,9 +239,8 @@ class WarmEigenpair:
 
     def catch_up(self) -> None:
         """Store the last measurement, if that was postponed."""
-        if self._postponed is not None:
-            store = self._postponed
-            self._postponed = None
+        store, self._postponed = self._postponed, None
+        if store is not None:
             store()
 
     def _start_over(self, solution: Solution) -> Result:

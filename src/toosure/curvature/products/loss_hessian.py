@@ -105,6 +105,8 @@ def output_loss(loss: LossLike) -> OutputLoss:
         return MSE()
     if isinstance(loss, str):
         raise ValueError(f'loss must be "ce", "mse" or a function of logits; got {loss!r}')
+
+    # Torch's own cross-entropy has a closed form here, unless its options change it.
     if type(loss) is nn.CrossEntropyLoss and _is_plain(loss):
         return CrossEntropy()
     if not callable(loss):

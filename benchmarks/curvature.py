@@ -17,20 +17,22 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 
 from toosure.curvature import CurvatureTracker, gn_sharpness
-from toosure.curvature.basis import Basis
+from toosure.curvature.eigen.eager_basis import EagerBasis
+from toosure.curvature.eigen.solver import solve
+from toosure.curvature.eigen.vectors import random_vectors
 from toosure.curvature.operators import GaussNewton
-from toosure.curvature.problem import Problem
-from toosure.curvature.solver import random_vectors, solve
+from toosure.curvature.products.loss_curvature import LossCurvature
 from toosure.data import load_cifar10
 from toosure.models import mlp, resnet20
 
 WARM_UP = 15
+Row = tuple[float, float, float, bool, float]  # products, seconds, true error, converged, value
 SETTINGS = {"gd 2/30": (2 / 30, None), "gd 2/70": (2 / 70, None), "sgd 128": (2 / 70, 128)}
 
 
@@ -82,8 +84,9 @@ class Reference:
         data: tuple[torch.Tensor, torch.Tensor],
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        self.source, self.model = model, copy.deepcopy(model).to(dtype)
-        self.problem = Problem(self.model, (data[0].to(dtype), data[1]))
+        self.source = model
+        self.model = copy.deepcopy(model).to(dtype)
+        self.curvature = LossCurvature(self.model, (data[0].to(dtype), data[1]))
         self.rtol = 1e-7 if dtype == torch.float64 else 1e-4
         self.known: torch.Tensor | None = None
         self.steps = 0
@@ -93,15 +96,14 @@ class Reference:
             theirs = self.source.state_dict()  # BatchNorm's statistics too
             for name, ours in self.model.state_dict().items():
                 ours.copy_(theirs[name])
-        problem = self.problem
-        dtype = next(self.model.parameters()).dtype
-        like = torch.empty(0, problem.size, dtype=dtype, device=problem.device)
+
         self.steps += 1
-        start = random_vectors(1, like, self.steps)
+        start = random_vectors(1, self.curvature.vector_like, self.steps)
         start = start if self.known is None else torch.cat([self.known, start])
-        found = solve(Basis(GaussNewton(problem), start), rtol=self.rtol, budget=300)
-        self.known = found.improved
-        return float(found.values[0])
+        basis = EagerBasis(GaussNewton(self.curvature), start)
+        solution = solve(basis, rtol=self.rtol, budget=300)
+        self.known = solution.improved
+        return float(solution.values[0])
 
 
 def training(
@@ -124,8 +126,9 @@ def training(
 
 
 def peers(model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Callable]:
-    """What a user would do today, where installed; each returns the value."""
-    found: dict[str, Callable] = {"cold Lanczos (ours)": lambda: gn_sharpness(model, data).value}
+    """Return what a user would do today, where installed; each call gives the value."""
+    methods: dict[str, Callable] = {"cold Lanczos (ours)": lambda: gn_sharpness(model, data).value}
+
     try:
         import numpy as np
         from curvlinops import GGNLinearOperator
@@ -143,9 +146,10 @@ def peers(model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> di
             wrapped = LinearOperator((size, size), matvec=product, dtype=np.float32)
             return float(eigsh(wrapped, k=1, which="LA", tol=1e-3, return_eigenvectors=False)[0])
 
-        found["curvlinops + eigsh"] = by_curvlinops
+        methods["curvlinops + eigsh"] = by_curvlinops
     except ImportError:
         print("curvlinops is not installed here: left out")
+
     try:
         from pyhessian import hessian
 
@@ -154,10 +158,10 @@ def peers(model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> di
             computer = hessian(model, torch.nn.CrossEntropyLoss(), data=data, cuda=cuda)
             return float(computer.eigenvalues(maxIter=100, tol=1e-3)[0][0])
 
-        found["PyHessian (Hessian)"] = by_pyhessian
+        methods["PyHessian (Hessian)"] = by_pyhessian
     except ImportError:
         print("PyHessian is not installed here: left out")
-    return found
+    return methods
 
 
 def measure_window(
@@ -168,16 +172,18 @@ def measure_window(
     device: str,
     check_every: int,
     share_forward: bool,
-) -> list[tuple[float, float, float, bool, float]]:
-    """(products, seconds, true error, converged, value) of every measured step."""
-    rows = []
+) -> list[Row]:
+    """Measure and train in turns; check every so many values against the reference."""
+    rows: list[Row] = []
     for _ in range(steps):
         next(run)
         if share_forward:  # full-batch training made this pass already
-            list(tracker.problem.chunks())
+            tracker.curvature.refresh_pass()
+
         start = clock(device)
         result = tracker.measure()["gn_sharpness"]
         seconds = clock(device) - start
+
         error = float("nan")
         if len(rows) % check_every == 0:
             error = abs(result.value / reference.value() - 1)
@@ -186,7 +192,11 @@ def measure_window(
 
 
 def loop(
-    model: torch.nn.Module, data: Any, lr: float, tracker: CurvatureTracker, steps: int
+    model: torch.nn.Module,
+    data: tuple[torch.Tensor, torch.Tensor],
+    lr: float,
+    tracker: CurvatureTracker,
+    steps: int,
 ) -> Iterator[tuple[int, float, float]]:
     """Time loops of training steps alone and measured, in turns: (first step, value, overhead)."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
@@ -197,7 +207,9 @@ def loop(
         optimizer.step()
 
     replayed = graphed(step)
-    part, all_seconds, alone = max(20, steps // 10), 0.0, 0.0
+    part = max(20, steps // 10)
+    alone = 0.0
+    with_tracker = 0.0
     for first in range(0, steps, part):
         state = copy.deepcopy(model.state_dict())
         seconds = []
@@ -207,14 +219,17 @@ def loop(
             for _ in range(part):
                 replayed()
                 if measured:
-                    found = tracker.measure()["gn_sharpness"]
+                    result = tracker.measure()["gn_sharpness"]
             seconds.append(clock("cuda") - start)
-        alone, all_seconds = alone + seconds[0], all_seconds + seconds[1]
-        yield first, found.value, seconds[1] / seconds[0] - 1
-    yield -1, found.value, all_seconds / alone - 1
+
+        alone += seconds[0]
+        with_tracker += seconds[1]
+        yield first, result.value, seconds[1] / seconds[0] - 1
+    yield -1, result.value, with_tracker / alone - 1
 
 
-def summary(rows: list, step_seconds: float) -> str:
+def summary(rows: list[Row], step_seconds: float) -> str:
+    """Summarise measured steps as one row of a table."""
     products = statistics.fmean(r[0] for r in rows)
     overhead = statistics.median(r[1] for r in rows) / step_seconds
     mean = statistics.fmean(r[1] for r in rows) / step_seconds
@@ -234,7 +249,7 @@ def build(name: str, device: str) -> torch.nn.Module:
     return (mlp() if name == "mlp" else resnet20()).to(device)
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-root", required=True)
     parser.add_argument("--device", default="cpu")
@@ -249,7 +264,11 @@ def main() -> None:
     parser.add_argument("--reference", default="float64", choices=["float64", "float32"])
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--loop", action="store_true", help="whole loops of --steps, on a GPU")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
     device = arguments.device
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.set_num_threads(1)
@@ -268,15 +287,17 @@ def main() -> None:
     if device == "cuda":
         base = timed(graphed(step), device)
         print(f"training step, CUDA graph: {1e3 * base:.3f} ms (overheads are multiples of this)")
-    problem = Problem(model, data, replay=arguments.replay)
-    v = torch.randn(1, problem.size, device=device)
-    problem.images(v)
-    u = problem.logits()[None].clone()
+
+    curvature = LossCurvature(model, data, replay=arguments.replay)
+    v = torch.randn(1, curvature.size, device=device)
+    curvature.images(v)
+    u = curvature.logits()[None].clone()
     print(
-        f"JVP {timed(lambda: problem.images(v), device) / base:.2f}, "
-        f"VJP {timed(lambda: problem.pull(u), device) / base:.2f}, "
-        f"HVP {timed(lambda: problem.apply(v, 'hessian'), device) / base:.2f} training steps"
+        f"JVP {timed(lambda: curvature.images(v), device) / base:.2f}, "
+        f"VJP {timed(lambda: curvature.pull(u), device) / base:.2f}, "
+        f"HVP {timed(lambda: curvature.apply(v, 'hessian'), device) / base:.2f} training steps"
     )
+
     print(
         "\nsetting, steps | lambda | products | overhead: median | mean | largest error | over 1e-3"
     )
@@ -295,12 +316,13 @@ def windows(
     label: str,
     lr: float,
     batch: int | None,
-    rank: Any,
+    rank: Literal["auto"] | None,
     compare: bool,
-    arguments: Any,
-    data: Any,
+    arguments: argparse.Namespace,
+    data: tuple[torch.Tensor, torch.Tensor],
     base: float,
 ) -> None:
+    """Train with one setting and print a row per window of steps, or per tenth of a whole run."""
     device = arguments.device
     model = build(arguments.model, device)
     tracker = CurvatureTracker(model, data, input_rank=rank, replay=arguments.replay)
@@ -310,6 +332,7 @@ def windows(
         for at in run:  # running statistics that have seen the data
             if at == 30:
                 break
+
     if arguments.loop:
         for first, value, overhead in loop(model, data, lr, tracker, arguments.steps):
             where = "whole run" if first < 0 else f"{first:5d}+"
@@ -317,6 +340,7 @@ def windows(
                 f"{label}, {where} | {value:8.2f} | overhead in the loop {overhead:.2f}", flush=True
             )
         return
+
     if arguments.steps:
         rows = measure_window(
             tracker, reference, run, arguments.steps, device, arguments.check_every, batch is None
@@ -327,6 +351,7 @@ def windows(
             print(f"{label}, {start:5d}+ | {summary(part, base)}", flush=True)
         print(f"{label}, whole run | {summary(rows, base)}", flush=True)
         return
+
     for first in map(int, arguments.windows.split(",")):
         for at in run:
             if at >= first - 1:

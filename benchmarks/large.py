@@ -22,7 +22,7 @@ from torch import nn
 
 from toosure import Watch
 from toosure.curvature import CurvatureTracker
-from toosure.curvature.problem import Problem
+from toosure.curvature.products.loss_curvature import LossCurvature
 from toosure.objectives import as_objective
 from toosure.train.steps import Step
 from toosure.words import parse
@@ -151,7 +151,7 @@ def rows(bench, model, data, sizes):
 def products(bench, model, data, sizes, chunk, whats=PASSES):
     """Single passes of the curvature room: forward, JVP, VJP, and a product with the Hessian."""
     for n in sizes:
-        problem = Problem(model, (data[0][:n], data[1][:n]), chunk=min(chunk, n))
+        problem = LossCurvature(model, (data[0][:n], data[1][:n]), chunk=min(chunk, n))
         vectors = torch.randn(1, problem.size, device=problem.device)
         vectors /= vectors.norm()
         cotangents = torch.randn(1, n, problem.classes, device=problem.device)
@@ -175,7 +175,7 @@ def products(bench, model, data, sizes, chunk, whats=PASSES):
 def chunks(bench, model, data, n, sizes):
     """Time and memory of a product against the size of a chunk."""
     for chunk in sizes:
-        problem = Problem(model, (data[0][:n], data[1][:n]), chunk=chunk)
+        problem = LossCurvature(model, (data[0][:n], data[1][:n]), chunk=chunk)
         v = torch.randn(1, problem.size, device=problem.device)
         if bench.fits("Gauss-Newton product", n):
             timing = bench.timed(lambda p=problem, v=v: p.apply(v / v.norm(), "gn"))

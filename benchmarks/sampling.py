@@ -23,10 +23,11 @@ from scipy import stats
 from torch import nn
 
 from toosure import metrics
-from toosure.curvature.basis import Basis
+from toosure.curvature.eigen.eager_basis import EagerBasis
+from toosure.curvature.eigen.solver import solve
+from toosure.curvature.eigen.vectors import random_vectors
 from toosure.curvature.operators import GaussNewton
-from toosure.curvature.problem import Problem
-from toosure.curvature.solver import random_vectors, solve
+from toosure.curvature.products.loss_curvature import LossCurvature
 from toosure.data import load_cifar10
 from toosure.models import load_published, mlp, resnet20
 
@@ -110,14 +111,14 @@ def sharpest(problem, known=None, rtol=1e-3):
     like = torch.empty(0, problem.size, dtype=problem.dtype, device=problem.device)
     start = random_vectors(1, like)
     start = start if known is None else torch.cat([known, start])
-    found = solve(Basis(GaussNewton(problem), start), rtol=rtol, budget=100)
+    found = solve(EagerBasis(GaussNewton(problem), start), rtol=rtol, budget=100)
     assert found.converged
     return float(found.values[0]), found.vectors
 
 
 def sharpness(name, model, x, y, plan, rtol=3e-3):
     """Print a row for every subset size, `plan` saying how many seeds each has."""
-    whole = Problem(model, (x, y))
+    whole = LossCurvature(model, (x, y))
     value, vectors = sharpest(whole, rtol=rtol)
     image = whole.images(vectors[:1])
     q = (whole.weighted(image, "gn") * image).sum((0, 2)).double()  # (N,)
@@ -128,7 +129,7 @@ def sharpness(name, model, x, y, plan, rtol=3e-3):
         for seed in range(seeds):
             generator = torch.Generator().manual_seed(seed)
             rows = torch.randperm(len(y), generator=generator)[:n]
-            subset = Problem(model, (x[rows], y[rows]))
+            subset = LossCurvature(model, (x[rows], y[rows]))
             ratios.append(100 * (sharpest(subset, vectors, rtol)[0] / value - 1))
 
         errors = np.array(ratios)

@@ -1,4 +1,6 @@
-"""A matrix whose eigenpairs are ours to move, as the solver sees a Gauss-Newton matrix."""
+"""A diagonal matrix that the tests can change, as an operator of the eigen-solver."""
+
+from contextlib import nullcontext
 
 import torch
 
@@ -8,11 +10,14 @@ SIZE = 40
 class Diagonal:
     """diag(d) seen as a Gauss-Newton matrix: an image is sqrt(d) v."""
 
-    image_cost, product_cost, replays, dense = 0.5, 0.5, False, False
+    image_cost = 0.5
+    product_cost = 0.5
+    uses_graphs = False
+    dense = False
 
     def __init__(self):
         self.d = torch.linspace(0.1, 1.0, SIZE).double()
-        self.made = {}
+        self.objects = {}
 
     def images(self, vectors):
         return vectors * self.d.sqrt()
@@ -26,10 +31,13 @@ class Diagonal:
     def products(self, weighted):
         return weighted * self.d.sqrt(), torch.zeros(len(weighted), 1).double()
 
-    def told(self, name, function, *arguments):
+    def tensor_cores(self, allowed):
+        return nullcontext()
+
+    def to_host(self, name, function, *arguments):
         return function(*arguments).numpy()
 
-    def kept(self, name, make):
-        if name not in self.made:
-            self.made[name] = make()
-        return self.made[name]
+    def cached(self, name, make):
+        if name not in self.objects:
+            self.objects[name] = make()
+        return self.objects[name]

@@ -12,7 +12,7 @@ from torch.nn.utils import prune
 from toosure.curvature import (
     MSE,
     CurvatureTracker,
-    Problem,
+    LossCurvature,
     batch_sharpness,
     gn_sharpness,
     hessian_sharpness,
@@ -54,8 +54,8 @@ def test_leaves_no_trace(name, mode):
 def test_train_mode_sees_batch_statistics_and_one_dropout_mask():
     model, (x, y) = make("cnn with BatchNorm")
     model.append(nn.Dropout(0.5))
-    train = Problem(model, (x, y), mode="train")
-    evaluated = Problem(model, (x, y))
+    train = LossCurvature(model, (x, y), mode="train")
+    evaluated = LossCurvature(model, (x, y))
     v = torch.ones(1, train.size, dtype=torch.float64)
     assert not torch.allclose(train.apply(v), evaluated.apply(v))
     assert torch.equal(train.apply(v), train.apply(v))
@@ -76,16 +76,16 @@ def test_a_compiled_model_is_read_through():
     assert gn_sharpness(compiled, data).value == gn_sharpness(model, data).value
 
 
-def test_a_step_of_training_makes_the_kept_pass_stale():
+def test_a_step_of_training_makes_the_cached_pass_stale():
     model, (x, y) = make("mlp")
-    problem = Problem(model, (x, y))
-    v = torch.ones(1, problem.size, dtype=torch.float64)
-    problem.apply(v)
+    curvature = LossCurvature(model, (x, y))
+    v = torch.ones(1, curvature.size, dtype=torch.float64)
+    curvature.apply(v)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.1)
     g = gauss_newton(model, x, softmax_hessian(model, x))
-    torch.testing.assert_close(problem.apply(v), v @ g)
+    torch.testing.assert_close(curvature.apply(v), v @ g)
 
 
 def test_bad_input_is_refused():
@@ -184,7 +184,7 @@ def test_a_model_that_changes_shape_is_refused():
         def forward(self, x):
             return self.inner(x)[: 2 + len(x) // 4]
 
-    with pytest.raises(ValueError, match="one row of logits a sample"):
+    with pytest.raises(ValueError, match="one row of logits per sample"):
         gn_sharpness(Halving(), (x, y))
 
 
@@ -293,9 +293,9 @@ def test_weights_used_in_unusual_ways(build):
     x, y = torch.randn(8, 6).double(), torch.arange(8) % 3
     matrix = gauss_newton(model, x, softmax_hessian(model, x))
     v = torch.randn(2, matrix.shape[0]).double()
-    problem = Problem(model, (x, y))
-    torch.testing.assert_close(problem.apply(v, "gn"), v @ matrix)
-    torch.testing.assert_close(problem.apply(v, "hessian"), v @ hessian(model, x, y))
+    curvature = LossCurvature(model, (x, y))
+    torch.testing.assert_close(curvature.apply(v, "gn"), v @ matrix)
+    torch.testing.assert_close(curvature.apply(v, "hessian"), v @ hessian(model, x, y))
     norms = torch.linalg.matrix_norm(jacobian(model, x), ord=2)
     torch.testing.assert_close(jacobian_norms(model, x).value, norms)
 

@@ -7,8 +7,8 @@ import torch
 from dense import CASES, make
 from torch import nn
 
-from toosure.curvature import CurvatureTracker, Problem, gn_sharpness, jacobian_norms
-from toosure.curvature.replay import Replay
+from toosure.curvature import CurvatureTracker, LossCurvature, gn_sharpness, jacobian_norms
+from toosure.curvature.products.cuda_graphs import GraphCache
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -21,32 +21,32 @@ def on_gpu(name):
 @pytest.mark.parametrize("name", CASES)
 def test_products_equal_those_on_the_cpu(name):
     model, data = make(name)
-    v = torch.randn(2, Problem(model, data).size, dtype=torch.float64)
-    expected = [Problem(model, data).apply(v, m) for m in ("gn", "hessian")]
+    v = torch.randn(2, LossCurvature(model, data).size, dtype=torch.float64)
+    expected = [LossCurvature(model, data).apply(v, m) for m in ("gn", "hessian")]
     norms = jacobian_norms(model, data[0]).value
     model, data = on_gpu(name)
-    problem = Problem(model, data)
-    found = [problem.apply(v.cuda(), m).cpu() for m in ("gn", "hessian")]
+    curvature = LossCurvature(model, data)
+    found = [curvature.apply(v.cuda(), m).cpu() for m in ("gn", "hessian")]
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(jacobian_norms(model, data[0]).value.cpu(), norms)
 
 
 def test_no_waiting_inside_a_product():
     model, data = on_gpu("mlp")
-    problem = Problem(model, data)
-    v = torch.randn(2, problem.size, dtype=torch.float64, device="cuda")
+    curvature = LossCurvature(model, data)
+    v = torch.randn(2, curvature.size, dtype=torch.float64, device="cuda")
     for matrix in ("gn", "hessian"):
-        problem.apply(v, matrix)
+        curvature.apply(v, matrix)
         torch.cuda.set_sync_debug_mode("error")
         try:
-            problem.apply(v, matrix)
+            curvature.apply(v, matrix)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
 
 def test_replayed_products_follow_the_parameters():
     model, data = on_gpu("mlp")
-    plain, replayed = Problem(model, data), Problem(model, data, replay=True)
+    plain, replayed = LossCurvature(model, data), LossCurvature(model, data, replay=True)
     for seed in range(3):
         v = torch.randn(2, plain.size, generator=torch.Generator().manual_seed(seed)).double()
         for matrix in ("gn", "hessian"):
@@ -76,11 +76,13 @@ def test_replayed_passes_follow_training(rank):
 
 def test_no_garbage_is_collected_inside_a_capture():
     """A graph of a run that is over, freed there, would end it with an error."""
-    collecting, replay, x = [], Replay(enabled=True), torch.ones(3, device="cuda")
+    collecting = []
+    graphs = GraphCache(enabled=True)
+    x = torch.ones(3, device="cuda")
 
     def double(x):
         collecting.append(gc.isenabled())
         return 2 * x
 
-    assert [replay("double", double, k * x).tolist() for k in (1, 2)] == [[2.0] * 3, [4.0] * 3]
+    assert [graphs("double", double, k * x).tolist() for k in (1, 2)] == [[2.0] * 3, [4.0] * 3]
     assert collecting == [True, False] and gc.isenabled()

@@ -8,32 +8,32 @@ from torch import nn
 
 from toosure.curvature import (
     MSE,
-    Problem,
+    LossCurvature,
     gn_sharpness,
     hessian_sharpness,
     kappa_min,
     top_eigenpairs,
 )
-from toosure.curvature.restrict import Restricted
+from toosure.curvature.products.input_subspace import InputSubspace
 
 
-def block(problem: Problem, k: int = 3) -> torch.Tensor:
-    return torch.randn(k, problem.size, generator=torch.Generator().manual_seed(1)).double()
+def block(curvature: LossCurvature, k: int = 3) -> torch.Tensor:
+    return torch.randn(k, curvature.size, generator=torch.Generator().manual_seed(1)).double()
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("chunk", [None, 7], ids=["one chunk", "chunks of 7"])
 def test_products_equal_the_dense_matrices(name, chunk):
     model, (x, y) = make(name)
-    problem = Problem(model, (x, y), chunk=chunk)
-    vectors = block(problem)
+    curvature = LossCurvature(model, (x, y), chunk=chunk)
+    vectors = block(curvature)
     g, h = gauss_newton(model, x, softmax_hessian(model, x)), hessian(model, x, y)
-    torch.testing.assert_close(problem.apply(vectors), vectors @ g, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(curvature.apply(vectors), vectors @ g, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(
-        problem.apply(vectors, "fisher"), vectors @ g, rtol=1e-10, atol=1e-12
+        curvature.apply(vectors, "fisher"), vectors @ g, rtol=1e-10, atol=1e-12
     )
     torch.testing.assert_close(
-        problem.apply(vectors, "hessian"), vectors @ h, rtol=1e-10, atol=1e-12
+        curvature.apply(vectors, "hessian"), vectors @ h, rtol=1e-10, atol=1e-12
     )
 
 
@@ -72,17 +72,17 @@ def test_more_pairs_than_the_matrix_has_rank():
 @pytest.mark.parametrize(("scale", "factor"), [("mean", 2 / 3), ("sum", 2.0), ("half", 1.0)])
 def test_mse_in_its_three_conventions(scale, factor):
     model, (x, y) = make("mlp")
-    problem = Problem(model, (x, y), MSE(scale))
-    vectors = block(problem)
+    curvature = LossCurvature(model, (x, y), MSE(scale))
+    vectors = block(curvature)
     g = gauss_newton(model, x, (factor * torch.eye(3).double()).expand(len(x), 3, 3))
 
     def loss(logits, labels):
         squares = (logits - F.one_hot(labels, 3)).square().sum(-1)
         return factor / 2 * squares.mean()
 
-    torch.testing.assert_close(problem.apply(vectors), vectors @ g, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(curvature.apply(vectors), vectors @ g, rtol=1e-10, atol=1e-12)
     h = vectors @ hessian(model, x, y, loss)
-    torch.testing.assert_close(problem.apply(vectors, "hessian"), h, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(curvature.apply(vectors, "hessian"), h, rtol=1e-10, atol=1e-12)
 
 
 def brier(logits, labels):
@@ -96,18 +96,18 @@ SUMMED = nn.CrossEntropyLoss(reduction="sum")
 @pytest.mark.parametrize("loss", [SMOOTHED, SUMMED, brier], ids=["smoothed", "summed", "brier"])
 def test_a_users_loss_on_logits(loss):
     model, (x, y) = make("mlp")
-    problem = Problem(model, (x, y), loss, chunk=6)
-    vectors = block(problem)
+    curvature = LossCurvature(model, (x, y), loss, chunk=6)
+    vectors = block(curvature)
     h = vectors @ hessian(model, x, y, loss)
     if loss is SUMMED:  # ours is the mean over samples whatever the loss
         h = h / len(x)
-    torch.testing.assert_close(problem.apply(vectors, "hessian"), h, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(curvature.apply(vectors, "hessian"), h, rtol=1e-10, atol=1e-12)
     blocks = []
     for i in range(len(x)):
         one = lambda z, i=i: loss(z[None], y[i : i + 1])  # noqa: E731
         blocks.append(torch.autograd.functional.hessian(one, model(x[i]).detach()))
     g = gauss_newton(model, x, torch.stack(blocks))
-    torch.testing.assert_close(problem.apply(vectors), vectors @ g, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(curvature.apply(vectors), vectors @ g, rtol=1e-10, atol=1e-12)
 
 
 def test_torchs_cross_entropy_is_ours():
@@ -119,21 +119,21 @@ def test_torchs_cross_entropy_is_ours():
 def test_named_and_frozen_parameters():
     model, (x, y) = make("mlp")
     whole = gauss_newton(model, x, softmax_hessian(model, x))
-    named = Problem(model, (x, y), parameters=["2.*"])
+    named = LossCurvature(model, (x, y), parameters=["2.*"])
     assert named.names == ["2.weight", "2.bias"]
     sub = whole[-named.size :, -named.size :]
     vectors = block(named)
     torch.testing.assert_close(named.apply(vectors), vectors @ sub, rtol=1e-10, atol=1e-12)
     model[0].requires_grad_(False)
     model[2].weight.requires_grad_(False)
-    frozen = Problem(model, (x, y))
+    frozen = LossCurvature(model, (x, y))
     assert frozen.names == ["2.bias"]
     torch.testing.assert_close(frozen.apply(block(frozen)), block(frozen) @ sub[-3:, -3:])
 
 
 def test_gradient_and_loss():
     model, (x, y) = make("attention")
-    value, gradient = Problem(model, (x, y), chunk=6).gradient()
+    value, gradient = LossCurvature(model, (x, y), chunk=6).gradient()
     loss = F.cross_entropy(model.eval()(x), y)
     exact = torch.autograd.grad(loss, list(model.parameters()))
     assert value.item() == pytest.approx(loss.item(), rel=1e-12)
@@ -142,15 +142,15 @@ def test_gradient_and_loss():
 
 def test_kappa_min_along_a_path():
     model, (x, y) = make("mlp")
-    problem = Problem(model, (x, y))
-    g = problem.gradient()[1]
+    curvature = LossCurvature(model, (x, y))
+    g = curvature.gradient()[1]
     step = 0.5 * g / g.norm()
     path = kappa_min(model, (x, y), rtol=1e-7, perturbation=step, points=3)
     before = [p.clone() for p in model.parameters()]
     exact = []
     for share in (0.0, 0.5, 1.0):
         with torch.no_grad():
-            for p, b, d in zip(model.parameters(), before, problem.split(step), strict=True):
+            for p, b, d in zip(model.parameters(), before, curvature.split(step), strict=True):
                 p.copy_(b + share * d)
         exact.append(torch.linalg.eigvalsh(hessian(model, x, y))[0])
     torch.testing.assert_close(path.value, torch.stack(exact), rtol=1e-6, atol=0)
@@ -187,12 +187,12 @@ def test_a_block_of_directions_at_once_is_each_of_them(frozen):
     model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 4, bias=True)).double()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name != frozen)
-    problem = Problem(model, (torch.randn(6, 5).double(), torch.arange(6) % 4))
-    vectors = torch.randn(3, problem.size, dtype=torch.float64)
-    (piece,) = problem.chunks()
-    assert piece.dense
-    found = piece.jvps(problem.split(vectors))
-    torch.testing.assert_close(found, torch.stack([piece.jvp(problem.split(v)) for v in vectors]))
+    curvature = LossCurvature(model, (torch.randn(6, 5).double(), torch.arange(6) % 4))
+    vectors = torch.randn(3, curvature.size, dtype=torch.float64)
+    (chunk,) = curvature.chunks()
+    assert chunk.dense
+    found = chunk.jvps(curvature.split(vectors))
+    torch.testing.assert_close(found, torch.stack([chunk.jvp(curvature.split(v)) for v in vectors]))
 
 
 class Skip(nn.Module):
@@ -262,22 +262,24 @@ def test_a_chain_of_dense_layers_is_known_by_its_graph(name, zero):
     model = build().double()
     with torch.no_grad():
         list(model.parameters())[-2].mul_(0.0 if zero else 1.0)
-    problem = Problem(model, (torch.randn(90, 5).double(), torch.arange(90) % 4))
-    (piece,) = problem.chunks()
-    assert piece.find_slopes() == expected
+    curvature = LossCurvature(model, (torch.randn(90, 5).double(), torch.arange(90) % 4))
+    (chunk,) = curvature.chunks()
+    assert chunk.find_slopes() == expected
 
 
 @pytest.mark.parametrize("name", [name for name, (_, chain) in CHAINS.items() if chain])
 def test_blocks_of_products_through_a_chain_are_those_of_autograd(name):
     torch.manual_seed(0)
-    problem = Problem(CHAINS[name][0]().double(), (torch.randn(9, 5).double(), torch.arange(9) % 4))
-    (piece,) = problem.chunks()
-    vectors, u = block(problem), torch.randn(3, 9, 4, dtype=torch.float64)
-    pushed = torch.stack([piece.jvp(problem.split(v)) for v in vectors])
-    pulled = [torch.stack(parts) for parts in zip(*map(piece.vjp, u), strict=True)]
-    assert piece.find_slopes()
-    torch.testing.assert_close(piece.jvps(problem.split(vectors)), pushed)
-    found = piece.vjps(u)
+    curvature = LossCurvature(
+        CHAINS[name][0]().double(), (torch.randn(9, 5).double(), torch.arange(9) % 4)
+    )
+    (chunk,) = curvature.chunks()
+    vectors, u = block(curvature), torch.randn(3, 9, 4, dtype=torch.float64)
+    pushed = torch.stack([chunk.jvp(curvature.split(v)) for v in vectors])
+    pulled = [torch.stack(parts) for parts in zip(*map(chunk.vjp, u), strict=True)]
+    assert chunk.find_slopes()
+    torch.testing.assert_close(chunk.jvps(curvature.split(vectors)), pushed)
+    found = chunk.vjps(u)
     torch.testing.assert_close([found[i] for i in range(len(pulled))], pulled)
 
 
@@ -287,30 +289,30 @@ def test_products_by_slopes_are_those_of_autograd(frozen):
     model = dense(nn.Tanh(), nn.ReLU()).double()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name != frozen)
-    problem = Problem(model, (torch.randn(6, 5).double(), torch.arange(6) % 4))
-    (piece,) = problem.chunks()
-    vectors, u = block(problem), torch.randn(3, 6, 4, dtype=torch.float64)
-    pushed = torch.stack([piece.jvp(problem.split(v)) for v in vectors])
-    pulled = [torch.stack(parts) for parts in zip(*map(piece.vjp, u), strict=True)]
+    curvature = LossCurvature(model, (torch.randn(6, 5).double(), torch.arange(6) % 4))
+    (chunk,) = curvature.chunks()
+    vectors, u = block(curvature), torch.randn(3, 6, 4, dtype=torch.float64)
+    pushed = torch.stack([chunk.jvp(curvature.split(v)) for v in vectors])
+    pulled = [torch.stack(parts) for parts in zip(*map(chunk.vjp, u), strict=True)]
     for slopes in (False, True):
         if slopes:
-            piece.find_slopes()
-            assert piece.slopes is not None
-        torch.testing.assert_close(piece.jvps(problem.split(vectors)), pushed)
-        found = piece.vjps(u)
+            chunk.find_slopes()
+            assert chunk.slopes is not None
+        torch.testing.assert_close(chunk.jvps(curvature.split(vectors)), pushed)
+        found = chunk.vjps(u)
         torch.testing.assert_close([found[i] for i in range(len(pulled))], pulled)
 
 
-def test_restricted_products_by_slopes_are_those_one_at_a_time():
+def test_subspace_products_by_slopes_are_those_one_at_a_time():
     torch.manual_seed(0)
     model = dense(nn.Tanh(), nn.Tanh()).double()
-    problem = Problem(model, (torch.randn(30, 5).double(), torch.arange(30) % 4))
-    space = Restricted(problem, 3)
+    curvature = LossCurvature(model, (torch.randn(30, 5).double(), torch.arange(30) % 4))
+    space = InputSubspace(curvature, 3)
     vectors = torch.randn(2, space.size, dtype=torch.float64)
     u = torch.randn(2, 30, 4, dtype=torch.float64)
-    images, (inside, outside) = space.images(vectors), space.pull_apart(u)
-    (piece,) = problem.chunks()
-    piece.find_slopes()
-    torch.testing.assert_close(piece.jvps(space.split(vectors), first=space.inputs), images)
-    pulled = space._apart(piece.vjps(u, first=space.seen)) / problem.count
+    images, (inside, outside) = space.images(vectors), space.pull_inside_and_outside(u)
+    (chunk,) = curvature.chunks()
+    chunk.find_slopes()
+    torch.testing.assert_close(chunk.jvps(space.split(vectors), first=space.inputs), images)
+    pulled = space._join_blocks(chunk.vjps(u, first=space.inputs_and_sketch)) / curvature.count
     torch.testing.assert_close(pulled, torch.cat([inside, outside], 1))

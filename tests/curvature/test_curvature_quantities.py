@@ -4,7 +4,14 @@ import pytest
 import torch
 from dense import CASES, hessian, jacobian, make
 
-from toosure.curvature import Problem, batch_sharpness, gni, jacobian_norms, spectral_density, trace
+from toosure.curvature import (
+    LossCurvature,
+    batch_sharpness,
+    gni,
+    jacobian_norms,
+    spectral_density,
+    trace,
+)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -32,7 +39,7 @@ def test_batch_sharpness_is_the_mean_of_ratios():
     ratios = []
     for _ in range(12):
         rows = torch.randperm(len(x), generator=generator)[:5]
-        g = Problem(model, (x[rows], y[rows])).gradient()[1]
+        g = LossCurvature(model, (x[rows], y[rows])).gradient()[1]
         ratios.append(g @ hessian(model, x[rows], y[rows]) @ g / (g @ g))
     ratios = torch.stack(ratios)
     assert found.value == pytest.approx(ratios.mean().item(), rel=1e-9)
@@ -49,7 +56,7 @@ def test_batch_sharpness_stops_by_its_standard_error():
 def test_batch_sharpness_of_the_whole_batch_is_the_directional_curvature():
     model, (x, y) = make("mlp")
     found = batch_sharpness(model, (x, y), batch=len(x))
-    g = Problem(model, (x, y)).gradient()[1]
+    g = LossCurvature(model, (x, y)).gradient()[1]
     exact = g @ hessian(model, x, y) @ g / (g @ g)
     assert found.value == pytest.approx(exact.item(), rel=1e-9)
 
@@ -57,12 +64,12 @@ def test_batch_sharpness_of_the_whole_batch_is_the_directional_curvature():
 def test_gni_uses_the_full_hessian_and_gradient():
     model, (x, y) = make("mlp")
     found = gni(model, (x, y), rtol=0.0, batch=5, most=10, seed=1)
-    full, h = Problem(model, (x, y)).gradient()[1], hessian(model, x, y)
+    full, h = LossCurvature(model, (x, y)).gradient()[1], hessian(model, x, y)
     generator = torch.Generator().manual_seed(1)
     terms = []
     for _ in range(10):
         rows = torch.randperm(len(x), generator=generator)[:5]
-        g = Problem(model, (x[rows], y[rows])).gradient()[1]
+        g = LossCurvature(model, (x[rows], y[rows])).gradient()[1]
         terms.append(g @ h @ g / (full @ full))
     assert found.value == pytest.approx(torch.stack(terms).mean().item(), rel=1e-9)
 

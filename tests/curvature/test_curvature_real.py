@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from toosure.curvature import Problem, gn_sharpness, hessian_sharpness, jacobian_norms
+from toosure.curvature import LossCurvature, gn_sharpness, hessian_sharpness, jacobian_norms
 from toosure.models import load_published, resnet20
 
 PEERS = Path(__file__).resolve().parents[2] / ".peers" / "bin" / "python"
@@ -29,20 +29,20 @@ def trained(real_data):
     return model, ((x - MEAN.view(3, 1, 1)) / STD.view(3, 1, 1), torch.tensor(labels).long())
 
 
-def by_eigsh(problem: Problem, matrix: str) -> float:
+def by_eigsh(curvature: LossCurvature, matrix: str) -> float:
     """ARPACK on our products in float64: another eigensolver, the same matrix."""
 
     def product(v):
-        return problem.apply(torch.from_numpy(v.reshape(1, -1).copy()), matrix)[0].numpy()
+        return curvature.apply(torch.from_numpy(v.reshape(1, -1).copy()), matrix)[0].numpy()
 
-    operator = LinearOperator((problem.size, problem.size), product, dtype=np.float64)
+    operator = LinearOperator((curvature.size, curvature.size), product, dtype=np.float64)
     found = eigsh(operator, k=1, which="LA", tol=1e-5, ncv=12, return_eigenvectors=False)
     return float(found[0])
 
 
 def check_against_eigsh(trained, n, matrix, measure):
     model, (x, y) = trained
-    exact = by_eigsh(Problem(model.double(), (x[:n].double(), y[:n])), matrix)
+    exact = by_eigsh(LossCurvature(model.double(), (x[:n].double(), y[:n])), matrix)
     found = measure(model.float(), (x[:n], y[:n]), rtol=1e-3)
     assert found.converged
     assert abs(found.value / exact - 1) <= found.error <= 1e-3
@@ -91,13 +91,13 @@ def test_products_equal_curvlinops(tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
     model = model.double()
     x, y = torch.randn(30, 6).double(), torch.randint(0, 4, (30,))
-    problem = Problem(model, (x, y))
-    v = torch.randn(problem.size).double()
+    curvature = LossCurvature(model, (x, y))
+    v = torch.randn(curvature.size).double()
     file = tmp_path / "case.pt"
     torch.save({"model": model.state_dict(), "x": x, "y": y, "v": v}, file)
     out = subprocess.run(
         [PEERS, "-W", "ignore", "-c", SCRIPT, file], capture_output=True, text=True, check=True
     )
     theirs = torch.tensor(json.loads(out.stdout.splitlines()[-1]), dtype=torch.float64)
-    ours = torch.stack([problem.apply(v[None], m)[0] for m in ("gn", "hessian")])
+    ours = torch.stack([curvature.apply(v[None], m)[0] for m in ("gn", "hessian")])
     torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)

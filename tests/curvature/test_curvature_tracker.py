@@ -12,16 +12,16 @@ from torch import nn
 
 from toosure.curvature import (
     CurvatureTracker,
-    Problem,
+    LossCurvature,
     gn_sharpness,
     hessian_sharpness,
     kappa_min,
     top_eigenpairs,
 )
+from toosure.curvature.eigen.graph_basis import GraphBasis
 from toosure.curvature.operators import GaussNewton
-from toosure.curvature.replay import Replay, undisturbed
-from toosure.curvature.restrict import Restricted
-from toosure.curvature.rounds import Rounds
+from toosure.curvature.products.cuda_graphs import CapturedGraph, GraphCache, no_garbage_collection
+from toosure.curvature.products.input_subspace import InputSubspace
 
 RTOL = 1e-3
 
@@ -37,21 +37,21 @@ class Twice(nn.Module):
         return self.head(self.layer(self.layer(x).tanh()))
 
 
-@pytest.fixture(params=[False, True], ids=["alone", "rounds"])
-def looks(request, monkeypatch):
-    """Residuals and directions one at a time (None), and in rounds, as graphs make them: a list
-    of the host's looks."""
+@pytest.fixture(params=[False, True], ids=["eager", "graphs"])
+def copies_to_host(request, monkeypatch):
+    """None for an eager basis; for one as in CUDA graphs, a list of its copies to the host."""
     if not request.param:
         return None
-    monkeypatch.setattr(GaussNewton, "replays", True)
-    looks, told = [], Rounds._told
+    monkeypatch.setattr(GaussNewton, "uses_graphs", True)
+    copies = []
+    to_host = GraphBasis._to_host
 
     def counting(self, name, *rest):
-        looks.append(name)
-        return told(self, name, *rest)
+        copies.append(name)
+        return to_host(self, name, *rest)
 
-    monkeypatch.setattr(Rounds, "_told", counting)
-    return looks
+    monkeypatch.setattr(GraphBasis, "_to_host", counting)
+    return copies
 
 
 def digits(n=400):
@@ -83,7 +83,7 @@ def train(model, data, lr, steps, batch=None, seed=0):
 @pytest.mark.parametrize(
     ("lr", "batch"), [(0.1, None), (0.6, None), (0.3, 64)], ids=["smooth", "edge", "sgd"]
 )
-def test_right_or_says_so(lr, batch, looks):
+def test_right_or_says_so(lr, batch, copies_to_host):
     """From the start past the edge of stability; every tenth step against a tight reference."""
     data, model = digits(), network()
     tracker = CurvatureTracker(model, data)
@@ -98,14 +98,14 @@ def test_right_or_says_so(lr, batch, looks):
             largest = max(largest, exact)
     if lr == 0.6:
         assert largest > 2 / lr  # the run did reach the edge of stability
-    if looks is None:
+    if copies_to_host is None:
         assert sum(products) / len(products) < 8  # a cold solve takes 8 to 15
     else:
-        assert len(looks) / len(products) < 3  # one at a time it would be 8 to 17
+        assert len(copies_to_host) / len(products) < 3  # one at a time it would be 8 to 17
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_several_seeds_and_the_fall_of_late_training(seed, looks):
+def test_several_seeds_and_the_fall_of_late_training(seed, copies_to_host):
     """A run to interpolation, where the sharpness falls by orders of magnitude."""
     data, model = digits(80), network(seed)
     tracker = CurvatureTracker(model, data)
@@ -194,7 +194,7 @@ def wide_network(*first):
 
 
 @pytest.mark.parametrize("batch", [None, 64], ids=["gd", "sgd"])
-def test_wide_inputs_are_searched_in_few_directions_and_judged_in_all(batch, looks):
+def test_wide_inputs_are_searched_in_few_directions_and_judged_in_all(batch, copies_to_host):
     data, model = wide_digits(), wide_network()
     tracker = CurvatureTracker(model, data)
     assert tracker.state_dict()["rank"] == 200
@@ -221,12 +221,12 @@ def test_too_few_directions_are_noticed_at_once():
 
 def test_what_lies_outside_is_estimated_from_a_sketch():
     data, model = wide_digits(), wide_network()
-    problem = Problem(model, data)
-    space = Restricted(problem, 100)
+    curvature = LossCurvature(model, data)
+    space = InputSubspace(curvature, 100)
     for seed in range(20):
         u = torch.randn(900, 10, generator=torch.Generator().manual_seed(seed))
-        (inside,), (outside,) = space.pull_apart(u[None])
-        whole = problem.pull(u[None])[0]
+        (inside,), (outside,) = space.pull_inside_and_outside(u[None])
+        whole = curvature.pull(u[None])[0]
         rest = whole - space.lift(inside[None])[0]
         assert 0.7 < float(outside.norm() / rest.norm()) < 1.4
         torch.testing.assert_close(
@@ -323,7 +323,7 @@ def test_one_parameter():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_close_eigenvalues_along_training(seed, looks):
+def test_close_eigenvalues_along_training(seed, copies_to_host):
     """Logistic regression, whose leading eigenvalues come as near as half a percent."""
     (x, y), lr = digits(120), 0.2
     torch.manual_seed(seed + 3)
@@ -335,15 +335,15 @@ def test_close_eigenvalues_along_training(seed, looks):
         assert abs(result.value / exact - 1) <= RTOL or not result.converged, (step, result)
 
 
-class Recorded(Replay):
+class RecordedCalls(GraphCache):
     """Stands in for CUDA graphs: runs what was recorded again, as it was bound then."""
 
     def __init__(self):
         super().__init__(enabled=True)
         self.names = []
 
-    def _eagerly(self, function, arguments):
-        with self._alone():
+    def _run_eagerly(self, function, arguments):
+        with self._nested():
             return function(*arguments)
 
     def _capture(self, function, arguments):
@@ -360,18 +360,18 @@ class Recorded(Replay):
             else:  # the forward pass: what a graph would refresh in place
                 vars(output).update(vars(fresh))
 
-        return SimpleNamespace(replay=replay), places, output
+        return CapturedGraph(SimpleNamespace(replay=replay), places, output)
 
-    def _replayed(self, name, function, *arguments):
+    def _replay(self, name, function, *arguments):
         self.names.append(name)
-        return super()._replayed(name, function, *arguments)
+        return super()._replay(name, function, *arguments)
 
 
 def test_garbage_is_collected_again_after_a_capture_that_failed():
     collecting = [gc.isenabled()]
 
     def fail():
-        with undisturbed():
+        with no_garbage_collection():
             collecting.append(gc.isenabled())
             raise ZeroDivisionError
 
@@ -383,17 +383,19 @@ def test_garbage_is_collected_again_after_a_capture_that_failed():
 @pytest.mark.parametrize("batch", [None, 64], ids=["gd", "sgd"])
 def test_what_a_graph_records_depends_on_its_arguments(batch, monkeypatch):
     """Nothing the host knew at the first call may live on in the later ones."""
-    monkeypatch.setattr(GaussNewton, "replays", True)
-    data, values, replays = wide_digits(), [], Recorded()
-    for recorded in (False, True):
+    monkeypatch.setattr(GaussNewton, "uses_graphs", True)
+    data = wide_digits()
+    values = []
+    recorded = RecordedCalls()
+    for with_graphs in (False, True):
         model = wide_network()
         tracker = CurvatureTracker(model, data)
-        if recorded:
-            tracker.problem.replay = replays
+        if with_graphs:
+            tracker.curvature.graphs = recorded
         results = []
         for _ in train(model, data, 0.3, 16, batch):
             results.append(tracker.measure()["gn_sharpness"])
         values.append(torch.tensor([(r.value, r.products) for r in results]))
     torch.testing.assert_close(*values, rtol=1e-6, atol=0)
-    assert {"forward", "open", "round"} <= {name.split()[0] for name in replays.names}
-    assert any(name.startswith("round 2 of") for name in replays.names)
+    assert {"forward", "open", "round"} <= {name.split()[0] for name in recorded.names}
+    assert any(name.startswith("round 2 of") for name in recorded.names)

@@ -8,7 +8,7 @@ from torch.backends.cuda import flash_sdp_enabled, math_sdp_enabled, mem_efficie
 
 from toosure.curvature import (
     CurvatureTracker,
-    Problem,
+    LossCurvature,
     gn_sharpness,
     hessian_sharpness,
     jacobian_norms,
@@ -46,11 +46,11 @@ def test_eigenvalues_equal_the_dense_ones(tiny):
 
 def test_products_equal_the_dense_matrices(tiny):
     model, (x, y) = tiny
-    problem = Problem(model, (x, y), chunk=5)
-    v = torch.randn(3, problem.size).double()
+    curvature = LossCurvature(model, (x, y), chunk=5)
+    v = torch.randn(3, curvature.size).double()
     g, h = gauss_newton(model, x, softmax_hessian(model, x)), hessian(model, x, y)
-    torch.testing.assert_close(problem.apply(v), v @ g, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(problem.apply(v, "hessian"), v @ h, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(curvature.apply(v), v @ g, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(curvature.apply(v, "hessian"), v @ h, rtol=1e-10, atol=1e-12)
 
 
 def test_jacobian_norms_equal_the_dense_ones(tiny):
@@ -99,10 +99,10 @@ def test_residual_networks_equal_the_dense_matrices(factory):
         if factory is resnet18
         else ["layer3.0.bn1.*", "bn.*", "head.*"]
     )
-    problem = Problem(model, (x, y), parameters=last)
+    curvature = LossCurvature(model, (x, y), parameters=last)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name in problem.names)
-    v = torch.randn(2, problem.size).double()
+        parameter.requires_grad_(name in curvature.names)
+    v = torch.randn(2, curvature.size).double()
     g, h = gauss_newton(model, x, softmax_hessian(model, x)), hessian(model, x, y)
-    torch.testing.assert_close(problem.apply(v), v @ g, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(problem.apply(v, "hessian"), v @ h, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(curvature.apply(v), v @ g, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(curvature.apply(v, "hessian"), v @ h, rtol=1e-9, atol=1e-11)

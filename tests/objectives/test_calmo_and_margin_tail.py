@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from toosure import margins, metrics
-from toosure.curvature.arithmetic import double_differentiable
+from toosure.curvature.products.precision import double_differentiable
 from toosure.models import resnet20
 from toosure.objectives import CalMO, MarginTail
 from toosure.objectives.attack import input_gradient, linf_attack, margin_of

@@ -1,8 +1,8 @@
 """How sharp: curvature of the loss, matrix-free, with an error on every number."""
 
 from toosure.curvature.jacobian import jacobian_norms
-from toosure.curvature.outputs import MSE, CrossEntropy
-from toosure.curvature.problem import Problem
+from toosure.curvature.products.loss_curvature import LossCurvature
+from toosure.curvature.products.loss_hessian import MSE, CrossEntropy
 from toosure.curvature.result import Eigenpairs, Result
 from toosure.curvature.sharpness import (
     gn_sharpness,
@@ -13,11 +13,14 @@ from toosure.curvature.sharpness import (
 from toosure.curvature.stochastic import batch_sharpness, gni, spectral_density, trace
 from toosure.curvature.tracker import CurvatureTracker
 
+Problem = LossCurvature  # its name in earlier versions
+
 __all__ = [
     "MSE",
     "CrossEntropy",
     "CurvatureTracker",
     "Eigenpairs",
+    "LossCurvature",
     "Problem",
     "Result",
     "batch_sharpness",

@@ -36,3 +36,9 @@ class Eigenpairs(Result):
     @property
     def values(self) -> Any:
         return self.value
+
+
+def check_rtol(rtol: float) -> None:
+    """Raise unless rtol is a tolerance: 0 asks for as little error as rounding leaves."""
+    if not rtol >= 0:
+        raise ValueError(f"rtol must be 0 or more; got {rtol!r}")

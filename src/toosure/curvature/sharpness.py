@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from toosure.curvature.basis import Basis
-from toosure.curvature.checks import check_rtol
-from toosure.curvature.operators import GaussNewton, Operator, Whole
-from toosure.curvature.outputs import LossLike
-from toosure.curvature.problem import MATRICES, Matrix, Problem
-from toosure.curvature.result import Eigenpairs, Result
-from toosure.curvature.solver import Solution, random_vectors, solve
+from toosure.curvature.eigen.eager_basis import EagerBasis
+from toosure.curvature.eigen.solver import Solution, solve
+from toosure.curvature.eigen.vectors import random_vectors
+from toosure.curvature.operators import DirectOperator, operator_for
+from toosure.curvature.products.loss_curvature import MATRICES, LossCurvature, Matrix
+from toosure.curvature.products.loss_hessian import LossLike
+from toosure.curvature.result import Eigenpairs, Result, check_rtol
 from toosure.metrics.inputs import check_count
 
 Data = tuple[Tensor, Tensor]
@@ -24,7 +24,7 @@ def gn_sharpness(
     """Measure lambda_max of the Gauss-Newton matrix (1/n) sum_i J_i^T H_z J_i.
 
     The curvature of "Too Sharp, Too Sure" (arXiv 2604.20614). Options: `parameters` (names or
-    patterns), `chunk`, `mode`, `group` (see `Problem`), `budget` (products), `seed`.
+    patterns), `chunk`, `mode`, `group` (see `LossCurvature`), `budget` (products), `seed`.
 
     >>> model, x, y = nn.Linear(2, 3), torch.randn(8, 2), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
     >>> gn_sharpness(model, (x, y)).converged
@@ -61,22 +61,28 @@ def kappa_min(
     if points < 2:
         raise ValueError(f"a path has at least 2 points; got {points}")
     check_rtol(rtol)
-    budget, seed = options.pop("budget", 200.0), options.pop("seed", 0)
-    problem = Problem(model, data, loss, **options)
-    operator: Operator = Whole(problem, "hessian", -1.0)
+
+    budget = options.pop("budget", 200.0)
+    seed = options.pop("seed", 0)
+    curvature = LossCurvature(model, data, loss, **options)
+    operator = DirectOperator(curvature, "hessian", -1.0)
+
+    # Every point starts from the vectors of the point before.
     solutions: list[Solution] = []
-    start = _start(problem, seed)
+    start = random_vectors(1, curvature.vector_like, seed)
     for share in np.linspace(0.0, 1.0, points):
-        with problem.displaced(float(share) * perturbation):
-            solutions.append(solve(Basis(operator, start), rtol=rtol, budget=budget))
+        with curvature.displaced(float(share) * perturbation):
+            solutions.append(solve(EagerBasis(operator, start), rtol=rtol, budget=budget))
         start = solutions[-1].vectors
+
+    converged = all(s.converged for s in solutions)
     return Result(
         value=-torch.tensor([s.values[0] for s in solutions]),
         error=max(s.error_of(0) for s in solutions),
         residual=max(s.residuals[0] for s in solutions),
         products=sum(s.products for s in solutions),
-        converged=all(s.converged for s in solutions),
-        note="" if all(s.converged for s in solutions) else "some point did not converge",
+        converged=converged,
+        note="" if converged else "some point did not converge",
     )
 
 
@@ -98,44 +104,31 @@ def top_eigenpairs(
         raise ValueError(f'which must be "largest" or "smallest"; got {which!r}')
     check_count("k", k)
     check_rtol(rtol)
-    budget, seed = options.pop("budget", 100.0 + 50.0 * k), options.pop("seed", 0)
-    problem = Problem(model, data, loss, **options)
-    if k > problem.size:
-        raise ValueError(f"k = {k} is more than the {problem.size} parameters")
+
+    budget = options.pop("budget", 100.0 + 50.0 * k)
+    seed = options.pop("seed", 0)
+    curvature = LossCurvature(model, data, loss, **options)
+    if k > curvature.size:
+        raise ValueError(f"k = {k} is more than the {curvature.size} parameters")
+
     sign = 1.0 if which == "largest" else -1.0
-    operator = operator_for(problem, matrix, sign)
-    basis = Basis(operator, _start(problem, seed))
-    found = solve(basis, k, rtol, budget, largest_basis=max(30, 3 * k + 10))
-    summary = as_result(found, sign)
+    operator = operator_for(curvature, matrix, sign)
+    basis = EagerBasis(operator, random_vectors(1, curvature.vector_like, seed))
+    solution = solve(basis, k, rtol, budget, largest_basis=max(30, 3 * k + 10))
+    return as_eigenpairs(solution, k, sign)
+
+
+def as_eigenpairs(solution: Solution, k: int, sign: float = 1.0) -> Eigenpairs:
+    """Return the first k pairs of a solution; `sign` -1 turns them to smallest eigenvalues."""
     return Eigenpairs(
-        value=torch.from_numpy(sign * found.values[:k]),
-        error=max(found.error_of(i) for i in range(k)),
-        residual=float(found.residuals.max()),
-        products=found.products,
-        converged=found.converged,
-        note=summary.note,
-        vectors=found.vectors[:k],
+        value=torch.from_numpy(sign * solution.values[:k]),
+        error=max(solution.error_of(i) for i in range(k)),
+        residual=float(solution.residuals.max()),
+        products=solution.products,
+        converged=solution.converged,
+        note=solution.to_result(sign).note,
+        vectors=solution.vectors[:k],
     )
-
-
-def operator_for(problem: Problem, matrix: Matrix, sign: float = 1.0) -> Operator:
-    """The cheapest operator for a matrix: factored where only its top is sought."""
-    if matrix == "hessian" or sign < 0:
-        return Whole(problem, matrix, sign)
-    return GaussNewton(problem, matrix)
-
-
-def as_result(found: Solution, sign: float = 1.0) -> Result:
-    """The first pair of a solution as a result."""
-    value, error = sign * float(found.values[0]), found.error_of(0)
-    if not np.isfinite(value):
-        note = "not finite: the model's outputs or derivatives overflow"
-    elif not found.converged:
-        note = f"not converged after {found.products:g} products: estimated error {error:.1e}"
-    else:
-        note = ""
-    residual = float(found.residuals[0])
-    return Result(value, error, residual, found.products, found.converged, note)
 
 
 def _extreme(
@@ -147,14 +140,12 @@ def _extreme(
     rtol: float,
     options: dict[str, Any],
 ) -> Result:
+    """Measure the largest eigenvalue of a matrix, or with `sign` -1 the smallest."""
     check_rtol(rtol)
-    budget, seed = options.pop("budget", 200.0), options.pop("seed", 0)
-    problem = Problem(model, data, loss, **options)
-    operator = operator_for(problem, matrix, sign)
-    basis = Basis(operator, _start(problem, seed))
-    return as_result(solve(basis, rtol=rtol, budget=budget), sign)
+    budget = options.pop("budget", 200.0)
+    seed = options.pop("seed", 0)
+    curvature = LossCurvature(model, data, loss, **options)
 
-
-def _start(problem: Problem, seed: int) -> Tensor:
-    like = torch.empty(0, problem.size, dtype=problem.dtype, device=problem.device)
-    return random_vectors(1, like, seed)
+    operator = operator_for(curvature, matrix, sign)
+    basis = EagerBasis(operator, random_vectors(1, curvature.vector_like, seed))
+    return solve(basis, rtol=rtol, budget=budget).to_result(sign)

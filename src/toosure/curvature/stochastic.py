@@ -5,17 +5,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from toosure.curvature.basis import Basis
-from toosure.curvature.checks import check_rtol
-from toosure.curvature.operators import Whole
-from toosure.curvature.outputs import LossLike
-from toosure.curvature.problem import Matrix, Problem
-from toosure.curvature.result import Result
-from toosure.curvature.solver import random_vectors
+from toosure.curvature.eigen.eager_basis import EagerBasis
+from toosure.curvature.eigen.vectors import random_vectors
+from toosure.curvature.operators import DirectOperator
+from toosure.curvature.products.loss_curvature import LossCurvature, Matrix
+from toosure.curvature.products.loss_hessian import LossLike
+from toosure.curvature.result import Result, check_rtol
 from toosure.metrics.inputs import check_count
 
 Data = tuple[Tensor, Tensor]
-LEAST_BATCHES = 10
+MIN_SAMPLES = 10  # batches or vectors before a standard error is believed
 
 
 def batch_sharpness(
@@ -63,41 +62,37 @@ def _mean_over_batches(
     options: dict[str, Any],
     whole: bool,
 ) -> Result:
+    """Average over batches: of g_B^T H g_B / |grad L|^2 if `whole`, else batch sharpness."""
     check_rtol(rtol)
     check_count("batch", batch)
     check_count("most", most)
-    full = Problem(model, data, loss, **options)
+    full = LossCurvature(model, data, loss, **options)
     size = min(batch, full.count)
     generator = torch.Generator().manual_seed(seed)
     scale = float(full.gradient()[1].double().square().sum()) if whole else 1.0
+
     terms: list[float] = []
     products = 0.0
     while len(terms) < most:
         rows = torch.randperm(full.count, generator=generator)[:size].to(full.device)
-        small = full.drawn(rows)
+        small = full.subset_of_all(rows)
         g = small.gradient()[1]
-        curved = (full if whole else small).apply(g[None], "hessian")[0]
-        below = scale if whole else float(g.double().square().sum())
-        terms.append(float(g.double() @ curved.double()) / below)
-        products += 1.0 if whole else size / full.count
+        if whole:
+            hg = full.apply(g[None], "hessian")[0]
+            squared_norm = scale
+            products += 1.0
+        else:
+            hg = small.apply(g[None], "hessian")[0]
+            squared_norm = float(g.double().square().sum())
+            products += size / full.count
+        terms.append(float(g.double() @ hg.double()) / squared_norm)
+
         mean, error = _mean_and_error(terms)
-        if len(terms) >= LEAST_BATCHES and error <= rtol:
+        if len(terms) >= MIN_SAMPLES and error <= rtol:
             return Result(mean, error, products=products)
-    note = unfinished(error, f"{most} batches")
+
+    note = _not_converged(error, f"{most} batches")
     return Result(mean, error, products=products, converged=False, note=note)
-
-
-def unfinished(error: float, spent: str) -> str:
-    return f"standard error {error:.1e} after {spent}: allow more (most) or ask for less (rtol)"
-
-
-def _mean_and_error(terms: list[float]) -> tuple[float, float]:
-    """The mean, and its standard error relative to it."""
-    values = torch.tensor(terms, dtype=torch.float64)
-    mean = float(values.mean())
-    if len(terms) < 2:
-        return mean, float("inf")
-    return mean, float(values.std()) / len(terms) ** 0.5 / max(abs(mean), 1e-300)
 
 
 def trace(
@@ -114,17 +109,18 @@ def trace(
     """Estimate the trace of a matrix by Hutchinson's random signs, to a standard error `rtol`."""
     check_rtol(rtol)
     check_count("most", most)
-    problem = Problem(model, data, loss, **options)
-    like = torch.empty(0, problem.size, dtype=problem.dtype, device=problem.device)
+    curvature = LossCurvature(model, data, loss, **options)
+
     terms: list[float] = []
     while len(terms) < most:
-        signs = random_vectors(1, like, seed * most + len(terms)).sign()
-        product = problem.apply(signs, matrix)
+        signs = random_vectors(1, curvature.vector_like, seed * most + len(terms)).sign()
+        product = curvature.apply(signs, matrix)
         terms.append(float((signs.double() * product.double()).sum()))
         value, error = _mean_and_error(terms)
-        if len(terms) >= LEAST_BATCHES and error <= rtol:
+        if len(terms) >= MIN_SAMPLES and error <= rtol:
             return Result(value, error, products=len(terms))
-    note = unfinished(error, f"{most} vectors")
+
+    note = _not_converged(error, f"{most} vectors")
     return Result(value, error, products=most, converged=False, note=note)
 
 
@@ -146,27 +142,45 @@ def spectral_density(
     """
     check_count("vectors", vectors)
     check_count("depth", depth)
-    problem = Problem(model, data, loss, **options)
-    like = torch.empty(0, problem.size, dtype=problem.dtype, device=problem.device)
-    nodes, weights, means = [], [], []
-    operator = Whole(problem, matrix)
+    curvature = LossCurvature(model, data, loss, **options)
+    operator = DirectOperator(curvature, matrix)
+
+    nodes: list[Tensor] = []
+    weights: list[Tensor] = []
+    means: list[float] = []
     for i in range(vectors):
-        start = random_vectors(1, like, seed * vectors + i)
-        basis = Basis(operator, start)
+        start = random_vectors(1, curvature.vector_like, seed * vectors + i)
+        basis = EagerBasis(operator, start)
         first = basis.vectors[0]
-        for _ in range(min(depth, problem.size) - 1):
-            if not basis.finite or not basis.add(basis.images[-1]):
+        for _ in range(min(depth, curvature.size) - 1):
+            if not basis.is_finite or not basis.add(basis.images[-1]):
                 break
+
+        # A node weighs the squared share of the start vector along its Ritz vector.
         values = torch.from_numpy(basis.values.copy())
         share = (basis.ritz_vectors(len(basis)) @ first).double().cpu().square() / vectors
         nodes.append(values)
         weights.append(share)
         means.append(float((values * share).sum()) * vectors)
-    joined = torch.stack([torch.cat(nodes), torch.cat(weights)], 1)
-    joined = joined[joined[:, 0].argsort()]
+
+    density = torch.stack([torch.cat(nodes), torch.cat(weights)], 1)
+    density = density[density[:, 0].argsort()]
     return Result(
-        joined,
+        density,
         error=_mean_and_error(means)[1],
         products=vectors * depth,
-        converged=bool(torch.isfinite(joined).all()),
+        converged=bool(torch.isfinite(density).all()),
     )
+
+
+def _mean_and_error(terms: list[float]) -> tuple[float, float]:
+    """Return the mean, and its standard error relative to it."""
+    values = torch.tensor(terms, dtype=torch.float64)
+    mean = float(values.mean())
+    if len(terms) < 2:
+        return mean, float("inf")
+    return mean, float(values.std()) / len(terms) ** 0.5 / max(abs(mean), 1e-300)
+
+
+def _not_converged(error: float, spent: str) -> str:
+    return f"standard error {error:.1e} after {spent}: allow more (most) or ask for less (rtol)"

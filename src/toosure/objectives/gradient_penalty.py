@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from toosure.curvature.arithmetic import double_differentiable, dual_numbers, made_dual
+from toosure.curvature.products.forward_mode import dual_numbers, make_duals
+from toosure.curvature.products.precision import double_differentiable
 from toosure.objectives.attack import input_gradient
 from toosure.objectives.network import statistics_still, uncompiled
 from toosure.processes import Sharded
@@ -70,7 +71,7 @@ def penalty_along(
     (u,) = torch.autograd.grad(penalty(m.detach(), g), g)
 
     with dual_numbers(), elementary_batch_norm(model):
-        logits, tangent = forward_ad.unpack_dual(model(*made_dual([x], [u])))
+        logits, tangent = forward_ad.unpack_dual(model(*make_duals([x], [u])))
     m = margin(logits)
     (by_logits,) = torch.autograd.grad(m.sum(), logits, create_graph=True)  # (N, C)
     slope = (by_logits * tangent).sum()  # u . g

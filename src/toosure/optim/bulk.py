@@ -91,7 +91,7 @@ class BulkSGD(Wrapper):
 
     def __getstate__(self) -> dict[str, Any]:
         # The tracker may hold the graph of its last pass, which cannot be copied.
-        release = getattr(getattr(self.tracker, "problem", None), "release", None)
+        release = getattr(self.tracker, "release", None)
         if release is not None:
             release()
         return super().__getstate__()

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from toosure.config import RunConfig
 from toosure.curvature import CurvatureTracker
-from toosure.curvature.reader import Mode
+from toosure.curvature.products.functional_model import Mode
 from toosure.data import Dataset
 from toosure.objectives import Objective, as_objective
 from toosure.objectives.contract import criterion_of

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from toosure.config import RunConfig
-from toosure.curvature.replay import undisturbed
+from toosure.curvature.products.cuda_graphs import no_garbage_collection
 from toosure.objectives import Batch, Plain, recording
 from toosure.optim import why_not_recorded
 from toosure.train.steps import Step
@@ -85,7 +85,7 @@ class GraphStep:
 
         self.step.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
-        with undisturbed(), torch.cuda.graph(self.graph):
+        with no_garbage_collection(), torch.cuda.graph(self.graph):
             self.loss = self.step.descend(prepared)
 
     def copy(self, prepared: list[Any]) -> None:

@@ -90,7 +90,8 @@ class WatchedSplit:
         curvature: Numbers = {}
         if self.tracker is not None:
             curvature = flat(self.tracker.measure())
-            self.tracker.release()  # the memory of the pass belongs to training
+            if not self.tracker.uses_graphs:
+                self.tracker.release()  # the memory of the pass belongs to training
 
         labels = self.y
         if logits.numel() < MAX_LOGITS_ON_CPU:

@@ -1,15 +1,24 @@
-"""The loss seen from the logits: its value, gradient and Hessian in output space."""
+"""The loss as a function of the logits: its value and its Hessian H_z in output space."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 MSE_SCALES = ("mean", "sum", "half")
-LossLike = str | nn.Module | Callable[[Tensor, Tensor], Tensor] | Any
+
+
+class OutputLoss(Protocol):
+    """A loss of logits (n, C) and labels (n,), summed over samples, with its output Hessian."""
+
+    def total(self, logits: Tensor, labels: Tensor) -> Tensor: ...
+    def hessian(self, logits: Tensor, labels: Tensor, u: Tensor) -> Tensor: ...
+
+
+LossLike = str | OutputLoss | nn.Module | Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class MSE:
             raise ValueError(f"scale must be one of {MSE_SCALES}; got {self.scale!r}")
 
     def factor(self, classes: int) -> float:
+        """Return the number c in H_z = c I."""
         return {"mean": 2.0 / classes, "sum": 2.0, "half": 1.0}[self.scale]
 
     def total(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -56,7 +66,10 @@ class MSE:
 
 @dataclass(frozen=True)
 class UserLoss:
-    """Any loss `f(logits, labels)` that averages over samples (or sums, if it says so)."""
+    """Any loss `f(logits, labels)` that averages over samples, or sums if its `reduction` says so.
+
+    Its output Hessian comes from differentiating it twice.
+    """
 
     function: Callable[[Tensor, Tensor], Tensor]
 
@@ -75,14 +88,14 @@ class UserLoss:
             (gradient,) = torch.autograd.grad(self.total(z, labels), z, create_graph=True)
             if not gradient.requires_grad:  # a loss linear in the logits
                 return torch.zeros_like(u)
-            rows = [
+            products = [
                 torch.autograd.grad(gradient, z, row, retain_graph=True)[0]
                 for row in u.reshape(-1, *z.shape)
             ]
-        return torch.stack(rows).reshape(u.shape)
+        return torch.stack(products).reshape(u.shape)
 
 
-def output_loss(loss: LossLike) -> CrossEntropy | MSE | UserLoss:
+def output_loss(loss: LossLike) -> OutputLoss:
     """Turn "ce", "mse", a torch loss or a user's function into its output-space form."""
     if isinstance(loss, CrossEntropy | MSE | UserLoss):
         return loss
@@ -92,6 +105,8 @@ def output_loss(loss: LossLike) -> CrossEntropy | MSE | UserLoss:
         return MSE()
     if isinstance(loss, str):
         raise ValueError(f'loss must be "ce", "mse" or a function of logits; got {loss!r}')
+
+    # Torch's own cross-entropy has a closed form here, unless its options change it.
     if type(loss) is nn.CrossEntropyLoss and _is_plain(loss):
         return CrossEntropy()
     if not callable(loss):
@@ -109,15 +124,33 @@ def _is_plain(loss: nn.CrossEntropyLoss) -> bool:
 
 
 class ClassWeighted:
-    """Cross-entropy with class weights, whose mean divides by the weights of all samples."""
+    """Cross-entropy with class weights, scaled so that its sum over all samples is N means.
+
+    The mean of torch divides by the total weight of a batch. Chunks of the data would divide by
+    different numbers; this divides by the total weight of all samples, which is in `scale`.
+    """
 
     reduction = "sum"
 
-    def __init__(self, loss: nn.CrossEntropyLoss, scale: float) -> None:
-        self.loss, self.scale = loss, scale
+    def __init__(self, weight: Tensor, smoothing: float, scale: float) -> None:
+        self.weight = weight
+        self.smoothing = smoothing
+        self.scale = scale
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
-        weight = self.loss.weight.to(logits)  # type: ignore[union-attr]
-        smoothing = self.loss.label_smoothing
-        total = F.cross_entropy(logits, labels, weight, reduction="sum", label_smoothing=smoothing)
+        total = F.cross_entropy(
+            logits,
+            labels,
+            self.weight.to(logits),
+            reduction="sum",
+            label_smoothing=self.smoothing,
+        )
         return self.scale * total
+
+
+def weighted_cross_entropy(loss: OutputLoss) -> nn.CrossEntropyLoss | None:
+    """Return torch's cross-entropy with class weights and a mean, if the loss wraps one."""
+    wrapped = getattr(loss, "function", None)
+    if type(wrapped) is not nn.CrossEntropyLoss:
+        return None
+    return wrapped if wrapped.weight is not None and wrapped.reduction == "mean" else None

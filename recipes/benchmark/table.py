@@ -2,10 +2,10 @@
 
     python recipes/benchmark/table.py
 
-One line of `scores.jsonl` per run: its config, the scores of its 10,000 test images before and after
-a temperature fitted on the 5,000 validation images, and of the validation images. `examples_*.npz`
-hold, per run and test image, the confidence, whether it is right, and the log probability of the
-label.
+`scores.jsonl` has one line per run: its config, the scores of its 10,000 test images before and
+after a temperature fitted on the 5,000 validation images, and of the validation images.
+`examples_*.npz` hold, per run and test image, the confidence, whether it is right, and the log
+probability of the label. `collect.py` makes both from run folders.
 """
 
 import json

@@ -195,7 +195,7 @@ def sharpness(bench, model, data, train_step, arguments, sizes):
         )
         timing = bench.timed(tracker.measure)
         bench.keep("sharpness, cold", n, timing, result_text(timing[2]))
-        vector = 4 * tracker.problem.size
+        vector = 4 * tracker.curvature.size
         for number in range(2, OPENING + 3):
             what = "sharpness, warm" if number > OPENING else "sharpness, opening"
             if not bench.fits(what, n):
@@ -203,8 +203,8 @@ def sharpness(bench, model, data, train_step, arguments, sizes):
             train_step()
             timing = bench.timed(tracker.measure)
             bench.keep(what, n, timing, f"measurement {number}: {result_text(timing[2])}")
-            tracker.problem.release()
-        memory = tracker._followers["gn_sharpness"].memory
+            tracker.release()
+        memory = tracker._pairs["gn_sharpness"].history
         kept = sum(v.nbytes for v in [*memory.leading, *memory.spaces])
         bench.lines.say(
             f"| {bench.name} | kept by the tracker | {n:,} | | | {kept / 2**30:.2f} | "

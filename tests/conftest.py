@@ -5,14 +5,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
 
-# The same examples every time, on machines however slow. `--hypothesis-profile=search` looks
-# for new ones.
-SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("repeatable", derandomize=True, **SLOW)
-settings.register_profile("search", **SLOW)
-settings.load_profile("repeatable")
+try:  # a machine with a GPU may have no more than torch and pytest
+    from hypothesis import HealthCheck, settings
+except ImportError:
+    pass
+else:
+    # The same examples every time, on machines however slow. `--hypothesis-profile=search` looks
+    # for new ones.
+    SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    settings.register_profile("repeatable", derandomize=True, **SLOW)
+    settings.register_profile("search", **SLOW)
+    settings.load_profile("repeatable")
 
 torch.set_num_threads(1)  # the same sums on any number of cores
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from toosure.config import RunConfig
 from toosure.data import Images, make_dataset
 from toosure.models import VisionTransformer
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 from toosure.words import TABLES, parse
 
 SHAPE, CLASSES = (3, 16, 16), 5
@@ -194,7 +194,7 @@ def test_trains_and_is_watched(word, tmp_path):
     config = RunConfig(
         data="cifar10", model=word, optimizer="sgd:lr=0.01", batch=8, steps=2, every=2
     )
-    run = train(config, tmp_path, Means("cpu"), data=some_images())
+    run = train(config, tmp_path, Runtime("cpu"), data=some_images())
     assert run.status == "complete"
     assert run.rows[-1]["train/gn_sharpness"] > 0
 
@@ -216,8 +216,8 @@ def test_replayed_as_a_graph_is_the_same_run(word, precision, tmp_path):
     )
     data = some_images(72).to("cuda")
     eager, graph = (
-        [row["train/loss"] for row in train(config, tmp_path / str(replay), means, data=data).rows]
-        for replay, means in enumerate((Means("cuda"), Means("cuda", graph=True)))
+        [row["train/loss"] for row in train(config, tmp_path / str(replay), runtime, data=data).rows]
+        for replay, runtime in enumerate((Runtime("cuda"), Runtime("cuda", graph=True)))
     )
     # Between float32 and bf16 this differs by 0.3 % of what training changed, on a CPU.
     assert abs(graph[-1] - eager[-1]) < 0.1 * abs(eager[-1] - eager[0])

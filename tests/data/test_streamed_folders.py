@@ -81,7 +81,7 @@ def test_batches_are_those_of_memory_over_epochs_and_from_any_step(folder, worke
     expected = Batches(memory, 16, seed=5)
     for first in (0, 2):  # a run from the start, and one that goes on within an epoch
         batches = Batches(stream, 16, seed=5)
-        assert batches.an_epoch == 3
+        assert batches.per_epoch == 3
         for step in range(first, 8):
             ours, theirs = batches.draw(step), expected.draw(step)
             torch.testing.assert_close(ours[0], theirs[0], rtol=0, atol=1e-6 if augment else 0)

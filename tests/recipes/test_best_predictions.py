@@ -73,5 +73,5 @@ def test_best_needs_validation_data_and_is_no_curvature():
     with pytest.raises(ValueError, match="give val"):
         Watch(model, nn.CrossEntropyLoss(), train=(x, y), measure=("best",))
     watch = Watch(model, nn.CrossEntropyLoss(), train=(x, y), val=(x, y), measure=("best",))
-    assert watch.splits["val"].tracker is None and watch.best.step == 0
-    assert "test_logits" not in watch.best.kept
+    assert watch.splits["val"].tracker is None and watch.measurer.best.step == 0
+    assert "test_logits" not in watch.measurer.best.arrays

@@ -16,6 +16,7 @@ def margin_quantile(
         key,
         name,
         f"true margin: {says}",
+        label=name.replace("lowest ", ""),
         unit="logits",
         form=".2f",
         better="higher",

@@ -90,7 +90,7 @@ def place_of(method: type, package: str) -> str:
     module = method.__module__
     if module.startswith("torch."):
         module = ".".join(module.split(".")[:2])
-    elif module.startswith("toosure."):
+    elif hasattr(import_module(package), method.__name__):
         module = package
     return f"{module}:{method.__name__}"
 

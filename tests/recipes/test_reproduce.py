@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from toosure.cli import app
 from toosure.runs import find_runs
 
+pytestmark = pytest.mark.xdist_group("reproduce")  # workers of pytest share what was trained
 RUN = CliRunner()
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-
 from test_sweep import CPU, configs
+
 from toosure.cli import side_by_side
 from toosure.cli.progress import ProgressBar, RowPrinter, figures, show_for
 from toosure.cli.side_by_side import SweepBars, SweepLog

@@ -15,12 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
 from test_ddp import draw_images, environment
 from test_resume import same_run
 from test_sweep import CPU, Count, configs
 from test_workers import ONE, Acting, Held
+from typer.testing import CliRunner
+
 from toosure.cli import app
 from toosure.runs import RunWriter
 from toosure.sweep import Cluster, sweep

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from test_ddp import draw_images, environment
 from test_resume import same_run, timeless
 from test_sweep import CPU, Count, configs
+
 from toosure.runs import Run, RunWriter, find_runs
 from toosure.runs.files import is_locked
 from toosure.sweep import sweep

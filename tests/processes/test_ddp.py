@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, STOPPED, cases, data_of, images, own_loop
 from torch import nn
 
-from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, STOPPED, cases, data_of, images, own_loop
 from toosure.config import RunConfig
 from toosure.processes import ALONE, Processes
 from toosure.processes.whole_batch import as_whole_batch, whole_batch_layers
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="torch was built without gloo"
 )
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 CPU = Runtime("cpu")
 ONE_PAIR = pytest.mark.xdist_group("pair")  # one pytest worker runs all tests of the pair
 ENDED = ("complete", "diverged")
@@ -53,7 +54,7 @@ class CutAt(ProgressListener):
 
 def environment(**more):
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TORCHELASTIC")}
-    path = os.pathsep.join([str(HERE), str(HERE.parent / "src")])
+    path = os.pathsep.join([str(HERE), str(HERE.parent), str(ROOT / "src")])
     return kept | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path, **more}
 
 
@@ -190,7 +191,7 @@ def test_two_processes_equal_one(name, pair, alone):
 
 
 def test_docs_list_every_method():
-    text = (HERE.parent / "docs" / "scale.md").read_text()
+    text = (ROOT / "docs" / "scale.md").read_text()
     listed = [name for kind in ("optimizer", "loss", "objective") for name in TABLES[kind]]
     assert not [name for name in listed if f"`{name}`" not in text]
 

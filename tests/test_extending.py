@@ -38,7 +38,8 @@ def made_up_quantity(monkeypatch):
             compute="test_extending:share_unsure",
             takes=("confidence",),
             options={"below": 0.9},
-            shown={"table": 9, "panel": 9, "progress": 9},
+            shown={"table": 9, "panel": 90, "progress": 9},
+            group="Scores",
         )
     )
     yield QUANTITIES["unsure"]
@@ -71,6 +72,9 @@ def test_a_quantity_by_one_entry(made_up_quantity, tmp_path, monkeypatch):
     page = report(runs)
     assert ">unsure share, %<" in page  # a column of the comparison
     assert '<h3 title="share of examples below a confidence of 0.9">Unsure share</h3>' in page
+
+    evaluated = json.loads(run_command("evaluate", folder, "--json"))
+    assert evaluated["unsure"] == pytest.approx(rows[-1]["val/unsure"], abs=0.5)
 
     client = live_client(runs)
     live = client.get("/").text

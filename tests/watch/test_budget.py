@@ -37,7 +37,7 @@ def clock(monkeypatch):
     """
     clock = types.SimpleNamespace(now=100.0, observations=0)
     clock.perf_counter = lambda: clock.now
-    observe_now, row_values_now = WatchedSplit.observe, WatchedSplit.row_values
+    observe_now, row_values_now = WatchedSplit.observe, WatchedSplit.row_values_call
 
     def observe(self):
         clock.now += (WARM if clock.observations else COLD) - LATER
@@ -66,7 +66,7 @@ def clock(monkeypatch):
     monkeypatch.setattr(background, "Background", WhenAsked)
     monkeypatch.setattr(rows, "time", clock)
     monkeypatch.setattr(WatchedSplit, "observe", observe)
-    monkeypatch.setattr(WatchedSplit, "row_values", row_values)
+    monkeypatch.setattr(WatchedSplit, "row_values_call", row_values)
     return clock
 
 

@@ -303,7 +303,7 @@ def test_the_last_row_always_has_its_snapshot(tmp_path):
     watch = Watch(model(), CE, data(), run=tmp_path, every=10, measure=())
     for _ in range(110):
         watch.step()
-    assert watch.measured == 110 and Run(tmp_path).snapshots[-1] < 110
+    assert watch.last_measured == 110 and Run(tmp_path).snapshots[-1] < 110
     watch.finish()
     assert Run(tmp_path).snapshots[-1] == 110
 
@@ -454,12 +454,12 @@ def test_a_metric_that_fails_at_the_end_leaves_no_thread_and_a_closed_folder(tmp
 def test_a_metric_that_fails_on_the_side_takes_no_other_row_with_it(clock, monkeypatch):
     data = torch.randn(20, 4), torch.arange(20) % 3
     watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), every=1, defer=True)
-    found = WatchedSplit.row_values
+    found = WatchedSplit.row_values_call
 
     def failing(self, look):
         return found(self, look) if watch.steps != 3 else lambda: 1 / 0  # of the row of step 2
 
-    monkeypatch.setattr(WatchedSplit, "row_values", failing)
+    monkeypatch.setattr(WatchedSplit, "row_values_call", failing)
     raised = []
     for _ in range(6):
         try:

@@ -34,14 +34,17 @@ def metric_of(key: str, inputs: str = "") -> Metric | None:
     ('ece', 'ece_from_confidence')
     """
     name = f"{key}_from_{inputs}" if inputs else key
-    return getattr(metrics, name, None)
+    metric = getattr(metrics, name, None)
+    return metric if callable(metric) else None
 
 
 def confidence_is_enough(key: str) -> bool:
     """Whether a metric can be taken of confidences alone."""
-    return key == "accuracy" or (
-        metric_of(key, "confidence") is not None and not QUANTITIES[key].needs_classes
-    )
+    quantity = QUANTITIES[key]
+    if metric_of(key) is None:
+        return not {"logits", "labels"} & set(quantity.takes) and bool(quantity.compute)
+    of_confidence = metric_of(key, "confidence") is not None and not quantity.needs_classes
+    return key == "accuracy" or of_confidence
 
 
 class ClassRow(NamedTuple):
@@ -174,6 +177,8 @@ def estimate(
     """Return a metric's value and, where it is affordable, its bootstrap interval."""
     if key == "accuracy":
         return hit_rate(predictions.correct, bootstrap["level"])
+    if metric_of(key) is None:
+        return Estimate(value_by_table(key, predictions, bins))
 
     metric, pair, of_confidence = metric_and_arguments(key, predictions)
     options: dict[str, Any] = {}
@@ -213,8 +218,22 @@ def metric_and_arguments(
     if of_probabilities and predictions.probs is not None:
         return of_probabilities, (predictions.probs, predictions.labels), False
 
-    metric = metric_of(key) or QUANTITIES[key].function()
+    metric = metric_of(key)
+    assert metric is not None
     return metric, (predictions.logits, predictions.labels), False
+
+
+def value_by_table(key: str, predictions: Predictions, bins: int) -> float:
+    """Return a quantity that is no function of `toosure.metrics`, as the watch computes it."""
+    quantity = QUANTITIES[key]
+    known = {
+        "logits": predictions.logits,
+        "labels": predictions.labels,
+        "confidence": predictions.confidence,
+        "correct": predictions.correct,
+        "bins": bins,
+    }
+    return float(quantity.function()(*(known[name] for name in quantity.takes), **quantity.options))
 
 
 def score_parts(predictions: Predictions, left_out: dict[str, str]) -> dict[str, Estimate]:

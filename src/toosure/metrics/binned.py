@@ -1,8 +1,9 @@
 """ECE and the other binned calibration errors of the top label.
 
-Where ECE is computed: `ece` takes `top_label` (each row's confidence, and whether it is right),
-`bin_sums` adds the rows up per bin, and `error_of` turns these sums into one number. MCE, RMSCE
-and adaptive ECE differ from it in the norm or in the edges of the bins only.
+Where ECE is computed: `ece` takes `top_label` (each example's confidence, and whether it is right)
+and calls `ece_from_confidence`, as the watch does while a network trains. There `bin_sums` adds the
+examples up per bin, and `error_of` turns these sums into one number. MCE, RMSCE and adaptive ECE
+differ from it in the norm or in the edges of the bins only.
 """
 
 import math
@@ -22,11 +23,11 @@ from toosure.metrics.inputs import (
 
 
 class BinSums(NamedTuple):
-    """Sums over the rows of each bin; the sums of two sets of rows add up."""
+    """Sums over the examples of each bin; the sums of two sets of examples add up."""
 
     counts: Tensor  # (..., bins) int64
-    correct: Tensor  # (..., bins) int64
-    confidence: Tensor  # (..., bins) float64, summed
+    correct: Tensor  # (..., bins) int64, hits
+    confidence: Tensor  # (..., bins) float64, the sum
 
     def gaps(self) -> Tensor:
         """Return mean confidence minus accuracy of each bin, 0 where it is empty."""
@@ -41,6 +42,7 @@ def bin_sums(confidence: Tensor, correct: Tensor, edges: Tensor, edge: str = "ri
     """Sum counts, hits and confidences per bin, in int64 and float64."""
     check_choice("edge", edge, ("right", "left"))
     bins = len(edges) - 1
+    # torch's `right` says which side of an edge is taken: the opposite of the edge that a bin has.
     index = torch.bucketize(confidence, edges[1:-1], out_int32=True, right=edge == "left")
 
     # One bincount gives wrong and right rows of each bin: column 0 and column 1.

@@ -9,9 +9,15 @@ from importlib import import_module
 from typing import Any, Literal
 
 Place = Literal["table", "panel", "progress", "notebook", "tile"]
-# What a number needs: nothing, the training loop's own word, a forward pass, passes back and
-# forth, the margin theorems, a fit on half of the split; or it is a file and no number.
-Cost = Literal["none", "given", "logits", "curvature", "certificate", "fit", "file"]
+Cost = Literal[
+    "none",  # nothing: the watch counts it, or a page takes the difference of two columns
+    "given",  # nothing: the training loop gives it to `Watch.step`
+    "logits",  # one forward pass, which all such quantities share
+    "curvature",  # passes forth and back: `CurvatureTracker`
+    "certificate",  # the margin theorems: `certify`
+    "fit",  # a temperature, fitted on half of the split
+    "file",  # it is a file and no number
+]
 HEADINGS = ("Binned errors", "Errors without bins", "Scores", "Ranking")  # of an evaluation
 
 
@@ -21,7 +27,9 @@ class Quantity:
 
     `compute` is "module:function". The function gets the arguments that `takes` names, from what
     is known of a split (`toosure.watch.outputs.Outputs`): `logits`, `labels`, `confidence`,
-    `correct`, `margins`, `sorted_margins`, `bins`; and `options` besides.
+    `correct`, `margins`, `sorted_margins`, `bins`; and `options` besides. With a `group`,
+    `toosure evaluate` states it too: by the function `toosure.metrics.KEY` of (logits, labels),
+    or `KEY_from_confidence` where there is one, else by `compute` as the watch calls it.
 
     `shown` maps a place to the position there: `table` (`toosure runs` and the comparison),
     `panel` (along training), `progress` (the line while a run goes on), `notebook`, `tile` (the
@@ -40,17 +48,19 @@ class Quantity:
     form: str = ".3f"  # how it is printed, after `scale`
     log: bool = False  # drawn on a logarithmic axis
     better: Literal["", "lower", "higher"] = ""
-    splits: tuple[str, ...] = ("train", "val")  # none: one number for the whole row
-    cost: Cost = "logits"
-    measure: str = ""  # the word of `--measure` that asks for it; none: always measured
+    splits: tuple[str, ...] = ("train", "val")  # empty: of the whole row; evaluation: in no row
+    cost: Cost = "logits"  # what it takes to know it
+    measure: str = ""  # the word of `--measure` that asks for it; empty: always measured
     compute: str = ""
     takes: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     shown: Mapping[Place, int] = field(default_factory=dict)
     importance: int = 0
-    progress_split: str = ""  # shown of this split while a run goes on; none: of validation
-    group: str = ""  # of `toosure evaluate`
-    resampled: Literal["", "cells", "calls"] = ""  # how its interval is found there
+    progress_split: str = ""  # shown of this split while a run goes on; empty: of validation
+    group: str = ""  # its heading in `toosure evaluate`
+    # How its interval is found there: from sums over cells of equal confidence (fast), by calling
+    # the function for every replica (slow, at most 200 times), or not at all.
+    resampled: Literal["", "cells", "calls"] = ""
     binned: bool = False  # takes the bins that an evaluation was asked for
     pairwise: bool = False  # compares all pairs of examples
     needs_classes: bool = False  # confidences alone are not enough, though a function takes them

@@ -209,7 +209,7 @@ class Run:
         return read_arrays(self.path / "snapshots" / f"{step}.npz")
 
     def snapshot_if_whole(self, step: int) -> dict[str, np.ndarray]:
-        """Read a snapshot once; one that is damaged, which `warnings` says, or gone is empty."""
+        """Read a snapshot once; empty if it is gone, or damaged (then `warnings` says so)."""
         if step not in self._snapshots:
             name = f"snapshots/{step}.npz"
             if (self.path / name).is_symlink():

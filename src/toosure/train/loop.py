@@ -100,7 +100,7 @@ def take_steps(training: Training, stop: Stop) -> None:
             watch.diverged = agreement.diverged
             stop.requested = stop.requested or agreement.stopping
             save = agreement.checkpoint_due and not agreement.stopping
-            if save and not training.has_diverged(now=True):
+            if save and not training.has_diverged(now=True):  # a diverged state is never saved
                 training.save()
                 agreement.checkpoint_written()
         if watch.diverged or agreement.stopping:

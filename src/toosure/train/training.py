@@ -68,7 +68,7 @@ class Training:
         self.model = build_model(config, self.data, self.device).train()
         if self.device.type == "cuda":
             lay_channels_last(self.model)
-        self.network = shard_model(self.model, runtime, processes)
+        self.network = shard_model(self.model, runtime, processes)  # what is called: sharded
 
         self.criterion = build_criterion(config, self.device)
         self.objective = build_objective(config, self.criterion, self.device)
@@ -77,7 +77,7 @@ class Training:
         self.optimizer = build_optimizer(
             config, self.model, self.objective, self.criterion, self.data, processes
         )
-        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.base_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.schedule: Callable[[int, int], float] = config.word("schedule").build()
         self.batches = Batches(self.data, config.batch, config.seed, processes)
         self.step = self.build_step()
@@ -86,7 +86,7 @@ class Training:
         self.unread = 0  # losses that the host has not read yet
         self.diverged_at: int | None = None
         self.steps_taken = 0
-        self.watch = self.resume()
+        self.watch = self.start_or_resume()
 
     def build_step(self) -> Step | GraphStep:
         """Return what takes one step: eager, compiled, or replayed as a CUDA graph."""
@@ -116,13 +116,13 @@ class Training:
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step, of the first parameter group."""
-        return self.schedule(step, self.config.steps) * self.rates[0]
+        return self.schedule(step, self.config.steps) * self.base_rates[0]
 
     def set_rate(self, step: int) -> float:
         """Set the learning rates of a step, and return that of the first parameter group."""
         factor = self.schedule(step, self.config.steps)
-        set_rates(self.optimizer, self.rates, factor)
-        return self.rates[0] * factor
+        set_rates(self.optimizer, self.base_rates, factor)
+        return self.base_rates[0] * factor
 
     def end_epoch(self) -> None:
         """Let the objective look at the network after an epoch, where it wants to."""
@@ -150,7 +150,7 @@ class Training:
 
     # -- the folder -------------------------------------------------------------------------
 
-    def resume(self) -> Watch:
+    def start_or_resume(self) -> Watch:
         """Restore the last readable checkpoint, if there is one, and start the watch."""
         state, note = broadcast_checkpoint(self.writer.path, self.processes)
         if state is None:

@@ -2,7 +2,8 @@
 
 A row that is due takes a copy of the weights and returns. It is observed from that copy when the
 next row is due, on a stream of its own beside the queued steps; its metrics are computed by
-processes beside this one; and it is written one row later. `Watch` sees only `DeferredRows`.
+processes beside this one; and it is written one row later, or after half a second without a new
+row. `Watch` sees only `DeferredRows`.
 """
 
 import math
@@ -26,7 +27,7 @@ from toosure.watch.split import Numbers
 
 Answer = TypeVar("Answer")
 THREADS = 2  # calls at a time: one per split
-MAX_AGE = 0.5  # seconds after which a row that was deferred is written
+MAX_AGE = 0.5  # seconds after which deferred rows are written, if no new row has started
 
 
 class WeightsCopy:
@@ -81,8 +82,8 @@ def copy_weights(
 ) -> WeightsCopy | None:
     """Copy a network that can be measured later; None where it must be measured at once.
 
-    That is where the objective predicts, with a state of its own, where a loss may change as it
-    trains (ours and torch's do not), and where the network cannot be copied.
+    At once: where the objective predicts for itself, where the loss is neither torch's nor ours
+    (it may change while training), and where the network cannot be copied.
     """
     known_loss = type(loss).__module__.startswith(("torch.nn.", "toosure.losses."))
     if isinstance(objective, Predicts) or not known_loss:
@@ -124,8 +125,8 @@ class PendingRow:
     """A row that was observed, while its metrics are computed."""
 
     row: Row
-    values: list[Callable[[], Numbers]]
-    write_snapshot: Callable[[], None]
+    values: list[Callable[[], Numbers]]  # each waits for the numbers of one split
+    write_snapshot: Callable[[], None]  # waits for the write, where one is due
     snapshot_due: bool  # a snapshot is scheduled; its write has started
 
     def wait(self) -> None:
@@ -158,11 +159,11 @@ class DeferredRows(RowMaker):
         self.background = Background(processes=measurer.device.type == "cuda")
         self.waiting: tuple[Row, bool] | None = None  # to be observed; is a snapshot due?
         self.pending: PendingRow | None = None  # observed, not yet written
-        self.started_at = math.inf
+        self.last_started = math.inf
 
     def start(self, row: Row, snapshot_due: bool) -> None:
         """Take the weights of this moment; the row is observed when the next one is due."""
-        self.started_at = row["seconds"]
+        self.last_started = row["seconds"]
         self.waiting = row, snapshot_due
         if self.weights is None:
             self.advance()
@@ -197,7 +198,7 @@ class DeferredRows(RowMaker):
         """
         return [
             self.background.submit(
-                self.measurer.splits[name].row_values(observation),
+                self.measurer.splits[name].row_values_call(observation),
                 here=observation.logits.device.type != "cpu",
             )
             for name, observation in observations.items()
@@ -219,21 +220,21 @@ class DeferredRows(RowMaker):
             self.weights.wait()
 
     def is_overdue(self) -> bool:
-        return self.stopwatch.seconds - self.started_at > self.max_age
+        return self.stopwatch.seconds - self.last_started > self.max_age
 
     def flush(self) -> None:
         self.advance()
         pending = self.pending
         self.pending = None
         self.write(pending)
-        self.started_at = math.inf
+        self.last_started = math.inf
 
     def discard(self) -> None:
         if self.pending is not None:
             self.pending.wait()
         self.waiting = None
         self.pending = None
-        self.started_at = math.inf
+        self.last_started = math.inf
         super().discard()
 
     def refresh_weights(self) -> None:

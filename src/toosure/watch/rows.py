@@ -21,11 +21,12 @@ class Stopwatch:
         self.began = time.perf_counter()
         self.measuring = 0.0
         self.ended = 0.0  # when the last measurement was over
-        self.cost: float | None = None  # of the last row; 0 after the first, a cold one
+        # Seconds that the last row took. The first is cold and says nothing of later ones: 0.
+        self.cost: float | None = None
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, those before an interruption counted, waiting not."""
+        """Seconds since the start, without the time between an interruption and its resumption."""
         return time.perf_counter() - self.began
 
     def go_back(self, seconds: float, measuring: float, cost: float | None) -> None:
@@ -65,12 +66,12 @@ class RowMaker:
         def write_snapshot() -> None:
             self.write_snapshot(row["step"], observations)
 
-        values = [self.measurer.splits[s].row_values(o) for s, o in observations.items()]
+        values = [self.measurer.splits[s].row_values_call(o) for s, o in observations.items()]
         self.finish(row, values, write_snapshot, snapshot_due)
 
     def observe(self, row: Row) -> Observations:
         """Observe every split for a row, and note what that took; nothing where it diverged."""
-        begin = self.stopwatch.seconds
+        before_waiting = self.stopwatch.seconds
         self.wait_for_training()
         start = self.stopwatch.seconds  # what training had queued is not our time
 
@@ -83,7 +84,7 @@ class RowMaker:
 
         cost = self.stopwatch.seconds - start
         self.stopwatch.add(cost)
-        row["seconds"] += self.stopwatch.ended - begin
+        row["seconds"] += self.stopwatch.ended - before_waiting  # when its measurement ended
         row["seconds_measuring"] = cost
         return observations
 

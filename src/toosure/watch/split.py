@@ -100,6 +100,7 @@ class WatchedSplit:
 
         if not bool(torch.isfinite(logits).all()):
             raise Diverged(f"the outputs on {self.name} are not finite")
+        # Validation data may have an infinite loss (a label of probability 0) and train on.
         if self.name == "train" and not math.isfinite(numbers["loss"]):
             raise Diverged("the training loss is not finite")
 
@@ -110,12 +111,12 @@ class WatchedSplit:
     def logits(self) -> Tensor:
         """Return the outputs on the whole split, (N, C), in evaluation mode."""
         if self.tracker is not None:
-            logits = self.tracker.logits()
+            logits = self.tracker.logits()  # the pass serves the curvature too
         else:
             logits = logits_of(self.model, self.own_data[0])
         return self.processes.gathered(logits, len(self.y))
 
-    def row_values(self, observation: Observation) -> Callable[[], Numbers]:
+    def row_values_call(self, observation: Observation) -> Callable[[], Numbers]:
         """Return a call that computes every number of a row, here or in another process."""
         return partial(
             row_values, observation, self.name, self.of_logits, self.bins, self.fits_temperature
@@ -137,7 +138,7 @@ def row_values(
     """Compute the numbers of one split by their keys in a row, such as `val/ece`."""
     logits, labels, numbers = observation
     outputs = Outputs(logits, labels, bins)
-    values: Numbers = {"loss": numbers["loss"]}
+    values: Numbers = {"loss": numbers["loss"]}  # first, for the order of the keys
     values |= values_of(outputs, quantities)
     values |= numbers
 

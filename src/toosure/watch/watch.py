@@ -26,8 +26,8 @@ class Watch:
     """Measure a model while it trains: `watch.step()` after every step of the optimizer.
 
     On `train` and `val`, each (inputs, labels) held in memory: loss, accuracy, ECE and its kin,
-    NLL, Brier score, entropy, margins, and what `measure` adds (Gauss-Newton sharpness unless
-    told; see docs/training.md for every key of a row). The start is measured at once as step 0,
+    NLL, Brier score, entropy, margins, and what `measure` adds (Gauss-Newton sharpness by
+    default; see docs/training.md for every key of a row). The start is measured at once as step 0,
     then `every` so many steps, or `at` given steps, or as often as `budget`, a share of the time,
     allows; the end by `finish`, or on leaving a `with` block. Rows go to the folder `run`, or to
     `watch.rows` without one. The model is only read: modes, buffers, gradients and random state
@@ -36,7 +36,9 @@ class Watch:
     `loss` is the criterion of (logits, labels); `objective`, where one is trained, may offer
     `predict(model, x)` for the logits and `report()` for numbers of its own. `test` is only looked
     at where `measure` has "best": logits at the least validation NLL, kept. `notify` is called
-    with each row as it is written; `defer` leaves all its work for later (see `measure`).
+    with each row as it is written. With `defer`, `step` returns an unfinished row, which is
+    completed while training goes on. `start` are numbers that join the row of step 0, `config`
+    is what a folder of its own notes as asked, `bins` those of binned errors.
     `eps` is the radius of certificates; `curvature` goes to `CurvatureTracker`: `rtol`, `replay`,
     and `batch`, the examples a batch of `batch_sharpness` and `gni` has (128; give your loop's).
     With `processes` (`toosure.processes.join`) each process holds all data and measures its own
@@ -83,7 +85,7 @@ class Watch:
         self.processes = processes
         self.report = getattr(objective, "report", None)
         self.steps = 0
-        self.measured = -1  # the step of the last row
+        self.last_measured = -1  # the step of the last row
         self.snapshot_from = 0  # the step from which on a snapshot is due
         self.closed = False
 
@@ -113,6 +115,7 @@ class Watch:
         parts = self.measurer, self.sink, self.stopwatch, notify
         self.maker = RowMaker(*parts)
         if defer:
+            # Under a budget rows are far apart, and flushing one early would add to its cost.
             max_age = MAX_AGE if budget is None else math.inf
             self.maker = DeferredRows(*parts, weights, max_age)
 
@@ -128,7 +131,7 @@ class Watch:
         self.sink.begin(self.measurer.device, self.steps)
         if resume is None and (not self.spacing.at or 0 in self.spacing.at):
             self.measure(**start)
-            self.maker.advance()  # cold, and best before there are steps to count
+            self.maker.advance()  # now: the first one is slow, and should not delay later steps
 
     def __enter__(self) -> "Watch":
         return self
@@ -149,7 +152,7 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, those before an interruption counted, waiting not."""
+        """Seconds since the start, without the time between an interruption and its resumption."""
         return self.stopwatch.seconds
 
     @property
@@ -196,13 +199,14 @@ class Watch:
         for it.
         """
         self._check(numbers)
-        if self.measured == self.steps:
+        if self.last_measured == self.steps:
             self.flush()
             return self.last
 
-        known = self.maker.diverged
+        was_diverged = self.maker.diverged
         self.maker.advance()
-        if self.maker.diverged and not known:  # it had, when the last row was due
+        if self.maker.diverged and not was_diverged:
+            # Observing the row that waited showed that the model had diverged by then.
             self.flush()
             return self.last
 
@@ -213,7 +217,7 @@ class Watch:
         if self.report is not None:
             row |= self.report()
         row["seconds"] = self.stopwatch.seconds
-        self.measured = self.steps
+        self.last_measured = self.steps
         self.maker.start(row, snapshot_due)
         return row
 
@@ -233,13 +237,13 @@ class Watch:
 
         In a folder of its own the watch also keeps the validation logits (`predictions.npz`).
         """
-        if not self.diverged and self.measured != self.steps:
+        if not self.diverged and self.last_measured != self.steps:
             self.measure(**numbers)
         self.flush()
         if self.maker.last_snapshot is not None:
             self.maker.last_snapshot()
             self.maker.last_snapshot = None
-        self.maker.refresh_weights()
+        self.maker.refresh_weights()  # the predictions written next are read from them
         self.sink.finish(None if self.diverged else self.splits.get("val"))
         return self.last
 
@@ -258,7 +262,7 @@ class Watch:
         self.flush()
         return {
             "steps": self.steps,
-            "measured": self.measured,
+            "measured": self.last_measured,
             "snapshot_from": self.snapshot_from,
             "seconds": self.seconds,
             "measuring": self.stopwatch.measuring,
@@ -278,19 +282,21 @@ class Watch:
 
         self.maker.discard()
         self.steps = state["steps"]
-        self.measured = state["measured"]
+        self.last_measured = state["measured"]
         self.snapshot_from = state["snapshot_from"]
         self.stopwatch.go_back(state["seconds"], state["measuring"], state["cost"])
         self.measurer.load_state_dict(state)
-        self.sink.go_back(self.measured, state.get("last", {}))
+        self.sink.go_back(self.last_measured, state.get("last", {}))
 
 
 def check_numbers(numbers: Mapping[str, Any]) -> None:
     """Raise where a number that joins a row has the name of one the watch finds itself."""
     for name in numbers:
-        split, slash, key = name.rpartition("/")
+        split, _, key = name.rpartition("/")
         entry = QUANTITIES.get(key)
-        if entry is None or entry.cost == "given":
+        if entry is None or entry.cost in ("given", "file"):
             continue
-        if (split in entry.splits and slash) or not (slash or entry.splits or entry.measure):
+        of_that_split = split in entry.splits
+        of_the_row = not split and not entry.splits
+        if of_that_split or of_the_row:
             raise ValueError(f"a row has a {name} of its own: give your number another name")

@@ -26,7 +26,7 @@ class Solution:
     values: np.ndarray  # (k,) float64; more than were asked for, to start warm next time
     residuals: np.ndarray  # (wanted,) |A x - theta x| / |theta|
     errors: np.ndarray  # (wanted,) estimated relative error of each value, safety included
-    error_outside: float  # share of the first error that is due to what lies outside the space
+    error_outside: float  # share of the first error due to inputs outside the searched subspace
     rounding: float  # of the products, relative
     products: float
     converged: bool
@@ -75,7 +75,7 @@ class Judgement:
 
     residual: float  # relative to the value
     error: float  # estimated, relative
-    error_outside: float  # share of it that is due to what lies outside the space
+    error_outside: float  # share of it due to inputs outside the searched subspace
     accepted: bool
     blamed: int  # the pair to expand by where it is not accepted
 
@@ -106,9 +106,9 @@ def solve(
     products says so; nothing is raised.
     """
     judgements = [UNJUDGED] * wanted
-    cost = basis.operator.image_cost + basis.operator.product_cost
+    expansion_cost = basis.operator.image_cost + basis.operator.product_cost
     index = 0
-    judging_again = wanted == 1
+    judging_again = wanted == 1  # one pair needs no second round
 
     while basis.is_finite:
         blamed = index
@@ -135,7 +135,7 @@ def solve(
             index = 0
             continue
 
-        if basis.products + cost > budget:
+        if basis.products + expansion_cost > budget:
             break  # not converged, and the solution says so
         if len(basis) >= largest_basis:
             basis.restart(min(wanted + keep, largest_basis - 1))
@@ -210,7 +210,7 @@ def _solution(
         make_leading=partial(basis.leading, count, refresh),
     )
 
-    # The leading vectors may lack residuals that cost products: compute them now, and count these.
+    # The leading vectors may lack residuals that expansion_cost products: compute them now, and count these.
     if basis.residual_norms is None:
         _ = solution.leading
         solution.products = basis.products

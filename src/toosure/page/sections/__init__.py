@@ -24,8 +24,9 @@ class Section:
     """One part of the page.
 
     `make` returns the HTML of the element with the id `name`, empty where there is nothing to say.
-    A live page replaces that element as runs grow, unless it `holds_figures`: to these it adds new
-    rows. `parts` are elements inside such a section that are replaced all the same.
+    The live page replaces this element when runs grow. Sections that hold figures are not
+    replaced: new rows are added to their figures. `parts` are elements inside such a section that
+    are replaced all the same.
     """
 
     name: str
@@ -45,7 +46,7 @@ SECTIONS = [
     Section("trajectories", trajectories, holds_figures=True, parts={"refinement": refinement}),
     Section("phase", phase, holds_figures=True, parts={"correlations": correlations}),
     Section("moments", moments, holds_figures=True),
-    Section("calibrators", temperature),
+    Section("calibrators", temperature),  # the id is older: links to it stay valid
     Section("certificate", certificates),
     Section("provenance", provenance),
 ]

@@ -210,7 +210,7 @@ def _solution(
         make_leading=partial(basis.leading, count, refresh),
     )
 
-    # The leading vectors may lack residuals, which cost products: compute them now, and count these.
+    # The leading vectors may lack residuals, which cost products: compute and count them now.
     if basis.residual_norms is None:
         _ = solution.leading
         solution.products = basis.products

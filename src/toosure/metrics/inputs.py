@@ -137,7 +137,7 @@ def distribution_problem(values: Tensor) -> str | None:
     """
     lowest = values.amin(1)
     total = values.sum(1, dtype=torch.float64)
-    invalid = ~((lowest >= 0) & ((total - 1).abs() <= SUM_TOLERANCE))
+    invalid = ~((lowest >= 0) & ((total - 1).abs() <= sum_tolerance(values.dtype)))
     if not invalid.any():
         return None
 
@@ -145,6 +145,25 @@ def distribution_problem(values: Tensor) -> str | None:
     if lowest[row] < 0:
         return f"row {row} holds {float(lowest[row]):g}"
     return f"row {row} sums to {float(total[row]):g}"
+
+
+def sum_tolerance(dtype: torch.dtype) -> float:
+    """Return how far a row of probabilities of this type may sum from 1; bfloat16 has 3 digits."""
+    return max(SUM_TOLERANCE, torch.finfo(dtype).eps)
+
+
+def are_probabilities(values: Tensor) -> bool:
+    """Return whether every row (N, C) lies in [0, 1] and sums to 1; the first one mostly tells.
+
+    Zero logits sum to 0, log-probabilities to less. One column is a probability of 1 either way.
+
+    >>> are_probabilities(torch.tensor([[0.5, 0.5], [0.1, 0.9]])), are_probabilities(torch.zeros(2, 2))
+    (True, False)
+    """
+    values = values.detach()
+    if values.shape[1] == 1 or distribution_problem(values[:1]) is not None:
+        return False
+    return distribution_problem(values) is None
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

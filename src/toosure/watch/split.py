@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from toosure import margins
 from toosure.curvature import CurvatureTracker, Result
-from toosure.metrics.inputs import at_least_float32
+from toosure.metrics.inputs import are_probabilities, at_least_float32
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.quantities import Quantity, in_row
@@ -62,6 +62,7 @@ class WatchedSplit:
         self.eps = eps
         self.bins = bins
         self.processes = processes
+        self.outputs_are_checked = False  # that they are no probabilities, at the first look
 
         wanted = [q for q in in_row(name) if not q.measure or q.measure in measure]
         self.of_logits = tuple(q for q in wanted if q.cost == "logits" and q.compute)
@@ -102,6 +103,9 @@ class WatchedSplit:
             raise Diverged(f"the outputs on {self.name} are not finite")
         if self.name == "train" and not math.isfinite(numbers["loss"]):
             raise Diverged("the training loss is not finite")
+        if not self.outputs_are_checked:
+            check_no_probabilities(logits, self.name)
+            self.outputs_are_checked = True
 
         if self.certifies:
             numbers |= certificate_of(self.model, (self.x, self.y), self.eps)
@@ -166,6 +170,19 @@ def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def check_no_probabilities(logits: Tensor, name: str) -> None:
+    """Raise where a model gives probabilities: their softmax would be judged, not they.
+
+    They are compared in bfloat16's precision, in which a model may have computed them.
+    """
+    if are_probabilities(logits.bfloat16()):
+        raise ValueError(
+            f"the model's outputs are probabilities (on {name} every row lies in [0, 1] and sums "
+            "to 1), and a watch needs logits: leave out the model's last Softmax, or put "
+            "LogSoftmax in its place (log-probabilities are logits)"
+        )
 
 
 def flat(results: Mapping[str, Result]) -> Numbers:

@@ -12,6 +12,7 @@ from toosure.evaluate import Estimate
 from toosure.evaluate.evaluation import MAX_BINS, MAX_CALL_NUMBERS, estimate
 from toosure.metrics import ece, nll
 from toosure.metrics.binned import Reliability, reliability_from_confidence
+from toosure.metrics.inputs import known_logits
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc import CALIBRATORS, Calibrator, Choice, Temperature, choose
 from toosure.posthoc.calibrator import without_log_zero
@@ -237,15 +238,16 @@ def temperature_scaling(
     labels = test[1]
     scaled = calibrator(logits)
 
-    return {
-        "temperature": float(calibrator.temperature),
-        "ece": float(ece(logits, labels, bins)),
-        "ece_after": float(ece(scaled, labels, bins)),
-        "nll": float(nll(logits, labels)),
-        "nll_after": float(nll(scaled, labels)),
-        "n": len(labels),
-        "note": calibrator.note,
-    }
+    with known_logits():  # checked for the fit
+        return {
+            "temperature": float(calibrator.temperature),
+            "ece": float(ece(logits, labels, bins)),
+            "ece_after": float(ece(scaled, labels, bins)),
+            "nll": float(nll(logits, labels)),
+            "nll_after": float(nll(scaled, labels)),
+            "n": len(labels),
+            "note": calibrator.note,
+        }
 
 
 def nll_change(before: Predictions, after: Predictions, level: float) -> Estimate:

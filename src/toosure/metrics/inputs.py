@@ -5,6 +5,7 @@ Each check is made once, and its error says what came and what to do.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral
 
 import numpy as np
@@ -15,6 +16,9 @@ from torch import Tensor
 ArrayLike = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
 
 SUM_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1: float16, four printed digits
+
+# Whether the logits of metrics called now were looked at before; see `known_logits`.
+_logits_are_known: ContextVar[bool] = ContextVar("logits_are_known", default=False)
 
 
 def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
@@ -59,6 +63,68 @@ def as_pair(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     logits = as_logits(logits)
     labels = as_labels(labels, *logits.shape)
     return logits, labels.to(logits.device)
+
+
+def as_metric_inputs(
+    logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None = None
+) -> tuple[Tensor, Tensor]:
+    """Check what a public metric got; probabilities become their logarithm, in float64."""
+    checked = as_metric_logits(logits, probs)
+    if labels is None:
+        raise ValueError("labels are missing: give the true class of each row, integers (N,)")
+    return checked, as_labels(labels, *checked.shape).to(checked.device)
+
+
+def as_metric_logits(logits: ArrayLike | None, probs: ArrayLike | None = None) -> Tensor:
+    """Check the outputs that a public metric got; see `as_metric_inputs`."""
+    if (logits is None) == (probs is None):
+        came = "neither" if logits is None else "both"
+        raise ValueError(f"give logits, or probabilities as probs=...; got {came}")
+    if probs is not None:
+        return log_of(as_distributions(probs))
+
+    assert logits is not None
+    checked = as_logits(logits)
+    if not _logits_are_known.get() and are_probabilities(checked):
+        raise ValueError(LOGITS_ARE_PROBABILITIES)
+    return checked
+
+
+LOGITS_ARE_PROBABILITIES = (
+    "logits are probabilities (every row lies in [0, 1] and sums to 1): pass them as probs=...; "
+    "if they are logits that only look so, add 1 to all of them, which changes no metric"
+)
+
+
+@contextmanager
+def known_logits() -> Iterator[None]:
+    """Call metrics inside without a look at whether their logits are probabilities.
+
+    For logits that were looked at before: the same again, resampled, scaled, or of a later batch.
+    """
+    token = _logits_are_known.set(True)
+    try:
+        yield
+    finally:
+        _logits_are_known.reset(token)
+
+
+def as_distributions(probs: ArrayLike) -> Tensor:
+    """Return probabilities (N, C), in at least float32, or raise with what came instead."""
+    probs = as_logits(probs, "probs")
+    if (problem := distribution_problem(probs)) is not None:
+        raise ValueError(
+            "probs must be rows of numbers in [0, 1] that sum to 1, to within "
+            f"{sum_tolerance(probs.dtype):g}; {problem}"
+        )
+    return at_least_float32(probs)
+
+
+def log_of(probs: Tensor) -> Tensor:
+    """Return log p in float64; the gradient is 0, not NaN, where p is 0."""
+    positive = probs > 0
+    logs = torch.where(positive, probs.double(), 1.0).log()
+    return torch.where(positive, logs, -torch.inf)
 
 
 def as_probabilities(probs: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
@@ -157,11 +223,11 @@ def are_probabilities(values: Tensor) -> bool:
 
     Zero logits sum to 0, log-probabilities to less. One column is a probability of 1 either way.
 
-    >>> are_probabilities(torch.tensor([[0.5, 0.5], [0.1, 0.9]])), are_probabilities(torch.zeros(2, 2))
-    (True, False)
+    >>> [are_probabilities(torch.tensor(rows)) for rows in ([[0.5, 0.5], [0.1, 0.9]], [[0.0, 0.0]])]
+    [True, False]
     """
     values = values.detach()
-    if values.shape[1] == 1 or distribution_problem(values[:1]) is not None:
+    if values.shape[1] == 1 or distribution_problem(values[:1].cpu()) is not None:
         return False
     return distribution_problem(values) is None
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from toosure import margins
 from toosure.curvature import CurvatureTracker, Result
-from toosure.metrics.inputs import are_probabilities, at_least_float32
+from toosure.metrics.inputs import are_probabilities, at_least_float32, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.quantities import Quantity, in_row
@@ -127,7 +127,8 @@ class WatchedSplit:
 
     def snapshot(self, observation: Observation) -> dict[str, np.ndarray]:
         """Return the reliability table and histograms, by name such as `val_counts`."""
-        arrays = snapshot_of(observation.logits, observation.labels, self.bins)
+        with known_logits():
+            arrays = snapshot_of(observation.logits, observation.labels, self.bins)
         return {f"{self.name}_{key}": value for key, value in arrays.items()}
 
 
@@ -140,9 +141,9 @@ def row_values(
 ) -> Numbers:
     """Compute the numbers of one split by their keys in a row, such as `val/ece`."""
     logits, labels, numbers = observation
-    outputs = Outputs(logits, labels, bins)
     values: Numbers = {"loss": numbers["loss"]}
-    values |= values_of(outputs, quantities)
+    with known_logits():  # the first observation was looked at
+        values |= values_of(Outputs(logits, labels, bins), quantities)
     values |= numbers
 
     if fit_temperature and len(labels) > 1:  # fitted on one half, judged on the other

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.metrics.label_hints import one_column_hint, shape_hint, type_hint
+
 # Numbers in any form that torch.as_tensor takes; the shape is checked, not typed.
 ArrayLike = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
 
@@ -33,23 +35,23 @@ def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
     return logits
 
 
-def as_labels(labels: ArrayLike, n: int, classes: int) -> Tensor:
-    """Return `labels` as int64 of shape (n,) in [0, classes), or raise with what came instead."""
+def as_labels(labels: ArrayLike, n: int, classes: int, *, outputs: Tensor | None = None) -> Tensor:
+    """Return `labels` as int64 of shape (n,) in [0, classes), or raise with what came instead.
+
+    `outputs` (n, classes), where given, tell what a single column is.
+    """
     labels = torch.as_tensor(labels)
     if labels.shape != (n,):
-        hint = ""
-        if labels.shape == (n, classes):
-            hint = ": argmax(1) turns one-hot rows into numbers"
         raise ValueError(
-            f"labels must have shape ({n},) to match logits; got {tuple(labels.shape)}{hint}"
+            f"labels must have shape ({n},) to match logits; got {tuple(labels.shape)}"
+            + shape_hint(labels, n, classes)
         )
 
     requirement = f"labels must be integers in [0, {classes})"
-    if classes == 1:
-        requirement += " (logits of one column are of one class: for two, stack 0 and the logit)"
+    if classes == 1 and outputs is not None:
+        requirement += f" ({one_column_hint(outputs)})"
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        dtype = str(labels.dtype).removeprefix("torch.")
-        raise ValueError(f"{requirement}; got {dtype}: convert them with .long() or .astype(int)")
+        raise ValueError(f"{requirement}; got {type_hint(labels, classes)}")
 
     labels = labels.long()
     low, high = torch.stack(torch.aminmax(labels)).tolist()  # one wait for the device, not two
@@ -61,7 +63,7 @@ def as_labels(labels: ArrayLike, n: int, classes: int) -> Tensor:
 def as_pair(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     """Check `(logits, labels)` together; labels follow the logits to their device."""
     logits = as_logits(logits)
-    labels = as_labels(labels, *logits.shape)
+    labels = as_labels(labels, *logits.shape, outputs=logits)
     return logits, labels.to(logits.device)
 
 
@@ -72,7 +74,7 @@ def as_metric_inputs(
     checked = as_metric_logits(logits, probs)
     if labels is None:
         raise ValueError("labels are missing: give the true class of each row, integers (N,)")
-    return checked, as_labels(labels, *checked.shape).to(checked.device)
+    return checked, as_labels(labels, *checked.shape, outputs=checked).to(checked.device)
 
 
 def as_metric_logits(logits: ArrayLike | None, probs: ArrayLike | None = None) -> Tensor:
@@ -115,9 +117,21 @@ def as_distributions(probs: ArrayLike) -> Tensor:
     if (problem := distribution_problem(probs)) is not None:
         raise ValueError(
             "probs must be rows of numbers in [0, 1] that sum to 1, to within "
-            f"{sum_tolerance(probs.dtype):g}; {problem}"
+            f"{sum_tolerance(probs.dtype):.2g}; {problem}{probs_hint(probs)}"
         )
     return at_least_float32(probs)
+
+
+def probs_hint(values: Tensor) -> str:
+    """Say what rows that are no probabilities are, where their values tell; else nothing."""
+    low, high = torch.stack(torch.aminmax(values)).tolist()
+    if values.shape[1] == 1 and low >= 0 and high <= 1:
+        return ": one column is one class; of two classes give both columns, 1 - p and p"
+    if high <= 0 and distribution_problem(values.double().exp()) is None:
+        return ": these are log-probabilities, which are logits: give them as logits"
+    if low >= 0 and distribution_problem(values.double() / 100) is None:
+        return ": these are percentages; divide them by 100"
+    return ""
 
 
 def log_of(probs: Tensor) -> Tensor:
@@ -130,7 +144,7 @@ def log_of(probs: Tensor) -> Tensor:
 def as_probabilities(probs: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     """Check `(probs, labels)`: floats in [0, 1], of shape (N, C) and at least float32."""
     probs = as_logits(probs, "probabilities")
-    labels = as_labels(labels, *probs.shape)
+    labels = as_labels(labels, *probs.shape, outputs=probs)
     check_unit_interval(probs, "probabilities")
     return at_least_float32(probs), labels.to(probs.device)
 
@@ -203,7 +217,8 @@ def distribution_problem(values: Tensor) -> str | None:
     """
     lowest = values.amin(1)
     total = values.sum(1, dtype=torch.float64)
-    invalid = ~((lowest >= 0) & ((total - 1).abs() <= sum_tolerance(values.dtype)))
+    tolerance = sum_tolerance(values.dtype) + 1e-6  # 0.999 is rounded, and within 0.001
+    invalid = ~((lowest >= 0) & ((total - 1).abs() <= tolerance))
     if not invalid.any():
         return None
 

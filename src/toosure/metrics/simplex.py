@@ -129,7 +129,7 @@ def median_distance(
     """
     checked = as_metric_logits(logits, probs)
     if labels is not None:
-        as_labels(labels, *checked.shape)
+        as_labels(labels, *checked.shape, outputs=checked)
     return median_of_distances(_simplex_rows(checked, probs))
 
 

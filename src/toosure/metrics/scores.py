@@ -1,5 +1,6 @@
 """NLL, Brier score, accuracy and entropy, and how much of a score is calibration."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from toosure.metrics.inputs import (
     check_finite,
     row_numbers_of_all,
 )
+
+_GRID_REACH = 10  # octaves of temperature to either side that are tried first
 
 RowScore = Callable[[Tensor, Tensor], Tensor]  # logits (n, C) and labels (n,) to scores (n,)
 
@@ -158,6 +161,8 @@ def nll_split(
     refinement = min_T NLL(z / T), calibration = NLL(z) - refinement: the part that a one-number
     recalibration removes. Berta, Holzmüller, Jordan & Bach 2025, arXiv:2501.19195.
     A label of probability 0 makes score and refinement infinite, and no temperature helps.
+    The temperature has no bounds. Where none is best (all rows right: T to 0; logits that tell
+    nothing: T to infinity) it is one from which on the score stays as it is.
 
     >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
     >>> split = nll_split(logits, torch.tensor([0, 2, 2, 1]))
@@ -194,19 +199,36 @@ def _split_by_temperature(row_score: RowScore, logits: Tensor, labels: Tensor) -
     if not raw.isfinite():  # a label of probability 0, which no temperature helps
         return Split(raw, torch.zeros_like(raw), raw, torch.ones_like(raw))
 
-    best = _minimiser(lambda log_scale: float(score(log_scale)), -10.0, 10.0)
+    best = _minimiser(lambda log_scale: float(score(log_scale)), -_log_size(rows))
     refinement = torch.minimum(raw, score(best))
     temperature = torch.tensor(2.0**-best, dtype=torch.float64)
     return Split(raw, raw - refinement, refinement, temperature)
 
 
-def _minimiser(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function of one number is lowest: a coarse grid, then Brent's method."""
+def _minimiser(function: Callable[[float], float], centre: int) -> float:
+    """Return where a function of one number is lowest: whole numbers first, then Brent's method.
+
+    The numbers are those about 0 and about `centre`, and go on while the function falls at an end.
+    """
     from scipy.optimize import minimize_scalar
 
-    step = 1.0
-    grid = [low + step * k for k in range(round((high - low) / step) + 1)]
-    start = min(grid, key=function)
-    bounds = (max(low, start - step), min(high, start + step))
+    grid = range(min(0, centre) - _GRID_REACH, max(0, centre) + _GRID_REACH + 1)
+    values = {x: function(x) for x in grid}
+    start = min(values, key=lambda x: values[x])
+    if start in (grid[0], grid[-1]):
+        outwards = -1 if start == grid[0] else 1
+        while (value := function(start + outwards)) < values[start] * (1 - 1e-12):
+            start += outwards
+            values[start] = value
+
+    bounds = (start - 1, start + 1)
     result = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": 1e-7})
     return float(result.x)
+
+
+def _log_size(logits: Tensor) -> int:
+    """Return log2 of the median range of a row's logits, rounded; 0 where all are alike."""
+    top = logits.amax(1, keepdim=True)
+    ranges = (top - torch.where(logits > -torch.inf, logits, top).amin(1, keepdim=True)).double()
+    median = float(ranges.median())
+    return round(math.log2(median)) if 0 < median < math.inf else 0

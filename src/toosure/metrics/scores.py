@@ -220,6 +220,8 @@ def _minimiser(function: Callable[[float], float], centre: int) -> float:
         while (value := function(start + outwards)) < values[start] * (1 - 1e-12):
             start += outwards
             values[start] = value
+        if value <= values[start] * (1 + 1e-12):  # it falls no more and does not rise
+            return float(start)
 
     bounds = (start - 1, start + 1)
     result = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": 1e-7})

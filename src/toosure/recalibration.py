@@ -9,9 +9,11 @@ import numpy as np
 from torch import Tensor
 
 from toosure.evaluate import Estimate
+from toosure.evaluate.estimates import ece_change
 from toosure.evaluate.evaluation import MAX_BINS, MAX_CALL_NUMBERS, estimate
 from toosure.metrics import ece, nll
 from toosure.metrics.binned import Reliability, reliability_from_confidence
+from toosure.metrics.inputs import known_logits
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc import CALIBRATORS, Calibrator, Choice, Temperature, choose
 from toosure.posthoc.calibrator import without_log_zero
@@ -45,6 +47,7 @@ class Recalibration:
     before: Side
     after: Side
     change: Estimate  # of the NLL, paired by row
+    ece_change: Estimate  # paired by row
 
     @property
     def held_out(self) -> str:
@@ -59,7 +62,7 @@ class Recalibration:
         """Say in one sentence what the calibrator does."""
         before = self.before.metrics["nll"].value
         after = self.after.metrics["nll"].value
-        numbers = f"NLL {before:.4f} to {after:.4f}"
+        numbers = f"NLL {before:.4f} before and {after:.4f} after"
         if self.change.low is not None:
             span = f"{self.change.low:+.4f} to {self.change.high:+.4f}".replace("-", "−")
             numbers += f", change {span} at {100 * self.level:g} %"
@@ -95,6 +98,7 @@ class Recalibration:
             "level": self.level,
             **both,
             "nll_change": finite(self.change),
+            "ece_change": finite(self.ece_change),
             "trials": trials,
         }
 
@@ -160,6 +164,7 @@ def recalibrate(
         before=sides[0],
         after=sides[1],
         change=nll_change(before, after, level),
+        ece_change=ece_change(before, after, bins, **options),
     )
 
 
@@ -237,15 +242,16 @@ def temperature_scaling(
     labels = test[1]
     scaled = calibrator(logits)
 
-    return {
-        "temperature": float(calibrator.temperature),
-        "ece": float(ece(logits, labels, bins)),
-        "ece_after": float(ece(scaled, labels, bins)),
-        "nll": float(nll(logits, labels)),
-        "nll_after": float(nll(scaled, labels)),
-        "n": len(labels),
-        "note": calibrator.note,
-    }
+    with known_logits():  # checked for the fit
+        return {
+            "temperature": float(calibrator.temperature),
+            "ece": float(ece(logits, labels, bins)),
+            "ece_after": float(ece(scaled, labels, bins)),
+            "nll": float(nll(logits, labels)),
+            "nll_after": float(nll(scaled, labels)),
+            "n": len(labels),
+            "note": calibrator.note,
+        }
 
 
 def nll_change(before: Predictions, after: Predictions, level: float) -> Estimate:

@@ -46,7 +46,7 @@ BAD = {
     "too few labels": (good[0], good[1][:5], r"shape \(12,\).*got \(5,\)"),
     "column of labels": (good[0], good[1][:, None], r"shape \(12,\).*got \(12, 1\)"),
     "one-hot labels": (good[0], torch.eye(3)[good[1]], r"got \(12, 3\): argmax\(1\)"),
-    "one column": (good[0][:, :1], good[1].bool(), r"\[0, 1\) \(logits of one column.*got bool"),
+    "one column": (good[0][:, :1], good[1].bool(), r"\[0, 1\) \(one column is one class.*got bool"),
     "label too high": (good[0], good[1] + 1, r"\[0, 3\); got 1 to 3"),
     "label negative": (good[0], good[1] - 1, r"\[0, 3\); got -1 to 1"),
 }

@@ -179,7 +179,7 @@ def test_ood_of_two_precisions(metric, score):
 
 
 def test_fpr95_accepts_what_lies_on_the_threshold():
-    same = torch.tensor([[1.0, 0.0]]).repeat(30, 1)
+    same = torch.tensor([[2.0, 0.0]]).repeat(30, 1)
     assert float(metrics.fpr95_ood(same, same)) == 1
     assert float(metrics.auroc_ood(same, same)) == 0.5
 
@@ -195,3 +195,26 @@ def test_rankings_go_on_where_confidence_is_rounded_to_one(metric):
         metrics.aurc: float(metrics.aurc_from_confidence(margins / 80, correct)),
     }[metric]
     assert float(metric(logits, (~correct).long())) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-6, 1.0, 1e4, 1e8, 1e30])
+@pytest.mark.parametrize("split", [metrics.nll_split, metrics.brier_split])
+def test_a_split_does_not_depend_on_the_size_of_the_logits(split, size):
+    """The best temperature grows with the logits, without bounds; refinement stays as it is."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(300, 5, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)
+    expected = split(logits, labels)
+    scaled = split(size * logits, labels)
+    assert float(scaled.refinement) == pytest.approx(float(expected.refinement), rel=1e-9)
+    assert float(scaled.temperature) == pytest.approx(size * float(expected.temperature), rel=1e-4)
+
+
+@pytest.mark.parametrize("split", [metrics.nll_split, metrics.brier_split])
+@pytest.mark.parametrize("size", [1.0, 1e4])
+def test_a_split_without_a_best_temperature(split, size):
+    logits = size * torch.tensor([[1.0, 0.0, -1.0], [-1.0, 0.5, 0.25]]).double()
+    wrong = split(logits, logits.argmin(1))  # no finite temperature makes up for that
+    uniform = math.log(3) if split is metrics.nll_split else 2 / 3
+    assert float(wrong.refinement) == pytest.approx(uniform, rel=1e-9)
+    assert float(split(logits, logits.argmax(1)).refinement) == pytest.approx(0, abs=1e-12)

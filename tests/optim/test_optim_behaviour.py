@@ -380,11 +380,33 @@ def test_csam_without_its_criterion_is_an_error():
         (lambda p: BSAM(p, data_size=0), "data_size must be positive"),
         (lambda p: SAM(p, lr=0.1).step(None), "step needs a closure"),
         (lambda p: SAM(p, lr=0.1).step([]), "step needs a closure"),
+        (lambda p: SAM(p, lr=0.1).step(), "step needs a closure"),
+        (lambda p: SAM(p, base=SAM, lr=0.1), "base must step with the gradients at hand"),
+        (lambda p: SAM(p, rhoo=0.1), r"SAM has no argument 'rhoo' \(did you mean 'rho'\?\)"),
+        (lambda p: ASAM(p, etta=0.1), r"ASAM has no argument 'etta' \(did you mean 'eta'\?\)"),
+        (lambda p: SAM(p, momentun=0.9), "did you mean 'momentum'.*and for SGD lr, momentum"),
     ],
 )
 def test_errors_say_what_is_wrong(make, message):
     with pytest.raises(ValueError, match=message):
         make(list(make_mlp().parameters()))
+
+
+@pytest.mark.parametrize("optimizer", [SAM, ASAM, VASSO, CSAM, BSAM])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_closure_that_forgets_backward_is_refused(optimizer, several):
+    model = make_mlp()
+    options = {"data_size": 8} if optimizer is BSAM else {"lr": 0.1}
+    wrapped = optimizer(model.parameters(), **options)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def closure():
+        first = next(model.parameters())
+        return first.square().sum()
+
+    with pytest.raises(ValueError, match=r"no gradient.*call loss\.backward\(\) in it"):
+        wrapped.step([closure, closure] if several else closure)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_sam_holds_one_copy_of_the_weights():

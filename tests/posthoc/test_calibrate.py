@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 import toosure
 from toosure import metrics
 from toosure.cli import app
+from toosure.evaluate import Estimate
+from toosure.page.calibration import calibration_page, headline
 from toosure.posthoc import (
     CALIBRATORS,
     Calibrated,
@@ -453,6 +456,25 @@ def test_command_as_json(files):
     low, high = result["nll_change"][1:]
     assert low < high < 0
     assert {trial["name"] for trial in result["trials"]} == {"uncalibrated", result["method"]}
+
+
+def test_the_headline_says_before_and_after_and_whether_it_is_chance():
+    fit = from_logits(*drawn(2000, 0))
+    helped = recalibrate(fit, from_logits(*drawn(2000, 1)), "temperature")
+    before, after = (100 * side.metrics["ece"].value for side in (helped.before, helped.after))
+    numbers = f"ECE {before:.1f} points before, {after:.1f} after"
+    assert headline(helped) == f"temperature: {numbers}: better"
+    assert 'class="fine"' in calibration_page(helped)
+
+    harmed = replace(helped, before=helped.after, after=helped.before)
+    rise = helped.ece_change
+    harmed = replace(harmed, ece_change=Estimate(-rise.value, -rise.high, -rise.low))
+    assert headline(harmed).endswith(f"{after:.1f} points before, {before:.1f} after: worse")
+    assert 'class="fine"' not in calibration_page(harmed)
+
+    calibrated = [from_logits(*drawn(400, seed, temperature=1.0)) for seed in (2, 3)]
+    same = recalibrate(*calibrated, "temperature")
+    assert headline(same).endswith("after: no more than chance")
 
 
 def test_command_without_test_file_holds_folds_out(files):

@@ -122,7 +122,7 @@ def test_blanks_around_names_do_not_matter(tmp_path):
 def test_csv_kind_is_told_or_asked(tmp_path):
     assert read_predictions(csv_file(tmp_path / "a.csv", "x,y,z,label", rows_of(PROBS, LABELS)))
     path = csv_file(tmp_path / "b.csv", "x,y,z,label", rows_of(PROBS * 1.1, LABELS))
-    refused(path, "row 0 sums to 1.1, so these are not probabilities")
+    refused(path, "row 0 sums to 1.1, and probabilities sum to 1 to within 0.001")
     assert read_predictions(path, "logits").kind == "logits"
 
 
@@ -268,3 +268,40 @@ def test_kind_that_contradicts_the_file(tmp_path):
 def test_faulty_values(take, first, second, words):
     with pytest.raises(ValueError, match=words):
         take(first, second)
+
+
+def test_log_probs_are_logits_and_no_split(tmp_path):
+    logs = np.log(PROBS)
+    path = npz_file(tmp_path / "a.npz", log_probs=logs, labels=LABELS)
+    refused(path, "log_probs are logits too; save them as logits$")
+    followed = npz_file(tmp_path / "b.npz", logits=logs, labels=LABELS)
+    assert read_predictions(followed).confidence.numpy() == pytest.approx(PROBS.max(1))
+
+    split = npz_file(tmp_path / "c.npz", test_log_probs=logs, test_labels=LABELS)
+    refused(split, "test_log_probs are logits too; save them as test_logits$", split="test")
+    refused(split, "it holds test_labels, test_log_probs$")
+    wrong = npz_file(tmp_path / "d.npz", log_probs=LOGITS, labels=LABELS)  # the name is not true
+    refused(wrong, "it holds labels, log_probs$")
+
+
+def test_a_split_is_proposed_only_with_its_truth(tmp_path):
+    path = npz_file(tmp_path / "a.npz", my_logits=LOGITS, labels=LABELS)
+    refused(path, "it holds labels, my_logits$")
+    path = npz_file(tmp_path / "b.npz", val_logits=LOGITS, val_labels=LABELS)
+    refused(path, "choose --split val$")
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[0.5, 0.48, 0]], "row 0 sums to 0.98, and probabilities sum to 1 to within 0.001; if"),
+        ([[50, 25, 25]], "these are percentages; divide them by 100"),
+    ],
+)
+def test_a_table_of_no_known_kind_says_what_it_is(rows, words, tmp_path):
+    refused(csv_file(tmp_path / "a.csv", "x,y,z,label", rows_of(np.array(rows), [0])), words)
+
+
+def test_a_table_of_one_column_of_probabilities(tmp_path):
+    path = csv_file(tmp_path / "a.csv", "x,label", [[0.7, 1], [0.2, 0]])
+    refused(path, "one column is one class.*both columns, 1 - p and p")

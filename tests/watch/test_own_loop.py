@@ -180,3 +180,58 @@ def test_what_is_no_network():
 def test_one_measure_may_be_bare():
     row = Watch(model(), CE, data(), measure="jacobian_norm").last
     assert "train/jacobian_norm" in row and "train/gn_sharpness" not in row
+
+
+# -- outputs that are probabilities ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("defer", [False, True])
+def test_a_model_that_ends_in_softmax_is_refused_with_the_remedy(defer, tmp_path):
+    net = nn.Sequential(model(), nn.Softmax(1))
+    remedy = "outputs are probabilities.*leave out the model's last Softmax, or put LogSoftmax"
+    with pytest.raises(ValueError, match=remedy):
+        Watch(net, CE, data(), data(40, seed=1), run=tmp_path, defer=defer)
+
+
+def test_half_precision_and_uniform_probabilities_are_found():
+    watched = data()
+    net = nn.Sequential(model(), nn.Softmax(1)).bfloat16()
+    inputs = watched[0].bfloat16()
+    with pytest.raises(ValueError, match="are probabilities"):
+        Watch(net, CE, (inputs, watched[1]), measure=())
+
+    net = nn.Sequential(model(), nn.Softmax(1))
+    for parameter in net.parameters():
+        nn.init.zeros_(parameter)
+    with pytest.raises(ValueError, match="are probabilities"):
+        Watch(net, CE, watched, measure=())
+
+
+def test_log_probabilities_and_zero_logits_are_logits():
+    net = model()
+    row = Watch(net, CE, data(), measure=()).last
+    of_logs = Watch(nn.Sequential(net, nn.LogSoftmax(1)), CE, data(), measure=()).last
+    assert of_logs["train/ece"] == pytest.approx(row["train/ece"], abs=1e-6)
+
+    for parameter in net.parameters():
+        nn.init.zeros_(parameter)
+    assert Watch(net, CE, data(), measure=()).last["train/confidence"] == pytest.approx(0.25)
+
+
+class Constant(nn.Module):
+    """Give every input the same outputs, which a test may change."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.outputs = nn.Parameter(torch.tensor(outputs))
+
+    def forward(self, x):
+        return self.outputs.expand(len(x), -1)
+
+
+def test_only_the_first_look_is_checked():
+    net = Constant([2.0, 0.0, -1.0, 0.0])
+    watch = Watch(net, CE, data(), every=1, measure=())
+    with torch.no_grad():
+        net.outputs.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4]))  # logits of a step, by chance
+    assert watch.step()["step"] == 1

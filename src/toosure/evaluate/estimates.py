@@ -1,4 +1,4 @@
-"""Estimates that need only confidences and hits: accuracy, the gap, the ECE of chance."""
+"""Estimates of confidences and hits: accuracy, the gap, the ECE of chance and its change."""
 
 import math
 from typing import NamedTuple
@@ -7,9 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.binned import reliability_from_confidence, wilson_interval
+from toosure.metrics.binned import (
+    equal_width_edges,
+    reliability_from_confidence,
+    wilson_interval,
+)
 from toosure.predictions import Predictions
 
+MAX_DRAWN = 1 << 22  # counts of cells that are drawn at a time
 CELLS = 1024  # about so many cells of equal confidence are resampled, at most 64 per bin
 
 
@@ -90,3 +95,53 @@ def calibrated_ece(
     errors = np.abs(gaps).sum(1) / predictions.n
     low, high = np.quantile(errors, [0.5 - level / 2, 0.5 + level / 2])
     return Estimate(float(errors.mean()), float(low), float(high))
+
+
+def ece_change(
+    before: Predictions, after: Predictions, bins: int, level: float, seed: int, samples: int
+) -> Estimate:
+    """Return ECE after minus before on the same rows, with its interval; a single row has none.
+
+    Rows are resampled in pairs, by the bins and hits they have before and after. Noise makes each
+    ECE larger, and resampling does so again: the "percentile" interval errs to one side and the
+    "basic" one to the other, so both are held by the one returned.
+    """
+    sides = [binned_rows(side, bins) for side in (before, after)]
+    keys = sides[0][0] * 2 * bins + sides[1][0]
+    cells, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    n = len(inverse)
+
+    # Each side's mean gap of every cell, the cells in the order of its bins, and where each begins.
+    layouts = []
+    for (_, gaps), cell_keys in zip(sides, divmod(cells, 2 * bins), strict=True):
+        order = np.argsort(cell_keys // 2, kind="stable")
+        begins = np.flatnonzero(np.diff(cell_keys[order] // 2, prepend=-1))
+        layouts.append(((np.bincount(inverse, gaps) / counts)[order], order, begins))
+
+    def changes(draws: np.ndarray) -> np.ndarray:
+        """Return ECE after minus before of draws of cells, (draws,)."""
+        old, new = (
+            np.abs(np.add.reduceat(draws[:, order] * gaps, begins, axis=1)).sum(1) / n
+            for gaps, order, begins in layouts
+        )
+        difference: np.ndarray = new - old
+        return difference
+
+    value = float(changes(counts[None])[0])
+    if n < 2:
+        return Estimate(value)
+
+    generator = np.random.default_rng(seed)
+    rows = max(1, MAX_DRAWN // len(cells))  # of a block, so that memory stays bounded
+    sizes = [min(rows, samples - start) for start in range(0, samples, rows)]
+    blocks = [changes(generator.multinomial(n, counts / n, size)) for size in sizes]
+    low, high = np.quantile(np.concatenate(blocks), [0.5 - level / 2, 0.5 + level / 2])
+    return Estimate(value, float(min(low, 2 * value - high)), float(max(high, 2 * value - low)))
+
+
+def binned_rows(predictions: Predictions, bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return twice each row's bin (a, b] plus its hit, and its confidence less that hit."""
+    confidence = predictions.confidence
+    index = torch.bucketize(confidence, equal_width_edges(bins, confidence)[1:-1])
+    hits = predictions.correct.long()
+    return (2 * index + hits).cpu().numpy(), (confidence.double() - hits).cpu().numpy()

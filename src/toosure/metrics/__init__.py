@@ -1,6 +1,6 @@
 """Calibration errors, proper scores and ranking metrics, as pure functions of `(logits, labels)`.
 
-Probabilities enter as their logarithm. Where to find what:
+Probabilities go in as `probs=`; as logits they are refused. Where to find what:
 
     binned           ECE, MCE, RMSCE, adaptive ECE, reliability table: `bin_sums`, then `error_of`
     classwise        classwise ECE
@@ -15,7 +15,7 @@ Probabilities enter as their logarithm. Where to find what:
     streaming        the same over batches, with torchmetrics' interface; imported by name only,
                      because it loads torchmetrics
     confidence       confidence and correctness of the top label, in one pass over the logits
-    inputs           checks of what is passed in
+    inputs           checks of what is passed in, logits or probabilities
 """
 
 from toosure.metrics.binned import (

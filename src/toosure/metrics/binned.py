@@ -92,7 +92,13 @@ def bin_edges(confidence: Tensor, bins: int, adaptive: bool) -> Tensor:
 
 
 def ece(
-    logits: ArrayLike, labels: ArrayLike, bins: int = 15, edge: str = "right", norm: float = 1
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    bins: int = 15,
+    edge: str = "right",
+    norm: float = 1,
+    *,
+    probs: ArrayLike | None = None,
 ) -> Tensor:
     r"""Return the expected calibration error of the top label.
 
@@ -105,7 +111,7 @@ def ece(
     >>> round(float(ece(logits, labels)), 6)
     0.329259
     """
-    confidence, correct = top_label(logits, labels)
+    confidence, correct = top_label(logits, labels, probs=probs)
     edges = equal_width_edges(bins, confidence)
     return error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
 
@@ -128,13 +134,20 @@ def ece_from_confidence(
     return error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
 
 
-def mce(logits: ArrayLike, labels: ArrayLike, bins: int = 15, edge: str = "right") -> Tensor:
+def mce(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    bins: int = 15,
+    edge: str = "right",
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the maximum calibration error, max_b |acc_b - conf_b| (Naeini et al. 2015).
 
     >>> round(float(mce(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))), 6)
     0.214403
     """
-    return ece(logits, labels, bins, edge, math.inf)
+    return ece(logits, labels, bins, edge, math.inf, probs=probs)
 
 
 def mce_from_confidence(
@@ -144,13 +157,20 @@ def mce_from_confidence(
     return ece_from_confidence(confidence, correct, bins, edge, math.inf)
 
 
-def rmsce(logits: ArrayLike, labels: ArrayLike, bins: int = 15, edge: str = "right") -> Tensor:
+def rmsce(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    bins: int = 15,
+    edge: str = "right",
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the root mean square calibration error (Hendrycks et al. 2019, arXiv:1812.04606).
 
     >>> round(float(rmsce(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))), 6)
     0.214403
     """
-    return ece(logits, labels, bins, edge, 2)
+    return ece(logits, labels, bins, edge, 2, probs=probs)
 
 
 def rmsce_from_confidence(
@@ -160,7 +180,14 @@ def rmsce_from_confidence(
     return ece_from_confidence(confidence, correct, bins, edge, 2)
 
 
-def adaptive_ece(logits: ArrayLike, labels: ArrayLike, bins: int = 15, norm: float = 1) -> Tensor:
+def adaptive_ece(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    bins: int = 15,
+    norm: float = 1,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the calibration error over equal-mass bins (Nguyen & O'Connor 2015).
 
     Row i, with r_i rows of strictly lower confidence, lies in bin floor(bins * r_i / N): equal
@@ -169,7 +196,7 @@ def adaptive_ece(logits: ArrayLike, labels: ArrayLike, bins: int = 15, norm: flo
     >>> round(float(adaptive_ece(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))), 6)
     0.214403
     """
-    return adaptive_ece_from_confidence(*top_label(logits, labels), bins, norm)
+    return adaptive_ece_from_confidence(*top_label(logits, labels, probs=probs), bins, norm)
 
 
 def adaptive_ece_from_confidence(
@@ -192,12 +219,14 @@ class Reliability(NamedTuple):
 
 
 def reliability(
-    logits: ArrayLike,
-    labels: ArrayLike,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     bins: int = 15,
     edge: str = "right",
     adaptive: bool = False,
     level: float = 0.95,
+    *,
+    probs: ArrayLike | None = None,
 ) -> Reliability:
     """Return edges, counts, accuracy, mean confidence and accuracy interval of each bin.
 
@@ -207,7 +236,7 @@ def reliability(
     >>> table.counts.tolist(), table.accuracy.tolist()
     ([0, 1], [nan, 1.0])
     """
-    confidence, correct = top_label(logits, labels)
+    confidence, correct = top_label(logits, labels, probs=probs)
     return reliability_from_confidence(confidence, correct, bins, edge, adaptive, level)
 
 

@@ -3,15 +3,17 @@
 Drawing how often each cell occurs is the same as drawing rows, and takes all replicas at once.
 """
 
+import inspect
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from toosure.metrics.binned import BinSums, bin_edges, error_of
+from toosure.metrics.inputs import ArrayLike, as_distributions
 from toosure.metrics.ranking import auroc_of_counts
 
 MAX_LEVELS = 2048  # more distinct values than this are merged into about that many levels
@@ -182,3 +184,21 @@ def group_values(values: Tensor) -> tuple[Tensor, Tensor]:
     group = (position * (MAX_LEVELS / 2)).long().unique_consecutive(return_inverse=True)[1]
     sizes = torch.bincount(group, counts.double())
     return torch.bincount(group, counts * levels) / sizes, sizes
+
+
+def on_rows(
+    metric: Callable[..., Tensor],
+    logits: Tensor,
+    labels: Tensor,
+    probs: ArrayLike | None,
+    options: dict[str, Any],
+) -> Callable[[Tensor | slice], Tensor]:
+    """Return the metric as a function of the rows to take.
+
+    Probabilities go to a metric that takes them, else their logarithm.
+    """
+    if probs is not None and "probs" in inspect.signature(metric).parameters:
+        rows = as_distributions(probs).detach()
+        return lambda i: metric(probs=rows[i], labels=labels[i], **options)
+
+    return lambda i: metric(logits[i], labels[i], **options)

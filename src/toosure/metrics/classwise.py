@@ -9,7 +9,8 @@ from toosure.metrics.binned import BinSums, equal_width_edges, error_of
 from toosure.metrics.confidence import chunked_pairs, probabilities
 from toosure.metrics.inputs import (
     ArrayLike,
-    as_pair,
+    as_distributions,
+    as_metric_inputs,
     as_probabilities,
     check_bins,
     check_choice,
@@ -19,12 +20,14 @@ from toosure.metrics.inputs import (
 
 
 def classwise_ece(
-    logits: ArrayLike,
-    labels: ArrayLike,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     bins: int = 15,
     edge: str = "right",
     norm: float = 1,
     reduction: str = "mean",
+    *,
+    probs: ArrayLike | None = None,
 ) -> Tensor:
     """Return the one-vs-rest calibration error, over all C classes of the logits.
 
@@ -36,7 +39,7 @@ def classwise_ece(
     >>> round(float(classwise_ece(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.27807
     """
-    return reduced_error(classwise_sums(logits, labels, bins, edge), norm, reduction)
+    return reduced_error(classwise_sums(logits, labels, bins, edge, probs=probs), norm, reduction)
 
 
 def classwise_ece_from_probabilities(
@@ -71,10 +74,20 @@ def reduced_error(sums: BinSums, norm: float, reduction: str) -> Tensor:
 
 
 def classwise_sums(
-    logits: ArrayLike, labels: ArrayLike, bins: int = 15, edge: str = "right"
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    bins: int = 15,
+    edge: str = "right",
+    *,
+    probs: ArrayLike | None = None,
 ) -> BinSums:
     """Sum counts, hits and probabilities per class and bin, each of shape (C, bins)."""
-    logits, labels = as_pair(logits, labels)
+    logits, labels = as_metric_inputs(logits, labels, probs)
+    if probs is not None:  # binned as they came, but for one rounded to just above 1
+        rows = as_distributions(probs).detach().clamp(max=1)
+        chunked = chunked_pairs(rows, labels)
+        return _sum_chunks(chunked, rows.shape[1], rows.device, bins, edge)
+
     chunks = (
         (probabilities(rows), targets) for rows, targets in chunked_pairs(logits.detach(), labels)
     )

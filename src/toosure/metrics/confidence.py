@@ -5,7 +5,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from toosure.metrics.inputs import ArrayLike, as_pair, at_least_float32, check_finite
+from toosure.metrics.inputs import (
+    ArrayLike,
+    as_distributions,
+    as_metric_inputs,
+    at_least_float32,
+    check_finite,
+)
 
 _CHUNK_ON_CPU = 2**18  # elements: 1 MB in float32
 _CHUNK_ON_GPU = 2**27
@@ -13,18 +19,28 @@ _ABSENT_CLASS = -1e300  # logit that stands for -inf, whose gradient would be Na
 _MIN_CLASSES_FOR_SOFTMAX = 64  # from here on torch's softmax is the faster way on a CPU
 
 
-def top_label(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
+def top_label(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> tuple[Tensor, Tensor]:
     r"""Return each row's confidence max_k p_k, shape (N,), and whether its argmax is the label.
 
     One pass over the logits, chunk by chunk: the (N, C) probabilities are never stored. Of equal
     largest logits the first is the prediction, as in argmax.
-    Differentiable in `logits`; the dtype is that of the logits, at least float32.
+    Differentiable in `logits`; the dtype is that of the logits, at least float32. The largest of
+    `probs` is the confidence as it came.
 
     >>> confidence, correct = top_label(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))
     >>> round(float(confidence), 6), bool(correct)
     (0.785597, True)
     """
-    logits, labels = as_pair(logits, labels)
+    logits, labels = as_metric_inputs(logits, labels, probs)
+    if probs is not None:
+        confidence, predicted = as_distributions(probs).max(1)
+        return confidence.clamp(max=1), predicted == labels  # it may be rounded to just above 1
+
     parts = [_top_label_of_chunk(*pair) for pair in chunked_pairs(logits, labels)]
     if len(parts) == 1:
         confidence, correct = parts[0]

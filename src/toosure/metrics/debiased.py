@@ -11,7 +11,13 @@ from toosure.metrics.inputs import ArrayLike, as_confidence, check_choice
 
 
 def debiased_ece(
-    logits: ArrayLike, labels: ArrayLike, bins: int = 15, edge: str = "right", norm: float = 1
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    bins: int = 15,
+    edge: str = "right",
+    norm: float = 1,
+    *,
+    probs: ArrayLike | None = None,
 ) -> Tensor:
     r"""Return the calibration error less the bias that noisy bin accuracies add.
 
@@ -25,7 +31,7 @@ def debiased_ece(
     >>> round(float(debiased_ece(logits, labels)), 4)
     0.0408
     """
-    confidence, correct = top_label(logits, labels)
+    confidence, correct = top_label(logits, labels, probs=probs)
     edges = equal_width_edges(bins, confidence)
     return debiased_error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
 

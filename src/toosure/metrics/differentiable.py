@@ -9,7 +9,7 @@ from toosure.metrics.confidence import chunked_pairs, top_label
 from toosure.metrics.inputs import (
     ArrayLike,
     as_confidence,
-    as_pair,
+    as_metric_inputs,
     check_bins,
     check_choice,
     check_finite,
@@ -23,13 +23,15 @@ _CHUNK = 2**18  # rows of a chunk of DECE's soft bins
 
 
 def sece(
-    logits: ArrayLike,
-    labels: ArrayLike,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     bandwidth: float = 0.01,
     form: str = "points",
     bins: int = 15,
     soft_accuracy: bool = False,
     leave_one_out: bool = False,
+    *,
+    probs: ArrayLike | None = None,
 ) -> Tensor:
     r"""Return the smooth expected calibration error of gamma-net (arXiv:2303.15057).
 
@@ -44,8 +46,8 @@ def sece(
     >>> round(float(sece(logits, torch.tensor([0, 2, 2, 1]), bandwidth=0.1)), 6)
     0.310764
     """
-    confidence, correct = top_label(logits, labels)
-    hits = soft_correct(logits, labels) if soft_accuracy else correct
+    confidence, correct = top_label(logits, labels, probs=probs)
+    hits = soft_correct(logits, labels, probs=probs) if soft_accuracy else correct
     return sece_of_rows(confidence, hits, bandwidth, form, bins, leave_one_out)
 
 
@@ -174,11 +176,13 @@ def _sece_at_bin_centres(
 
 
 def dece(
-    logits: ArrayLike,
-    labels: ArrayLike,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     bins: int = 15,
     accuracy_slope: float = 100.0,
     bin_temperature: float = 0.01,
+    *,
+    probs: ArrayLike | None = None,
 ) -> Tensor:
     r"""Return the differentiable ECE of meta-calibration (Bohdal et al. 2023, arXiv:2106.09613).
 
@@ -190,8 +194,8 @@ def dece(
     >>> round(float(dece(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.32922
     """
-    confidence, _ = top_label(logits, labels)
-    hits = soft_correct(logits, labels, accuracy_slope)
+    confidence, _ = top_label(logits, labels, probs=probs)
+    hits = soft_correct(logits, labels, accuracy_slope, probs=probs)
     return dece_of_rows(confidence, hits, bins, bin_temperature)
 
 
@@ -219,9 +223,15 @@ def dece_of_rows(
     return gaps.abs().sum() / len(confidence)
 
 
-def soft_correct(logits: ArrayLike, labels: ArrayLike, slope: float = 100.0) -> Tensor:
+def soft_correct(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    slope: float = 100.0,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return relu(2 - R_y), the soft accuracy of each row, from the soft rank R_y of its label."""
-    logits, labels = as_pair(logits, labels)
+    logits, labels = as_metric_inputs(logits, labels, probs)
     pairs = chunked_pairs(logits, labels)
     return check_finite(torch.cat([soft_correct_rows(*pair, slope) for pair in pairs]))
 

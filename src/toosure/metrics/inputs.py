@@ -5,16 +5,22 @@ Each check is made once, and its error says what came and what to do.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.metrics.label_hints import one_column_hint, shape_hint, type_hint
+
 # Numbers in any form that torch.as_tensor takes; the shape is checked, not typed.
 ArrayLike = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
 
 SUM_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1: float16, four printed digits
+
+# Whether the logits of metrics called now were looked at before; see `known_logits`.
+_logits_are_known: ContextVar[bool] = ContextVar("logits_are_known", default=False)
 
 
 def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
@@ -29,23 +35,23 @@ def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
     return logits
 
 
-def as_labels(labels: ArrayLike, n: int, classes: int) -> Tensor:
-    """Return `labels` as int64 of shape (n,) in [0, classes), or raise with what came instead."""
+def as_labels(labels: ArrayLike, n: int, classes: int, *, outputs: Tensor | None = None) -> Tensor:
+    """Return `labels` as int64 of shape (n,) in [0, classes), or raise with what came instead.
+
+    `outputs` (n, classes), where given, tell what a single column is.
+    """
     labels = torch.as_tensor(labels)
     if labels.shape != (n,):
-        hint = ""
-        if labels.shape == (n, classes):
-            hint = ": argmax(1) turns one-hot rows into numbers"
         raise ValueError(
-            f"labels must have shape ({n},) to match logits; got {tuple(labels.shape)}{hint}"
+            f"labels must have shape ({n},) to match logits; got {tuple(labels.shape)}"
+            + shape_hint(labels, n, classes)
         )
 
     requirement = f"labels must be integers in [0, {classes})"
-    if classes == 1:
-        requirement += " (logits of one column are of one class: for two, stack 0 and the logit)"
+    if classes == 1 and outputs is not None:
+        requirement += f" ({one_column_hint(outputs)})"
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        dtype = str(labels.dtype).removeprefix("torch.")
-        raise ValueError(f"{requirement}; got {dtype}: convert them with .long() or .astype(int)")
+        raise ValueError(f"{requirement}; got {type_hint(labels, classes)}")
 
     labels = labels.long()
     low, high = torch.stack(torch.aminmax(labels)).tolist()  # one wait for the device, not two
@@ -57,14 +63,88 @@ def as_labels(labels: ArrayLike, n: int, classes: int) -> Tensor:
 def as_pair(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     """Check `(logits, labels)` together; labels follow the logits to their device."""
     logits = as_logits(logits)
-    labels = as_labels(labels, *logits.shape)
+    labels = as_labels(labels, *logits.shape, outputs=logits)
     return logits, labels.to(logits.device)
+
+
+def as_metric_inputs(
+    logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None = None
+) -> tuple[Tensor, Tensor]:
+    """Check what a public metric got; probabilities become their logarithm, in float64."""
+    checked = as_metric_logits(logits, probs)
+    if labels is None:
+        raise ValueError("labels are missing: give the true class of each row, integers (N,)")
+    return checked, as_labels(labels, *checked.shape, outputs=checked).to(checked.device)
+
+
+def as_metric_logits(logits: ArrayLike | None, probs: ArrayLike | None = None) -> Tensor:
+    """Check the outputs that a public metric got; see `as_metric_inputs`."""
+    if (logits is None) == (probs is None):
+        came = "neither" if logits is None else "both"
+        raise ValueError(f"give logits, or probabilities as probs=...; got {came}")
+    if probs is not None:
+        return log_of(as_distributions(probs))
+
+    assert logits is not None
+    checked = as_logits(logits)
+    if not _logits_are_known.get() and are_probabilities(checked):
+        raise ValueError(LOGITS_ARE_PROBABILITIES)
+    return checked
+
+
+LOGITS_ARE_PROBABILITIES = (
+    "logits are probabilities (every row lies in [0, 1] and sums to 1): pass them as probs=...; "
+    "if they are logits that only look so, add 1 to all of them, which changes no metric"
+)
+
+
+@contextmanager
+def known_logits() -> Iterator[None]:
+    """Call metrics inside without a look at whether their logits are probabilities.
+
+    For logits that were looked at before: the same again, resampled, scaled, or of a later batch.
+    """
+    token = _logits_are_known.set(True)
+    try:
+        yield
+    finally:
+        _logits_are_known.reset(token)
+
+
+def as_distributions(probs: ArrayLike) -> Tensor:
+    """Return probabilities (N, C), in at least float32, or raise with what came instead."""
+    probs = as_logits(probs, "probs")
+    if (problem := distribution_problem(probs)) is not None:
+        raise ValueError(
+            "probs must be rows of numbers in [0, 1] that sum to 1, to within "
+            f"{sum_tolerance(probs.dtype):.2g}; {problem}{probs_hint(probs)}"
+        )
+    return at_least_float32(probs)
+
+
+def probs_hint(values: Tensor) -> str:
+    """Say what rows that are no probabilities are, where their values tell; else nothing."""
+    low, high = torch.stack(torch.aminmax(values)).tolist()
+    if values.shape[1] == 1 and low >= 0 and high <= 1:
+        return ": one column is one class; of two classes give both columns, 1 - p and p"
+    if high <= 0 and distribution_problem(values.double().exp()) is None:
+        return ": these are log-probabilities, which are logits: give them as logits"
+    if low >= 0 and distribution_problem(values.double() / 100) is None:
+        return ": these are percentages; divide them by 100"
+    return ""
+
+
+def log_of(probs: Tensor) -> Tensor:
+    """Return log p in float64; the gradient is 0, not NaN, where p is 0."""
+    positive = probs > 0
+    logs = torch.where(positive, probs.double(), 1.0).log()
+    return torch.where(positive, logs, -torch.inf)
 
 
 def as_probabilities(probs: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     """Check `(probs, labels)`: floats in [0, 1], of shape (N, C) and at least float32."""
     probs = as_logits(probs, "probabilities")
-    labels = as_labels(labels, *probs.shape)
+    labels = as_labels(labels, *probs.shape, outputs=probs)
     check_unit_interval(probs, "probabilities")
     return at_least_float32(probs), labels.to(probs.device)
 
@@ -137,7 +217,8 @@ def distribution_problem(values: Tensor) -> str | None:
     """
     lowest = values.amin(1)
     total = values.sum(1, dtype=torch.float64)
-    invalid = ~((lowest >= 0) & ((total - 1).abs() <= SUM_TOLERANCE))
+    tolerance = sum_tolerance(values.dtype) + 1e-6  # 0.999 is rounded, and within 0.001
+    invalid = ~((lowest >= 0) & ((total - 1).abs() <= tolerance))
     if not invalid.any():
         return None
 
@@ -145,6 +226,25 @@ def distribution_problem(values: Tensor) -> str | None:
     if lowest[row] < 0:
         return f"row {row} holds {float(lowest[row]):g}"
     return f"row {row} sums to {float(total[row]):g}"
+
+
+def sum_tolerance(dtype: torch.dtype) -> float:
+    """Return how far a row of probabilities of this type may sum from 1; bfloat16 has 3 digits."""
+    return max(SUM_TOLERANCE, torch.finfo(dtype).eps)
+
+
+def are_probabilities(values: Tensor) -> bool:
+    """Return whether every row (N, C) lies in [0, 1] and sums to 1; the first one mostly tells.
+
+    Zero logits sum to 0, log-probabilities to less. One column is a probability of 1 either way.
+
+    >>> [are_probabilities(torch.tensor(rows)) for rows in ([[0.5, 0.5], [0.1, 0.9]], [[0.0, 0.0]])]
+    [True, False]
+    """
+    values = values.detach()
+    if values.shape[1] == 1 or distribution_problem(values[:1].cpu()) is not None:
+        return False
+    return distribution_problem(values) is None
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

@@ -19,16 +19,18 @@ from toosure.metrics.bootstrap_cells import (
     error_along,
     gather_cells,
     group_values,
+    on_rows,
     with_claimed_hits,
 )
 from toosure.metrics.confidence import chunked_pairs, top_label, top_odds
 from toosure.metrics.inputs import (
     ArrayLike,
     as_confidence,
-    as_pair,
+    as_metric_inputs,
     check_choice,
     check_count,
     check_level,
+    known_logits,
 )
 
 Metric = Callable[..., Tensor]
@@ -45,12 +47,14 @@ class Interval(NamedTuple):
 
 def confidence_interval(
     metric: Metric,
-    logits: ArrayLike,
-    labels: ArrayLike,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     level: float = 0.95,
     seed: int = 0,
     samples: int = 1000,
     method: str = "auto",
+    *,
+    probs: ArrayLike | None = None,
     **options: Any,
 ) -> Interval:
     r"""Return `metric(logits, labels, **options)` with a seeded bootstrap interval (Efron 1979).
@@ -78,18 +82,23 @@ def confidence_interval(
     """
     if metric in _OF_TWO_SETS:
         raise ValueError(f"{_name(metric)} compares two sets of logits and has no interval")
-    logits, labels = as_pair(logits, labels)
+    with known_logits():  # the metric itself looks at them, and knows what it takes
+        logits, labels = as_metric_inputs(logits, labels, probs)
     check_count("samples", samples)
     logits = logits.detach()
 
-    if metric in _FROM_CONFIDENCE:
-        confidence, correct = top_label(logits, labels)
+    of_confidence = _FROM_CONFIDENCE.get(metric)
+    if probs is not None:
+        of_confidence = of_confidence or _RANKED_FROM_CONFIDENCE.get(metric)
+    if of_confidence is not None:
+        pair = top_label(logits, labels) if probs is None else top_label(probs=probs, labels=labels)
         return confidence_interval_from_confidence(
-            _FROM_CONFIDENCE[metric], confidence, correct, level, seed, samples, method, **options
+            of_confidence, *pair, level, seed, samples, method, **options
         )
 
     resampler = Resampler(seed, samples)
-    value = _as_tensor(metric(logits, labels, **options), metric)
+    of_rows = on_rows(metric, logits, labels, probs, options)
+    value = _as_tensor(of_rows(slice(None)), metric)
     if metric in _ROW_SCORES:
         rows = [_ROW_SCORES[metric](*pair) for pair in chunked_pairs(logits, labels)]
         offsets = _mean_offsets(torch.cat(rows).double(), resampler)
@@ -97,7 +106,8 @@ def confidence_interval(
         odds, correct = top_odds(logits, labels)
         offsets = _rank_offsets(_RANKED[metric], odds, correct, resampler)
     else:
-        replicas = [metric(logits[i], labels[i], **options) for i in resampler.rows(labels)]
+        with known_logits():
+            replicas = [of_rows(i) for i in resampler.rows(labels)]
         offsets = torch.stack(replicas) - value
 
     in_unit_interval = metric is scores.accuracy or metric in _RANKED
@@ -253,6 +263,10 @@ _FROM_CONFIDENCE: dict[Metric, Metric] = {
     debiased.debiased_ece: debiased.debiased_ece_from_confidence,
     kernel.mmce: kernel.mmce_from_confidence,
     smooth.smece: smooth.smece_from_confidence,
+}
+_RANKED_FROM_CONFIDENCE: dict[Metric, Metric] = {
+    ranking.auroc_misclass: ranking.auroc_misclass_from_confidence,
+    ranking.aurc: ranking.aurc_from_confidence,
 }
 _BINNED: dict[Metric, _BinnedError] = {
     binned.ece_from_confidence: _BinnedError(norm=1),

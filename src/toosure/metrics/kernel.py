@@ -12,11 +12,13 @@ from toosure.metrics.inputs import ArrayLike, as_confidence, check_choice
 
 
 def mmce(
-    logits: ArrayLike,
-    labels: ArrayLike,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     weighted: bool = False,
     normalization: str = "paper",
     bandwidth: float = 0.4,
+    *,
+    probs: ArrayLike | None = None,
 ) -> Tensor:
     r"""Return the maximum mean calibration error of the top label (Kumar et al. 2018), the root.
 
@@ -31,7 +33,8 @@ def mmce(
     >>> round(float(mmce(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.222378
     """
-    return mmce_of_rows(*top_label(logits, labels), weighted, normalization, bandwidth)
+    pair = top_label(logits, labels, probs=probs)
+    return mmce_of_rows(*pair, weighted, normalization, bandwidth)
 
 
 def mmce_from_confidence(

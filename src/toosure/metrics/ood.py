@@ -6,12 +6,28 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import odds_of_rows, row_chunks
-from toosure.metrics.inputs import ArrayLike, as_logits, check_choice, check_finite
+from toosure.metrics.inputs import (
+    LOGITS_ARE_PROBABILITIES,
+    ArrayLike,
+    are_probabilities,
+    as_logits,
+    as_metric_logits,
+    check_choice,
+    check_finite,
+    known_logits,
+)
 from toosure.metrics.ranking import auroc, sorted_values
 from toosure.metrics.scores import entropy_rows
 
 
-def auroc_ood(logits: ArrayLike, ood_logits: ArrayLike, score: str = "confidence") -> Tensor:
+def auroc_ood(
+    logits: ArrayLike | None = None,
+    ood_logits: ArrayLike | None = None,
+    score: str = "confidence",
+    *,
+    probs: ArrayLike | None = None,
+    ood_probs: ArrayLike | None = None,
+) -> Tensor:
     """Return how well a score tells in-distribution rows (higher) from others.
 
     score: "confidence" (max p), "entropy" (its negative) or "energy" (logsumexp of the logits).
@@ -19,10 +35,18 @@ def auroc_ood(logits: ArrayLike, ood_logits: ArrayLike, score: str = "confidence
     >>> float(auroc_ood(torch.tensor([[4.0, 0.0]]), torch.tensor([[1.0, 0.0]])))
     1.0
     """
-    return auroc(ood_score(logits, score), ood_score(ood_logits, score))
+    inside, outside = _two_sets(logits, ood_logits, probs, ood_probs, score)
+    return auroc(ood_score(inside, score), ood_score(outside, score))
 
 
-def fpr95_ood(logits: ArrayLike, ood_logits: ArrayLike, score: str = "confidence") -> Tensor:
+def fpr95_ood(
+    logits: ArrayLike | None = None,
+    ood_logits: ArrayLike | None = None,
+    score: str = "confidence",
+    *,
+    probs: ArrayLike | None = None,
+    ood_probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the share of others accepted at the threshold that keeps 95 % of the rows.
 
     The threshold is the highest score that at least 95 % of the in-distribution rows reach.
@@ -30,11 +54,30 @@ def fpr95_ood(logits: ArrayLike, ood_logits: ArrayLike, score: str = "confidence
     >>> float(fpr95_ood(torch.tensor([[4.0, 0.0]]), torch.tensor([[1.0, 0.0]])))
     0.0
     """
-    inside = ood_score(logits, score)
-    outside = ood_score(ood_logits, score)
-    rejected = len(inside) // 20  # at most 5 % may lie below the threshold
-    threshold = sorted_values(inside)[rejected]
-    return (outside >= threshold).double().mean()
+    inside, outside = _two_sets(logits, ood_logits, probs, ood_probs, score)
+    scores = ood_score(inside, score)
+    rejected = len(scores) // 20  # at most 5 % may lie below the threshold
+    threshold = sorted_values(scores)[rejected]
+    return (ood_score(outside, score) >= threshold).double().mean()
+
+
+def _two_sets(
+    logits: ArrayLike | None,
+    ood_logits: ArrayLike | None,
+    probs: ArrayLike | None,
+    ood_probs: ArrayLike | None,
+    score: str,
+) -> tuple[Tensor, Tensor]:
+    """Check both sets; they are probabilities passed as logits where all rows of both are."""
+    check_choice("score", score, tuple(SCORES))
+    if score == "energy" and (probs is not None or ood_probs is not None):
+        raise ValueError("energy is a score of logits; probabilities have lost it")
+    with known_logits():
+        inside = as_metric_logits(logits, probs)
+        outside = as_metric_logits(ood_logits, ood_probs)
+    if are_probabilities(inside) and are_probabilities(outside):
+        raise ValueError(LOGITS_ARE_PROBABILITIES)
+    return inside, outside
 
 
 def ood_score(logits: ArrayLike, score: str = "confidence") -> Tensor:

@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks, top_odds
+from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks, top_label, top_odds
 from toosure.metrics.inputs import (
     ArrayLike,
     as_confidence,
-    as_pair,
+    as_distributions,
+    as_metric_inputs,
     as_probabilities,
     check_choice,
     check_finite,
@@ -52,7 +53,12 @@ def sorted_values(values: Tensor) -> Tensor:
 # Right rows before wrong ones.
 
 
-def auroc_misclass(logits: ArrayLike, labels: ArrayLike) -> Tensor:
+def auroc_misclass(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return how well confidence tells right from wrong rows; NaN when all are one of them.
 
     Hendrycks & Gimpel 2017, arXiv:1610.02136.
@@ -61,7 +67,7 @@ def auroc_misclass(logits: ArrayLike, labels: ArrayLike) -> Tensor:
     >>> float(auroc_misclass(logits, torch.tensor([0, 1])))
     1.0
     """
-    odds, correct = _odds(logits, labels)
+    odds, correct = _odds(logits, labels, probs)
     return auroc(odds[correct], odds[~correct])
 
 
@@ -71,9 +77,16 @@ def auroc_misclass_from_confidence(confidence: ArrayLike, correct: ArrayLike) ->
     return auroc(confidence[correct], confidence[~correct])
 
 
-def _odds(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Return log-odds, which rank rows as their confidence does but never saturate, and hits."""
-    logits, labels = as_pair(logits, labels)
+def _odds(
+    logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None
+) -> tuple[Tensor, Tensor]:
+    """Return log-odds, which rank rows as their confidence does but never saturate, and hits.
+
+    Of probabilities it is the confidence as it came.
+    """
+    if probs is not None:
+        return top_label(logits, labels, probs=probs)
+    logits, labels = as_metric_inputs(logits, labels)
     return top_odds(logits.detach(), labels)
 
 
@@ -84,7 +97,12 @@ class Coverage(NamedTuple):
     accuracy: Tensor  # (N,)
 
 
-def accuracy_coverage(logits: ArrayLike, labels: ArrayLike) -> Coverage:
+def accuracy_coverage(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Coverage:
     """Return the accuracy of the k most confident rows against the coverage k / N.
 
     Rows of equal confidence share their mean, as under a random order of them.
@@ -93,7 +111,7 @@ def accuracy_coverage(logits: ArrayLike, labels: ArrayLike) -> Coverage:
     >>> curve.accuracy.tolist()
     [1.0, 0.5]
     """
-    return _coverage(*_odds(logits, labels))
+    return _coverage(*_odds(logits, labels, probs))
 
 
 def accuracy_coverage_from_confidence(confidence: ArrayLike, correct: ArrayLike) -> Coverage:
@@ -116,7 +134,12 @@ def _share_ties(values: Tensor, hits: Tensor) -> Tensor:
     return means[group]
 
 
-def aurc(logits: ArrayLike, labels: ArrayLike) -> Tensor:
+def aurc(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return 1/N sum_k (error of the k most confident rows); ties share their mean.
 
     Geifman, Uziel & El-Yaniv 2019, arXiv:1805.08206.
@@ -124,7 +147,7 @@ def aurc(logits: ArrayLike, labels: ArrayLike) -> Tensor:
     >>> float(aurc(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])))
     0.25
     """
-    return 1 - accuracy_coverage(logits, labels).accuracy.mean()
+    return 1 - accuracy_coverage(logits, labels, probs=probs).accuracy.mean()
 
 
 def aurc_from_confidence(confidence: ArrayLike, correct: ArrayLike) -> Tensor:
@@ -135,7 +158,13 @@ def aurc_from_confidence(confidence: ArrayLike, correct: ArrayLike) -> Tensor:
 # Each class before the rest.
 
 
-def auroc_ovr(logits: ArrayLike, labels: ArrayLike, reduction: str = "mean") -> Tensor:
+def auroc_ovr(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    reduction: str = "mean",
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the exact one-vs-rest AUROC of p_k, averaged over the classes that have both sides.
 
     `reduction="none"` gives the C values, NaN for a class without positives or negatives.
@@ -144,7 +173,10 @@ def auroc_ovr(logits: ArrayLike, labels: ArrayLike, reduction: str = "mean") -> 
     >>> round(float(auroc_ovr(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.888889
     """
-    logits, labels = as_pair(logits, labels)
+    logits, labels = as_metric_inputs(logits, labels, probs)
+    if probs is not None:
+        return _auroc_of_columns(as_distributions(probs).detach().unbind(1), labels, reduction)
+
     normaliser = torch.cat([rows.logsumexp(1) for rows in row_chunks(logits.detach())])
     check_finite(normaliser)
 
@@ -174,7 +206,12 @@ def _auroc_of_columns(columns: Iterable[Tensor], labels: Tensor, reduction: str)
 
 
 def auroc_ovr_binned(
-    logits: ArrayLike, labels: ArrayLike, thresholds: int = 15, reduction: str = "mean"
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    thresholds: int = 15,
+    reduction: str = "mean",
+    *,
+    probs: ArrayLike | None = None,
 ) -> Tensor:
     """Return the one-vs-rest AUROC on a coarse grid of thresholds, as CSAM's tables suggest.
 
@@ -185,7 +222,11 @@ def auroc_ovr_binned(
     >>> round(float(auroc_ovr_binned(logits, torch.tensor([0, 2, 2, 1]), thresholds=5)), 6)
     0.805556
     """
-    logits, labels = as_pair(logits, labels)
+    logits, labels = as_metric_inputs(logits, labels, probs)
+    if probs is not None:
+        rows = as_distributions(probs).detach().clamp(max=1)
+        return _auroc_on_thresholds(chunked_pairs(rows, labels), rows, thresholds, reduction)
+
     pairs = ((probabilities(z), y) for z, y in chunked_pairs(logits.detach(), labels))
     with row_numbers_of_all(logits):
         return _auroc_on_thresholds(pairs, logits, thresholds, reduction)

@@ -1,5 +1,6 @@
 """NLL, Brier score, accuracy and entropy, and how much of a score is calibration."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,55 +10,82 @@ from torch import Tensor
 from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks
 from toosure.metrics.inputs import (
     ArrayLike,
-    as_logits,
-    as_pair,
+    as_metric_inputs,
+    as_metric_logits,
     check_finite,
     row_numbers_of_all,
 )
 
+_GRID_REACH = 10  # octaves of temperature to either side that are tried first
+
 RowScore = Callable[[Tensor, Tensor], Tensor]  # logits (n, C) and labels (n,) to scores (n,)
 
 
-def nll(logits: ArrayLike, labels: ArrayLike) -> Tensor:
+def nll(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the mean negative log-likelihood, -1/N sum_i log p_i,y (nats).
 
     >>> round(float(nll(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))), 6)
     0.241311
     """
-    return _mean_over_rows(nll_rows, logits, labels)
+    return _mean_over_rows(nll_rows, *as_metric_inputs(logits, labels, probs))
 
 
-def brier(logits: ArrayLike, labels: ArrayLike) -> Tensor:
+def brier(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the Brier score summed over classes, 1/N sum_i ||p_i - e_y||^2 (Brier 1950).
 
     >>> round(float(brier(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))), 6)
     0.078225
     """
-    return _mean_over_rows(brier_rows, logits, labels)
+    return _mean_over_rows(brier_rows, *as_metric_inputs(logits, labels, probs))
 
 
-def accuracy(logits: ArrayLike, labels: ArrayLike) -> Tensor:
+def accuracy(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the share of rows whose largest logit is the label's.
 
     >>> float(accuracy(torch.tensor([[2.0, 0.5], [1.0, 0.0]]), torch.tensor([0, 1])))
     0.5
     """
-    return _mean_over_rows(accuracy_rows, logits, labels)
+    return _mean_over_rows(accuracy_rows, *as_metric_inputs(logits, labels, probs))
 
 
-def entropy(logits: ArrayLike, labels: ArrayLike | None = None) -> Tensor:
+def entropy(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the mean predictive entropy, -1/N sum_i sum_k p_ik log p_ik (nats); labels unused.
 
     >>> round(float(entropy(torch.zeros(2, 4))), 6)  # log 4
     1.386294
     """
-    logits = as_logits(logits)
-    with row_numbers_of_all(logits):
-        sums = [entropy_rows(rows).sum(dtype=torch.float64) for rows in row_chunks(logits)]
-        return check_finite(torch.stack(sums).sum()[None])[0] / len(logits)
+    checked = as_metric_logits(logits, probs)
+    with row_numbers_of_all(checked):
+        sums = [entropy_rows(rows).sum(dtype=torch.float64) for rows in row_chunks(checked)]
+        return check_finite(torch.stack(sums).sum()[None])[0] / len(checked)
 
 
-def binary_entropy(logits: ArrayLike, labels: ArrayLike) -> Tensor:
+def binary_entropy(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the mean entropy of the true class against the rest, as CSAM (Tan 2026) plots it.
 
     H(p_y) = -p_y log p_y - (1 - p_y) log(1 - p_y), with 1 - p_y summed from the other classes.
@@ -65,7 +93,7 @@ def binary_entropy(logits: ArrayLike, labels: ArrayLike) -> Tensor:
     >>> round(float(binary_entropy(torch.zeros(2, 4), torch.tensor([0, 1]))), 6)
     0.562335
     """
-    return _mean_over_rows(binary_entropy_rows, logits, labels)
+    return _mean_over_rows(binary_entropy_rows, *as_metric_inputs(logits, labels, probs))
 
 
 def nll_rows(logits: Tensor, labels: Tensor) -> Tensor:
@@ -106,9 +134,8 @@ def binary_entropy_rows(logits: Tensor, labels: Tensor) -> Tensor:
     return entropies
 
 
-def _mean_over_rows(row_score: RowScore, logits: ArrayLike, labels: ArrayLike) -> Tensor:
+def _mean_over_rows(row_score: RowScore, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the mean of a per-row score, chunk by chunk, summed in float64."""
-    logits, labels = as_pair(logits, labels)
     with row_numbers_of_all(logits):
         sums = [row_score(*pair).sum(dtype=torch.float64) for pair in chunked_pairs(logits, labels)]
     return torch.stack(sums).sum() / len(logits)
@@ -123,57 +150,87 @@ class Split(NamedTuple):
     temperature: Tensor
 
 
-def nll_split(logits: ArrayLike, labels: ArrayLike) -> Split:
+def nll_split(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Split:
     r"""Split the negative log-likelihood into calibration and refinement.
 
     refinement = min_T NLL(z / T), calibration = NLL(z) - refinement: the part that a one-number
     recalibration removes. Berta, Holzmüller, Jordan & Bach 2025, arXiv:2501.19195.
     A label of probability 0 makes score and refinement infinite, and no temperature helps.
+    The temperature has no bounds. Where none is best (all rows right: T to 0; logits that tell
+    nothing: T to infinity) it is one from which on the score stays as it is.
 
     >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
     >>> split = nll_split(logits, torch.tensor([0, 2, 2, 1]))
     >>> round(float(split.temperature), 4), round(float(split.refinement), 6)
     (0.9107, 0.685821)
     """
-    return _split_by_temperature(nll_rows, logits, labels)
+    return _split_by_temperature(nll_rows, *as_metric_inputs(logits, labels, probs))
 
 
-def brier_split(logits: ArrayLike, labels: ArrayLike) -> Split:
+def brier_split(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Split:
     """Split the Brier score as `nll_split` does, with the temperature best for Brier.
 
     >>> split = brier_split(torch.tensor([[5.0, 0.0], [5.0, 0.0]]), torch.tensor([0, 1]))
     >>> round(float(split.refinement), 4), round(float(split.score), 4)
     (0.5, 0.9867)
     """
-    return _split_by_temperature(brier_rows, logits, labels)
+    return _split_by_temperature(brier_rows, *as_metric_inputs(logits, labels, probs))
 
 
-def _split_by_temperature(row_score: RowScore, logits: ArrayLike, labels: ArrayLike) -> Split:
-    checked_logits, checked_labels = as_pair(logits, labels)
-    rows = checked_logits.detach()
+def _split_by_temperature(row_score: RowScore, logits: Tensor, labels: Tensor) -> Split:
+    rows = logits.detach()
 
     def score(log_scale: float) -> Tensor:
         """Return the score of the logits times 2^log_scale."""
         scale = 2.0**log_scale
-        return _mean_over_rows(lambda z, y: row_score(z.double() * scale, y), rows, checked_labels)
+        return _mean_over_rows(lambda z, y: row_score(z.double() * scale, y), rows, labels)
 
     raw = score(0.0)
     if not raw.isfinite():  # a label of probability 0, which no temperature helps
         return Split(raw, torch.zeros_like(raw), raw, torch.ones_like(raw))
 
-    best = _minimiser(lambda log_scale: float(score(log_scale)), -10.0, 10.0)
+    best = _minimiser(lambda log_scale: float(score(log_scale)), -_log_size(rows))
     refinement = torch.minimum(raw, score(best))
     temperature = torch.tensor(2.0**-best, dtype=torch.float64)
     return Split(raw, raw - refinement, refinement, temperature)
 
 
-def _minimiser(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function of one number is lowest: a coarse grid, then Brent's method."""
+def _minimiser(function: Callable[[float], float], centre: int) -> float:
+    """Return where a function of one number is lowest: whole numbers first, then Brent's method.
+
+    The numbers are those about 0 and about `centre`, and go on while the function falls at an end.
+    """
     from scipy.optimize import minimize_scalar
 
-    step = 1.0
-    grid = [low + step * k for k in range(round((high - low) / step) + 1)]
-    start = min(grid, key=function)
-    bounds = (max(low, start - step), min(high, start + step))
+    grid = range(min(0, centre) - _GRID_REACH, max(0, centre) + _GRID_REACH + 1)
+    values = {x: function(x) for x in grid}
+    start = min(values, key=lambda x: values[x])
+    if start in (grid[0], grid[-1]):
+        outwards = -1 if start == grid[0] else 1
+        while (value := function(start + outwards)) < values[start] * (1 - 1e-12):
+            start += outwards
+            values[start] = value
+        if value <= values[start] * (1 + 1e-12):  # it falls no more and does not rise
+            return float(start)
+
+    bounds = (start - 1, start + 1)
     result = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": 1e-7})
     return float(result.x)
+
+
+def _log_size(logits: Tensor) -> int:
+    """Return log2 of the median range of a row's logits, rounded; 0 where all are alike."""
+    top = logits.amax(1, keepdim=True)
+    ranges = (top - torch.where(logits > -torch.inf, logits, top).amin(1, keepdim=True)).double()
+    median = float(ranges.median())
+    return round(math.log2(median)) if 0 < median < math.inf else 0

@@ -3,11 +3,14 @@
 import torch
 from torch import Tensor
 
-from toosure.metrics.confidence import top_odds
+from toosure.metrics.confidence import top_label, top_odds
 from toosure.metrics.inputs import (
     ArrayLike,
     as_confidence,
-    as_pair,
+    as_distributions,
+    as_labels,
+    as_metric_inputs,
+    as_metric_logits,
     as_probabilities,
     at_least_float32,
     check_choice,
@@ -21,10 +24,12 @@ _MIN_LOG = -700.0  # log of the smallest probability that differs from 0
 
 
 def skce(
-    logits: ArrayLike,
-    labels: ArrayLike,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     estimator: str = "unbiased",
     bandwidth: float | None = None,
+    *,
+    probs: ArrayLike | None = None,
 ) -> Tensor:
     r"""Return the squared kernel calibration error; its root, where positive, is "KCE".
 
@@ -39,10 +44,16 @@ def skce(
     >>> [round(float(skce(logits, labels, how)), 6) for how in ("biased", "unbiased", "linear")]
     [0.066595, -0.04921, -0.000466]
     """
-    logits, labels = as_pair(logits, labels)
+    logits, labels = as_metric_inputs(logits, labels, probs)
     _check_skce(len(logits), estimator, bandwidth)
-    probs = check_finite(at_least_float32(logits).softmax(1))
-    return skce_of_rows(probs, labels, estimator, bandwidth)
+    return skce_of_rows(_simplex_rows(logits, probs), labels, estimator, bandwidth)
+
+
+def _simplex_rows(logits: Tensor, probs: ArrayLike | None) -> Tensor:
+    """Return the probabilities as they came, or those of checked logits, (N, C)."""
+    if probs is not None:
+        return as_distributions(probs)
+    return check_finite(at_least_float32(logits).softmax(1))
 
 
 def skce_from_probabilities(
@@ -103,7 +114,12 @@ def _pair_total(probs: Tensor, residual: Tensor, width: float | Tensor) -> Tenso
     return total
 
 
-def median_distance(logits: ArrayLike, labels: ArrayLike | None = None) -> Tensor:
+def median_distance(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     """Return the median total variation distance between rows, 1 where it is 0.
 
     Over all pairs of up to 2048 rows; of more, over that many taken at even steps.
@@ -111,10 +127,10 @@ def median_distance(logits: ArrayLike, labels: ArrayLike | None = None) -> Tenso
     >>> round(float(median_distance(torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 2.0]]))), 6)
     0.380797
     """
-    if labels is None:
-        labels = torch.zeros(len(logits), dtype=torch.long)
-    logits, _ = as_pair(logits, labels)
-    return median_of_distances(check_finite(at_least_float32(logits).softmax(1)))
+    checked = as_metric_logits(logits, probs)
+    if labels is not None:
+        as_labels(labels, *checked.shape, outputs=checked)
+    return median_of_distances(_simplex_rows(checked, probs))
 
 
 @torch.no_grad()
@@ -130,11 +146,13 @@ def median_of_distances(probs: Tensor, max_rows: int = _MAX_MEDIAN_ROWS) -> Tens
 
 
 def kde_ece(
-    logits: ArrayLike,
-    labels: ArrayLike,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     bandwidth: float = 0.01,
     form: str = "top",
     norm: int = 1,
+    *,
+    probs: ArrayLike | None = None,
 ) -> Tensor:
     """Return the calibration error with E[y | p] estimated by kernels, leaving out the row itself.
 
@@ -148,7 +166,10 @@ def kde_ece(
     0.1985
     """
     check_choice("form", form, ("top", "canonical"))
-    logits, labels = as_pair(logits, labels)
+    logits, labels = as_metric_inputs(logits, labels, probs)
+    if form == "top" and probs is not None:
+        confidence, correct = top_label(probs=probs, labels=labels)
+        return kde_ece_from_confidence(confidence, correct, bandwidth, norm)
     if form == "top":
         odds, correct = top_odds(logits, labels)
         both = torch.stack([odds, -odds], 1)  # log c and log(1 - c), also where c is rounded to 1

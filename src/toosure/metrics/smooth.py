@@ -17,7 +17,12 @@ _NARROW = 2e-4  # widths below this need a very fine grid
 _MAX_GRID = 2**22
 
 
-def smece(logits: ArrayLike, labels: ArrayLike) -> Tensor:
+def smece(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
     r"""Return the smooth ECE of the top label, without bins to choose.
 
     smECE(h) = integral_0^1 |1/N sum_i (a_i - c_i) K_h(t, c_i)| dt with K_h the Gaussian of width h
@@ -28,7 +33,7 @@ def smece(logits: ArrayLike, labels: ArrayLike) -> Tensor:
     >>> round(float(smece(logits, torch.tensor([0, 2, 2, 1]))), 4)
     0.2112
     """
-    return smece_from_confidence(*top_label(logits, labels))
+    return smece_from_confidence(*top_label(logits, labels, probs=probs))
 
 
 def smece_from_confidence(

@@ -5,11 +5,10 @@ and the ranking metrics need every row at once and are not here. Importing loads
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from toosure.metrics.binned import (
     BinSums,
@@ -20,37 +19,13 @@ from toosure.metrics.binned import (
     table_of,
 )
 from toosure.metrics.classwise import classwise_sums, reduced_error
-from toosure.metrics.confidence import chunked_pairs, top_label
-from toosure.metrics.inputs import as_pair, check_bins, check_choice, row_numbers_of_all
+from toosure.metrics.confidence import top_label
+from toosure.metrics.inputs import check_bins, check_choice
 from toosure.metrics.scores import accuracy_rows, brier_rows, nll_rows
+from toosure.metrics.streaming_sums import RowMean, SummedBins
 
 
-class _SummedBins(Metric):
-    """Counts, hits and summed confidences per bin, added up over batches."""
-
-    full_state_update = False
-    is_differentiable = False
-    counts: Tensor
-    correct: Tensor
-    confidence: Tensor
-
-    def _add_states(self, *shape: int) -> None:
-        dtypes = {"counts": torch.int64, "correct": torch.int64, "confidence": torch.float64}
-        for name, dtype in dtypes.items():
-            self.add_state(name, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
-
-    def _add(self, sums: BinSums) -> None:
-        self.counts += sums.counts.to(self.counts.device)
-        self.correct += sums.correct.to(self.counts.device)
-        self.confidence += sums.confidence.to(self.counts.device)
-
-    def _sums(self) -> BinSums:
-        if not self.counts.any():
-            raise ValueError(f"{type(self).__name__} has seen no rows: call update first")
-        return BinSums(self.counts, self.correct, self.confidence)
-
-
-class _TopLabelBins(_SummedBins):
+class _TopLabelBins(SummedBins):
     """Sums of the top label in equal-width bins."""
 
     def __init__(self, bins: int, edge: str, **kwargs: Any) -> None:
@@ -61,9 +36,16 @@ class _TopLabelBins(_SummedBins):
         self.edge = edge
         self._add_states(bins)
 
-    def update(self, logits: Tensor, labels: Tensor) -> None:
+    def update(
+        self,
+        logits: Tensor | None = None,
+        labels: Tensor | None = None,
+        *,
+        probs: Tensor | None = None,
+    ) -> None:
         """Add a batch."""
-        confidence, correct = top_label(logits.detach(), labels)
+        with self.first_look(logits), torch.no_grad():
+            confidence, correct = top_label(logits, labels, probs=probs)
         edges = equal_width_edges(self.bins, confidence)
         self._add(bin_sums(confidence, correct, edges, self.edge))
 
@@ -124,7 +106,7 @@ class MCE(ECE):
         super().__init__(bins, edge, math.inf, **kwargs)
 
 
-class ClasswiseECE(_SummedBins):
+class ClasswiseECE(SummedBins):
     """Gather `toosure.metrics.classwise_ece` over batches; 3 numbers per class and bin.
 
     >>> metric = ClasswiseECE(classes=3)
@@ -157,18 +139,26 @@ class ClasswiseECE(_SummedBins):
         self.reduction = reduction
         self._add_states(classes, bins)
 
-    def update(self, logits: Tensor, labels: Tensor) -> None:
+    def update(
+        self,
+        logits: Tensor | None = None,
+        labels: Tensor | None = None,
+        *,
+        probs: Tensor | None = None,
+    ) -> None:
         """Add a batch."""
-        if logits.ndim == 2 and logits.shape[1] != self.classes:
-            raise ValueError(f"expected {self.classes} classes; got {logits.shape[1]}")
-        self._add(classwise_sums(logits, labels, self.bins, self.edge))
+        outputs = logits if probs is None else probs
+        if outputs is not None and outputs.ndim == 2 and outputs.shape[1] != self.classes:
+            raise ValueError(f"expected {self.classes} classes; got {outputs.shape[1]}")
+        with self.first_look(logits):
+            self._add(classwise_sums(logits, labels, self.bins, self.edge, probs=probs))
 
     def compute(self) -> Tensor:
         """Return the error of all batches."""
         return reduced_error(self._sums(), self.norm, self.reduction)
 
 
-class AdaptiveECE(_SummedBins):
+class AdaptiveECE(SummedBins):
     """Gather `toosure.metrics.adaptive_ece` over batches, on a fixed fine grid of confidences.
 
     Confidences within one cell count as equal. Cells are even in 1000 c + 48 log2(c / (1 - c)): no
@@ -193,9 +183,16 @@ class AdaptiveECE(_SummedBins):
         self.norm = norm
         self._add_states(self.cells)
 
-    def update(self, logits: Tensor, labels: Tensor) -> None:
+    def update(
+        self,
+        logits: Tensor | None = None,
+        labels: Tensor | None = None,
+        *,
+        probs: Tensor | None = None,
+    ) -> None:
         """Add a batch."""
-        confidence, correct = top_label(logits.detach(), labels)
+        with self.first_look(logits), torch.no_grad():
+            confidence, correct = top_label(logits, labels, probs=probs)
         self.take(confidence, correct)
 
     def take(self, confidence: Tensor, correct: Tensor) -> None:
@@ -227,39 +224,7 @@ class AdaptiveECE(_SummedBins):
         return error_of(merged, self.norm)
 
 
-class _RowMean(Metric):
-    """The mean over rows of a per-row score, as a sum and a count over batches."""
-
-    full_state_update = False
-    is_differentiable = False
-    higher_is_better = False
-    row_score: ClassVar["staticmethod[[Tensor, Tensor], Tensor]"]
-    total: Tensor
-    n: Tensor
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("n", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
-        logits, labels = as_pair(logits.detach(), labels)
-        # All chunks are computed before any is added: one that raises leaves the state unchanged.
-        with row_numbers_of_all(logits):
-            chunks = chunked_pairs(logits, labels)
-            sums = [self.row_score(*pair).sum(dtype=torch.float64) for pair in chunks]
-        self.total += torch.stack(sums).sum().to(self.total.device)
-        self.n += len(logits)
-
-    def compute(self) -> Tensor:
-        """Return the mean over all batches."""
-        if not self.n:
-            raise ValueError(f"{type(self).__name__} has seen no rows: call update first")
-        return self.total / self.n
-
-
-class NLL(_RowMean):
+class NLL(RowMean):
     """Gather `toosure.metrics.nll` over batches.
 
     >>> metric = NLL()
@@ -271,7 +236,7 @@ class NLL(_RowMean):
     row_score = staticmethod(nll_rows)
 
 
-class Brier(_RowMean):
+class Brier(RowMean):
     """Gather `toosure.metrics.brier` over batches.
 
     >>> metric = Brier()
@@ -283,7 +248,7 @@ class Brier(_RowMean):
     row_score = staticmethod(brier_rows)
 
 
-class Accuracy(_RowMean):
+class Accuracy(RowMean):
     """Gather `toosure.metrics.accuracy` over batches.
 
     >>> metric = Accuracy()

@@ -13,7 +13,7 @@ from torch.optim.optimizer import ParamsT
 from toosure.metrics.inputs import check_positive
 from toosure.optim.passes import climb_, dense_gradient, global_norm, weights_restored
 from toosure.optim.statistics import RunningStatistics
-from toosure.optim.validators import Validator, check_not_negative
+from toosure.optim.validators import Validator, check_arguments, check_not_negative
 from toosure.optim.wrapper import Wrapper
 
 Closure = Callable[[], Any]  # computes the loss, calls backward, returns the loss
@@ -63,6 +63,7 @@ class SAM(Wrapper):
         **base_arguments: Any,
     ) -> None:
         _check_base(base)
+        check_arguments(type(self), base, base_arguments)
         if clip_norm is not None:
             check_positive("clip_norm", clip_norm)
         self.clip_norm = clip_norm
@@ -74,9 +75,9 @@ class SAM(Wrapper):
         return {**super().__getstate__(), "pending": {}}
 
     @torch.no_grad()
-    def step(  # type: ignore[override]
+    def step(
         self,
-        closure: Closure | Iterable[Closure],
+        closure: Closure | Iterable[Closure] | None = None,
         *,
         scaler: torch.amp.GradScaler | None = None,
         weights: Sequence[float] | None = None,
@@ -127,7 +128,14 @@ class SAM(Wrapper):
             for p in group["params"]:
                 p.grad = None
         with torch.enable_grad():
-            return closure()
+            loss = closure()
+        if not self._trained():
+            raise ValueError(
+                "the closure left no gradient on this optimizer's parameters, so nothing would be "
+                "trained: call loss.backward() in it before it returns the loss (of a model whose "
+                "parameters these are)"
+            )
+        return loss
 
     def _first_pass(self, closure: Closure) -> Any:
         """Take the gradient that decides where to perturb to."""
@@ -214,7 +222,10 @@ def _check_base(base: object) -> None:
         )
 
     arguments = inspect.signature(base.step).parameters if hasattr(base, "step") else {}
-    if "closure" in arguments and arguments["closure"].default is inspect.Parameter.empty:
+    needs_closure = "closure" in arguments and (
+        arguments["closure"].default is inspect.Parameter.empty
+    )
+    if needs_closure or (isinstance(base, type) and issubclass(base, SAM)):
         name = getattr(base, "__name__", base)
         raise ValueError(
             f"base must step with the gradients at hand; {name} wants to run the closure "

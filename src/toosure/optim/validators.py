@@ -1,7 +1,9 @@
-"""Validators of hyper-parameters; each rejects NaN."""
+"""Validators of hyper-parameters (each rejects NaN) and of the names of arguments."""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 Validator = Callable[[str, Any], None]  # raises unless the named setting may have this value
@@ -31,3 +33,31 @@ def check_settings(validators: Mapping[str, Validator], settings: Mapping[str, o
     for name, validate in validators.items():
         if name in settings:
             validate(name, settings[name])
+
+
+def check_arguments(
+    optimizer: type, base: Callable[..., object], arguments: Mapping[str, object]
+) -> None:
+    """Raise for an argument that neither an optimizer nor its base takes; name one that is near."""
+    try:
+        taken = inspect.signature(base).parameters
+    except (TypeError, ValueError):  # a callable that says nothing of its arguments
+        return
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
+        return
+
+    own = [
+        name
+        for name, parameter in inspect.signature(optimizer).parameters.items()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD and name not in ("params", "base")
+    ]
+    of_base = [name for name in taken if name not in ("params", *own)]
+    for name in arguments:
+        if name not in of_base:
+            near = get_close_matches(name, [*own, *of_base], 1)
+            base_name = getattr(base, "__name__", str(base))
+            raise ValueError(
+                f"{optimizer.__name__} has no argument {name!r}"
+                + (f" (did you mean {near[0]!r}?)" if near else "")
+                + f": it takes {', '.join(own)}, and for {base_name} {', '.join(of_base)}"
+            )

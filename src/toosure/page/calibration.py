@@ -13,7 +13,7 @@ def calibration_page(result: Recalibration) -> str:
     """Return the self-contained page of a recalibration."""
     note = result.choice.calibrator.note
     remark = f"<p>{prose(note)}.</p>" if note else ""
-    tone = "fine" if result.change.high is not None and result.change.high < 0 else ""
+    tone = "fine" if direction(result.change) < 0 and direction(result.ece_change) <= 0 else ""
 
     header = (
         f'<header><p class="source">toosure · calibration of {escape(result.source)}</p>'
@@ -28,9 +28,20 @@ def calibration_page(result: Recalibration) -> str:
 
 
 def headline(result: Recalibration) -> str:
-    """Return the title: what was chosen and what it does to the ECE."""
+    """Return the title: what was chosen, the ECE before and after, and whether that is chance."""
     before, after = (100 * side.metrics["ece"].value for side in (result.before, result.after))
-    return f"{result.choice.name}: ECE {before:.1f} to {after:.1f} points"
+    if result.choice.name == "uncalibrated":
+        return f"No calibrator helps: ECE {before:.1f} points as it is"
+
+    verdict = {-1: "better", 0: "no more than chance", 1: "worse"}[direction(result.ece_change)]
+    return f"{result.choice.name}: ECE {before:.1f} points before, {after:.1f} after: {verdict}"
+
+
+def direction(change: Estimate) -> int:
+    """Return -1 for a fall and 1 for a rise that is more than chance, else 0."""
+    if change.low is None or change.high is None:
+        return 0
+    return -1 if change.high < 0 else int(change.low > 0)
 
 
 def key_numbers(result: Recalibration) -> list[tuple[str, str, str]]:

@@ -16,6 +16,7 @@ from toosure.metrics.inputs import (
     at_least_float32,
     check_finite,
     distribution_problem,
+    known_logits,
 )
 
 LOG_ZERO = 87.3365  # -log of the smallest normal float32: log 0 is read so far below the maximum
@@ -108,8 +109,9 @@ class Calibrator(nn.Module):
 
     def keep_if_better(self, logits: Tensor, labels: Tensor) -> None:
         """Become the identity, and say so, where the fit has a worse NLL than the identity."""
-        before = float(nll(logits, labels))
-        after = float(nll(self(logits), labels))
+        with known_logits():  # checked for the fit
+            before = float(nll(logits, labels))
+            after = float(nll(self(logits), labels))
         if after <= before:
             return
         self.become_identity(logits.shape[1], logits.device)

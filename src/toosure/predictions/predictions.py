@@ -10,11 +10,11 @@ from torch import Tensor
 from toosure.metrics.confidence import top_label
 from toosure.metrics.inputs import (
     ArrayLike,
+    are_probabilities,
     as_confidence,
+    as_distributions,
     as_labels,
     as_logits,
-    at_least_float32,
-    distribution_problem,
 )
 
 Kind = Literal["logits", "probs", "confidence"]
@@ -52,10 +52,11 @@ def from_logits(logits: ArrayLike, labels: ArrayLike) -> Predictions:
     [True, False]
     """
     logits = as_logits(as_tensor(logits, "logits"))
-    labels = as_labels(as_tensor(labels, "labels"), *logits.shape)
-    if distribution_problem(logits) is None:
+    labels = as_labels(as_tensor(labels, "labels"), *logits.shape, outputs=logits)
+    if are_probabilities(logits):
         raise ValueError(
-            "logits are probabilities (every row sums to 1): save or read them as probs"
+            "logits are probabilities (every row lies in [0, 1] and sums to 1): save or read them "
+            "as probs; logits that only look so are saved with 1 added to all, to the same effect"
         )
     confidence, correct = top_label(logits, labels)
     return Predictions("logits", confidence, correct, logits, labels)
@@ -69,11 +70,12 @@ def from_probs(probs: ArrayLike, labels: ArrayLike) -> Predictions:
     """
     probs = as_tensor(probs, "probs")
     if probs.ndim == 1:
-        raise ValueError("probs must have shape (N, C); for two classes stack (1 - p, p)")
-    probs = at_least_float32(as_logits(probs))
-    labels = as_labels(as_tensor(labels, "labels"), *probs.shape)
-    if (problem := distribution_problem(probs)) is not None:
-        raise ValueError(f"probs must be rows of numbers in [0, 1] that sum to 1; {problem}")
+        raise ValueError(
+            "probs must have shape (N, C); got one number per row: of two classes, stack "
+            "(1 - p, p); the confidence of the predicted class goes in as confidence, with correct"
+        )
+    probs = as_distributions(probs)
+    labels = as_labels(as_tensor(labels, "labels"), *probs.shape, outputs=probs)
 
     # A probability may be rounded to just above 1; the logits keep it as it came.
     confidence, predicted = probs.max(1)

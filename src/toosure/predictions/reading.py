@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.inputs import as_logits, distribution_problem
+from toosure.metrics.inputs import SUM_TOLERANCE, as_logits, distribution_problem, probs_hint
 from toosure.predictions.file_formats import read_arrays, read_table
 from toosure.predictions.predictions import (
     Kind,
@@ -26,6 +26,7 @@ FROM_ARRAYS: dict[Kind, Callable[[Any, Any], Predictions]] = {
     "probs": from_probs,
     "confidence": from_confidence,
 }
+LOG_PROBS_NAMES = ("log_probs", "logprobs")
 INDEX_COLUMNS = ("id", "index", "unnamed: 0")  # of a table: row numbers would pass for logits
 BOOLEANS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
@@ -60,20 +61,41 @@ def from_arrays(arrays: Mapping[str, Any], kind: Kind | None, split: str | None)
             raise ValueError(f"holds {' and '.join(kinds)}: choose one with --kind")
         kind = kinds[0] if kinds else "logits"
 
-    truth = "correct" if kind == "confidence" else "labels"
+    truth = truth_of(kind)
     for name in (prefix + kind, prefix + truth):
         if name not in arrays:
             names = ", ".join(sorted(arrays)) or "nothing"
-            hint = "" if split else split_hint(arrays)
+            hint = log_probs_hint(arrays, prefix) or ("" if split else split_hint(arrays))
             raise ValueError(f"no array {name!r}; it holds {names}{hint}")
     return FROM_ARRAYS[kind](arrays[prefix + kind], arrays[prefix + truth])
 
 
+def truth_of(kind: Kind) -> str:
+    """Return the name of the array that says what was true."""
+    return "correct" if kind == "confidence" else "labels"
+
+
 def split_hint(arrays: Mapping[str, Any]) -> str:
-    """Name the splits of a file that was read without one; empty if it has none."""
-    suffixes = tuple(f"_{name}" for name in FROM_ARRAYS)
-    splits = sorted({name.rsplit("_", 1)[0] for name in arrays if name.endswith(suffixes)})
-    return f": choose --split {' or '.join(splits)}" if splits else ""
+    """Name the splits of a file read without one: those that have predictions and truth."""
+    splits = {
+        name.removesuffix(f"_{kind}")
+        for kind in FROM_ARRAYS
+        for name in arrays
+        if name.endswith(f"_{kind}") and f"{name.removesuffix(kind)}{truth_of(kind)}" in arrays
+    }
+    return f": choose --split {' or '.join(sorted(splits))}" if splits else ""
+
+
+def log_probs_hint(arrays: Mapping[str, Any], prefix: str) -> str:
+    """Say that log-probabilities are logits, where an array of such a name holds them."""
+    for name in LOG_PROBS_NAMES:
+        values = arrays.get(prefix + name)
+        if values is None:
+            continue
+        scores = as_tensor(values, prefix + name)
+        if scores.ndim == 2 and distribution_problem(scores.double().exp()) is None:
+            return f": {prefix + name} are logits too; save them as {prefix}logits"
+    return ""
 
 
 def from_table(
@@ -111,7 +133,10 @@ def guess_kind(scores: Tensor) -> Kind:
         return "probs"
     if (scores < 0).any():
         return "logits"
-    raise ValueError(f"{problem}, so these are not probabilities; for logits, say --kind logits")
+
+    rule = f"probabilities sum to 1 to within {SUM_TOLERANCE:g}"
+    hint = probs_hint(scores) or "; if these are logits, say --kind logits"
+    raise ValueError(f"{problem}, and {rule}{hint}")
 
 
 def parse_booleans(values: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from toosure import margins
 from toosure.curvature import CurvatureTracker, Result
-from toosure.metrics.inputs import at_least_float32
+from toosure.metrics.inputs import are_probabilities, at_least_float32, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.quantities import Quantity, in_row
@@ -62,6 +62,7 @@ class WatchedSplit:
         self.eps = eps
         self.bins = bins
         self.processes = processes
+        self.outputs_are_checked = False  # that they are no probabilities, at the first look
 
         wanted = [q for q in in_row(name) if not q.measure or q.measure in measure]
         self.of_logits = tuple(q for q in wanted if q.cost == "logits" and q.compute)
@@ -103,6 +104,9 @@ class WatchedSplit:
         # Validation data may have an infinite loss (a label of probability 0) and train on.
         if self.name == "train" and not math.isfinite(numbers["loss"]):
             raise Diverged("the training loss is not finite")
+        if not self.outputs_are_checked:
+            check_no_probabilities(logits, self.name)
+            self.outputs_are_checked = True
 
         if self.certifies:
             numbers |= certificate_of(self.model, (self.x, self.y), self.eps)
@@ -124,7 +128,8 @@ class WatchedSplit:
 
     def snapshot(self, observation: Observation) -> dict[str, np.ndarray]:
         """Return the reliability table and histograms, by name such as `val_counts`."""
-        arrays = snapshot_of(observation.logits, observation.labels, self.bins)
+        with known_logits():
+            arrays = snapshot_of(observation.logits, observation.labels, self.bins)
         return {f"{self.name}_{key}": value for key, value in arrays.items()}
 
 
@@ -137,9 +142,9 @@ def row_values(
 ) -> Numbers:
     """Compute the numbers of one split by their keys in a row, such as `val/ece`."""
     logits, labels, numbers = observation
-    outputs = Outputs(logits, labels, bins)
     values: Numbers = {"loss": numbers["loss"]}  # first, for the order of the keys
-    values |= values_of(outputs, quantities)
+    with known_logits():  # the first observation was checked
+        values |= values_of(Outputs(logits, labels, bins), quantities)
     values |= numbers
 
     if fit_temperature and len(labels) > 1:  # fitted on one half, judged on the other
@@ -167,6 +172,19 @@ def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def check_no_probabilities(logits: Tensor, name: str) -> None:
+    """Raise where a model gives probabilities: their softmax would be judged, not they.
+
+    They are compared in bfloat16's precision, in which a model may have computed them.
+    """
+    if are_probabilities(logits.bfloat16()):
+        raise ValueError(
+            f"the model's outputs are probabilities (on {name} every row lies in [0, 1] and sums "
+            "to 1), and a watch needs logits: leave out the model's last Softmax, or put "
+            "LogSoftmax in its place (log-probabilities are logits)"
+        )
 
 
 def flat(results: Mapping[str, Result]) -> Numbers:

@@ -1,0 +1,92 @@
+"""A refusal names the true cause, and its remedy, followed literally, gives the right number."""
+
+import pytest
+import torch
+from torch import tensor
+
+from toosure import metrics
+
+generator = torch.Generator().manual_seed(0)
+LOGITS = 2 * torch.randn(50, 3, generator=generator, dtype=torch.float64)
+LABELS = torch.multinomial(LOGITS.softmax(1), 1, generator=generator).squeeze(1)
+SEVERAL = (LOGITS.sigmoid() > 0.5).long()
+
+
+def refusal(logits, labels):
+    """Return what `ece` says of a pair."""
+    with pytest.raises(ValueError) as error:
+        metrics.ece(logits, labels)
+    return str(error.value)
+
+
+def test_several_labels_per_row_are_not_called_one_hot():
+    several = SEVERAL.clone()
+    several[7] = tensor([1, 0, 1])
+    message = refusal(LOGITS, several)
+    assert "argmax" not in message and "several labels per row" in message
+
+    # The sentence, followed: one class at a time, of logits and of probabilities.
+    z, p, k = LOGITS, LOGITS.sigmoid(), 1
+    of_logits = metrics.ece(torch.stack([0 * z[:, k], z[:, k]], 1), several[:, k])
+    of_probs = metrics.ece(probs=torch.stack([1 - p[:, k], p[:, k]], 1), labels=several[:, k])
+    confidence = torch.maximum(p[:, k], 1 - p[:, k])
+    expected = metrics.ece_from_confidence(confidence, (p[:, k] > 0.5) == several[:, k])
+    assert of_logits == pytest.approx(expected) and of_probs == pytest.approx(expected)
+
+
+def test_one_hot_rows_are_and_soft_ones_are_not():
+    one_hot = torch.eye(3)[LABELS]
+    assert "argmax(1) turns one-hot rows" in refusal(LOGITS, one_hot)
+    assert metrics.ece(LOGITS, one_hot.argmax(1)) == metrics.ece(LOGITS, LABELS)
+    soft = refusal(LOGITS, LOGITS.softmax(1))
+    assert "not one-hot" in soft and "argmax" not in soft
+
+
+def test_a_column_of_labels_is_taken_as_one():
+    assert "labels[:, 0]" in refusal(LOGITS, LABELS[:, None])
+    assert metrics.ece(LOGITS, LABELS[:, None][:, 0]) == metrics.ece(LOGITS, LABELS)
+
+
+def test_targets_of_a_regression_are_not_rounded():
+    targets = LABELS.double()
+    assert ".long()" in refusal(LOGITS, targets)  # whole numbers in a float
+    targets[4] = 1.37
+    message = refusal(LOGITS, targets)
+    assert ".long()" not in message and "1.37 in row 4" in message
+    targets[4] = torch.nan
+    assert "nan in row 4" in refusal(LOGITS, targets)
+
+
+def test_booleans_are_numbers_of_two_classes_only():
+    hits = LABELS == 0
+    assert ".long()" in refusal(LOGITS[:, :2], hits)
+    message = refusal(LOGITS, hits)
+    assert ".long()" not in message and "which of 3 classes" in message
+
+
+def test_one_column_is_named_by_its_values():
+    z = LOGITS[:, :1]
+    p = z.sigmoid()
+    truth = (LABELS == 0).long()
+    of_logits = refusal(z, truth)
+    assert "torch.cat([0 * z, z], 1)" in of_logits and "probs=" not in of_logits
+    assert "probs=torch.cat([1 - p, p], 1)" in refusal(p, truth)
+
+    expected = metrics.ece(torch.cat([0 * z, z], 1), truth)
+    assert metrics.ece(probs=torch.cat([1 - p, p], 1), labels=truth) == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"one column is one class.* 1 - p and p"):
+        metrics.ece(probs=p, labels=truth)
+
+
+def test_the_tolerance_of_sums_is_stated_and_holds_what_it_says():
+    rows = tensor([[0.5, 0.499], [0.7, 0.301]], dtype=torch.float64)  # .999 and 1.001
+    assert metrics.accuracy(probs=rows, labels=tensor([0, 0])) == 1
+    with pytest.raises(ValueError, match=r"to within 0.001; row 0 sums to 0.998$"):
+        metrics.accuracy(probs=rows - tensor([0.001, 0]), labels=tensor([0, 0]))
+
+
+def test_log_probabilities_and_percentages_are_named():
+    with pytest.raises(ValueError, match="these are log-probabilities, which are logits"):
+        metrics.ece(probs=LOGITS.log_softmax(1), labels=LABELS)
+    with pytest.raises(ValueError, match="these are percentages; divide them by 100"):
+        metrics.ece(probs=100 * LOGITS.softmax(1), labels=LABELS)

@@ -11,7 +11,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from toosure.runs.files import read_json, take_lock, write_atomically, write_json
+from toosure.runs.files import (
+    delete_leftovers,
+    read_json,
+    take_lock,
+    write_atomically,
+    write_json,
+)
 from toosure.runs.row_reader import as_row
 
 FINISHED = ("complete", "diverged")
@@ -48,6 +54,8 @@ class RunWriter:
 
         self.rows: BinaryIO | None = None
         try:
+            for folder in (self.path, self.path / "checkpoints", self.path / "snapshots"):
+                delete_leftovers(folder)
             self._claim(config)
         except BaseException:
             self.close()

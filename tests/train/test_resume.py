@@ -146,7 +146,7 @@ def test_truncated_checkpoint_falls_back_to_the_one_before(tmp_path):
     show = ProgressListener()
     show.say = said.append
     run = train(config, tmp_path, CPU, show)
-    assert said == ["checkpoints/8.pt cannot be read; resumed at step 7"]
+    assert said == ["checkpoints/8.pt is damaged; resumed at step 7"]
     same_run(run, train(config, tmp_path / "whole", CPU))
 
 
@@ -158,7 +158,7 @@ def test_all_checkpoints_damaged_is_an_error_that_changes_nothing(tmp_path):
     for file in checkpoints(folder):
         file.write_bytes(b"")
     rows = (folder / "metrics.jsonl").read_bytes()
-    with pytest.raises(RunError, match=r"no checkpoint can be read .*move the folder away"):
+    with pytest.raises(RunError, match=r"no checkpoint can be used .*move the folder away"):
         train(config, tmp_path, CPU)
     assert (folder / "metrics.jsonl").read_bytes() == rows
 
@@ -173,7 +173,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
         train(config, tmp_path, Runtime("cpu", checkpoint=0.0), CutAt(4))
     for file in checkpoints(tmp_path / config.name):
         torch.save({"step": 1, "evil": Evil()}, file)
-    with pytest.raises(RunError, match="no checkpoint can be read"):
+    with pytest.raises(RunError, match="no checkpoint can be used"):
         train(config, tmp_path, CPU)
     assert not (tmp_path / "touched").exists()
 

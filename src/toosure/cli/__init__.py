@@ -13,12 +13,14 @@ from toosure.cli import (  # noqa: F401
     train,
 )
 from toosure.cli.app import app
+from toosure.cli.output import open_closed_streams
 
 __all__ = ["app", "main"]
 
 
 def main() -> None:
     """Run the command line."""
+    open_closed_streams()
     try:
         app(prog_name="toosure")
     except SystemExit as ended:

@@ -77,16 +77,22 @@ def calibrate(
     except ValueError as error:
         fail(str(error))
 
-    if as_json:
-        print(json.dumps(result.as_json(), allow_nan=False))
-    else:
-        print_result(result)
+    # Files first: they are there even if nobody reads on. One that cannot be written must not
+    # hide the result.
+    problem = ""
     try:
         write_files(result, output, html)
         if run is not None and judge is not None and test == val:
             add_scaling(run, fit, judge)
     except ValueError as error:
-        fail(str(error))
+        problem = str(error)
+
+    if as_json:
+        print(json.dumps(result.as_json(), allow_nan=False))
+    else:
+        print_result(result)
+    if problem:
+        fail(problem)
 
 
 def write_files(result: "Recalibration", output: Path | None, html: Path | None) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.multi_value import MultiValueCommand
+from toosure.cli.output import outlive_readers
 from toosure.cli.train import integers
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def reproduce(
 
         folder = from_ or out or Path("runs") / name
         done = Sweep()
+        outlive_readers("the command goes on")
         if not from_:
             runtime = Runtime(device, data_root, download, graph=graph)
             done = train_parts(

@@ -11,6 +11,7 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.multi_value import MultiValueCommand
+from toosure.cli.output import outlive_readers
 
 if TYPE_CHECKING:
     from toosure.config import RunConfig
@@ -120,8 +121,13 @@ def run_sweep(
     from toosure.cli.progress import show_for
     from toosure.sweep import sweep
 
+    outlive_readers(f"the training goes on, with its rows in {out}")
     listener = show_for(configs, at_once=workers > 1 or cluster is not None)
-    result = sweep(configs, out, runtime, listener, workers, cluster)
+    try:
+        result = sweep(configs, out, runtime, listener, workers, cluster)
+    except KeyboardInterrupt:
+        typer.echo("Ended at once; repeat the command to go on from the last checkpoint.", err=True)
+        raise typer.Exit(130) from None
     listener.close()
     return result
 

@@ -130,11 +130,13 @@ def identity(batch: T) -> T:
 
 
 def start_worker(worker: int) -> None:
-    """Leave Ctrl-C and inherited objects to the main process.
+    """Leave Ctrl-C, a closed terminal and inherited objects to the main process.
 
     A worker whose garbage collector frees an inherited CUDA tensor dies with a device error.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     gc.freeze()
 
 

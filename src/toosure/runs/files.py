@@ -1,9 +1,13 @@
 """Files that survive a crash: written beside and renamed; and the lock of the one writer."""
 
+import errno
 import json
 import os
+import secrets
+import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 from weakref import WeakSet
@@ -16,24 +20,77 @@ except ImportError:  # Windows has no such lock: there, two writers are not told
 HELD: WeakSet[BinaryIO] = WeakSet()  # locks of this process; a child would keep them past its end
 
 
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not known on Windows
+BINARY = getattr(os, "O_BINARY", 0)  # known on Windows only
+
+
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Let `write` fill a file beside `path`, and rename it into place once it is on the disk.
 
-    Whatever fails, the file that was there before is still there, and no half of a new one.
+    Whatever fails, the file that was there before is still there, and no half of a new one. Of
+    several writers at once each fills a file of its own, and the last to rename wins.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.part")
+    file, beside = open_beside(path)
 
     try:
-        with open(beside, "wb") as file:
+        with file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+            if fcntl is not None:  # renamed while it is locked: nobody takes it for a leftover
+                os.replace(beside, path)
+        if fcntl is None:
+            os.replace(beside, path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def open_beside(path: Path) -> tuple[BinaryIO, Path]:
+    """Make a new file beside `path` under a name that nobody has, and lock it while it is filled.
+
+    A link that lies there already is not followed (O_EXCL).
+    """
+    while True:
+        beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(6)}.part")
+        try:
+            place = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_LINK, 0o666)
+        except FileExistsError:
+            continue
+        file = os.fdopen(place, "wb")
+        if fcntl is None:
+            return file, beside
+
+        # Where `delete_leftovers` was faster than our lock, the file is gone: make another.
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(place).st_nlink > 0:
+            return file, beside
+        file.close()
+
+
+def delete_leftovers(folder: Path) -> None:
+    """Delete what writers that died have left half written; their locks ended with them."""
+    if fcntl is None:
+        return
+    for path in folder.glob(".*.part"):
+        with suppress(OSError), open(path, "rb", opener=open_plain) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        if path.is_symlink():  # never one of ours
+            path.unlink(missing_ok=True)
+
+
+def open_plain(path: str | Path, flags: int) -> int:
+    """Open a plain file; a link, a pipe or a device is an error, and is not waited for."""
+    wait_for_nothing = getattr(os, "O_NONBLOCK", 0)
+    place = os.open(path, flags | NO_LINK | wait_for_nothing, 0o666)
+    if not stat.S_ISREG(os.fstat(place).st_mode):
+        os.close(place)
+        raise OSError(errno.ELOOP, "not a plain file", str(path))
+    return place
 
 
 def sync_folder(folder: Path) -> None:
@@ -71,7 +128,17 @@ def take_lock(folder: Path) -> BinaryIO | None:
 
     The system lets go of the lock when the process ends, however it ends.
     """
-    file = open(folder / "lock", "ab")  # noqa: SIM115 (kept open: closing it lets go)
+    path = folder / "lock"
+    try:
+        file = open(path, "ab", opener=open_plain)  # noqa: SIM115 (kept open: closing it lets go)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        raise ValueError(
+            f"{path} is a link or no plain file, and nothing is written through it: delete it, "
+            "then repeat the command"
+        ) from error
+
     if fcntl is None:
         return file
     if not lock_alone(file):
@@ -120,7 +187,7 @@ if hasattr(os, "register_at_fork"):
 def is_locked(folder: Path) -> bool:
     """Whether a process is writing into the folder now."""
     try:
-        with open(folder / "lock", "rb") as file:
+        with open(folder / "lock", "rb", opener=open_plain) as file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -11,8 +11,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from toosure.runs.files import read_json, take_lock, write_atomically, write_json
+from toosure.runs.files import (
+    delete_leftovers,
+    read_json,
+    sync_folder,
+    take_lock,
+    write_atomically,
+    write_json,
+)
 from toosure.runs.row_reader import as_row
+from toosure.runs.rows_digest import RowsDigest, digest_of
 
 FINISHED = ("complete", "diverged")
 
@@ -47,7 +55,10 @@ class RunWriter:
             )
 
         self.rows: BinaryIO | None = None
+        self.digest = RowsDigest()  # of the rows, while they are open
         try:
+            for folder in (self.path, self.path / "checkpoints", self.path / "snapshots"):
+                delete_leftovers(folder)
             self._claim(config)
         except BaseException:
             self.close()
@@ -115,6 +126,7 @@ class RunWriter:
         Everything is dropped for a step below 0.
         """
         file = self.path / "metrics.jsonl"
+        self._close_rows()  # the next row is appended to the new file
         with self.writing():
             if file.is_file():
                 lines = file.read_bytes().splitlines(keepends=True)
@@ -131,11 +143,36 @@ class RunWriter:
             raise RunError(f"{self.path} was closed: nothing can be added to its rows")
         line = json.dumps({key: plain(value) for key, value in row.items()}, allow_nan=False)
         with self.writing():
-            if self.rows is None:
-                self.rows = open(self.path / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115
+            rows = self._open_rows()
             data = line.encode() + b"\n"
-            if self.rows.write(data) != len(data):  # a full disk may take a part
+            if rows.write(data) != len(data):  # a full disk may take a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.digest.add(data)
+
+    def _open_rows(self) -> BinaryIO:
+        """Open the rows to append to them, and hash those that are there."""
+        if self.rows is None:
+            file = self.path / "metrics.jsonl"
+            self.digest = digest_of(file)
+            self.rows = open(file, "ab", buffering=0)  # noqa: SIM115 (kept open)
+        return self.rows
+
+    def _close_rows(self) -> None:
+        if self.rows is not None:
+            self.rows.close()
+            self.rows = None
+
+    def sync_rows(self) -> dict[str, Any]:
+        """Bring all rows to the disk, and return their count and hash (see `RowsDigest`).
+
+        Call it before a checkpoint: after a power cut, rows are there that a checkpoint needs.
+        """
+        if not self.has_rows:
+            return RowsDigest().as_dict()
+        with self.writing():
+            os.fsync(self._open_rows().fileno())
+            sync_folder(self.path)
+        return self.digest.as_dict()
 
     def write_snapshot(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep arrays of a step."""
@@ -149,9 +186,7 @@ class RunWriter:
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self.rows is not None:
-            self.rows.close()
-            self.rows = None
+        self._close_rows()
         if self.lock is not None:
             self.lock.close()
             self.lock = None

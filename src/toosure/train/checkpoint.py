@@ -1,13 +1,18 @@
-"""Checkpoints: everything a run needs to continue bit for bit; two are kept, should one be bad."""
+"""Checkpoints: everything a run needs to continue bit for bit; two are kept, should one be bad.
+
+A checkpoint ends in a checksum of itself, and holds the count and hash of the rows before it.
+"""
 
 import pickle
 import zipfile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import torch
 
 from toosure.runs import RunError, RunWriter
+from toosure.runs.rows_digest import begins_with
+from toosure.train.checksum import ChecksumWriter, is_intact
 
 MAX_KEPT = 2
 READ_ERRORS = (
@@ -21,16 +26,24 @@ READ_ERRORS = (
 
 
 def save_checkpoint(writer: RunWriter, step: int, state: dict[str, Any]) -> None:
-    """Write the state of a step atomically, then delete all checkpoints but the latest two."""
+    """Write the state of a step atomically, then delete all checkpoints but the latest two.
+
+    Those of later steps were stepped over when the run resumed, and are deleted as well.
+    """
 
     def write(file: BinaryIO) -> None:
+        checked = ChecksumWriter(file)
         try:
-            torch.save(state, file)
+            torch.save(state, cast(BinaryIO, checked))
+            checked.finish()
         except RuntimeError as error:  # raised by torch when the disk is full
             raise OSError(None, str(error).splitlines()[0]) from error
 
     writer.write_file(f"checkpoints/{step}.pt", write)
-    for old in checkpoints(writer.path)[:-MAX_KEPT]:
+    files = checkpoints(writer.path)
+    later = [file for file in files if int(file.stem) > step]
+    usable = [file for file in files if int(file.stem) <= step]
+    for old in later + usable[:-MAX_KEPT]:
         old.unlink(missing_ok=True)
 
 
@@ -40,29 +53,52 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted((f for f in files if f.stem.isdigit()), key=lambda f: int(f.stem))
 
 
-def load_checkpoint(folder: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return the latest readable checkpoint (None if there is none), and a note on damaged ones.
+def load_checkpoint(folder: Path, with_rows: bool = False) -> tuple[dict[str, Any] | None, str]:
+    """Return the latest sound checkpoint (None if there is none), and a note on those passed over.
 
-    Only tensors and plain values are read (weights_only): a checkpoint cannot run code. Tensors
-    are loaded onto the CPU; the caller moves them to the right device.
+    One is passed over where it is damaged or, `with_rows`, where the rows before it are no longer
+    there as they were: a run continued from it would lack them.
     """
     files = checkpoints(folder)
-    damaged: list[str] = []
+    passed_over: list[str] = []
     for file in reversed(files):
-        try:
-            state = torch.load(file, map_location="cpu", weights_only=True)
-        except READ_ERRORS:
-            damaged.append(str(file.relative_to(folder)))
+        name = file.relative_to(folder)
+        state = read_checkpoint(file)
+        if state is None:
+            passed_over.append(f"{name} is damaged")
+        elif with_rows and not has_its_rows(folder, state):
+            passed_over.append(f"rows up to {name} are missing or damaged in metrics.jsonl")
         else:
-            note = f"{', '.join(damaged)} cannot be read; " if damaged else ""
-            return state, note
+            return state, "".join(f"{problem}; " for problem in passed_over)
 
     if files:
         raise RunError(
-            f"{folder}: no checkpoint can be read ({', '.join(damaged)}). Nothing was changed; "
+            f"{folder}: no checkpoint can be used ({'; '.join(passed_over)}). Nothing was changed; "
             "move the folder away to begin the run again"
         )
     return None, ""
+
+
+def read_checkpoint(file: Path) -> dict[str, Any] | None:
+    """Return what a checkpoint holds, or None where it is damaged.
+
+    Its checksum is verified first. Only tensors and plain values are read (weights_only): a
+    checkpoint cannot run code. Tensors are loaded onto the CPU; the caller moves them to the
+    right device.
+    """
+    try:
+        if not is_intact(file):
+            return None
+        state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    except READ_ERRORS:
+        return None
+    return state
+
+
+def has_its_rows(folder: Path, state: dict[str, Any]) -> bool:
+    """Whether the rows before a checkpoint are there; one of earlier versions does not say."""
+    rows = state["watch"].get("rows")
+    return not rows or begins_with(folder / "metrics.jsonl", rows)
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

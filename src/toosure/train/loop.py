@@ -71,6 +71,10 @@ def train_in_folder(
         try:
             training = Training(config, runtime, writer, listener, data, processes)
             take_steps(training, stop)
+        except KeyboardInterrupt:  # the second signal: a deferred row is not waited for
+            if training is not None:
+                training.watch.maker.discard()
+            raise
         except Exception as error:
             # Save what can be saved: deferred rows first, then the status.
             with suppress(Exception):

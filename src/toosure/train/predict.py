@@ -1,5 +1,6 @@
 """Predictions of a finished run on images it did not see: the test set under a corruption."""
 
+import warnings
 from pathlib import Path
 
 import torch
@@ -28,9 +29,14 @@ def predict_shifted(run: str | Path, shift: Shift, runtime: Runtime) -> tuple[Te
     random draws of the corruption are those of `train --shift`.
     """
     config = RunConfig.read(run)
-    state, _ = load_checkpoint(Path(run))
+    state, note = load_checkpoint(Path(run))
     if state is None:
         raise ValueError(f"{run} holds no checkpoint: repeat the command that trained it")
+    if note:
+        warnings.warn(
+            f"{run}: {note}the weights are those of step {state['step']}, not of the end",
+            stacklevel=2,
+        )
 
     data = load_data(config, runtime)
     if config.precision == "float64":

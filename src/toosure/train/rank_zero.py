@@ -43,6 +43,9 @@ class NullWriter(RunWriter):
     def append(self, row: Mapping[str, Any]) -> None:
         pass
 
+    def sync_rows(self) -> dict[str, Any]:
+        return {}
+
     def write_snapshot(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         pass
 
@@ -90,7 +93,7 @@ def broadcast_checkpoint(folder: Path, processes: Processes) -> Checkpoint:
     answer: Checkpoint | RunError = (None, "")
     if processes.first:
         try:
-            answer = load_checkpoint(folder)
+            answer = load_checkpoint(folder, with_rows=True)
         except RunError as error:
             answer = error
 

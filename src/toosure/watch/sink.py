@@ -60,6 +60,12 @@ class RowSink:
         else:
             self.rows.append(row)
 
+    def sync(self) -> dict[str, Any]:
+        """Bring the rows of a folder to the disk; return their count and hash, for a checkpoint."""
+        if self.writer is None or self.writer.lock is None:
+            return {}
+        return self.writer.sync_rows()
+
     def go_back(self, step: int, last: Row) -> None:
         """Drop the rows after a step, whose row was `last`."""
         earlier = [row for row in self.rows if row["step"] <= step]

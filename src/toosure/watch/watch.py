@@ -270,6 +270,7 @@ class Watch:
             "measure": list(self.measures),
             "splits": list(self.splits),
             "last": {key: plain(value) for key, value in self.last.items()},
+            "rows": self.sink.sync(),
             **self.measurer.state_dict(),
         }
 

@@ -7,8 +7,8 @@ import zipfile
 
 import pytest
 import torch
-
 from test_resume import CPU, SMALL, Cut, CutAt, same_run
+
 from toosure.config import RunConfig
 from toosure.runs import Run, RunError, RunWriter
 from toosure.train import ProgressListener, Runtime, train

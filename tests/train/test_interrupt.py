@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-
 from test_resume import CPU, SMALL, timeless
+
 from toosure.config import RunConfig
 from toosure.runs import Run
 from toosure.train import ProgressListener, train

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from toosure.data import cifar as room
 from toosure.data import cifar10, cifar100, load_cifar10, load_cifar100
 
 
@@ -172,7 +173,7 @@ def test_a_folder_in_place_of_a_file_is_named(root):
 
 
 def test_an_archive_that_claims_too_much_is_refused(root, archive, monkeypatch):
-    monkeypatch.setattr(cifar, "MAX_BYTES", 1000)
+    monkeypatch.setattr(room, "MAX_BYTES", 1000)
     with pytest.raises(ValueError, match="claims"):
         load_cifar10(root)
 

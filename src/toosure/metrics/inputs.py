@@ -241,10 +241,13 @@ def are_probabilities(values: Tensor) -> bool:
     >>> [are_probabilities(torch.tensor(rows)) for rows in ([[0.5, 0.5], [0.1, 0.9]], [[0.0, 0.0]])]
     [True, False]
     """
-    values = values.detach()
-    if values.shape[1] == 1 or distribution_problem(values[:1].cpu()) is not None:
+    if values.shape[1] == 1:
         return False
-    return distribution_problem(values) is None
+    values = values.detach()
+    first = values[0].tolist()  # plain numbers: this is called with every metric
+    if min(first) < -SUM_TOLERANCE or max(first) > 1 + SUM_TOLERANCE:
+        return False
+    return distribution_problem(values[:1].cpu()) is None and distribution_problem(values) is None
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

@@ -1,5 +1,6 @@
 """What is known of a split once its logits are there, and the numbers computed from it."""
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -62,7 +63,7 @@ def mean(values: Tensor) -> Tensor:
 
 def quantile(ordered: Tensor, share: float) -> Tensor:
     """Interpolate between order statistics, as torch.quantile, which stops at 2^24 values."""
-    place = torch.tensor(share, dtype=torch.float64, device=ordered.device) * (len(ordered) - 1)
-    below = ordered[place.floor().long()]
-    above = ordered[place.ceil().long()]
-    return below + (above - below) * place.frac()
+    place = share * (len(ordered) - 1)
+    below = ordered[math.floor(place)]
+    above = ordered[math.ceil(place)]
+    return below + (above - below) * (place - math.floor(place))

@@ -1,4 +1,4 @@
-"""Run folders that nobody's run would write: each is said to be unreadable, the others are shown."""
+"""Run folders that no run would write: each is said to be unreadable, the others are shown."""
 
 import io
 import json

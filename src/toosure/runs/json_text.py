@@ -19,6 +19,7 @@ def no_number(_: str) -> None:
     """Read NaN and Infinity, which are no JSON, as null."""
 
 
+FLAT = {int, float, str, bool, type(None)}
 DECODER = JSONDecoder(parse_int=parse_integer, parse_constant=no_number)
 
 
@@ -40,8 +41,18 @@ def parse_json(text: str | bytes, max_depth: int = MAX_DEPTH) -> Any:
         value = DECODER.decode(text)
     except RecursionError:
         raise ValueError(f"lists or objects in each other, more than {max_depth} deep") from None
-    check(value, max_depth, "\\u" in text)
+    has_escapes = "\\u" in text
+    if has_escapes or not is_flat(value):
+        check(value, max_depth, has_escapes)
     return value
+
+
+def is_flat(value: object) -> bool:
+    """Whether a value is an object of plain, finite values, as rows are: a quick look."""
+    if not isinstance(value, dict):
+        return False
+    inner = value.values()
+    return FLAT.issuperset(map(type, inner)) and math.inf not in inner and -math.inf not in inner
 
 
 def decode(content: bytes) -> str:

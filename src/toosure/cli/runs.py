@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,8 @@ runs_app = typer.Typer(
 )
 app.add_typer(runs_app, name="runs")
 
+MAX_OWN = 200  # numbers of the user's own that are listed
+MAX_CELL = 40  # letters of a text among the figures
 MIN_NAME = 28  # characters of a name for which figures give way
 Folder = Annotated[Path, typer.Option("--out", help="Where run folders are.")]
 Where = Annotated[
@@ -35,6 +37,8 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
         return
     from rich.console import Console
 
+    from toosure.runs.regular_files import printable
+
     chosen = selected(out, where)
     if not chosen:
         typer.echo(f"no such runs in {out}")
@@ -45,7 +49,7 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
     console.print(table_of(chosen, console.width))
     for run in chosen:
         for warning in run.warnings:
-            typer.echo(f"{run.name}: {warning}")
+            typer.echo(f"{run.name}: {printable(warning)}")
 
 
 @runs_app.command()
@@ -89,6 +93,7 @@ def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
     Names tell runs apart, so where the width is short figures give way, and names are folded.
     """
     from rich.table import Table
+    from rich.text import Text
 
     lines = [figures_of(run) for run in runs]
     names = dict.fromkeys(name for line in lines for name in line)
@@ -97,9 +102,11 @@ def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
 
     table = Table("run", box=None, pad_edge=False, header_style="dim")
     for name in shown:
-        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
+        side: Literal["left", "right"] = "left" if name == "status" else "right"
+        table.add_column(Text(name), justify=side, no_wrap=True)
     for run, line in zip(runs, lines, strict=True):
-        table.add_row(folded(run.name, room), *(line.get(name, "") for name in shown))
+        cells = [folded(run.name, room), *(line.get(name, "") for name in shown)]
+        table.add_row(*map(Text, cells))  # as text: names may look like markup
     return table
 
 
@@ -109,11 +116,12 @@ def figures_of(run: "Run") -> dict[str, str]:
     Numbers that the table of quantities does not know stand under their own keys, after the rest.
     """
     from toosure.quantities import own_keys, shown_in
+    from toosure.runs.regular_files import printable
 
     row = run.last
     split = "val" if "val/ece" in row else "train"
     figures = {q.key: cell(row.get(f"{split}/{q.key}")) for q in shown_in("table")}
-    own = {key: cell(row[key]) for key in own_keys(list(row))}
+    own = {printable(key): cell(row[key]) for key in own_keys(list(row))[:MAX_OWN]}
     return {"status": run.status, "step": str(row.get("step", 0)), **figures, **own}
 
 
@@ -148,4 +156,8 @@ def folded(name: str, width: int) -> str:
 
 
 def cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else str(value or "")
+    from toosure.runs.regular_files import printable
+
+    if isinstance(value, int | float):
+        return f"{value:.4g}"
+    return printable(str(value or ""))[:MAX_CELL]

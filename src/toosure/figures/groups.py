@@ -46,6 +46,7 @@ def setting_of(run: Measured, place: int) -> str:
     return json.dumps({k: v for k, v in run.config.items() if k != "seed"}, sort_keys=True)
 
 
+MAX_TEXT = 200  # letters of a setting in a label
 FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
 
 
@@ -79,7 +80,8 @@ def setting_text(key: str, config: Mapping[str, Any]) -> str:
     if isinstance(value, list):
         value = " ".join(map(str, value))
     words = ("data", "model", "optimizer", "loss", "objective", "schedule")
-    return str(value) if key in words else f"{key} {value}"
+    text = str(value) if key in words else f"{key} {value}"
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
 def name_of(run: Measured, group: Group) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from toosure.figures.groups import Group, Measured, group_runs, name_of
 from toosure.figures.style import PALETTE, as_text, log_axis, plain_layout
 from toosure.figures.thinning import extremes
-from toosure.figures.trajectory import NAMES, id_of
+from toosure.figures.trajectory import NAMES, as_steps, id_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -110,5 +110,5 @@ def coordinates(step: np.ndarray, sharpness: np.ndarray, ece: np.ndarray) -> dic
     return {
         "x": sharpness.astype(np.float32),
         "y": (100 * ece).astype(np.float32),
-        "customdata": step.astype(np.int32),
+        "customdata": as_steps(step),
     }

@@ -61,7 +61,7 @@ def log_axis(values: Iterable[np.ndarray]) -> dict[str, Any]:
     >>> log_axis([np.array([18.0, 25.0])])["tickvals"]
     [16.0, 18.0, 20.0, 22.0, 24.0, 26.0]
     """
-    positive = [part[part > 0] for part in values]
+    positive = [part[(part > 0) & np.isfinite(part)] for part in values]
     logs = np.concatenate([np.log10(part) for part in positive] or [np.zeros(1)])
     decades = float(np.ptp(logs)) if len(logs) else 0.0
     if 0 < decades < 0.8:  # 1, 2, 5 would leave a single label
@@ -77,7 +77,7 @@ def round_ticks(low: float, high: float) -> list[float]:
     """Return round numbers around a stretch, at least two of them in it."""
     least = (high - low) / 5
     unit = 10 ** math.floor(math.log10(least))
-    step = next(k * unit for k in (1, 2, 5, 10) if k * unit >= least)
+    step = next((k * unit for k in (1, 2, 5) if k * unit >= least), 10 * unit)
     places = range(math.ceil(low / step) - 1, math.floor(high / step) + 2)
     return [float(f"{k * step:.6g}") for k in places if k > 0]
 

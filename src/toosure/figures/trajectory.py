@@ -124,14 +124,15 @@ def values_of(run: Measured, split: str, key: str) -> np.ndarray | None:
     columns = run.columns
     name = f"{split}/{key}" if split else key
     values = columns.get(name)
-    if key == "gap" and split:
-        confidence = columns.get(f"{split}/confidence")
-        accuracy = columns.get(f"{split}/accuracy")
-        if confidence is not None and accuracy is not None:
-            values = confidence - accuracy
-    if values is None or not np.isfinite(values).any():
-        return None
-    return panel_of(key).scale * values
+    with np.errstate(over="ignore", invalid="ignore"):  # rows may hold any number
+        if key == "gap" and split:
+            confidence = columns.get(f"{split}/confidence")
+            accuracy = columns.get(f"{split}/accuracy")
+            if confidence is not None and accuracy is not None:
+                values = confidence - accuracy
+        if values is None or not np.isfinite(values).any():
+            return None
+        return panel_of(key).scale * values
 
 
 def has_panel(runs: Sequence[Measured], key: str) -> bool:
@@ -147,7 +148,7 @@ def line(
     return {
         "type": "scatter",
         "mode": "lines" if len(x) > 1 else "markers",
-        "x": x.astype(np.int32),
+        "x": as_steps(x),
         "y": y.astype(np.float32),
         "name": as_text(label),
         "legendgroup": str(place),
@@ -161,6 +162,12 @@ def line(
         "hovertemplate": f"{as_text(name)}<br>{NAMES.get(split, split)}, step %{{x:,}}: "
         "<b>%{y:.4g}</b><extra></extra>",
     }
+
+
+def as_steps(steps: np.ndarray) -> np.ndarray:
+    """Return steps in few bytes, and as they are where these would not hold them."""
+    limit = np.iinfo(np.int32).max
+    return steps.astype(np.int32) if (np.abs(steps) <= limit).all() else steps
 
 
 def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:

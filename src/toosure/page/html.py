@@ -30,7 +30,7 @@ Cell = str | int | float | tuple[str, str] | Shown | None
 LONG = 24  # rows of a sortable table that scrolls by itself
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; font-src data:"
+    "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
 )
 
 

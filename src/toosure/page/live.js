@@ -2,6 +2,7 @@
 "use strict";
 (() => {
   const PAUSE = 500; // between questions, and so between drawings
+  const MOST_BYTES = 50000; // of the cursors in one question; the other runs are asked about next
   const MOST = 3000; // points of a line before it is thinned
   const token = new URLSearchParams(location.search).get("token");
   const address = (path) => (token ? `${path}?token=${encodeURIComponent(token)}` : path);
@@ -11,6 +12,7 @@
   let structure = "";
   let stamp = "";
   let refreshed = 0;
+  let asked = 0; // runs of the last question
 
   async function ask(path, body) {
     const options = body ? { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } } : {};
@@ -138,9 +140,26 @@
     find("said").textContent = text;
   }
 
+  // As many cursors as a question may hold, beginning after those of the last one.
+  function someCursors() {
+    const runs = Object.keys(cursors);
+    const some = {};
+    let bytes = 0;
+    for (let i = 0; i < runs.length; i += 1) {
+      const run = runs[(asked + i) % runs.length];
+      bytes += 3 * run.length + 60;
+      if (bytes > MOST_BYTES) {
+        asked = (asked + i) % runs.length;
+        return some;
+      }
+      some[run] = cursors[run];
+    }
+    return some;
+  }
+
   async function beat() {
     try {
-      const news = await ask("rows", { cursors });
+      const news = await ask("rows", { cursors: someCursors() });
       const { running, total } = news;
       say(running ? `live · ${running} of ${total} running` : `live · ${total} at rest`, true);
       if (news.structure !== structure) await writeAnew();

@@ -1,92 +1,165 @@
 """The live page: a small server of one folder of runs, which serves numbers and never files.
 
-Loopback by default; elsewhere only with a token. Nothing in a request names a path.
+Loopback by default; elsewhere only with a token. Nothing in a request names a path. Whoever asks
+is not trusted: requests are limited in size, depth and time, and other sites' pages are refused.
 """
 
-import hashlib
-import json
+import asyncio
 import secrets
-from collections.abc import Callable, Sequence
-from html import escape
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from toosure.figures import panel_keys, stability
-from toosure.figures.trajectory import NAMES, values_of
-from toosure.page.html import POLICY, in_script, page
-from toosure.page.page_runs import PageRuns
-from toosure.page.report import SCRIPTS, body, report_of, title_of
-from toosure.page.sections import SECTIONS
-from toosure.page.sections.moments import frames
-from toosure.runs import Run, RunFolder
+from toosure.page.html import POLICY
+from toosure.page.live_answers import Cursors, PageAnswers
+from toosure.runs.json_text import parse_json
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
+    from starlette.types import Receive, Scope, Send
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
-MAX_ROWS = 20_000  # of a run in one answer; the rest comes with the next
+MAX_BODY = 1 << 16  # bytes of a request
+BODY_SECONDS = 10.0  # in which a request must have arrived
+CHUNK = 1 << 16  # bytes handed to a connection at once: a slow reader holds no more
+QUESTION = 'send {"cursors": {"run": [inode, rows]}}'
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": f"{POLICY}; connect-src 'self'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-Answer = Callable[[RunFolder, bytes], "Response"]  # of the runs and the body of a request
+HTML = "text/html; charset=utf-8"
+JSON = "application/json"
+
+
+class Refusal(Exception):
+    """A request that is not answered: the status code and the reason."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class SharedAnswer:
+    """One answer at a time; whoever asked before it was begun gets the same."""
+
+    def __init__(self, make: Callable[[], bytes], lock: asyncio.Lock) -> None:
+        self.make = make
+        self.lock = lock
+        self.begun = -1.0
+        self.answer = b""
+
+    async def get(self) -> bytes:
+        """Return an answer that was begun no earlier than now."""
+        from starlette.concurrency import run_in_threadpool
+
+        asked = time.monotonic()
+        async with self.lock:
+            if self.begun < asked:
+                begun = time.monotonic()
+                self.answer = await run_in_threadpool(self.make)
+                self.begun = begun
+            return self.answer
 
 
 def make_app(folder: str | Path, token: str = "") -> "Starlette":
-    """Return the ASGI application; with a token every request must carry it."""
+    """Return the ASGI application; with a token every request must carry it.
+
+    Pages and rows have readers of their own, so that rows do not wait for a page that is made.
+    """
     try:
         from starlette.applications import Starlette
+        from starlette.exceptions import HTTPException
         from starlette.routing import Route
     except ImportError as error:
         raise ValueError("the live page needs starlette: pip install 'toosure[live]'") from error
-    runs = RunFolder(folder)
+    pages = PageAnswers(folder)
+    rows = PageAnswers(folder)
+    page_lock = asyncio.Lock()
+    row_lock = asyncio.Lock()
 
-    def guarded(path: str, answer: Answer, method: str = "GET") -> "Route":
+    def route(path: str, make: Callable[[], bytes], kind: str, **headers: str) -> "Route":
+        shared = SharedAnswer(make, page_lock)
+
         async def endpoint(request: "Request") -> "Response":
-            return await guard(request, runs, answer, token)
+            try:
+                check_asker(request, token)
+            except Refusal as refusal:
+                return refused(refusal)
+            content = await shared.get()
+            if not content:
+                return refused(Refusal(404, "there are no runs yet"))
+            return answer(content, kind, headers)
 
-        return Route(path, endpoint, methods=[method])
+        return Route(path, endpoint, methods=["GET"])
 
+    async def answer_rows(request: "Request") -> "Response":
+        from starlette.concurrency import run_in_threadpool
+
+        try:
+            check_asker(request, token)
+            cursors = cursors_in(await read_body(request))
+        except Refusal as refusal:
+            return refused(refusal)
+        async with row_lock:
+            content = await run_in_threadpool(rows.rows, cursors)
+        return answer(content, JSON)
+
+    async def unknown(_: "Request", error: Exception) -> "Response":
+        code = error.status_code if isinstance(error, HTTPException) else 500
+        return refused(Refusal(code, "there is no such page"))
+
+    saved = {"Content-Disposition": 'attachment; filename="report.html"'}
     return Starlette(
         routes=[
-            guarded("/", answer_page),
-            guarded("/body", answer_body),
-            guarded("/sections", answer_sections),
-            guarded("/report", answer_report),
-            guarded("/rows", answer_rows, "POST"),
-        ]
+            route("/", pages.page, HTML),
+            route("/body", pages.body, JSON),
+            route("/sections", pages.sections, JSON),
+            route("/report", pages.report, HTML, **saved),
+            Route("/rows", answer_rows, methods=["POST"]),
+        ],
+        exception_handlers={HTTPException: unknown},
     )
 
 
-async def guard(request: "Request", runs: RunFolder, answer: Answer, token: str) -> "Response":
-    """Answer only who may ask: the token's bearer, or this machine under its own name.
+def check_asker(request: "Request", token: str) -> None:
+    """Refuse who may not ask: only the token's bearer may, or this machine under its own name.
 
     The name in the Host header is checked against DNS rebinding, where a page of another site
     gives its name the address 127.0.0.1.
     """
-    from starlette.concurrency import run_in_threadpool
-    from starlette.responses import PlainTextResponse
-
     sent = request.query_params.get("token", "")
     if token and not secrets.compare_digest(sent.encode(), token.encode()):
-        return PlainTextResponse("a token is needed: use the printed address", 403, HEADERS)
+        raise Refusal(403, "a token is needed: use the printed address")
     if not token and host_of(request.headers.get("host", "")) not in LOCAL:
-        return PlainTextResponse("ask for 127.0.0.1 or localhost", 403, HEADERS)
-    question = await request.body() if request.method == "POST" else b""
+        raise Refusal(403, "ask for 127.0.0.1 or localhost")
+    if is_foreign(request):
+        raise Refusal(403, "pages of other sites may not ask")
 
-    def locked() -> "Response":
-        with runs.lock:
-            return answer(runs, question)
 
-    return await run_in_threadpool(locked)
+def is_foreign(request: "Request") -> bool:
+    """Whether a page of another site asks, by what browsers say of it.
+
+    A link to the page itself may stand anywhere: the site that holds it cannot read what follows.
+    """
+    headers = request.headers
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
+        return True
+    is_link = (
+        request.method == "GET"
+        and request.url.path == "/"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
+    return headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not is_link
 
 
 def host_of(header: str) -> str:
@@ -98,140 +171,60 @@ def host_of(header: str) -> str:
     return header[: header.find("]") + 1] if header.startswith("[") else header.split(":")[0]
 
 
-def answer_page(folder: RunFolder, _: bytes) -> "Response":
-    """Answer with the page as it is now, which then asks for what is new."""
-    from starlette.responses import HTMLResponse
+async def read_body(request: "Request") -> bytes:
+    """Return the body of a request that is short and comes soon."""
+    from starlette.requests import ClientDisconnect
 
-    runs = folder.refresh()
-    known = in_script(json.dumps(standing(runs) | {"cursors": cursors_of(runs)}))
-    bar = (
-        '<div id="bar"><span id="pulse"></span><span id="said" role="status">…</span>'
-        '<a id="save" class="plain" download="report.html" href="report">save as report</a></div>'
-    )
-    inner = f'{bar}<div id="all">{inside(runs, folder)}</div>'
-    script = f'<script type="application/json" id="cursors">{known}</script>'
-    title = title_of(runs, folder.folder.name) if runs else "toosure live"
-    policy = f"{POLICY}; connect-src 'self'"
-    html = page(title, inner + script, more=(*SCRIPTS, "live.js"), policy=policy)
-    return HTMLResponse(html, headers=HEADERS)
-
-
-def inside(runs: Sequence[Run], folder: RunFolder) -> str:
-    """Return the inside of the page, or that it waits."""
-    if runs:
-        return body(runs, str(folder.folder))
-    return (
-        f'<header><p class="source">toosure · {escape(str(folder.folder))}</p>'
-        "<h1>Waiting for the first run</h1></header>"
-    )
-
-
-def answer_body(folder: RunFolder, _: bytes) -> "Response":
-    """Answer with all sections anew, for when runs came or went."""
-    runs = folder.refresh()
-    answer = {"html": inside(runs, folder), "cursors": cursors_of(runs)}
-    return as_json(answer | standing(runs))
-
-
-def answer_sections(folder: RunFolder, _: bytes) -> "Response":
-    """Answer with the sections of words and numbers, and the snapshots of the slider."""
-    runs = folder.refresh()
-    if not runs:
-        return as_json({"html": {}, "frames": []})
-    page_runs = PageRuns(runs, str(folder.folder))
-    snapshots = frames(page_runs)  # read first: what is damaged is among the warnings
-    html = {
-        name: make(page_runs) for section in SECTIONS for name, make in section.replaced().items()
-    }
-    return as_json({"html": html, "frames": snapshots})
-
-
-def answer_report(folder: RunFolder, _: bytes) -> "Response":
-    """Answer with the finished page, to be saved."""
-    from starlette.responses import HTMLResponse, PlainTextResponse
-
-    runs = folder.refresh()
-    if not runs:
-        return PlainTextResponse("there are no runs yet", 404, HEADERS)
-    named = HEADERS | {"Content-Disposition": 'attachment; filename="report.html"'}
-    return HTMLResponse(report_of(runs, str(folder.folder)), headers=named)
-
-
-def answer_rows(folder: RunFolder, question: bytes) -> "Response":
-    """Answer with the rows that came after the cursors of the asker, in the units of the panels."""
-    from starlette.responses import PlainTextResponse
+    async def read() -> bytes:
+        content = b""
+        async for part in request.stream():
+            content += part
+            if len(content) > MAX_BODY:
+                raise Refusal(413, f"at most {MAX_BODY:,} bytes")
+        return content
 
     try:
-        cursors = json.loads(question)["cursors"]
-        known = {str(k): (int(v[0]), int(v[1])) for k, v in cursors.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        return PlainTextResponse('send {"cursors": {"run": [inode, rows]}}', 400, HEADERS)
-    runs = folder.refresh()
-    new = {run.id: new_rows(run, known[run.id][1]) for run in runs if is_behind(run, known)}
-    return as_json({"runs": new} | standing(runs))
+        return await asyncio.wait_for(read(), BODY_SECONDS)
+    except TimeoutError:
+        raise Refusal(408, f"a request must arrive within {BODY_SECONDS:.0f} s") from None
+    except ClientDisconnect:
+        raise Refusal(400, "the asker is gone") from None
 
 
-def is_behind(run: Run, known: dict[str, tuple[int, int]]) -> bool:
-    return run.id in known and 0 <= known[run.id][1] < run.count
+def cursors_in(question: bytes) -> Cursors:
+    """Return the cursors that a body of JSON holds: of each run its inode and rows."""
+    try:
+        cursors = parse_json(question, max_depth=4)["cursors"]
+        pairs = [(name, inode, count) for name, (inode, count) in cursors.items()]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Refusal(400, QUESTION) from None
+    if not all(type(inode) is int and type(count) is int for _, inode, count in pairs):
+        raise Refusal(400, QUESTION)
+    return {name: (inode, count) for name, inode, count in pairs}
 
 
-def new_rows(run: Run, start: int) -> dict[str, Any]:
-    """Return the rows of a run from `start` on: one column per line on the page."""
-    end = min(run.count, start + MAX_ROWS)
-    lines = {
-        f"{split}/{key}": values
-        for split in NAMES
-        for key in panel_keys([run])
-        if (values := values_of(run, split, key)) is not None
-    }
+def refused(refusal: Refusal) -> "Response":
+    """Return a refusal, after which the connection is closed."""
+    from starlette.responses import PlainTextResponse
 
-    edge = stability(run)
-    if edge is not None:
-        lines["stability"] = edge
-    lines["step"] = run.columns["step"]
-    columns = {key: rounded(values[start:end]) for key, values in lines.items()}
-    return {"cursor": [run.file_version[0], end], "columns": columns}
+    return PlainTextResponse(str(refusal), refusal.code, HEADERS | {"Connection": "close"})
 
 
-def rounded(values: np.ndarray) -> list[float | None]:
-    """Return numbers that JSON can carry, to six digits; null where there is none."""
-    return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values.tolist()]
-
-
-def cursors_of(runs: Sequence[Run]) -> dict[str, tuple[int, int]]:
-    return {run.id: (run.file_version[0], run.count) for run in runs}
-
-
-def standing(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return how things stand: which files there are, how each run stands, how many go on."""
-    files = [(run.id, *run.file_version, measured(run), has_scaling(run)) for run in runs]
-    statuses = [(run.id, run.status, run.count, len(run.snapshots)) for run in runs]
-    return {
-        "structure": digest(files),
-        "stamp": digest(statuses),
-        "running": sum(status == "running" for _, status, *_ in statuses),
-        "total": len(runs),
-    }
-
-
-def measured(run: Run) -> list[str]:
-    """Return the keys under which a run has numbers."""
-    return sorted(key for key in run.columns if run.has(key))
-
-
-def has_scaling(run: Run) -> bool:
-    return (run.path / "temperature.json").is_file() or (run.path / "predictions.npz").is_file()
-
-
-def digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
-
-
-def as_json(value: object) -> "Response":
+def answer(content: bytes, kind: str, headers: dict[str, str] | None = None) -> "Response":
+    """Return an answer that is sent in parts, each as the asker takes the one before."""
     from starlette.responses import Response
 
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return Response(text, headers=HEADERS, media_type="application/json")
+    class InParts(Response):
+        async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+            for place in range(0, len(content), CHUNK):
+                part = content[place : place + CHUNK]
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    length = {"Content-Length": str(len(content))}
+    return InParts(headers=HEADERS | length | (headers or {}), media_type=kind)
 
 
 def serve(
@@ -243,10 +236,23 @@ def serve(
     """Serve the live page of a folder until Ctrl-C; `say` is told the address."""
     try:
         import uvicorn
+
+        from toosure.page.connections import PatientProtocol
     except ImportError as error:
         raise ValueError("the live page needs uvicorn: pip install 'toosure[live]'") from error
     token = "" if host in LOCAL else secrets.token_urlsafe(24)
     app = make_app(folder, token)
+    if not Path(folder).is_dir():
+        say(f"there is no folder {folder} yet: the page shows its runs when they come")
+
     shown = f"[{host}]" if ":" in host else host
     say(f"live: http://{shown}:{port}/" + (f"?token={token}" if token else ""))
-    uvicorn.run(app, host=host, port=port, log_level="warning")
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        log_level="error",
+        http=PatientProtocol,
+        ws="none",
+        lifespan="off",
+    )

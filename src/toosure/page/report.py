@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from toosure.page.html import page
 from toosure.page.page_runs import PageRuns
 from toosure.page.run_verdict import headline, judge
 from toosure.page.sections import SECTIONS
 from toosure.runs import Run, find_runs
+from toosure.runs.regular_files import printable
 
 SCRIPTS = ("runs.js",)
 
@@ -20,7 +23,7 @@ def report(folder: str | Path) -> str:
     runs = find_runs(folder)
     if not runs:
         raise ValueError(f"there are no runs in {folder}: make one with `toosure train`")
-    return report_of(runs, str(folder))
+    return report_of(runs, printable(str(folder)))
 
 
 def report_of(runs: Sequence[Run], source: str) -> str:
@@ -35,7 +38,8 @@ def title_of(runs: Sequence[Run], source: str) -> str:
 def body(runs: Sequence[Run], source: str) -> str:
     """Return everything inside the page: one section after another."""
     page_runs = PageRuns(runs, source)
-    return "\n".join([*(section.make(page_runs) for section in SECTIONS), footer()])
+    with np.errstate(all="ignore"):  # rows may hold any number: what overflows is not drawn
+        return "\n".join([*(section.make(page_runs) for section in SECTIONS), footer()])
 
 
 def footer() -> str:

@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from weakref import WeakSet
 
+from toosure.runs.json_text import parse_json
+from toosure.runs.regular_files import printable, read_regular
+
 try:
     import fcntl
 except ImportError:  # Windows has no such lock: there, two writers are not told apart
     fcntl = None  # type: ignore[assignment]
 
+MAX_JSON = 4 << 20  # bytes of a file that people may read
 HELD: WeakSet[BinaryIO] = WeakSet()  # locks of this process; a child would keep them past its end
 
 
@@ -110,16 +114,23 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; nothing where the file does not exist."""
+def read_json(path: Path, follow_links: bool = True) -> dict[str, Any]:
+    """Read a JSON object; nothing where the file does not exist.
+
+    Whatever else the path leads to, a pipe, a device, gigabytes, a list in a list in a list, is a
+    ValueError.
+    """
+    shown = printable(str(path))
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(read_regular(path, MAX_JSON, follow_links))
     except FileNotFoundError:
+        if path.is_symlink():
+            raise ValueError(f"{shown} cannot be read: it is a link to nowhere") from None
         return {}
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    except (OSError, ValueError, MemoryError) as error:
+        raise ValueError(f"{shown} cannot be read: {error}") from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold a JSON object; got {type(found).__name__}")
+        raise ValueError(f"{shown} must hold a JSON object; got {type(found).__name__}")
     return found
 
 

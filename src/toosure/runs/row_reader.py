@@ -1,25 +1,32 @@
 """The rows of a growing file: new bytes are parsed once and appended to columns."""
 
-import json
+import os
 from array import array
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from toosure.runs.json_text import parse_json
+from toosure.runs.regular_files import in_bytes, open_regular
+
 Row = dict[str, Any]
 ROWS_AT_ONCE = 2000  # parsed before they are put into columns
+MAX_LINE = 1 << 20  # bytes of a row; ours have some thousand
+MAX_KEYS = 2000  # different keys of all rows
+MAX_STEP = 2**53
 
 
 class RowReader:
     """Read a JSON-lines file as it grows.
 
     A torn last line waits for its end. A file that was cut back or replaced is read again from
-    the start, and `generation` counts that.
+    the start, and `generation` counts that. What is no row is left out, and `problem` says so.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, follow_links: bool = True) -> None:
         self.file = file
+        self.follow_links = follow_links
         self.generation = 0
         self._start_again()
 
@@ -28,51 +35,97 @@ class RowReader:
         self.inode = -1
         self.count = 0
         self.last: Row = {}
+        self.unreadable_lines = 0
+        self._first_problem = ""
+        self._blocked = ""  # why the file cannot be read, or not further
+        self._lines = 0
         self._offset = 0  # bytes that were taken in
         self._lists: dict[str, array[float]] = {}
         self._columns: dict[str, np.ndarray] | None = None
         self._rows: list[Row] | None = None
 
+    @property
+    def problem(self) -> str:
+        """What of the file cannot be read, and why; empty where all can."""
+        if self._blocked:
+            return self._blocked
+        if self.unreadable_lines:
+            lines = f"{self.unreadable_lines:,} of {self._lines:,} lines are no rows"
+            return f"{lines} ({self._first_problem})"
+        return ""
+
     def refresh(self) -> bool:
         """Take in what was added; say whether there were new rows."""
         try:
-            file = self.file.stat()
+            file = self.file.stat() if self.follow_links else self.file.lstat()
         except FileNotFoundError:
+            self._blocked = "it is a link to nowhere" if self.file.is_symlink() else ""
             return False
-        if file.st_size < self._offset or (self._offset and file.st_ino != self.inode):
+        except OSError as error:
+            self._blocked = str(error)
+            return False
+        if file.st_size < self._offset or (self.inode != -1 and file.st_ino != self.inode):
+            was_read = self._offset > 0
             self._start_again()
-            self.generation += 1
+            self.generation += was_read
 
         self.inode = file.st_ino
         before = self.count
-        if file.st_size > self._offset:
-            with self.file.open("rb") as lines:
+        try:
+            self._take_in()
+        except (OSError, ValueError, MemoryError) as error:
+            self._blocked = str(error)
+        return self.count > before
+
+    def _take_in(self) -> None:
+        """Read the file from where the last look ended."""
+        self._blocked = ""
+        with open_regular(self.file, self.follow_links) as lines:
+            if os.fstat(lines.fileno()).st_size > self._offset:
                 lines.seek(self._offset)
                 while rows := self._next_rows(lines):
                     self._append(rows)
-        return self.count > before
 
     def _next_rows(self, lines: BinaryIO) -> list[Row]:
         """Parse some whole lines, and move on past them."""
         rows: list[Row] = []
-        for line in lines:
+        while len(rows) < ROWS_AT_ONCE and (line := lines.readline(MAX_LINE)):
             if not line.endswith(b"\n"):
+                if len(line) == MAX_LINE:
+                    reason = f"line {self._lines + 1} is longer than {in_bytes(MAX_LINE)}"
+                    self._blocked = f"{reason}: it and what follows are left out"
                 break
+
             self._offset += len(line)
-            row = as_row(line)
-            if row is not None:
-                rows.append(row)
-            if len(rows) == ROWS_AT_ONCE:
-                break
+            self._lines += 1
+            try:
+                if line.strip():
+                    rows.append(parse_row(line))
+            except ValueError as error:
+                self._note(f"line {self._lines}: ", str(error))
         return rows
+
+    def _note(self, where: str, reason: str) -> None:
+        """Count a line that is no row."""
+        self.unreadable_lines += 1
+        self._first_problem = self._first_problem or where + reason
 
     def _append(self, rows: list[Row]) -> None:
         """Add parsed rows to the columns; a key that is new was NaN before."""
         known = self._lists.keys()
+        kept = []
         for row in rows:
             if not row.keys() <= known:
-                for key in row.keys() - known:
+                new = row.keys() - known
+                if len(new) + len(known) > MAX_KEYS:
+                    self._note("", f"its rows have more than {MAX_KEYS:,} different keys")
+                    continue
+                for key in new:
                     self._lists[key] = array("d", [float("nan")]) * self.count
+            kept.append(row)
+        rows = kept
+        if not rows:
+            return
 
         for key, values in self._lists.items():
             values.extend(
@@ -95,14 +148,15 @@ class RowReader:
     def rows(self) -> list[Row]:
         """Every row in order, as it was written."""
         if self._rows is None:
-            self._rows = read_rows(self.file)[: self.count]
+            self._rows = read_rows(self.file)[: self.count] if self.count else []
         return self._rows
 
 
 def read_rows(file: Path) -> list[Row]:
     """Read the rows of a JSON-lines file; a line without its end is still being written."""
     try:
-        text = file.read_bytes()
+        with open_regular(file) as opened:
+            text = opened.read()
     except FileNotFoundError:
         return []
     whole = text[: text.rfind(b"\n") + 1]
@@ -112,10 +166,22 @@ def read_rows(file: Path) -> list[Row]:
 def as_row(line: bytes) -> Row | None:
     """Read one line, or nothing where a crash left half of one."""
     try:
-        row = json.loads(line)
+        return parse_row(line)
     except ValueError:
         return None
-    return row if isinstance(row, dict) and "step" in row else None
+
+
+def parse_row(line: bytes) -> Row:
+    """Read one line, or raise ValueError with the reason why it is no row."""
+    row = parse_json(line)
+    if not isinstance(row, dict):
+        raise ValueError(f"a row must be a JSON object; got {type(row).__name__}")
+    if "step" not in row:
+        raise ValueError("a row must have a step")
+    step = row["step"]
+    if type(step) not in (int, float) or not abs(step) <= MAX_STEP:
+        raise ValueError(f"step must be a number up to 2^53; got {str(step)[:40]}")
+    return row
 
 
 def as_float(value: object) -> float:

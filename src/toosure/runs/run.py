@@ -1,25 +1,36 @@
 """Read a run folder while it grows or after: needs neither torch nor a lock."""
 
+import os
+import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from toosure.runs.array_file import read_arrays
 from toosure.runs.files import is_locked, read_json
 from toosure.runs.notebook import as_html
+from toosure.runs.regular_files import Signature, open_regular, printable, signature
 from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.snapshot import check_snapshot
 
 USUAL = ("complete", "running", "ended")  # what needs no warning; "ended" is a loop of one's own
+STATUSES = (*USUAL, "diverged", "stopped", "failed", "interrupted")
 DAMAGE = (  # what a file of arrays that was cut off or overwritten may raise
-    *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError),
-    *(zipfile.BadZipFile, zlib.error, struct.error),
+    *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, NotImplementedError),
+    *(ArithmeticError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error),
 )
+PARTS = {  # what was read of each file
+    "config": "config",
+    "environment": "environment",
+    "status": "outcome",
+    "temperature": "scaling",
+}
+SNAPSHOT_NAME = re.compile(r"(0|[1-9][0-9]{0,15})\.npz")
 
 
 class Run:
@@ -28,16 +39,21 @@ class Run:
     A folder is read when something of it is asked for, and what was read is kept; `refresh` takes
     in what has been added since, reading new bytes only. `config` and `environment` are plain
     dictionaries, empty where there is no such file or it is damaged. `id` tells the run from all
-    others below `root`.
+    others below `root`. Without `follow_links`, files that are links are left unread.
     """
 
-    def __init__(self, path: str | Path, root: Path | None = None) -> None:
+    def __init__(
+        self, path: str | Path, root: Path | None = None, follow_links: bool = True
+    ) -> None:
         self.path = Path(path)
         if not self.path.is_dir():
             raise ValueError(f"{self.path} is not a run folder")
+        self.follow_links = follow_links
         below = root is not None and self.path != root
-        self.id = self.path.relative_to(root).as_posix() if below and root else self.path.name
+        name = self.path.relative_to(root).as_posix() if below and root else self.path.name
+        self.id = printable(name)
         self._snapshots: dict[int, dict[str, np.ndarray]] = {}
+        self._signatures: dict[str, Signature | None] = {}
         self.unreadable_files: dict[str, str] = {}  # files of arrays, and why
 
     def __repr__(self) -> str:
@@ -51,7 +67,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return printable(self.path.name)
 
     # -- what was asked, where, and how it ended --------------------------------------------
 
@@ -73,8 +89,9 @@ class Run:
     @cached_property
     def scaling(self) -> dict[str, Any]:
         """What temperature scaling does to the run's predictions, written at its end."""
+        self.unreadable_files.pop("temperature.json", None)
         try:
-            return read_json(self.path / "temperature.json")
+            return read_json(self.path / "temperature.json", self.follow_links)
         except ValueError as error:
             self.unreadable_files["temperature.json"] = first_line(error)
             return {}
@@ -88,7 +105,15 @@ class Run:
         if self.damage:
             return "unreadable"
         status = self.outcome.get("status", "running")
-        return "interrupted" if status == "running" and not is_locked(self.path) else status
+        return "interrupted" if status == "running" and not self._is_written() else status
+
+    def _is_written(self) -> bool:
+        """Whether a process is writing the run now."""
+        try:
+            open_regular(self.path / "lock", self.follow_links).close()
+        except (OSError, ValueError):
+            return False  # asking a pipe would wait for ever
+        return is_locked(self.path)
 
     @property
     def ending(self) -> str:
@@ -99,20 +124,32 @@ class Run:
         message = self.outcome.get("message", "")
         return f"{self.status} at step {step}" + (f": {message}" if message else "")
 
-    @cached_property
+    @property
     def damage(self) -> list[str]:
         """Which files of the run cannot be read, a sentence each."""
+        problems = list(self._damaged_json)
+        if self._reader.problem:
+            rows = printable(str(self.path / "metrics.jsonl"))
+            problems.append(f"{rows} cannot be read: {self._reader.problem}")
+        return problems
+
+    @cached_property
+    def _damaged_json(self) -> list[str]:
+        """Which files of JSON cannot be read."""
         problems = []
         for name in ("config", "environment", "status"):
+            file = self.path / f"{name}.json"
             try:
-                read_json(self.path / f"{name}.json")
+                found = read_json(file, self.follow_links)
+                if name == "status":
+                    check_outcome(found, file)
             except ValueError as error:
                 problems.append(str(error))
         return problems
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            return read_json(self.path / f"{name}.json")
+            return read_json(self.path / f"{name}.json", self.follow_links)
         except ValueError:
             return {}  # `damage` says so
 
@@ -122,12 +159,13 @@ class Run:
         warnings = []
         if self.status not in USUAL:
             warnings.append(self.ending)
+        _ = self.scaling  # reading it says whether it can be read
         for name, reason in self.unreadable_files.items():
             warnings.append(f"{name} cannot be read ({reason})")
 
         for key in sorted(self.columns):
             if key.endswith("_unconverged"):
-                count = int(np.nansum(self.columns[key]))
+                count = np.count_nonzero(np.nan_to_num(self.columns[key]))
                 name = key.removesuffix("_unconverged")
                 warnings.append(f"{name} did not converge in {count:,} of {self.count:,} rows")
         return warnings
@@ -140,17 +178,18 @@ class Run:
 
     @cached_property
     def _reader(self) -> RowReader:
-        reader = RowReader(self.path / "metrics.jsonl")
+        reader = RowReader(self.path / "metrics.jsonl", self.follow_links)
         reader.refresh()
         return reader
 
     def refresh(self) -> bool:
         """Take in what was added to the folder; say whether there were new rows."""
-        for name in ("outcome", "damage", "scaling"):
-            self.__dict__.pop(name, None)
-        for name in ("config", "environment"):  # written once: read again only if not there yet
-            if not self.__dict__.get(name):
-                self.__dict__.pop(name, None)
+        for name, part in PARTS.items():
+            now = signature(self.path / f"{name}.json")
+            if now != self._signatures.get(name, ()):
+                self._signatures[name] = now
+                self.__dict__.pop(part, None)
+                self.__dict__.pop("_damaged_json", None)
 
         if "_reader" not in self.__dict__:
             return self._reader.count > 0
@@ -160,6 +199,15 @@ class Run:
             self._snapshots.clear()
             self.unreadable_files.clear()
         return grown
+
+    @property
+    def version(self) -> tuple[object, ...]:
+        """What changes with anything that a page shows of the run; as of the last `refresh`."""
+        snapshots = signature(self.path / "snapshots")
+        predictions = signature(self.path / "predictions.npz")
+        files = tuple(self._signatures.items())
+        rows = (*self.file_version, self.count, self._reader.problem)
+        return self.id, self.status, files, rows, snapshots, predictions
 
     @property
     def count(self) -> int:
@@ -201,20 +249,24 @@ class Run:
     @property
     def snapshots(self) -> list[int]:
         """The steps at which a snapshot was kept, in order."""
-        files = (self.path / "snapshots").glob("*.npz")
-        return sorted(int(file.stem) for file in files if file.stem.isdigit())
+        folder = self.path / "snapshots"
+        if folder.is_symlink() and not self.follow_links:
+            self.unreadable_files["snapshots"] = "it is a link, not a folder"
+            return []
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            return []
+        return sorted(int(name[:-4]) for name in names if SNAPSHOT_NAME.fullmatch(name))
 
     def snapshot(self, step: int) -> dict[str, np.ndarray]:
         """Read the histograms and reliability bins of a step, by name such as `val_counts`."""
-        return read_arrays(self.path / "snapshots" / f"{step}.npz")
+        return read_arrays(self.path / "snapshots" / f"{step}.npz", follow_links=False)
 
     def snapshot_if_whole(self, step: int) -> dict[str, np.ndarray]:
         """Read a snapshot once; empty if it is gone, or damaged (then `warnings` says so)."""
         if step not in self._snapshots:
             name = f"snapshots/{step}.npz"
-            if (self.path / name).is_symlink():
-                return {}
-
             try:
                 self._snapshots[step] = check_snapshot(self.snapshot(step))
             except FileNotFoundError:
@@ -226,29 +278,15 @@ class Run:
         return self._snapshots[step]
 
 
-def read_arrays(file: Path) -> dict[str, np.ndarray]:
-    """Read all arrays of an .npz; one of `DAMAGE` where it cannot be read."""
-    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+def check_outcome(outcome: dict[str, Any], file: Path) -> None:
+    """Raise where a status is none that a run can have."""
+    status = outcome.get("status", "running")
+    if status not in STATUSES:
+        raise ValueError(
+            f"{printable(str(file))} must hold a status such as complete; got {str(status)[:40]!r}"
+        )
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of what went wrong."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
-
-
-def find_runs(folder: str | Path) -> list[Run]:
-    """Find the run folders in a folder, at any depth, sorted by path; the folder may be one."""
-    root = Path(folder)
-    return [Run(path, root) for path in sorted(run_folders(root))]
-
-
-def run_folders(folder: Path) -> Iterator[Path]:
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder: name the folder that holds the runs")
-    if (folder / "metrics.jsonl").is_file() or (folder / "status.json").is_file():
-        yield folder
-        return
-    for inner in folder.iterdir():
-        if inner.is_dir() and not inner.is_symlink():
-            yield from run_folders(inner)

@@ -43,7 +43,8 @@ def certificates(page: PageRuns) -> str:
 
 def certificate(name: str, run: Run) -> str:
     """Say how many statements hold in a run, and which is the tightest."""
-    failed = int(run.last.get(FAILED) or 0)
+    stated = number(run.last.get(FAILED))
+    failed = int(stated) if math.isfinite(stated) else 0
     slacks = {
         k.split("slack ", 1)[1]: v for k, v in run.last.items() if k.startswith("train/slack ")
     }

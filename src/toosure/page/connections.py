@@ -1,0 +1,72 @@
+"""Connections of the live page: so many at once, and none that waits for its client for ever."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+
+MAX_CONNECTIONS = 128
+STALL_SECONDS = 10.0  # in which a client must send a request, or take some of an answer
+WAIT_SECONDS = 120.0  # in which it must have taken all of it
+LOOK_SECONDS = 1.0
+
+
+class PatientProtocol(H11Protocol):
+    """A connection that ends when its client neither sends nor reads.
+
+    Where there are too many, the one that has waited longest for its client makes room. So a flood
+    of clients that read slowly, or not at all, pushes out its own, and not one that asks and reads.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))
+        self.seen: RequestResponseCycle | None = None
+        self.unsent = 0
+        self.moved_at = self.loop.time()
+        self.free_at = self.loop.time()  # when the client last owed nothing
+        make_room(self.connections)
+        self.timer = self.loop.call_later(LOOK_SECONDS, self.look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.timer.cancel()
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        self.moved_at = self.loop.time()
+        super().resume_writing()
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the client is to send or to read, and not the server to answer."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        return is_idle or self.transport.get_write_buffer_size() > 0
+
+    def look(self) -> None:
+        """End the connection if nothing has moved for too long; else look again later."""
+        now = self.loop.time()
+        unsent = self.transport.get_write_buffer_size()
+        if unsent < self.unsent:
+            self.moved_at = now
+        if self.cycle is not self.seen or not self.waits_for_client:
+            self.moved_at = now
+            self.free_at = now
+        self.seen = self.cycle
+        self.unsent = unsent
+
+        if now - self.moved_at > STALL_SECONDS or now - self.free_at > WAIT_SECONDS:
+            self.transport.abort()
+        else:
+            self.timer = self.loop.call_later(LOOK_SECONDS, self.look)
+
+
+def make_room(connections: Iterable[object]) -> None:
+    """End the connection that has waited longest for its client, where there are too many."""
+    ours = [each for each in connections if isinstance(each, PatientProtocol)]
+    still_open = [each for each in ours if not each.transport.is_closing()]
+    if len(still_open) > MAX_CONNECTIONS:
+        longest = min(still_open, key=lambda each: (not each.waits_for_client, each.free_at))
+        longest.transport.abort()

@@ -1,0 +1,182 @@
+"""What the live page answers, as bytes: made once for each state of the folder, then kept."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toosure.figures import panel_keys, stability
+from toosure.figures.trajectory import NAMES, values_of
+from toosure.page.html import POLICY, in_script, page
+from toosure.page.page_runs import PageRuns
+from toosure.page.report import SCRIPTS, body, report_of, title_of
+from toosure.page.sections import SECTIONS
+from toosure.page.sections.moments import frames
+from toosure.runs import Run, RunFolder
+from toosure.runs.regular_files import printable
+
+MAX_ROWS = 20_000  # of a run in one answer; the rest comes with the next
+MAX_NUMBERS = 2_000_000  # of all runs in one answer
+Cursors = Mapping[str, tuple[int, int]]  # of each run: inode, rows that the asker has
+
+
+class PageAnswers:
+    """The answers about a folder of runs. Not to be used by two threads at once."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = RunFolder(folder)
+        self.source = printable(str(folder))
+        self._kept: dict[str, tuple[object, bytes]] = {}
+        self._standing: tuple[object, dict[str, Any]] = (None, {})
+
+    def page(self) -> bytes:
+        """Return the page as it is now, which then asks for what is new."""
+        return self._once("page", self._page)
+
+    def body(self) -> bytes:
+        """Return all sections anew, for when runs came or went."""
+        return self._once("body", self._body)
+
+    def sections(self) -> bytes:
+        """Return the sections of words and numbers, and the snapshots of the slider."""
+        return self._once("sections", self._sections)
+
+    def report(self) -> bytes:
+        """Return the finished page, to be saved; nothing where there is no run."""
+        return self._once("report", lambda runs: report_of(runs, self.source) if runs else "")
+
+    def rows(self, cursors: Cursors) -> bytes:
+        """Return the rows after the cursors of the asker, in the units of the panels."""
+        runs = self.folder.refresh()
+        new: dict[str, Any] = {}
+        numbers = 0
+        for run in runs:
+            if is_behind(run, cursors) and numbers < MAX_NUMBERS:
+                new[run.id] = new_rows(run, cursors[run.id][1])
+                numbers += sum(map(len, new[run.id]["columns"].values()))
+        return as_json({"runs": new} | self.standing(runs)).encode()
+
+    def standing(self, runs: Sequence[Run]) -> dict[str, Any]:
+        """Return how things stand, computed once for each state of the folder."""
+        version = version_of(runs)
+        if self._standing[0] != version:
+            self._standing = version, standing(runs)
+        return self._standing[1]
+
+    def _once(self, name: str, make: Callable[[Sequence[Run]], str]) -> bytes:
+        """Return what was made before, unless something of the folder changed since."""
+        runs = self.folder.refresh()
+        version = version_of(runs)
+        kept = self._kept.get(name)
+        if kept is None or kept[0] != version:
+            kept = version, make(runs).encode()
+            self._kept[name] = kept
+        return kept[1]
+
+    def _page(self, runs: Sequence[Run]) -> str:
+        known = in_script(as_json(self.standing(runs) | {"cursors": cursors_of(runs)}))
+        bar = (
+            '<div id="bar"><span id="pulse"></span><span id="said" role="status">…</span>'
+            '<a id="save" class="plain" download="report.html" href="report">save as report</a>'
+            "</div>"
+        )
+        inner = f'{bar}<div id="all">{self._inside(runs)}</div>'
+        script = f'<script type="application/json" id="cursors">{known}</script>'
+        title = title_of(runs, printable(self.folder.folder.name)) if runs else "toosure live"
+        policy = f"{POLICY}; connect-src 'self'"
+        return page(title, inner + script, more=(*SCRIPTS, "live.js"), policy=policy)
+
+    def _body(self, runs: Sequence[Run]) -> str:
+        answer = {"html": self._inside(runs), "cursors": cursors_of(runs)}
+        return as_json(answer | self.standing(runs))
+
+    def _sections(self, runs: Sequence[Run]) -> str:
+        if not runs:
+            return as_json({"html": {}, "frames": []})
+        page_runs = PageRuns(runs, self.source)
+        snapshots = frames(page_runs)  # read first: what is damaged is among the warnings
+        with np.errstate(all="ignore"):
+            html = {
+                name: make(page_runs)
+                for section in SECTIONS
+                for name, make in section.replaced().items()
+            }
+        return as_json({"html": html, "frames": snapshots})
+
+    def _inside(self, runs: Sequence[Run]) -> str:
+        """Return the inside of the page, or that it waits."""
+        if runs:
+            return body(runs, self.source)
+        return (
+            f'<header><p class="source">toosure · {escape(self.source)}</p>'
+            "<h1>Waiting for the first run</h1></header>"
+        )
+
+
+def version_of(runs: Sequence[Run]) -> tuple[object, ...]:
+    """Return what changes with anything that the page shows."""
+    return tuple(run.version for run in runs)
+
+
+def is_behind(run: Run, known: Cursors) -> bool:
+    return run.id in known and 0 <= known[run.id][1] < run.count
+
+
+def new_rows(run: Run, start: int) -> dict[str, Any]:
+    """Return the rows of a run from `start` on: one column per line on the page."""
+    end = min(run.count, start + MAX_ROWS)
+    lines = {
+        f"{split}/{key}": values
+        for split in NAMES
+        for key in panel_keys([run])
+        if (values := values_of(run, split, key)) is not None
+    }
+
+    edge = stability(run)
+    if edge is not None:
+        lines["stability"] = edge
+    lines["step"] = run.columns["step"]
+    columns = {key: rounded(values[start:end]) for key, values in lines.items()}
+    return {"cursor": [run.file_version[0], end], "columns": columns}
+
+
+def rounded(values: np.ndarray) -> list[float | None]:
+    """Return numbers that JSON can carry, to six digits; null where there is none."""
+    return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values.tolist()]
+
+
+def cursors_of(runs: Sequence[Run]) -> dict[str, tuple[int, int]]:
+    return {run.id: (run.file_version[0], run.count) for run in runs}
+
+
+def standing(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return how things stand: which files there are, how each run stands, how many go on."""
+    files = [(run.id, *run.file_version, measured(run), has_scaling(run)) for run in runs]
+    statuses = [(run.id, run.status, run.count, len(run.snapshots)) for run in runs]
+    return {
+        "structure": digest(files),
+        "stamp": digest(statuses),
+        "running": sum(status == "running" for _, status, *_ in statuses),
+        "total": len(runs),
+    }
+
+
+def measured(run: Run) -> list[str]:
+    """Return the keys under which a run has numbers."""
+    return sorted(key for key in run.columns if run.has(key))
+
+
+def has_scaling(run: Run) -> bool:
+    return any((run.path / name).is_file() for name in ("temperature.json", "predictions.npz"))
+
+
+def digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def as_json(value: object) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,40 @@
+"""Find the run folders below a folder."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from toosure.runs.run import Run
+
+
+def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
+    """Find the run folders in a folder, at any depth, sorted by path; the folder may be one.
+
+    Links to folders are left alone. A folder is a run if it holds rows or a status, of whatever
+    kind: what cannot be read is said by the run.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise ValueError(f"{folder} is not a folder: name the folder that holds the runs")
+
+    runs = []
+    for path in sorted(run_folders(root)):
+        if path.is_dir():  # it may be gone by now
+            runs.append(Run(path, root, follow_links))
+    return runs
+
+
+def run_folders(root: Path) -> Iterator[Path]:
+    """Go through all folders, without recursion: thousands may lie in each other."""
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                inner = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        except OSError:
+            continue  # gone, or not ours to look into
+        if "metrics.jsonl" in inner or "status.json" in inner:
+            yield folder
+        else:
+            waiting += [folder / name for name, is_folder in inner.items() if is_folder]

@@ -1,0 +1,91 @@
+"""Open a file of a run only if it is one: no pipe, device or folder, and no more than is asked."""
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe (FIFO)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
+Signature = tuple[int, int, int, int]  # inode, size, time of change, kind
+
+
+class NotRegularError(ValueError):
+    """A file of a run is something else than a file."""
+
+
+def open_regular(path: Path, follow_links: bool = True) -> BinaryIO:
+    """Open a regular file to read; raise `NotRegularError` for what could block or never end.
+
+    Without `follow_links`, a link is refused too, wherever it leads.
+    """
+    check_kind(os.stat(path, follow_symlinks=follow_links))
+
+    # It may have been replaced since: a pipe is opened without waiting, and looked at again.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    if not follow_links:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    flags |= getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, flags), "rb")
+    try:
+        check_kind(os.fstat(file.fileno()))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def check_kind(status: os.stat_result) -> None:
+    """Raise unless it is a regular file."""
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != stat.S_IFREG:
+        raise NotRegularError(f"it is {KINDS.get(kind, 'no file')}, not a file")
+
+
+def read_regular(path: Path, limit: int, follow_links: bool = True) -> bytes:
+    """Read a regular file of at most `limit` bytes."""
+    with open_regular(path, follow_links) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise ValueError(f"it has {in_bytes(size)}; at most {in_bytes(limit)} are read")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"it grew beyond {in_bytes(limit)} while it was read")
+    return content
+
+
+def signature(path: Path) -> Signature | None:
+    """Return what changes when a file is written anew; None where there is none."""
+    try:
+        status = path.lstat()
+    except (OSError, ValueError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, stat.S_IFMT(status.st_mode)
+
+
+def in_bytes(size: int) -> str:
+    """Write a size as people do.
+
+    >>> in_bytes(2 << 30), in_bytes(300)
+    ('2.0 GiB', '300 bytes')
+    """
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.1f} {unit}"
+    return f"{size} bytes"
+
+
+def printable(name: str) -> str:
+    r"""Return a file's name as text that can be printed: bytes that are not UTF-8 are spelt out.
+
+    >>> printable("a\udcffb"), printable("a\nb"), printable("Größe")
+    ('a\\xffb', 'a\\nb', 'Größe')
+    """
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

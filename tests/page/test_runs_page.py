@@ -136,6 +136,33 @@ def test_what_ended_early_is_never_best(tmp_path, status):
     assert "5.0" in marked and "0.1" not in marked  # points of ECE: of sgd, of the early one
 
 
+def test_training_data_are_marked_and_never_best(tmp_path):
+    """A run without validation data: marked in table, verdict and headline, bold nowhere."""
+    for name, error in (("sgd", 0.05), ("gd", 0.1)):
+        make_run(tmp_path / name, {"optimizer": name}, ece=error)
+    make_run(tmp_path / "fitted", {"optimizer": "fitted"}, ece=0.001, splits=("train",))
+    html = comparison(PageRuns(find_runs(tmp_path)))
+    assert "fitted<small>training data</small>" in html and "never in bold" in html
+    marked = re.findall(r'data-value="([^"]*)"><strong', html)
+    assert "5.0" in marked and "0.1" not in marked
+
+    verdicts = {run.name: judge(run) for run in find_runs(tmp_path)}
+    assert "points (training data), from the start" in verdicts["fitted"].sentence
+    assert "training" not in verdicts["sgd"].sentence
+    sentence = headline(list(verdicts.values()))[1]
+    assert sentence == (
+        "All 2 runs are over-confident, by 10.0 points; 1 more run on training data only"
+    )
+    assert headline([verdicts["fitted"]] * 2)[1].endswith("points (training data)")
+
+
+def test_seeds_without_validation_data_are_left_out_of_the_mean(tmp_path):
+    make_run(tmp_path / "a", {"optimizer": "sgd", "seed": 0}, ece=0.1)
+    make_run(tmp_path / "b", {"optimizer": "sgd", "seed": 1}, ece=0.001, splits=("train",))
+    html = comparison(PageRuns(find_runs(tmp_path)))
+    assert "2 seeds, 1 without validation data left out" in html and 'data-value="10.0"' in html
+
+
 def test_a_growing_run_takes_in_increments(tmp_path):
     make_run(tmp_path / "r", steps=range(3))
     run, file = Run(tmp_path / "r"), tmp_path / "r" / "metrics.jsonl"

@@ -9,7 +9,7 @@ from test_runs import make
 from typer.testing import CliRunner
 
 from toosure.cli import app
-from toosure.cli.runs import table_of
+from toosure.cli.runs import figures_of, table_of
 from toosure.quantities import shown_in
 from toosure.runs import export, find_runs, select
 
@@ -128,7 +128,7 @@ def test_a_key_that_no_run_has_is_named(three):
     assert command("--out", three, "--where", "val/ece<0").stdout == f"no such runs in {three}\n"
 
 
-@pytest.mark.parametrize(("width", "kept"), [(60, 1), (80, 3), (100, 5), (200, 6)])
+@pytest.mark.parametrize(("width", "kept"), [(60, 1), (80, 2), (100, 5), (200, 6)])
 def test_runs_of_a_sweep_are_told_apart_at_any_width(tmp_path, width, kept):
     """Figures give way, and a name is folded with its seed and id in one piece each."""
     row = {"step": 2000, **{f"val/{name}": 0.123456 for name in COLUMNS}}
@@ -156,3 +156,13 @@ def test_a_damaged_run_does_not_hide_the_others(three, file, damage):
     assert f"run1: unreadable: {three / 'group' / 'run1' / file} " in found.stdout
     assert len(select(find_runs(three), ["status=complete"])) == 2
     assert export(find_runs(three), three / "all.csv") == 6
+
+
+def test_the_table_says_which_data_its_numbers_are_of(tmp_path):
+    judged = make(tmp_path / "judged", [{"step": 0, "val/ece": 0.1, "train/ece": 0.01}])
+    fitted = make(tmp_path / "fitted", [{"step": 0, "train/ece": 0.01}])
+    waiting = make(tmp_path / "waiting")
+    assert figures_of(judged)["data"] == "val" and figures_of(judged)["ece"] == "0.1"
+    assert figures_of(fitted)["data"] == "training data"
+    assert figures_of(waiting)["data"] == ""
+    assert [run.training_only for run in (judged, fitted, waiting)] == [False, True, False]

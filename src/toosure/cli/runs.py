@@ -23,6 +23,7 @@ app.add_typer(runs_app, name="runs")
 MAX_OWN = 200  # numbers of the user's own that are listed
 MAX_CELL = 40  # letters of a text among the figures
 MIN_NAME = 28  # characters of a name for which figures give way
+FIXED = ("status", "step", "data")  # columns that every table has
 Folder = Annotated[Path, typer.Option("--out", help="Where run folders are.")]
 Where = Annotated[
     list[str] | None,
@@ -102,7 +103,7 @@ def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
 
     table = Table("run", box=None, pad_edge=False, header_style="dim")
     for name in shown:
-        side: Literal["left", "right"] = "left" if name == "status" else "right"
+        side: Literal["left", "right"] = "left" if name in ("status", "data") else "right"
         table.add_column(Text(name), justify=side, no_wrap=True)
     for run, line in zip(runs, lines, strict=True):
         cells = [folded(run.name, room), *(line.get(name, "") for name in shown)]
@@ -113,6 +114,7 @@ def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
 def figures_of(run: "Run") -> dict[str, str]:
     """Return what a table says of a run beside its name: the last value of each quantity.
 
+    They are of validation data, or of training data where there is no other, and `data` says which.
     Numbers that the table of quantities does not know stand under their own keys, after the rest.
     """
     from toosure.quantities import own_keys, shown_in
@@ -122,7 +124,10 @@ def figures_of(run: "Run") -> dict[str, str]:
     split = "val" if "val/ece" in row else "train"
     figures = {q.key: cell(row.get(f"{split}/{q.key}")) for q in shown_in("table")}
     own = {printable(key): cell(row[key]) for key in own_keys(list(row))[:MAX_OWN]}
-    return {"status": run.status, "step": str(row.get("step", 0)), **figures, **own}
+    measured = any(key.startswith(f"{split}/") for key in row)
+    data = {"val": "val", "train": "training data"}[split] if measured else ""
+    step = str(row.get("step", 0))
+    return {"status": run.status, "step": step, "data": data, **figures, **own}
 
 
 def fitting(columns: dict[str, list[str]], width: int, longest: int) -> tuple[list[str], int]:
@@ -134,7 +139,7 @@ def fitting(columns: dict[str, list[str]], width: int, longest: int) -> tuple[li
 
     shown = list(columns)
     wide = {name: 2 + max(map(len, [name, *cells])) for name, cells in columns.items()}
-    figures = [name for name in shown if name not in ("status", "step")]
+    figures = [name for name in shown if name not in FIXED]
     for name in sorted(figures, key=lambda name: described(name).importance):
         if width - sum(wide[each] for each in shown) < min(longest, MIN_NAME):
             shown.remove(name)

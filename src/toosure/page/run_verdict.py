@@ -9,8 +9,9 @@ import numpy as np
 from toosure.figures import Bins, bins_of
 from toosure.figures.trajectory import values_of
 from toosure.runs import Run
-from toosure.verdicts import judge_gap, signed
+from toosure.verdicts import judge_gap, plural, signed
 
+TRAINING = " (training data)"
 STANDARD_ERRORS = 1.959964  # in a 95 % interval
 USUAL = ("complete", "running", "ended", "unreadable")
 WORDS = {
@@ -29,6 +30,7 @@ class RunVerdict(NamedTuple):
     sentence: str
     gap: float = math.nan
     half: float = math.nan
+    training_only: bool = False  # of data that the run was fitted to
 
 
 def judge(run: Run) -> RunVerdict:
@@ -44,6 +46,8 @@ def judge(run: Run) -> RunVerdict:
     now = float(gap[known[-1]])
     half, n = half_width(run)
     kind, sentence = judge_gap(now / 100, (now - half) / 100, (now + half) / 100, n)
+    if run.training_only:
+        sentence += TRAINING
     if kind in ("over", "under"):
         since = int(run.columns["step"][known[since_when(gap[known], half, now)]])
         sentence += f", since step {since:,}" if since else ", from the start"
@@ -51,7 +55,7 @@ def judge(run: Run) -> RunVerdict:
         sentence += f": a gap of {signed(now / 100)} ± {half:.1f} points"
     if end:
         sentence += f"; {end[:1].lower()}{end[1:]}"
-    return RunVerdict(kind, sentence, now, half)
+    return RunVerdict(kind, sentence, now, half, run.training_only)
 
 
 def gaps(run: Run) -> np.ndarray:
@@ -105,13 +109,24 @@ def ending(run: Run) -> str:
 
 
 def headline(verdicts: Sequence[RunVerdict]) -> tuple[str, str]:
-    """Return the verdict on all runs together: its class and a sentence."""
+    """Return the verdict on all runs together: its class and a sentence.
+
+    Runs that were measured on training data alone are counted apart.
+    """
     judged = [verdict for verdict in verdicts if verdict.kind != "none"]
     total = len(verdicts)
     if total == 1:
         return verdicts[0].kind, verdicts[0].sentence
     if not judged:
         return "none", "Nothing measured yet"
+
+    trained = sum(verdict.training_only for verdict in judged)
+    if trained == len(judged):
+        kind, sentence = headline([verdict._replace(training_only=False) for verdict in verdicts])
+        return kind, sentence + TRAINING
+    if trained:
+        kind, sentence = headline([verdict for verdict in verdicts if not verdict.training_only])
+        return kind, f"{sentence}; {trained} more {plural(trained, 'run')} on training data only"
 
     # What holds of most runs is said of them, with the range of their gaps.
     for kind in ("over", "under"):

@@ -244,6 +244,13 @@ class Run:
         """The split that judges: validation where it was measured."""
         return "val" if self.has("val/ece") else "train"
 
+    @property
+    def training_only(self) -> bool:
+        """Whether the run was measured on its training data alone: no merit beside others."""
+        return self.split == "train" and any(
+            key.startswith("train/") and self.has(key) for key in self.columns
+        )
+
     # -- snapshots --------------------------------------------------------------------------
 
     @property

@@ -49,7 +49,7 @@ def check_values(split: str, parts: dict[str, np.ndarray]) -> None:
     filled = parts["counts"] > 0
     if not filled.any():
         raise ValueError(f"{split}_counts holds no samples")
-    for name in ("accuracy", "confidence", "interval"):
-        shares = parts[name][filled]
+    for name in ("edges", "accuracy", "confidence", "interval"):
+        shares = parts[name] if name == "edges" else parts[name][filled]
         if not ((shares >= -1e-3) & (shares <= 1 + 1e-3)).all():
             raise ValueError(f"{split}_{name} must lie in [0, 1]")

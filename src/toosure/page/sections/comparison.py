@@ -21,13 +21,13 @@ def comparison(page: PageRuns) -> str:
     values = [[last_values(group, column) for column in columns] for group in groups]
     means = np.array([[mean(cell) for cell in row] for row in values])
     means = means.reshape(len(groups), len(columns))
-    means[np.array([ended_early(group) for group in groups], dtype=bool)] = np.nan
+    no_merit = [ended_early(group) or training_only(group) for group in groups]
+    means[np.array(no_merit, dtype=bool)] = np.nan
     marks = best(means, columns)
 
     rows: list[list[Cell]] = []
     for i, group in enumerate(groups):
-        seeds = len(group.runs)
-        cells: list[Cell] = [(group.label, f"{seeds} seeds" if seeds > 1 else "")]
+        cells: list[Cell] = [(group.label, remark_on(group))]
         for j, column in enumerate(columns):
             is_best = len(groups) > 1 and bool(marks[i, j])
             cells.append(shown(values[i][j], column, is_best))
@@ -51,20 +51,43 @@ def columns_of(runs: Sequence[Run]) -> list[Quantity]:
     return [q for q in columns if any(last_value(run, q.key) is not None for run in runs)]
 
 
+def remark_on(group: Group) -> str:
+    """Return the small line below a name: how many seeds, and which data if not validation."""
+    parts = [f"{len(group.runs)} seeds"] if len(group.runs) > 1 else []
+    without = sum(run.training_only for run in group.runs)
+    if without == len(group.runs):
+        parts.append("training data")
+    elif without:
+        parts.append(f"{without} without validation data left out")
+    return ", ".join(parts)
+
+
 def note_on(groups: Sequence[Group]) -> str:
     """Say what the numbers are of."""
-    splits = {run.split for group in groups for run in group.runs}
-    where = {"val": "Validation data", "train": "Training data"}
-    data = where[splits.pop()] if len(splits) == 1 else "Validation data, else training data"
+    without = [training_only(group) for group in groups]
+    data = "Validation data"
+    if all(without):
+        data = "Training data"
+    elif any(without):
+        data = "Validation data, and training data where it is said, which are never in bold"
     seeds = ", mean over seeds ± standard deviation" if any(len(g.runs) > 1 for g in groups) else ""
     bold = "Bold: the highest accuracy and margin, the lowest of the rest; close ones may be chance"
-    marked = f"{bold}. P" if len(groups) > 1 else "P"
+    marked = f"{bold}. P" if without.count(False) > 1 else "P"
     return f"{data}, last row of each run{seeds}. {marked}ress a heading to sort."
 
 
+def training_only(group: Group) -> bool:
+    """Whether no run of a group was measured on validation data, but on training data."""
+    return all(run.training_only for run in group.runs)
+
+
 def last_values(group: Group, column: Quantity) -> list[float]:
-    """Return the last finite value of a quantity in each run, in the unit of its column."""
-    values = [last_value(run, column.key) for run in group.runs]
+    """Return the last finite value of a quantity in each run, in the unit of its column.
+
+    Where some seeds have validation data, those without are left out.
+    """
+    runs = [run for run in group.runs if not run.training_only] or group.runs
+    values = [last_value(run, column.key) for run in runs]
     return [column.scale * value for value in values if value is not None]
 
 

@@ -106,7 +106,7 @@ def test_a_section_by_one_line(tmp_path, monkeypatch):
         return f'<section id="count"><p>{len(page.runs)} runs, counted</p></section>'
 
     monkeypatch.setattr("toosure.page.report.SECTIONS", [*SECTIONS, Section("count", count)])
-    monkeypatch.setattr("toosure.page.live.SECTIONS", [*SECTIONS, Section("count", count)])
+    monkeypatch.setattr("toosure.page.live_answers.SECTIONS", [*SECTIONS, Section("count", count)])
     data = torch.randn(30, 4), torch.arange(30) % 3
     Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, run=tmp_path / "a", measure=()).close()
     assert "1 runs, counted" in report(tmp_path)

@@ -57,6 +57,7 @@ def test_live_says_what_is_missing(runs_folder, monkeypatch):
     assert done.exit_code == 2 and "pip install 'toosure[live]'" in done.stderr
 
 
-def test_live_says_that_there_is_no_folder(tmp_path):
-    done = typed("live", tmp_path / "no")
+def test_live_says_that_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    done = typed("live", tmp_path / "file")
     assert done.exit_code == 2 and "is not a folder" in done.stderr

@@ -112,10 +112,6 @@ def make_app(folder: str | Path, token: str = "") -> "Starlette":
             content = await run_in_threadpool(rows.rows, cursors)
         return answer(content, JSON)
 
-    async def unknown(_: "Request", error: Exception) -> "Response":
-        code = error.status_code if isinstance(error, HTTPException) else 500
-        return refused(Refusal(code, "there is no such page"))
-
     saved = {"Content-Disposition": 'attachment; filename="report.html"'}
     return Starlette(
         routes=[
@@ -125,8 +121,12 @@ def make_app(folder: str | Path, token: str = "") -> "Starlette":
             route("/report", pages.report, HTML, **saved),
             Route("/rows", answer_rows, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: unknown},
+        exception_handlers={HTTPException: no_such_page},
     )
+
+
+async def no_such_page(_: "Request", error: Exception) -> "Response":
+    return refused(Refusal(getattr(error, "status_code", 500), "there is no such page"))
 
 
 def check_asker(request: "Request", token: str) -> None:

@@ -243,3 +243,19 @@ class DeferredRows(RowMaker):
 
     def close(self) -> None:
         self.background.close()
+
+
+def make_rows(
+    measurer: Measurer,
+    sink: RowSink,
+    stopwatch: Stopwatch,
+    notify: Notify | None,
+    defer: bool,
+    weights: WeightsCopy | None,
+    flush_early: bool,
+) -> RowMaker:
+    """Return what makes the rows of a watch: at once, or deferred."""
+    if not defer:
+        return RowMaker(measurer, sink, stopwatch, notify)
+    max_age = MAX_AGE if flush_early else math.inf
+    return DeferredRows(measurer, sink, stopwatch, notify, weights, max_age)

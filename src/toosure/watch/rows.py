@@ -1,11 +1,13 @@
 """How a row comes about: the model is observed, numbers are computed, the row is written."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
+from toosure.quantities import QUANTITIES
 from toosure.runs.row_reader import Row
 from toosure.watch.measurer import Measurer, Observations
 from toosure.watch.sink import RowSink
@@ -149,3 +151,16 @@ class RowMaker:
 
     def close(self) -> None:
         """Let go of threads."""
+
+
+def check_numbers(numbers: Mapping[str, Any]) -> None:
+    """Raise where a number that joins a row has the name of one the watch finds itself."""
+    for name in numbers:
+        split, _, key = name.rpartition("/")
+        entry = QUANTITIES.get(key)
+        if entry is None or entry.cost in ("given", "file"):
+            continue
+        of_that_split = split in entry.splits
+        of_the_row = not split and not entry.splits
+        if of_that_split or of_the_row:
+            raise ValueError(f"a row has a {name} of its own: give your number another name")

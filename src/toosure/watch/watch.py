@@ -1,6 +1,5 @@
 """`Watch`: rows of what a classifier is, at chosen steps of its training, and what they cost."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -10,14 +9,13 @@ from torch import nn
 
 from toosure.config import as_measures
 from toosure.processes import ALONE, Processes
-from toosure.quantities import QUANTITIES
 from toosure.runs import RunWriter
 from toosure.runs.row_reader import Row
 from toosure.runs.write import plain
-from toosure.watch.background import MAX_AGE, DeferredRows, copy_weights
+from toosure.watch.background import copy_weights, make_rows
 from toosure.watch.criterion import Criterion
 from toosure.watch.measurer import Data, Measurer, device_of
-from toosure.watch.rows import Notify, RowMaker, Stopwatch
+from toosure.watch.rows import Notify, Stopwatch, check_numbers
 from toosure.watch.sink import RowSink
 from toosure.watch.spacing import Spacing, next_snapshot
 
@@ -112,13 +110,16 @@ class Watch:
         )
         self.rows = self.sink.rows
 
-        parts = self.measurer, self.sink, self.stopwatch, notify
-        self.maker = RowMaker(*parts)
-        if defer:
-            # Under a budget rows are far apart, and flushing one early would add to its cost.
-            max_age = MAX_AGE if budget is None else math.inf
-            self.maker = DeferredRows(*parts, weights, max_age)
-
+        # Under a budget rows are far apart, and flushing one early would add to its cost.
+        self.maker = make_rows(
+            self.measurer,
+            self.sink,
+            self.stopwatch,
+            notify,
+            defer,
+            weights,
+            flush_early=budget is None,
+        )
         try:
             self._begin(resume, start or {})
         except BaseException:
@@ -288,16 +289,3 @@ class Watch:
         self.stopwatch.go_back(state["seconds"], state["measuring"], state["cost"])
         self.measurer.load_state_dict(state)
         self.sink.go_back(self.last_measured, state.get("last", {}))
-
-
-def check_numbers(numbers: Mapping[str, Any]) -> None:
-    """Raise where a number that joins a row has the name of one the watch finds itself."""
-    for name in numbers:
-        split, _, key = name.rpartition("/")
-        entry = QUANTITIES.get(key)
-        if entry is None or entry.cost in ("given", "file"):
-            continue
-        of_that_split = split in entry.splits
-        of_the_row = not split and not entry.splits
-        if of_that_split or of_the_row:
-            raise ValueError(f"a row has a {name} of its own: give your number another name")

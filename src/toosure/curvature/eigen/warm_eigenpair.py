@@ -14,9 +14,10 @@ layers are dense too, it costs more than a block of products, and every step is 
 the extrapolated one in front once that is good, and residuals only where these do not suffice.
 
 What happens when one eigenvalue crosses another: it is the largest value that is followed, not a
-vector. A full step finds the leading values together and takes the largest, so the second becomes
-the first in the step in which it overtakes. Three things make sure that this is seen. While the
-second value is within 5 % of the first, every step is full (`_store_measurement`). A residual that
+vector. A full step finds the leading values together and takes the largest. Cheap steps see one
+value only, at most `FULL_EVERY` of them in a row, and none where values are close. Three things
+make sure that a crossing is seen. While the second value of the last full step is within 5 % of
+the first, every step is full (`_store_measurement`). A residual that
 was paid for improves its vector before it is stored, which costs nothing and keeps the second
 vector accurate. And a vector that the stored space does not contain at all is found by a short
 Lanczos run from a random start, now and then and after every jump of the value (`_probe`).

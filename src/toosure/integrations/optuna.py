@@ -120,8 +120,7 @@ class Study:
         """Note what is asked; a folder that holds another study is refused."""
         asked = {
             "goals": [goal.key for goal in self.goals],
-            "search": {name: repr(domain) for name, domain in self.space.domains()},
-            "settings": json.loads(json.dumps(dict(self.space.fixed), default=str)),
+            "settings": json.loads(json.dumps(dict(self.space.settings), default=str)),
         }
         file = self.out / "tuning.json"
         old = read_json(file)
@@ -137,8 +136,11 @@ class Study:
     # -- trials ---------------------------------------------------------------------------------
 
     def count(self) -> int:
-        """Return how many trials there are, those under way too."""
-        return len(self.study.get_trials(deepcopy=False))
+        """Return how many trials there are, those under way too.
+
+        One that was killed while Optuna chose has no run, and does not count.
+        """
+        return len(decided(self.study))
 
     def interrupted(self) -> list[tuple[int, RunConfig]]:
         """Return the trials that were begun and have no end, each with its run."""
@@ -200,8 +202,7 @@ class Study:
 
     def result(self) -> Tuning:
         """Return all trials and the best; stopped, if some have no end."""
-        frozen = self.study.get_trials(deepcopy=False)
-        trials = {t.number: as_trial(t) for t in frozen if "config" in t.user_attrs}
+        trials = {frozen.number: as_trial(frozen) for frozen in decided(self.study)}
         complete = any(trial.state == "complete" for trial in trials.values())
         best = self.study.best_trials if complete else []
         chosen = [trials[t.number] for t in best]
@@ -216,7 +217,12 @@ def ended_trials(out: Path) -> int:
     optuna = import_optuna()
     journal = optuna.storages.journal.JournalFileBackend(str(file))
     study = optuna.load_study(study_name=NAME, storage=optuna.storages.JournalStorage(journal))
-    return sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
+    return sum(trial.state.is_finished() for trial in decided(study))
+
+
+def decided(study: Any) -> list[Any]:
+    """Return the trials whose run was decided on."""
+    return [trial for trial in study.get_trials(deepcopy=False) if "config" in trial.user_attrs]
 
 
 def suggested(trial: Any, name: str, domain: Domain) -> str:

@@ -27,6 +27,7 @@ class SearchSpace:
     'sgd:lr=0.01'
     """
 
+    settings: Mapping[str, Any]  # as they were given
     alternatives: Mapping[str, tuple[Alternative, ...]]
     fixed: Mapping[str, Any]
 
@@ -48,7 +49,7 @@ class SearchSpace:
             else:
                 fixed[name] = value
 
-        space = cls(alternatives, fixed)
+        space = cls(settings, alternatives, fixed)
         if not space.names:
             raise ValueError(
                 "there is nothing to search: write a range such as lr=0.01..1~log, choices such as "

@@ -12,7 +12,7 @@ from toosure.sweep.driver import on_cluster
 from toosure.sweep.events import Event
 from toosure.sweep.jobs import Job, Jobs, RunOutcome
 from toosure.sweep.pool import with_workers
-from toosure.sweep.sweep import PATIENCE
+from toosure.sweep.sweep import PATIENCE, one_by_one
 from toosure.train import ProgressListener, Runtime
 
 
@@ -36,6 +36,11 @@ def tune(
     repeating the call finishes what is missing, and a larger number adds to it. `workers` trials
     go on at once, in processes of their own or, with `on`, as tasks of a Ray cluster. `seed` is
     that of the search; runs have theirs in the space.
+
+    >>> import tempfile
+    >>> space = SearchSpace.of(data="digits:train=50", optimizer="sgd:lr=0.1|0.5", steps=2)
+    >>> [trial.state for trial in tune(space, trials=2, out=tempfile.mkdtemp()).trials]
+    ['complete', 'complete']
     """
     if workers < 1 or trials < 1:
         raise ValueError(f"trials and workers must be at least 1; got {trials} and {workers}")
@@ -44,11 +49,13 @@ def tune(
     study = Study(space, goals, out, seed, prune)
 
     jobs = TrialJobs(study, trials, workers, listener or ProgressListener())
-    if on is None:
-        with_workers(jobs, out, runtime, workers)
-    else:
+    if on is not None:
         cluster = Cluster(on) if isinstance(on, str) else on
         on_cluster(jobs, out, runtime, cluster)
+    elif workers > 1 or study.prunes:  # a run in this process could not be stopped alone
+        with_workers(jobs, out, runtime, workers)
+    else:
+        one_by_one(jobs, out, runtime)
     return study.result()
 
 

@@ -117,4 +117,5 @@ def as_tensor(values: object, name: str) -> Tensor:
         array = array.astype(np.int64)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)
-    return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))

@@ -49,6 +49,32 @@ def top_label(
     return check_finite(confidence), correct
 
 
+def class_one(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return P(class 1) of a two-class problem, shape (N,), and whether class 1 is true.
+
+    The pair for any `*_from_confidence` metric: then it compares the probability of class 1 with
+    how often class 1 is true, as scikit-learn's `calibration_curve` does. Outputs are one number
+    per example, (N,) or (N, 1), or two columns (N, 2).
+
+    >>> p, true = class_one(torch.tensor([2.0, -1.0]), torch.tensor([1, 1]))
+    >>> [round(each, 4) for each in p.tolist()], true.tolist()
+    ([0.8808, 0.2689], [True, True])
+    """
+    logits, labels = as_metric_inputs(logits, labels, probs)
+    if logits.shape[1] != 2:
+        raise ValueError(f"class 1 against class 0 needs two classes; got {logits.shape[1]}")
+    if probs is not None:
+        return as_distributions(probs)[:, 1].clamp(max=1), labels == 1
+
+    rows = at_least_float32(logits)
+    return torch.sigmoid(check_finite(rows[:, 1] - rows[:, 0])), labels == 1
+
+
 def _top_label_of_chunk(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return confidence and hits of a chunk; NaN where a row holds NaN or +inf, or all -inf."""
     top = rows.amax(1, keepdim=True)

@@ -48,8 +48,10 @@ def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
     else:
         truth = pick_label(names, options.label)
     if truth is None and score is not None and options.unlabelled:
-        truth = "labels"
-        own[truth] = np.zeros(len(own[score]), dtype=np.int64)
+        own["labels"] = np.zeros(len(own[score]), dtype=np.int64)
+        predictions = of_classes(own, score, "labels", kind, options)
+        extras = {name: v for name, v in predictions.extras.items() if name != "labels"}
+        return replace(predictions, extras=extras, note="no labels")
     if score is None or truth is None:
         missing = score_name(kind) if score is None else truth_name(kind)
         raise ValueError(missing_array(prefix + missing, arrays, options))

@@ -63,8 +63,8 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
     if any(len(values) == 0 for values in columns.values()):
         raise ValueError("is empty: there are no rows below the names of the columns")
     if label is None and options.unlabelled and columns:
-        label = "labels"
-        columns = {**columns, label: np.zeros(len(next(iter(columns.values()))), dtype=np.int64)}
+        zeros = np.zeros(len(next(iter(columns.values()))), dtype=np.int64)
+        return without_labels(class_table({**columns, "labels": zeros}, "labels", options))
     if label is None:
         remedy = ": say which holds the true class, --label-column NAME" if names else ""
         raise ValueError(f"no column 'label'; it holds {listed(names)}{remedy}")
@@ -73,6 +73,13 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
         if chosen is None:
             return confidence_table(columns, confidence, correct)
     return class_table(columns, label, options)
+
+
+def without_labels(predictions: Predictions) -> Predictions:
+    """Leave out the labels that were made up for a file without any."""
+    extras = {name: values for name, values in predictions.extras.items() if name != "labels"}
+    note = predictions.note.partition(", labels")[0]
+    return replace(predictions, extras=extras, note=f"{note}, no labels")
 
 
 def confidence_table(columns: Columns, confidence: str, correct: str) -> Predictions:

@@ -48,8 +48,7 @@ def paired_scores(
 
     scores = []
     for key, make in makers.items():
-        sides = [make(side, bins) for side in (first, second)]
-        scores.append(paired(key, *sides, rows=first.n))
+        scores.append(paired(key, make(first, bins), make(second, bins), first.n))
     return scores, left_out
 
 

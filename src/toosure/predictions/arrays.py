@@ -197,9 +197,7 @@ def missing_array(name: str, arrays: Mapping[str, Any], options: ReadOptions) ->
     """Say which array is missing, and where it may be."""
     hint = "" if options.split else split_hint(arrays)
     if not hint and arrays:
-        hint = (
-            ": say which hold the scores and the true classes, --columns NAME --label-column NAME"
-        )
+        hint = ": name the scores and the true classes with --columns NAME --label-column NAME"
     return f"no array {name!r}; it holds {listed(sorted(arrays))}{hint}"
 
 

@@ -74,6 +74,12 @@ def evaluate(
     classes: ClassNames = None,
     ignore_index: IgnoreIndex = None,
     labels: LabelsFile = None,
+    top_label: Annotated[
+        bool,
+        typer.Option(
+            "--top-label", help="Of two classes: judge the predicted one, not P(class 1)."
+        ),
+    ] = False,
     by: Annotated[
         str | None, typer.Option(help="Also judge the rows of each value of this column.")
     ] = None,
@@ -101,6 +107,7 @@ def evaluate(
 
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     settings: Settings = {"bins": bins, "edge": edge.value, "level": ci, "seed": seed}
+    judged = {"top_label": True} if top_label else {}
     try:
         conditions = [parse_condition(text) for text in fail_if or []]
         keys = None if everything or as_json or html else first_keys(conditions)
@@ -113,7 +120,7 @@ def evaluate(
             results = []
             for each in predictions:
                 waiting.update(f"measuring {each.source}")
-                results.append(measured(each, keys, settings))
+                results.append(measured(each, keys, settings | judged))
             groups = [subgroups(each, by, **settings) for each in predictions] if by else []
             if html:
                 write_page(only_one(results, "--html"), html)

@@ -18,6 +18,7 @@ from toosure.cli.file_options import (
     KindOption,
     LabelColumn,
     ScoreColumns,
+    check_page,
     write_text,
 )
 from toosure.cli.waiting import Waiting
@@ -58,6 +59,8 @@ def compare(
 
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     try:
+        if html:
+            check_page(html)
         with Waiting("reading") as waiting:
             sides = []
             for path in (first, second):

@@ -1,6 +1,7 @@
 """What an evaluation of one label per row holds."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,8 @@ from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.per_class import ClassRow
 from toosure.metrics.binned import Reliability
 from toosure.quantities import evaluation_groups
+
+OF_VERDICT = ("accuracy", "ece")  # it rests on them
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,12 @@ class Evaluation:
             for name, each in self.metrics.items()
             if finite(each.low) is not None
         }
-        counts = {"n": self.n, "classes": self.classes, "bins": self.bins, "edge": self.edge}
+        counts: dict[str, Any] = {
+            "n": self.n,
+            "classes": self.classes,
+            "bins": self.bins,
+            "edge": self.edge,
+        }
         both = dict.fromkeys(self.left_out) | values
         ordered = {name: both[name] for name in metric_keys() if name in both}
         if self.class_one:
@@ -70,3 +78,14 @@ def finite(value: float | None) -> float | None:
 def metric_keys() -> list[str]:
     """Return the metrics of an evaluation, in the order of their groups."""
     return [key for keys in evaluation_groups().values() for key in keys]
+
+
+def wanted_keys(only: Collection[str] | None) -> list[str]:
+    """Return the metrics to measure, in their order, or say which of those asked for is none."""
+    keys = metric_keys()
+    if only is None:
+        return keys
+    for key in only:
+        if key not in keys:
+            raise ValueError(f"no metric {key!r}; there are {', '.join(keys)}")
+    return [key for key in keys if key in (*only, *OF_VERDICT)]

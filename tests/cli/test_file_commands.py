@@ -1,7 +1,6 @@
 """evaluate, compare, apply and calibrate on files as they come: what is said, and exit codes."""
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -28,9 +27,9 @@ def refused(*words):
 
 @pytest.fixture
 def files(tmp_path):
-    """Over-confident logits, the same ones halved, and a table with sites, of 300 rows."""
+    """Over-confident logits, the same ones halved, and a table with sites, of 200 rows."""
     rng = np.random.default_rng(0)
-    logits = 2 * rng.normal(size=(300, 3))
+    logits = 2 * rng.normal(size=(200, 3))
     probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     labels = np.array([rng.choice(3, p=row) for row in probs])
     np.savez(tmp_path / "sure.npz", logits=3 * logits, labels=labels)
@@ -103,7 +102,7 @@ def test_subgroups(files):
     assert "north" in result.stdout and "(Bonferroni: each is taken at 97.5 %)" in result.stdout
     found = json.loads(toosure("evaluate", files / "table.csv", "--by", "site", "--json").stdout)
     assert [group["group"] for group in found["by"]["groups"]] == ["north", "south"]
-    assert sum(group["n"] for group in found["by"]["groups"]) == 300
+    assert sum(group["n"] for group in found["by"]["groups"]) == 200
     result = toosure("evaluate", files / "table.csv", "--by", "age")
     assert (
         result.exit_code == 2 and "no column 'age' to group by; there is id, site" in result.stderr
@@ -156,7 +155,7 @@ def test_calibrate_takes_the_same_files(files):
     words = ("--method", "temperature", "-o", out, "--json")
     result = toosure("calibrate", files / "table.csv", *words)
     assert result.exit_code == 0 and "labels from 'target'" in result.stderr
-    assert json.loads(result.stdout)["rows"] == 300 and out.is_file()
+    assert json.loads(result.stdout)["rows"] == 200 and out.is_file()
     arrays = np.load(files / "sure.npz")
     np.save(files / "logits.npy", arrays["logits"])
     np.save(files / "y.npy", arrays["labels"])
@@ -171,5 +170,4 @@ def test_progress_is_shown_after_a_while_and_only_then(capsys):
     with Waiting("reading", delay=0) as waiting:
         waiting.update("measuring")
         waiting.timer.join(10)
-        time.sleep(0)
-    assert "measuring" in capsys.readouterr().err or "reading" in waiting.text
+    assert capsys.readouterr().err in ("toosure: reading ...\n", "toosure: measuring ...\n")

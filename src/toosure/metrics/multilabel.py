@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from scipy.stats import t as student
 from torch import Tensor
 
 from toosure.metrics.binned import (
@@ -185,14 +186,6 @@ def one_label(
     p, true, nll = entries(pairs, label)
     n = len(p)
     bootstrap = {"level": level, "seed": seed, "samples": samples}
-    rows = torch.arange(n)
-
-    def mean(values: Tensor) -> Interval:
-        if n < 2:
-            return without_interval(values.mean())
-        return interval_around(
-            values.mean(), mean_offsets(values, rows, seed, samples), rows, level
-        )
 
     smooth = without_interval(smece_from_confidence(p, true))
     if n * pairs.probs.shape[1] <= MAX_SMOOTH_NUMBERS and n > 1:
@@ -209,8 +202,8 @@ def one_label(
             ece_from_confidence, p, true, **bootstrap, bins=bins, edge=edge
         ),
         smece=smooth,
-        brier=mean((p.double() - true.double()).square()),
-        nll=mean(nll),
+        brier=mean_interval((p.double() - true.double()).square(), level),
+        nll=mean_interval(nll, level),
         adjusted_p=test.adjusted_p,
         fault=fault_of(test, level),
     )
@@ -226,6 +219,16 @@ def gap_interval(p: Tensor, true: Tensor, level: float) -> Interval:
     n = torch.tensor(float(len(p)), dtype=torch.float64)
     low, high = wilson_interval(hits, n, level)
     return Interval(mean - hits / n, mean - high, mean - low)
+
+
+def mean_interval(values: Tensor, level: float) -> Interval:
+    """Return the mean of independent rows with Student's interval; ends are NaN of a single row."""
+    mean = values.mean()
+    n = len(values)
+    if n < 2:
+        return without_interval(mean)
+    half = float(student.ppf(0.5 + level / 2, n - 1)) * values.std() / n**0.5
+    return Interval(mean, mean - half, mean + half)
 
 
 def fault_of(test: LabelChance, level: float) -> Fault:

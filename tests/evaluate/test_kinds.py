@@ -108,7 +108,7 @@ def test_tokens_are_resampled_by_sequences():
     rows = evaluate(logits[:, :9].reshape(-1, 3), labels[:, :9].reshape(-1), samples=300)
     for name in ("ece", "nll", "accuracy", "aurc"):
         assert result.metrics[name].value == pytest.approx(rows.metrics[name].value, abs=1e-9)
-    assert result.metrics["nll"].half > 1.2 * rows.metrics["nll"].half  # rows of one are alike
+    assert result.metrics["nll"].half > 1.1 * rows.metrics["nll"].half  # rows of one are alike
     assert result.gap.half > 1.2 * rows.gap.half
     assert "Intervals resample whole sequences, 40 of them" in evaluation_page(result)
 

@@ -4,7 +4,9 @@ import os
 
 # Importing a module adds its commands.
 from toosure.cli import (  # noqa: F401
+    apply,
     calibrate,
+    compare,
     data,
     evaluate,
     report,

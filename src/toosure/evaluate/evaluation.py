@@ -1,7 +1,7 @@
 """Evaluate predictions: every metric with its interval, the gap, and one row per class."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, overload
 
 from torch import Tensor
@@ -23,7 +23,7 @@ from toosure.evaluate.result import Evaluation as Evaluation
 from toosure.evaluate.result import metric_keys as metric_keys
 from toosure.metrics.binned import reliability_from_confidence
 from toosure.metrics.inputs import ArrayLike
-from toosure.predictions import Predictions
+from toosure.predictions import Predictions, from_frame, is_frame
 from toosure.quantities import QUANTITIES
 
 MAX_BINS = 1000  # resampling holds a number for each bin and replica
@@ -32,6 +32,7 @@ MAX_SPLIT_NUMBERS = 4e6  # in the predictions: a split takes the score at some 4
 MAX_CALL_NUMBERS = 20_000  # in the predictions of a metric that is called for every replica
 MAX_CALLS = 200
 SCORE_SPLITS = {"nll": metrics.nll_split, "brier": metrics.brier_split}
+OF_VERDICT = ("accuracy", "ece")
 PARTS = ("_calibration", "_refinement")
 Metric = Callable[..., Tensor]
 Bootstrap = dict[str, Any]  # level, seed and samples
@@ -92,6 +93,9 @@ def evaluate(
     groups: ArrayLike | None = None,
     names: tuple[str, ...] = (),
     top_label: bool | None = None,
+    label: str | None = None,
+    columns: Sequence[str] = (),
+    only: Collection[str] | None = None,
 ) -> Evaluation | MultilabelEvaluation:
     """Measure every metric that predictions allow, with bootstrap intervals where affordable.
 
@@ -100,6 +104,10 @@ def evaluate(
     with labels (N, K). Labels that are `ignore_index` are left out. `groups` (N,) are resampled
     whole, as sequences and images are. One output per example is judged by P(class 1), others by
     the predicted class; `top_label` says which of the two.
+
+    Or give a data frame with the column of its labels, `label`, and of its scores, `columns`, where
+    their names do not say it. `only` names the metrics to measure, without rows per class; accuracy
+    and ECE, on which the verdict rests, always are.
 
     >>> from toosure.predictions import from_confidence
     >>> result = evaluate(from_confidence([0.9, 0.8, 0.7, 0.6], [True, True, False, True]))
@@ -118,22 +126,32 @@ def evaluate(
             predictions, labels, probs, bins, edge, ignore_index, names, **bootstrap
         )
 
+    if is_frame(predictions):
+        predictions = from_frame(predictions, label, columns, classes=names)
+        names = ()
     given = predictions_of(predictions, labels, probs, ignore_index, groups, names)
-    return evaluate_classes(given, is_of_class_one(given, top_label), bins, edge, bootstrap)
+    of_class_one = is_of_class_one(given, top_label)
+    return evaluate_classes(given, of_class_one, bins, edge, bootstrap, only)
 
 
 def evaluate_classes(
-    predictions: Predictions, of_class_one: bool, bins: int, edge: str, bootstrap: Bootstrap
+    predictions: Predictions,
+    of_class_one: bool,
+    bins: int,
+    edge: str,
+    bootstrap: Bootstrap,
+    only: Collection[str] | None = None,
 ) -> Evaluation:
     """Measure the predicted class, or P(class 1), of one label per row."""
     # What is judged: confidence and hits of the predicted class, or P(class 1) and its truth.
     judged = class_one_view(predictions) if of_class_one else predictions
 
-    keys = metric_keys()
+    keys = wanted_keys(only)
     left_out = {key: why for key in keys if (why := reason_against(key, predictions))}
     if of_class_one:
-        left_out |= dict.fromkeys(ONLY_TOP_LABEL, "is of the predicted class: say top_label=True")
-    estimates = score_parts(predictions, left_out)
+        why = "is of the predicted class: say top_label=True"
+        left_out |= {key: why for key in ONLY_TOP_LABEL if key in keys}
+    estimates = score_parts(predictions, keys, left_out)
     for key in keys:
         if key not in left_out and key not in estimates:
             source = judged if key in OF_CLASS_ONE else predictions
@@ -155,12 +173,23 @@ def evaluate_classes(
         table=reliability_from_confidence(
             judged.confidence, judged.correct, bins, edge, level=bootstrap["level"]
         ),
-        per_class=class_rows(predictions, bins, edge),
+        per_class=class_rows(predictions, bins, edge) if only is None else (),
         class_one=of_class_one,
         top_gap=gap_of(predictions, bootstrap) if of_class_one else None,
         groups=None if groups is None else int(groups.max()) + 1,
         group_name=predictions.group_name,
     )
+
+
+def wanted_keys(only: Collection[str] | None) -> list[str]:
+    """Return the metrics to measure, in their order, or say which of those asked for is none."""
+    keys = metric_keys()
+    if only is None:
+        return keys
+    for key in only:
+        if key not in keys:
+            raise ValueError(f"no metric {key!r}; there are {', '.join(keys)}")
+    return [key for key in keys if key in (*only, *OF_VERDICT)]
 
 
 def gap_of(predictions: Predictions, bootstrap: Bootstrap) -> Estimate:
@@ -212,6 +241,8 @@ def estimate(
             options["edge"] = edge
 
     resampled = QUANTITIES[key].resampled
+    if key == "smece" and predictions.groups is not None:
+        resampled = "calls"  # its own interval is of independent rows
     too_slow = resampled == "calls" and pair[0].numel() > MAX_CALL_NUMBERS
     if not resampled or too_slow:
         return Estimate(float(metric(*pair, **options)))
@@ -240,7 +271,9 @@ def metric_and_arguments(
     Probabilities are taken as they came: exp(log p) may cross the edge of a bin and break ties.
     """
     of_confidence = metric_of(key, "confidence") if confidence_is_enough(key) else None
-    if of_confidence and (predictions.logits is None or predictions.kind == "probs"):
+    # Logits rank rows that their confidence, rounded to 1, no longer does.
+    ranks_logits = predictions.kind == "logits" and QUANTITIES[key].group == "Ranking"
+    if of_confidence and not ranks_logits:
         return of_confidence, (predictions.confidence, predictions.correct), True
 
     assert predictions.logits is not None and predictions.labels is not None
@@ -266,11 +299,13 @@ def value_by_table(key: str, predictions: Predictions, bins: int) -> float:
     return float(quantity.function()(*(known[name] for name in quantity.takes), **quantity.options))
 
 
-def score_parts(predictions: Predictions, left_out: dict[str, str]) -> dict[str, Estimate]:
+def score_parts(
+    predictions: Predictions, keys: Sequence[str], left_out: dict[str, str]
+) -> dict[str, Estimate]:
     """Return what of each score is calibration and what refinement, without intervals."""
     estimates = {}
     for name, split_of in SCORE_SPLITS.items():
-        if f"{name}_calibration" not in left_out:
+        if f"{name}_calibration" in keys and f"{name}_calibration" not in left_out:
             assert predictions.logits is not None and predictions.labels is not None
             split = split_of(predictions.logits, predictions.labels)
             estimates[f"{name}_calibration"] = Estimate(float(split.calibration))

@@ -53,10 +53,11 @@ class Evaluation:
         }
         counts = {"n": self.n, "classes": self.classes, "bins": self.bins, "edge": self.edge}
         both = dict.fromkeys(self.left_out) | values
-        ordered = {name: both[name] for name in metric_keys()}
+        ordered = {name: both[name] for name in metric_keys() if name in both}
         if self.class_one:
-            brier = self.metrics["brier"].value
-            counts |= {"of": "class 1", "frequency": self.frequency, "binary_brier": brier / 2}
+            counts |= {"of": "class 1", "frequency": self.frequency}
+        if self.class_one and "brier" in self.metrics:
+            counts |= {"binary_brier": self.metrics["brier"].value / 2}
         if self.groups is not None:
             counts |= {"groups": self.groups}
         return ordered | counts | {"intervals": {"level": self.level} | intervals}

@@ -156,7 +156,7 @@ def recalibrate(
     )
     options: dict[str, Any] = {"level": level, "seed": seed, "samples": 1000}
     sides = [side(each, bins, options) for each in (before, after)]
-    judged = [class_one_view(each) if each.binary else each for each in (before, after)]
+    judged = (judged_view(before), judged_view(after))
 
     return Recalibration(
         source=fit.source,
@@ -172,6 +172,11 @@ def recalibrate(
         ece_change=ece_change(*judged, bins, **options),
         class_one=before.binary,
     )
+
+
+def judged_view(predictions: Predictions) -> Predictions:
+    """Return what diagrams and binned errors are of: P(class 1) of a binary classifier."""
+    return class_one_view(predictions) if predictions.binary else predictions
 
 
 def makers(method: str) -> dict[str, Callable[[], Calibrator]]:
@@ -245,7 +250,7 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
 
 def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
     """Measure predictions; none of the metrics can be below 0, and so no interval is."""
-    judged = class_one_view(predictions) if predictions.binary else predictions
+    judged = judged_view(predictions)
     estimates = {}
     for name in METRICS:
         source = judged if name in OF_CLASS_ONE else predictions

@@ -98,8 +98,8 @@ def test_a_rare_class_given_too_much_is_not_called_under_confident():
 def test_tokens_are_resampled_by_sequences():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(40, 12, 3, generator=generator, dtype=torch.float64)
-    favourite = 5 * torch.randn(40, 1, 3, generator=generator, dtype=torch.float64)
-    labels = torch.distributions.Categorical(logits=logits + favourite).sample()
+    labels = logits.argmax(2)
+    labels[20:] = torch.randint(3, (20, 12), generator=generator)  # half of the sequences are hard
     labels[:, 9:] = -100
     result = evaluate(logits, labels, samples=300)
     assert (result.n, result.groups, result.group_name) == (360, 40, "sequence")
@@ -108,7 +108,7 @@ def test_tokens_are_resampled_by_sequences():
     rows = evaluate(logits[:, :9].reshape(-1, 3), labels[:, :9].reshape(-1), samples=300)
     for name in ("ece", "nll", "accuracy", "aurc"):
         assert result.metrics[name].value == pytest.approx(rows.metrics[name].value, abs=1e-9)
-    assert result.metrics["nll"].half > 1.1 * rows.metrics["nll"].half  # rows of one are alike
+    assert result.metrics["nll"].half > 1.2 * rows.metrics["nll"].half  # rows of one are alike
     assert result.gap.half > 1.2 * rows.gap.half
     assert "Intervals resample whole sequences, 40 of them" in evaluation_page(result)
 

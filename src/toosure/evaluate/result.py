@@ -51,7 +51,12 @@ class Evaluation:
             for name, each in self.metrics.items()
             if finite(each.low) is not None
         }
-        counts = {"n": self.n, "classes": self.classes, "bins": self.bins, "edge": self.edge}
+        counts: dict[str, Any] = {
+            "n": self.n,
+            "classes": self.classes,
+            "bins": self.bins,
+            "edge": self.edge,
+        }
         both = dict.fromkeys(self.left_out) | values
         ordered = {name: both[name] for name in metric_keys() if name in both}
         if self.class_one:

@@ -1,7 +1,7 @@
 """Calibration of independent binary outputs (N, K): each label, all pooled, and the worst ones."""
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +47,7 @@ class LabelCalibration(NamedTuple):
     probability: float  # mean
     gap: Interval  # mean probability minus frequency
     ece: Interval
-    smece: Interval  # the ends are NaN where it was too slow to resample
+    smece: Interval
     brier: Interval  # of one column, mean (p - y)^2
     nll: Interval
     adjusted_p: float  # chance of so much in any of the labels, were all calibrated
@@ -184,24 +184,18 @@ def one_label(
 ) -> LabelCalibration:
     """Measure one label; rows are independent."""
     p, true, nll = entries(pairs, label)
-    n = len(p)
-    bootstrap = {"level": level, "seed": seed, "samples": samples}
-
-    smooth = without_interval(smece_from_confidence(p, true))
-    if n * pairs.probs.shape[1] <= MAX_SMOOTH_NUMBERS and n > 1:
-        options = bootstrap | {"samples": min(samples, MAX_SMOOTH_SAMPLES)}
-        smooth = confidence_interval_from_confidence(smece_from_confidence, p, true, **options)
+    bootstrap: dict[str, Any] = {"level": level, "seed": seed, "samples": samples}
 
     return LabelCalibration(
         name=name,
-        samples=n,
+        samples=len(p),
         frequency=float(true.double().mean()),
         probability=float(p.double().mean()),
         gap=gap_interval(p, true, level),
         ece=confidence_interval_from_confidence(
             ece_from_confidence, p, true, **bootstrap, bins=bins, edge=edge
         ),
-        smece=smooth,
+        smece=confidence_interval_from_confidence(smece_from_confidence, p, true, **bootstrap),
         brier=mean_interval((p.double() - true.double()).square(), level),
         nll=mean_interval(nll, level),
         adjusted_p=test.adjusted_p,
@@ -253,7 +247,7 @@ def pooled(
         offsets = mean_offsets(values, rows, seed, samples)
         return interval_around(values.mean(), offsets, rows, level)
 
-    bootstrap = {"level": level, "seed": seed}
+    bootstrap: dict[str, Any] = {"level": level, "seed": seed}
     smooth = without_interval(smece_from_confidence(p, true))
     if p.numel() <= MAX_SMOOTH_NUMBERS:
         draws = min(samples, MAX_SMOOTH_SAMPLES)

@@ -141,10 +141,13 @@ def kind_notes(result: Evaluation) -> list[str]:
     """Say of what the numbers are, where it is not the predicted class of independent rows."""
     notes = []
     if result.class_one:
-        brier = result.metrics["brier"].value / 2
         of_class_one = ", ".join(key for key in OF_CLASS_ONE if key in result.metrics)
         notes.append(
-            f"Of P(class 1): {of_class_one}; the rest is of both classes or of the predicted one. "
+            f"Of P(class 1): {of_class_one}; the rest is of both classes or of the predicted one."
+        )
+    if result.class_one and "brier" in result.metrics:
+        brier = result.metrics["brier"].value / 2
+        notes.append(
             f"The Brier score is summed over both classes; of P(class 1) alone it is {brier:.4f}."
         )
     if result.groups is not None:

@@ -13,6 +13,7 @@ from toosure.cli import (  # noqa: F401
     reproduce,
     runs,
     train,
+    tune,
 )
 from toosure.cli.app import app
 from toosure.cli.output import open_closed_streams

@@ -2,29 +2,20 @@
 
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 from torch import Tensor
 
 from toosure import metrics
-from toosure.evaluate.arrays import predictions_of
-from toosure.evaluate.class_one import (
-    OF_CLASS_ONE,
-    ONLY_TOP_LABEL,
-    class_one_view,
-    is_of_class_one,
-)
+from toosure.evaluate.class_one import OF_CLASS_ONE, ONLY_TOP_LABEL, class_one_view
 from toosure.evaluate.estimates import Estimate, calibrated_ece, confidence_gap, hit_rate
 from toosure.evaluate.grouped import grouped_chance, grouped_gap, grouped_hit_rate
-from toosure.evaluate.multilabel import MultilabelEvaluation, evaluate_multilabel
-from toosure.evaluate.per_class import ClassRow as ClassRow
 from toosure.evaluate.per_class import class_rows
 from toosure.evaluate.result import Evaluation as Evaluation
 from toosure.evaluate.result import metric_keys as metric_keys
 from toosure.evaluate.result import wanted_keys
 from toosure.metrics.binned import reliability_from_confidence
-from toosure.metrics.inputs import ArrayLike
-from toosure.predictions import Predictions, from_frame, is_frame
+from toosure.predictions import Predictions
 from toosure.quantities import QUANTITIES
 
 MAX_BINS = 1000  # resampling holds a number for each bin and replica
@@ -56,82 +47,6 @@ def confidence_is_enough(key: str) -> bool:
         return not {"logits", "labels"} & set(quantity.takes) and bool(quantity.compute)
     of_confidence = metric_of(key, "confidence") is not None and not quantity.needs_classes
     return key == "accuracy" or of_confidence
-
-
-@overload
-def evaluate(
-    predictions: Predictions | ArrayLike | None = ...,
-    labels: ArrayLike | None = ...,
-    *,
-    multilabel: Literal[True],
-    **options: Any,
-) -> MultilabelEvaluation: ...
-
-
-@overload
-def evaluate(
-    predictions: Predictions | ArrayLike | None = ...,
-    labels: ArrayLike | None = ...,
-    *,
-    multilabel: Literal[False] = ...,
-    **options: Any,
-) -> Evaluation: ...
-
-
-def evaluate(
-    predictions: Predictions | ArrayLike | None = None,
-    labels: ArrayLike | None = None,
-    *,
-    probs: ArrayLike | None = None,
-    bins: int = 15,
-    edge: str = "right",
-    level: float = 0.95,
-    seed: int = 0,
-    samples: int = 1000,
-    multilabel: bool = False,
-    ignore_index: int | None = -100,
-    groups: ArrayLike | None = None,
-    names: tuple[str, ...] = (),
-    top_label: bool | None = None,
-    label: str | None = None,
-    columns: Sequence[str] = (),
-    only: Collection[str] | None = None,
-) -> Evaluation | MultilabelEvaluation:
-    """Measure every metric that predictions allow, with bootstrap intervals where affordable.
-
-    Give `Predictions`, or logits (or `probs=`) and labels: (N,) or (N, 1) of a binary classifier,
-    (N, C), tokens (N, T, C) or pixels (N, C, H, W), or with `multilabel` independent outputs (N, K)
-    with labels (N, K). Labels that are `ignore_index` are left out. `groups` (N,) are resampled
-    whole, as sequences and images are. One output per example is judged by P(class 1), others by
-    the predicted class; `top_label` says which of the two.
-
-    Or give a data frame with the column of its labels, `label`, and of its scores, `columns`, where
-    their names do not say it. `only` names the metrics to measure, without rows per class; accuracy
-    and ECE, on which the verdict rests, always are.
-
-    >>> from toosure.predictions import from_confidence
-    >>> result = evaluate(from_confidence([0.9, 0.8, 0.7, 0.6], [True, True, False, True]))
-    >>> round(result.gap.value, 3), round(result.metrics["ece"].value, 3)
-    (0.0, 0.35)
-    """
-    if not 0 < level < 1:
-        raise ValueError(f"the level of intervals must lie between 0 and 1; got {level:g}")
-    if not 1 <= bins <= MAX_BINS:
-        raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
-    bootstrap: Bootstrap = {"level": level, "seed": seed, "samples": samples}
-    if multilabel:
-        if isinstance(predictions, Predictions) or groups is not None:
-            raise ValueError("multilabel takes arrays (N, K) of outputs and labels, and no groups")
-        return evaluate_multilabel(
-            predictions, labels, probs, bins, edge, ignore_index, names, **bootstrap
-        )
-
-    if is_frame(predictions):
-        predictions = from_frame(predictions, label, columns, classes=names)
-        names = ()
-    given = predictions_of(predictions, labels, probs, ignore_index, groups, names)
-    of_class_one = is_of_class_one(given, top_label)
-    return evaluate_classes(given, of_class_one, bins, edge, bootstrap, only)
 
 
 def evaluate_classes(
@@ -285,7 +200,7 @@ def value_by_table(key: str, predictions: Predictions, bins: int) -> float:
         "correct": predictions.correct,
         "bins": bins,
     }
-    return float(quantity.function()(*(known[name] for name in quantity.takes), **quantity.options))
+    return float(quantity.function(*(known[name] for name in quantity.takes), **quantity.options))
 
 
 def score_parts(

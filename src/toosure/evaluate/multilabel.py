@@ -132,9 +132,18 @@ def evaluate_multilabel(
 
 def row_of(label: LabelCalibration) -> LabelRow:
     """Return a label with plain numbers."""
-    values = label._asdict()
     return LabelRow(
-        **{k: estimate_of(v) if isinstance(v, Interval) else v for k, v in values.items()}
+        name=label.name,
+        samples=label.samples,
+        frequency=label.frequency,
+        probability=label.probability,
+        gap=estimate_of(label.gap),
+        ece=estimate_of(label.ece),
+        smece=estimate_of(label.smece),
+        brier=estimate_of(label.brier),
+        nll=estimate_of(label.nll),
+        adjusted_p=label.adjusted_p,
+        fault=label.fault,
     )
 
 

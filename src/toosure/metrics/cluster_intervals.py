@@ -156,9 +156,15 @@ def resampled_sums(per_group: Tensor, seed: int, samples: int) -> Tensor:
     generator = np.random.default_rng(seed)
     rows = max(1, MAX_DRAWN // count)
     sizes = [min(rows, samples - start) for start in range(0, samples, rows)]
-    share = np.full(count, 1 / count)
-    draws = (torch.from_numpy(generator.multinomial(count, share, size)) for size in sizes)
-    return torch.cat([each.double() @ per_group for each in draws])
+    draws = (drawn_counts(count, size, generator) for size in sizes)
+    return torch.cat([each @ per_group for each in draws])
+
+
+def drawn_counts(count: int, size: int, generator: np.random.Generator) -> Tensor:
+    """Return how often each of `count` groups is drawn in each of `size` replicas, float64."""
+    picks = generator.integers(count, size=(size, count)) + count * np.arange(size)[:, None]
+    counts = np.bincount(picks.reshape(-1), minlength=size * count).reshape(size, count)
+    return torch.from_numpy(counts).double()
 
 
 def resampled_rows(groups: Tensor, seed: int, samples: int) -> list[Tensor]:

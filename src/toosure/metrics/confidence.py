@@ -41,12 +41,24 @@ def top_label(
         confidence, predicted = as_distributions(probs).max(1)
         return confidence.clamp(max=1), predicted == labels  # it may be rounded to just above 1
 
-    parts = [_top_label_of_chunk(*pair) for pair in chunked_pairs(logits, labels)]
-    if len(parts) == 1:
-        confidence, correct = parts[0]
-    else:
-        confidence, correct = (torch.cat(part) for part in zip(*parts, strict=True))
+    confidence, correct = top_label_of_checked(logits, labels)
     return check_finite(confidence), correct
+
+
+def top_label_of_checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return confidence and hits of logits (N, C) and labels (N,) that were checked before."""
+    rows_at_once = len(logits)  # with gradients: the graph holds them all anyway
+    if not (logits.requires_grad and torch.is_grad_enabled()):
+        elements = _CHUNK_ON_CPU if logits.device.type == "cpu" else _CHUNK_ON_GPU
+        rows_at_once = max(1, elements // logits.shape[1])
+        logits = logits.detach()
+
+    chunks = zip(logits.split(rows_at_once), labels.split(rows_at_once), strict=True)
+    parts = [_top_label_of_chunk(rows, targets) for rows, targets in chunks]
+    if len(parts) == 1:
+        return parts[0]
+    confidence, correct = zip(*parts, strict=True)
+    return torch.cat(confidence), torch.cat(correct)
 
 
 def class_one(
@@ -77,6 +89,8 @@ def class_one(
 
 def _top_label_of_chunk(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return confidence and hits of a chunk; NaN where a row holds NaN or +inf, or all -inf."""
+    if rows.dtype not in (torch.float32, torch.float64):
+        rows = rows.float()
     top = rows.amax(1, keepdim=True)
     if rows.shape[1] < _MIN_CLASSES_FOR_SOFTMAX:
         confidence = (rows - top).exp_().sum(1).reciprocal()

@@ -1,10 +1,11 @@
 """Calibration of independent binary outputs (N, K): each label, all pooled, and the worst ones."""
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from scipy.stats import t as student
 from torch import Tensor
 
 from toosure.metrics.binned import (
@@ -46,7 +47,7 @@ class LabelCalibration(NamedTuple):
     probability: float  # mean
     gap: Interval  # mean probability minus frequency
     ece: Interval
-    smece: Interval  # the ends are NaN where it was too slow to resample
+    smece: Interval
     brier: Interval  # of one column, mean (p - y)^2
     nll: Interval
     adjusted_p: float  # chance of so much in any of the labels, were all calibrated
@@ -183,34 +184,20 @@ def one_label(
 ) -> LabelCalibration:
     """Measure one label; rows are independent."""
     p, true, nll = entries(pairs, label)
-    n = len(p)
-    bootstrap = {"level": level, "seed": seed, "samples": samples}
-    rows = torch.arange(n)
-
-    def mean(values: Tensor) -> Interval:
-        if n < 2:
-            return without_interval(values.mean())
-        return interval_around(
-            values.mean(), mean_offsets(values, rows, seed, samples), rows, level
-        )
-
-    smooth = without_interval(smece_from_confidence(p, true))
-    if n * pairs.probs.shape[1] <= MAX_SMOOTH_NUMBERS and n > 1:
-        options = bootstrap | {"samples": min(samples, MAX_SMOOTH_SAMPLES)}
-        smooth = confidence_interval_from_confidence(smece_from_confidence, p, true, **options)
+    bootstrap: dict[str, Any] = {"level": level, "seed": seed, "samples": samples}
 
     return LabelCalibration(
         name=name,
-        samples=n,
+        samples=len(p),
         frequency=float(true.double().mean()),
         probability=float(p.double().mean()),
         gap=gap_interval(p, true, level),
         ece=confidence_interval_from_confidence(
             ece_from_confidence, p, true, **bootstrap, bins=bins, edge=edge
         ),
-        smece=smooth,
-        brier=mean((p.double() - true.double()).square()),
-        nll=mean(nll),
+        smece=confidence_interval_from_confidence(smece_from_confidence, p, true, **bootstrap),
+        brier=mean_interval((p.double() - true.double()).square(), level),
+        nll=mean_interval(nll, level),
         adjusted_p=test.adjusted_p,
         fault=fault_of(test, level),
     )
@@ -226,6 +213,16 @@ def gap_interval(p: Tensor, true: Tensor, level: float) -> Interval:
     n = torch.tensor(float(len(p)), dtype=torch.float64)
     low, high = wilson_interval(hits, n, level)
     return Interval(mean - hits / n, mean - high, mean - low)
+
+
+def mean_interval(values: Tensor, level: float) -> Interval:
+    """Return the mean of independent rows with Student's interval; ends are NaN of a single row."""
+    mean = values.mean()
+    n = len(values)
+    if n < 2:
+        return without_interval(mean)
+    half = float(student.ppf(0.5 + level / 2, n - 1)) * values.std() / n**0.5
+    return Interval(mean, mean - half, mean + half)
 
 
 def fault_of(test: LabelChance, level: float) -> Fault:
@@ -250,7 +247,7 @@ def pooled(
         offsets = mean_offsets(values, rows, seed, samples)
         return interval_around(values.mean(), offsets, rows, level)
 
-    bootstrap = {"level": level, "seed": seed}
+    bootstrap: dict[str, Any] = {"level": level, "seed": seed}
     smooth = without_interval(smece_from_confidence(p, true))
     if p.numel() <= MAX_SMOOTH_NUMBERS:
         draws = min(samples, MAX_SMOOTH_SAMPLES)

@@ -11,8 +11,8 @@ from torch.optim.optimizer import ParamsT
 
 from toosure.data.seeds import derive_seed
 from toosure.metrics.inputs import check_count, check_positive
-from toosure.optim.passes import dense_gradient, weights_restored
 from toosure.optim.micro_batches import Closure
+from toosure.optim.passes import dense_gradient, weights_restored
 from toosure.optim.sam import SAM
 from toosure.optim.validators import Validator, check_decay, check_not_negative
 

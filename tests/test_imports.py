@@ -16,7 +16,7 @@ LAYERS = [
     {"optim", "posthoc"},
     {"objectives", "ensembles"},
     {"words", "config", "runs", "predictions"},
-    {"watch", "evaluate", "recalibration"},
+    {"watch", "evaluate", "recalibration", "sklearn"},
     {"train"},
     {"sweep", "figures", "page", "integrations", "recipes"},
     {"cli", "__main__"},

@@ -19,7 +19,7 @@ from toosure.posthoc import CALIBRATORS, Calibrator, Choice, Temperature, choose
 from toosure.posthoc.calibrator import without_log_zero
 from toosure.posthoc.same_rows import fingerprints, shared_rows
 from toosure.posthoc.select import Makers, Trial, cross_fitted, stratified_folds
-from toosure.predictions import Predictions, from_logits
+from toosure.predictions import Predictions, from_logits, from_probs
 from toosure.words import parse
 
 METRICS = ("nll", "brier", "accuracy", "ece", "adaptive_ece", "classwise_ece")
@@ -208,6 +208,33 @@ def rows_of(predictions: Predictions) -> tuple[Tensor, Tensor]:
             "a calibrator needs the logits or probabilities of every class"
         )
     return predictions.logits, predictions.labels
+
+
+def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
+    """Return what a fitted calibrator makes of predictions: probabilities, and the same truth.
+
+    >>> from toosure.posthoc import Identity
+    >>> rows = from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+    >>> [round(p, 3) for p in calibrated(Identity(), rows).probs[:, 0].tolist()]
+    [0.881, 0.269]
+    """
+    logits, labels = rows_of(predictions)
+    try:
+        outputs: Tensor = calibrator(logits.double())
+    except RuntimeError as error:
+        raise ValueError(
+            f"the calibrator was fitted on another number of classes than the {logits.shape[1]} "
+            f"of {predictions.source or 'these predictions'}"
+        ) from error
+
+    probs = from_probs(outputs.softmax(1), labels)
+    return replace(
+        probs,
+        names=predictions.names,
+        source=predictions.source,
+        binary=predictions.binary,
+        extras=predictions.extras,
+    )
 
 
 def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:

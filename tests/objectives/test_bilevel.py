@@ -11,9 +11,9 @@ from torch import nn
 from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.losses import DECELoss, FocalLoss, SECELoss
+from toosure.margins.robust import evaluating
 from toosure.models import mlp
 from toosure.objectives import GammaNet, MetaSmoothing
-from toosure.objectives.bilevel import virtual_step
 from toosure.objectives.gamma_net import SampleGamma
 from toosure.objectives.network import (
     features_and_logits,
@@ -22,6 +22,7 @@ from toosure.objectives.network import (
     statistics_still,
     unwrapped,
 )
+from toosure.objectives.virtual_step import virtual_step
 from toosure.train import Means, train
 
 CE = nn.CrossEntropyLoss()
@@ -109,6 +110,14 @@ def slow_outer(objective, model, batch, meta, values, rate, scope):
     return objective.outer(copied(meta[0]), meta[1]).item()
 
 
+def read_by_outer_loss(model, inputs, scope):
+    """Features in evaluation mode for a step of the head, the inputs for one of everything."""
+    if scope == "full":
+        return inputs
+    with evaluating(model), torch.no_grad():
+        return features_and_logits(model, inputs)[0]
+
+
 @pytest.mark.parametrize("scope", ["head", "full"])
 @pytest.mark.parametrize(
     ("make", "network"),
@@ -119,9 +128,18 @@ def slow_outer(objective, model, batch, meta, values, rate, scope):
             lambda **k: GammaNet(width=4, bandwidth=0.1, ce=1.0, sece=0.5, most=None, **k),
             lambda: None,
         ),
+        (lambda **k: GammaNet(width=4, bandwidth=0.1, least=0.5, tau=2.0, **k), lambda: None),
+        (lambda **k: GammaNet(width=4, bandwidth=0.1, leave_one_out=True, **k), lambda: None),
+        (lambda **k: GammaNet(width=4, bandwidth=0.1, soft_accuracy=True, **k), lambda: None),
+        (lambda **k: GammaNet(width=4, bandwidth=0.1, form="grid", **k), lambda: None),
+        (lambda **k: GammaNet(width=4, bandwidth=0.1, form="gap", **k), lambda: None),
+        (lambda **k: GammaNet(width=4, bandwidth=0.1, form="unbiased", **k), lambda: None),
         (lambda **k: MetaSmoothing(per_class=True, **k), lambda: None),
     ],
-    ids=["sece", "batch norm", "sece and ce, unbounded", "smoothing"],
+    ids=[
+        *("sece", "batch norm", "sece and ce, unbounded", "bounds and tau", "leave one out"),
+        *("soft accuracy", "grid", "gap", "unbiased", "smoothing"),
+    ],
 )
 def test_the_meta_gradient_is_a_finite_difference(make, network, scope):
     torch.manual_seed(3)
@@ -130,10 +148,11 @@ def test_the_meta_gradient_is_a_finite_difference(make, network, scope):
     meta = objective.meta.x.double(), objective.meta.y
     x, y, _ = batch
     rate = 2.0
+    read = read_by_outer_loss(model, meta[0], scope), meta[1]
     with statistics_still(model), torch.enable_grad():
         features, logits = features_and_logits(model, x)
     with torch.enable_grad():
-        outer = objective.outer_loss(model, x, y, features, logits, meta, rate)
+        outer = objective.outer_loss(model, x, y, features, logits, read, rate)
     own = list(objective.hyper.parameters())
     slopes = torch.autograd.grad(outer, own)
     generator = torch.Generator().manual_seed(1)
@@ -220,7 +239,7 @@ def test_gamma_net_lowers_its_outer_loss():
     """On one batch, more and more meta-steps bring SECE after the virtual step down."""
     objective = GammaNet(meta=20, meta_batch=200, bandwidth=0.1, lr=0.01, virtual_lr=5.0, ce=1.0)
     model, batch = ready(objective)
-    meta = objective.meta.x, objective.meta.y
+    meta = read_by_outer_loss(model, objective.meta.x, "head"), objective.meta.y
 
     def outer():
         features, logits = features_and_logits(model, batch[0])
@@ -238,7 +257,7 @@ def test_gamma_net_lowers_its_outer_loss():
 
 @pytest.mark.parametrize(("most", "tau"), [(5.0, 1.0), (5.0, 10.0), (None, 2.0)])
 def test_gammas_start_where_told_and_stay_in_range(most, tau):
-    net = SampleGamma(8, 16, 3.0, most, tau, torch.Generator().manual_seed(0))
+    net = SampleGamma(8, 16, 3.0, (0.0, most), tau, torch.Generator().manual_seed(0))
     torch.testing.assert_close(net(torch.zeros(4, 8)), torch.full((4,), 3.0))
     with torch.no_grad():
         net.last.weight.mul_(1e4)
@@ -250,7 +269,7 @@ def test_tau_narrows_the_gammas():
     features = torch.randn(200, 8)
     spreads = []
     for tau in (0.5, 1.0, 4.0):
-        net = SampleGamma(8, 16, 1.0, 5.0, tau, torch.Generator().manual_seed(0))
+        net = SampleGamma(8, 16, 1.0, (0.0, 5.0), tau, torch.Generator().manual_seed(0))
         spreads.append(net(features).std().item())
     assert spreads[0] > spreads[1] > spreads[2]
 
@@ -386,7 +405,7 @@ def test_setup_is_asked_for():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: GammaNet(start=6.0), "0 < start < most"),
+        (lambda: GammaNet(start=6.0), "0 <= least < start < most"),
         (lambda: GammaNet(tau=0.0), "tau > 0"),
         (lambda: GammaNet(scope="half"), "scope must be one of"),
         (lambda: GammaNet(meta=-1), "meta > 0"),

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ MAX_SPLIT_NUMBERS = 4e6  # in the predictions: a split takes the score at some 4
 MAX_CALL_NUMBERS = 20_000  # in the predictions of a metric that is called for every replica
 MAX_CALLS = 200
 SCORE_SPLITS = {"nll": metrics.nll_split, "brier": metrics.brier_split}
+OF_VERDICT = ("accuracy", "ece")
 PARTS = ("_calibration", "_refinement")
 Metric = Callable[..., Tensor]
 Bootstrap = dict[str, Any]  # level, seed and samples
@@ -92,7 +93,7 @@ class Evaluation:
         }
         counts = {"n": self.n, "classes": self.classes, "bins": self.bins, "edge": self.edge}
         both = dict.fromkeys(self.left_out) | values
-        ordered = {name: both[name] for name in metric_keys()}
+        ordered = {name: both[name] for name in metric_keys() if name in both}
         return ordered | counts | {"intervals": {"level": self.level} | intervals}
 
 
@@ -112,8 +113,12 @@ def evaluate(
     level: float = 0.95,
     seed: int = 0,
     samples: int = 1000,
+    only: Collection[str] | None = None,
 ) -> Evaluation:
     """Measure every metric that `predictions` allow, with bootstrap intervals where affordable.
+
+    `only` names the metrics to measure; accuracy and ECE, on which the verdict rests, always are,
+    and the rows per class are left out.
 
     >>> from toosure.predictions import from_confidence
     >>> result = evaluate(from_confidence([0.9, 0.8, 0.7, 0.6], [True, True, False, True]))
@@ -125,10 +130,10 @@ def evaluate(
     if not 1 <= bins <= MAX_BINS:
         raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
 
-    keys = metric_keys()
+    keys = wanted_keys(only)
     left_out = {key: why for key in keys if (why := reason_against(key, predictions))}
     bootstrap: Bootstrap = {"level": level, "seed": seed, "samples": samples}
-    estimates = score_parts(predictions, left_out)
+    estimates = score_parts(predictions, keys, left_out)
     for key in keys:
         if key not in left_out and key not in estimates:
             estimates[key] = estimate(key, predictions, bins, edge, bootstrap)
@@ -149,8 +154,19 @@ def evaluate(
         gap=confidence_gap(predictions, **bootstrap),
         chance=calibrated_ece(predictions, bins, edge, **bootstrap),
         table=table,
-        per_class=class_rows(predictions, bins, edge),
+        per_class=class_rows(predictions, bins, edge) if only is None else (),
     )
+
+
+def wanted_keys(only: Collection[str] | None) -> list[str]:
+    """Return the metrics to measure, in their order, or say which of those asked for is none."""
+    keys = metric_keys()
+    if only is None:
+        return keys
+    for key in only:
+        if key not in keys:
+            raise ValueError(f"no metric {key!r}; there are {', '.join(keys)}")
+    return [key for key in keys if key in (*only, *OF_VERDICT)]
 
 
 def reason_against(key: str, predictions: Predictions) -> str | None:
@@ -210,7 +226,9 @@ def metric_and_arguments(
     Probabilities are taken as they came: exp(log p) may cross the edge of a bin and break ties.
     """
     of_confidence = metric_of(key, "confidence") if confidence_is_enough(key) else None
-    if of_confidence and (predictions.logits is None or predictions.kind == "probs"):
+    # Logits rank rows that their confidence, rounded to 1, no longer does.
+    ranks_logits = predictions.kind == "logits" and QUANTITIES[key].group == "Ranking"
+    if of_confidence and not ranks_logits:
         return of_confidence, (predictions.confidence, predictions.correct), True
 
     assert predictions.logits is not None and predictions.labels is not None
@@ -233,14 +251,16 @@ def value_by_table(key: str, predictions: Predictions, bins: int) -> float:
         "correct": predictions.correct,
         "bins": bins,
     }
-    return float(quantity.function()(*(known[name] for name in quantity.takes), **quantity.options))
+    return float(quantity.function(*(known[name] for name in quantity.takes), **quantity.options))
 
 
-def score_parts(predictions: Predictions, left_out: dict[str, str]) -> dict[str, Estimate]:
+def score_parts(
+    predictions: Predictions, keys: list[str], left_out: dict[str, str]
+) -> dict[str, Estimate]:
     """Return what of each score is calibration and what refinement, without intervals."""
     estimates = {}
     for name, split_of in SCORE_SPLITS.items():
-        if f"{name}_calibration" not in left_out:
+        if f"{name}_calibration" in keys and f"{name}_calibration" not in left_out:
             assert predictions.logits is not None and predictions.labels is not None
             split = split_of(predictions.logits, predictions.labels)
             estimates[f"{name}_calibration"] = Estimate(float(split.calibration))

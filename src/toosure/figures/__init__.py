@@ -1,6 +1,7 @@
 """Figures: pure functions from numbers and runs to Plotly figures, the same on every page."""
 
 from toosure.figures.groups import Group, group_runs
+from toosure.figures.pareto import pareto_figure, pareto_front
 from toosure.figures.phase import correlation, phase_portrait
 from toosure.figures.reliability import (
     Bins,
@@ -23,6 +24,8 @@ __all__ = [
     "group_runs",
     "margin_histogram",
     "panel_keys",
+    "pareto_figure",
+    "pareto_front",
     "phase_portrait",
     "reliability_diagram",
     "stability",

@@ -69,3 +69,10 @@ def split_of(pair: Pair) -> Split:
     """Return inputs and labels as a split whose labels are clean and in their own order."""
     x, y = pair
     return Split(x, y, clean=y, indices=torch.arange(len(y), device=y.device))
+
+
+def subset(split: Split, indices: Tensor) -> Split:
+    """Return some examples of a split as a split."""
+    return type(split)(
+        split.x[indices], split.y[indices], split.clean[indices], split.indices[indices]
+    )

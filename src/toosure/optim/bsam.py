@@ -14,7 +14,12 @@ from toosure.metrics.inputs import check_count, check_positive
 from toosure.optim.micro_batches import Closure
 from toosure.optim.passes import dense_gradient, weights_restored
 from toosure.optim.sam import SAM
-from toosure.optim.validators import Validator, check_decay, check_not_negative
+from toosure.optim.validators import (
+    Validator,
+    check_decay,
+    check_not_negative,
+    refuse_unknown_arguments,
+)
 
 
 class BSAM(SAM):
@@ -62,6 +67,7 @@ class BSAM(SAM):
         "damping": check_not_negative,
     }
 
+    @refuse_unknown_arguments
     def __init__(
         self,
         params: ParamsT,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from toosure import margins
 from toosure.curvature import CurvatureTracker, Result
-from toosure.metrics.inputs import are_probabilities, at_least_float32, known_logits
+from toosure.metrics.inputs import are_probabilities, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.quantities import Quantity, in_row
@@ -121,6 +121,8 @@ class WatchedSplit:
             logits = self.tracker.logits()  # the pass serves the curvature too
         else:
             logits = logits_of(self.model, self.own_data[0])
+        if self.processes.count == 1:
+            return logits
         return self.processes.gathered(logits, len(self.y))
 
     def row_values_call(self, observation: Observation) -> Callable[[], Numbers]:
@@ -182,7 +184,8 @@ def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     model.eval()
     try:
         with torch.no_grad():
-            return torch.cat([at_least_float32(model(part)) for part in x.split(chunk)])
+            logits = torch.cat([model(part) for part in x.split(chunk)])
+            return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     finally:
         for module, training in modes:
             module.training = training

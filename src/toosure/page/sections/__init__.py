@@ -10,6 +10,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import comparison
 from toosure.page.sections.moments import moments
+from toosure.page.sections.pareto import pareto
 from toosure.page.sections.phase import correlations, phase
 from toosure.page.sections.provenance import provenance
 from toosure.page.sections.summary import summary
@@ -43,6 +44,7 @@ class Section:
 SECTIONS = [
     Section("summary", summary),
     Section("comparison", comparison),
+    Section("pareto", pareto, holds_figures=True),
     Section("trajectories", trajectories, holds_figures=True, parts={"refinement": refinement}),
     Section("phase", phase, holds_figures=True, parts={"correlations": correlations}),
     Section("moments", moments, holds_figures=True),

@@ -62,7 +62,7 @@ class SAMTrainer(Trainer):
         outputs = model(**named)
         logits = outputs.logits
         labels = inputs["labels"]
-        if predicts_next_token(self.model):
+        if predicts_next_token(self.accelerator.unwrap_model(model)):
             logits = logits[:, :-1]
             labels = labels[:, 1:]
         loss = self.criterion(logits.flatten(0, -2), labels.flatten())

@@ -139,3 +139,20 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_no_row_twice(tmp_path):
     (path,) = (tmp_path / "bare").glob("*.ckpt")
     with pytest.raises(ValueError, match="goes on at step 8, but its checkpoint holds no state"):
         fit(Module(), [callback(tmp_path / "b")], tmp_path, path=path)
+
+
+def test_only_the_first_process_measures():
+    class Second:
+        is_global_zero = False
+        accumulate_grad_batches = 1
+        global_step = 0
+
+        def __init__(self, module):
+            self.optimizers = [sgd(module.parameters())]
+
+    module, watch = Module(), WatchCallback(measure="none")
+    trainer = Second(module)
+    watch.on_train_start(trainer, module)
+    trainer.optimizers[0].step()
+    watch.on_train_end(trainer, module)
+    assert watch.watch is None and watch.state_dict() == {}

@@ -214,3 +214,17 @@ def test_a_gpt2_in_the_trainer_with_sharpness(tmp_path):
     assert [row["step"] for row in rows] == [0, 1, 2]
     assert rows[0]["train/loss"] == rows[0]["val/loss"] and rows[0]["train/gn_sharpness"] > 0
     assert rows[-1]["train/loss"] < rows[0]["train/loss"]
+
+
+def test_only_the_first_process_measures(tmp_path):
+    class State:
+        is_world_process_zero = False
+        global_step = 0
+
+    class Arguments:
+        output_dir = str(tmp_path)
+
+    watch = WatchCallback(measure="none")
+    for event in (watch.on_train_begin, watch.on_save, watch.on_train_end):
+        event(Arguments(), State(), None)
+    assert watch.watch is None and not list(tmp_path.iterdir())

@@ -81,6 +81,7 @@ class RunningStatistics:
         self.several = True
         self.before = _copied(_layers(self._modules()))
         hook = register_module_forward_pre_hook(self) if self.model is None else None
+
         try:
             yield
             if self.model is None and (self.traced or _something_is_compiled()):

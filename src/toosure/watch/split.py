@@ -81,6 +81,8 @@ class WatchedSplit:
         of_curvature = tuple(q.key for q in wanted if q.cost == "curvature")
         if of_curvature:
             options = {"sampled_rtol": SAMPLING_ERROR, "group": processes.group} | curvature
+            if per_example > 1:
+                options["replay"] = False  # which examples a row belongs to is read on the host
             self.tracker = make_tracker(model, self.own_data, curved(loss), of_curvature, **options)
             if per_example > 1 and "chunk" not in curvature:
                 widen_chunks(self.tracker, per_example)

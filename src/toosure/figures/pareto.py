@@ -31,7 +31,7 @@ def pareto_front(values: np.ndarray, signs: Sequence[float]) -> np.ndarray:
 def pareto_figure(
     values: np.ndarray, front: np.ndarray, labels: Sequence[str], goals: Sequence[Quantity]
 ) -> "Figure":
-    """Draw runs by two goals; those of the front are joined by a line.
+    """Draw runs by two goals; those of the front are joined by stairs.
 
     `values` are (N, 2), in the units of the goals.
     """
@@ -46,11 +46,13 @@ def pareto_figure(
         y=values[~front, 1],
         text=names[~front],
         mode="markers",
-        name="beaten in both",
+        name="beaten by another",
         marker={"color": QUIET, "size": 8, "symbol": "circle-open", "opacity": 0.8},
         hovertemplate=hover,
     )
 
+    # Stairs: what can be had at each value of the first goal.
+    stairs = "vh" if first.better == "higher" else "hv"
     order = np.flatnonzero(front)[np.argsort(values[front, 0], kind="stable")]
     drawing.add_scatter(
         x=values[order, 0],
@@ -58,7 +60,7 @@ def pareto_figure(
         text=names[order],
         mode="lines+markers",
         name="Pareto front",
-        line={"color": BLUE, "width": 1.5, "shape": "linear"},
+        line={"color": BLUE, "width": 1.5, "shape": stairs},
         marker={"color": BLUE, "size": 10},
         hovertemplate=hover,
     )

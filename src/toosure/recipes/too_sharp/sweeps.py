@@ -45,6 +45,13 @@ def images(setting: Setting) -> str:
     return f"{setting.data}:train=5000,val=5000,test=0,standardise=global"
 
 
+def image_source(setting: Setting) -> str:
+    """Say where the images of the trajectories come from."""
+    if setting.quick:
+        return "scikit-learn's digits"
+    return "both splits drawn by seed from the official training images"
+
+
 def network(setting: Setting) -> str:
     return "mlp:width=16" if setting.quick else "mlp"
 

@@ -185,8 +185,9 @@ def one_run_per_optimizer(setting: Setting, store: RunStore) -> dict[str, Run]:
 
 def of_mse(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figures A16 and A17: trajectories and reliability diagrams under squared error."""
+    labels = [f"lr {rate}" for rate in sweeps.squared_error_rates(setting)]
     groups = {
-        name: labelled_runs(store, configs, rate_labels(setting, name))
+        name: labelled_runs(store, configs, labels)
         for name, configs in sweeps.squared_error(setting).items()
     }
     groups = {name: runs for name, runs in groups.items() if runs}

@@ -6,6 +6,7 @@ import os
 from toosure.cli import (  # noqa: F401
     calibrate,
     data,
+    demo,
     evaluate,
     report,
     reproduce,

@@ -31,8 +31,8 @@ TABLE_1 = {
 QUICK = {
     "GD": OptimizerSweep("gd:lr={}", ("0.7", "0.5"), 240),
     "SGD": OptimizerSweep("sgd:lr={}", ("0.7", "0.5"), 240, batch=32),
-    "AdamW": OptimizerSweep("adamw:lr={}", ("3e-3", "1e-2"), 160),
-    "Muon": OptimizerSweep("muon:lr={}", ("1e-2", "2e-2"), 160),
+    "AdamW": OptimizerSweep("adamw:lr={}", ("3e-3", "1e-2"), 120),
+    "Muon": OptimizerSweep("muon:lr={}", ("1e-2", "2e-2"), 120),
     "SAM": OptimizerSweep("sam:base=gd,lr={},rho=0.05", ("0.7", "0.5"), 240),
 }
 BATCH_SHARPNESS_STEPS = (0, 50, 100, 200, 400, 800, 1600, 3200, 4800, 6400, 8000)
@@ -66,7 +66,7 @@ def trajectory(
         "data": images(setting),
         "model": network(setting),
         "batch": None,
-        "every": 8 if setting.quick else 20,
+        "every": 12 if setting.quick else 20,
         "optimizer": optimizer,
         "seed": setting.first_seed if seed is None else seed,
     }

@@ -121,7 +121,7 @@ def test_signal_to_noise_against_the_definition():
     assert signal.take() == read  # nothing new
     signal.add(torch.tensor(1.0))
     signal.add(torch.tensor(1.0))
-    assert signal.take() == SignalToNoise(0.0, 0.0)  # no spread at all: nothing can be said
+    assert signal.take() == SignalToNoise(0.0, 0.0, 2)  # no spread at all: nothing can be said
 
 
 @pytest.mark.parametrize("kind", [GammaNet, MetaSmoothing])
@@ -150,12 +150,14 @@ def test_a_warning_where_gamma_moves_on_noise_and_only_there():
         objective.note(torch.full((16,), gamma))
         return objective.report()
 
-    row(1.0, (1.0, -1.0) * 20)  # the first row has none to compare with
-    row(1.1, (1.0, -1.0) * 20)  # noise, but gamma hardly moved
+    row(1.0, (1.0, -1.0) * 40)  # the first row has none to compare with
+    row(1.1, (1.0, -1.0) * 40)  # noise, but gamma hardly moved
     row(2.0, (1.0, 0.9) * 200)  # gamma moved, and for a reason
+    row(1.0, (1.0, -1.0) * 20)  # few steps say little
+    row(2.0, (1.0, 0.9) * 200)
     with pytest.warns(UserWarning, match=r"moves on noise: the mean gamma moved by 0\.5 to 2\.5"):
-        row(2.5, (1.0, -1.0) * 20)
-    row(1.0, (1.0, -1.0) * 20)  # and it warns once
+        row(2.5, (1.0, -1.0) * 40)
+    row(1.0, (1.0, -1.0) * 40)  # and it warns once
 
 
 # Bounds

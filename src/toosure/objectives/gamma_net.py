@@ -20,7 +20,6 @@ from toosure.objectives.splits import Splits
 
 COLLAPSED = 0.95  # share of gammas at a bound above which a warning is given
 EDGE = 0.01  # share of the range that counts as being at a bound
-NOISE = 2.0  # signal-to-noise ratio of all meta-steps since the last row, below which it is noise
 MOVED = 0.25  # between two rows, from which a move of the mean gamma on noise is worth a warning
 
 
@@ -196,7 +195,7 @@ class GammaNet(Bilevel):
         """Warn once if gamma moved since the last row while its mean gradient was mere noise."""
         moved = 0.0 if self.last_mean is None else abs(mean - self.last_mean)
         self.last_mean = mean
-        if self.warned_of_noise or moved < MOVED or signal.overall > NOISE:
+        if self.warned_of_noise or moved < MOVED or not signal.is_noise:
             return
 
         self.warned_of_noise = True

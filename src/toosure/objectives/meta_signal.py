@@ -6,6 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+ENOUGH_STEPS = 50  # before which a small mean says nothing
+STANDARD_ERRORS = 2.0  # from 0, below which a mean cannot be told from it
+
 
 @dataclass(frozen=True)
 class SignalToNoise:
@@ -16,7 +19,13 @@ class SignalToNoise:
     """
 
     per_step: float = 0.0
-    overall: float = math.inf
+    overall: float = 0.0
+    steps: int = 0
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether enough steps were taken to tell, and their mean cannot be told from 0."""
+        return self.steps >= ENOUGH_STEPS and self.overall < STANDARD_ERRORS
 
 
 class MetaSignal(nn.Module):
@@ -57,5 +66,6 @@ class MetaSignal(nn.Module):
         mean = total / steps
         variance = squares / steps - mean**2
         per_step = abs(mean) / math.sqrt(variance) if variance > 0 else 0.0
-        self.last = SignalToNoise(per_step, per_step * math.sqrt(steps / self.overlap))
+        overall = per_step * math.sqrt(steps / self.overlap)
+        self.last = SignalToNoise(per_step, overall, int(steps))
         return self.last

@@ -206,7 +206,7 @@ def test_gamma_net_end_to_end(tmp_path):
         "CE",
         "focal",
         "FLSD-53",
-        "SECE alone",
+        "CE + 0.5 SECE",
         "gamma-net, not learning",
         "gamma-net + SECE",
     }

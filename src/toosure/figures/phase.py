@@ -1,14 +1,15 @@
 """Calibration error against sharpness: the path of each run, and how close the two keep."""
 
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from toosure.figures.groups import Group, Measured, group_runs, name_of
-from toosure.figures.style import PALETTE, as_text, log_axis, plain_layout
+from toosure.figures.style import PALETTE, PLAIN_LAYOUT, log_axis
 from toosure.figures.thinning import extremes
-from toosure.figures.trajectory import NAMES, as_steps, id_of
+from toosure.figures.trajectory import NAMES
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -56,7 +57,7 @@ def phase_portrait(
     """
     import plotly.graph_objects as go
 
-    drawing = go.Figure(layout=plain_layout())
+    drawing = go.Figure(layout=PLAIN_LAYOUT)
     for place, group in enumerate(group_runs(runs)):
         for run in group.runs:
             for split in splits:
@@ -76,11 +77,16 @@ def paths(run: Measured, group: Group, place: int, split: str, points: int) -> l
     shown = np.union1d(extremes(sharpness, points // 2), extremes(ece, points // 2))
 
     colour = PALETTE[place % len(PALETTE)]
-    name = as_text(name_of(run, group))
+    name = escape(name_of(run, group), quote=False)
     shared: dict[str, Any] = {
         "type": "scatter",
-        "name": as_text(group.label),
-        "meta": {"group": place, "split": split, "run": id_of(run), "key": "phase"},
+        "name": escape(group.label, quote=False),
+        "meta": {
+            "group": place,
+            "split": split,
+            "run": getattr(run, "id", run.name),
+            "key": "phase",
+        },
         "hovertemplate": f"{name}<br>{NAMES.get(split, split)}, step %{{customdata:,}}<br>"
         "sharpness %{x:.3g}, ECE %{y:.3g} points<extra></extra>",
     }
@@ -110,5 +116,5 @@ def coordinates(step: np.ndarray, sharpness: np.ndarray, ece: np.ndarray) -> dic
     return {
         "x": sharpness.astype(np.float32),
         "y": (100 * ece).astype(np.float32),
-        "customdata": as_steps(step),
+        "customdata": step.astype(np.int64),
     }

@@ -9,7 +9,7 @@ import numpy as np
 
 from toosure.page.html import Cell, Shown, printed, prose, section, table
 from toosure.page.page_runs import PageRuns
-from toosure.page.sections.comparison import last_of
+from toosure.page.ranking import last_of
 from toosure.runs import Run
 
 

@@ -181,9 +181,8 @@ def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
             "key": "stability",
         }
         trace["opacity"] = 0.75
-        trace["hovertemplate"] = (
-            f"{escape(group.label, quote=False)}<br>edge of stability: <b>%{{y:.4g}}</b><extra></extra>"
-        )
+        name = escape(group.label, quote=False)
+        trace["hovertemplate"] = f"{name}<br>edge of stability: <b>%{{y:.4g}}</b><extra></extra>"
         traces.append(trace)
     return traces
 

@@ -27,8 +27,7 @@ class Decision:
 
 def decide(page: PageRuns) -> Decision:
     """Take the lowest validation NLL among settings whose accuracy is not clearly below the top."""
-    verdicts = [standing.verdict for standing in page.standings]
-    overall = headline(verdicts)
+    overall = headline(list(page.verdicts.values()))
     ranked = [standing for standing in page.standings if standing.is_ranked]
     if len(page.standings) == 1:
         only = page.standings[0]
@@ -50,6 +49,11 @@ def reason_for(chosen: Standing, accurate: list[Standing], ranked: list[Standing
     nll = f", {chosen.nll:.3f}," if math.isfinite(chosen.nll) else ""
     if len(accurate) == len(ranked):
         return f"It has the lowest validation NLL{nll} of {count}; none is clearly more accurate."
+
+    if len(accurate) == 1:
+        best = "also " if ranked[0] is chosen else "not "
+        others = f"the other {len(ranked) - 1}" if len(ranked) > 2 else "the other"
+        return f"It is clearly more accurate than {others}; its validation NLL is {best}the lowest."
 
     reason = (
         f"It has the lowest validation NLL{nll} among the {len(accurate)} of {count} whose "

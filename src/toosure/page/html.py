@@ -160,15 +160,18 @@ def tiles(values: Iterable[tuple[str, str, str]]) -> str:
     return f'<dl class="tiles">{cells}</dl>'
 
 
-def section(title: str, note: str, *blocks: str, name: str = "") -> str:
-    """Return a titled part of the page; one with a `name` can be folded, and linked to by it."""
+def section(title: str, note: str, *blocks: str, name: str = "", short: str = "") -> str:
+    """Return a titled part of the page; one with a `name` can be folded, and linked to by it.
+
+    `short` is its title in the contents.
+    """
     said = f"<p>{prose(note)}</p>" if note else ""
     inner = f"{said}{''.join(blocks)}"
     if not name:
         return f"<section><h2>{escape(title)}</h2>{inner}</section>"
     link = f'<a class="anchor" href="#{escape(name)}" aria-label="link to {escape(title)}">#</a>'
     return (
-        f'<section id="{escape(name)}" data-title="{escape(title)}"><details open>'
+        f'<section id="{escape(name)}" data-title="{escape(short or title)}"><details open>'
         f"<summary><h2>{escape(title)}</h2></summary>{link}{inner}</details></section>"
     )
 

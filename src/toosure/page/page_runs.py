@@ -8,6 +8,7 @@ from toosure.figures import Group, group_runs
 from toosure.figures.groups import name_of
 from toosure.page.paired import Comparison, compare
 from toosure.page.ranking import Standing, ranked
+from toosure.page.run_verdict import RunVerdict, judge
 from toosure.runs import Run
 
 PLAIN = ("sgd", "gd", "adam", "adamw")  # optimizers that others are compared with, in this order
@@ -30,7 +31,12 @@ class PageRuns:
     @cached_property
     def standings(self) -> list[Standing]:
         """How each setting stands, in the one order of the page: by validation NLL."""
-        return ranked(group_runs(self.runs), self.runs)
+        return ranked(group_runs(self.runs), self.verdicts)
+
+    @cached_property
+    def verdicts(self) -> dict[str, RunVerdict]:
+        """The verdict on each run, by its id."""
+        return {run.id: judge(run) for run in self.runs}
 
     @cached_property
     def groups(self) -> list[Group]:

@@ -5,6 +5,7 @@ Every run's last predictions are scored on the same resampled examples, so that 
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +27,7 @@ GRID = 20 * BINS  # cells of confidence: the bins are made of them, and smECE is
 MODES = GRID // 2
 MAX_REPLICAS = 200
 MAX_DRAWS = 1_000_000  # replicas times examples
-# Of Student's t at 95 %, by degrees of freedom from 1 on; then nearly that of a Gaussian.
+# Of Student's t at 95 %, by degrees of freedom from 1 on; the last serves for all above.
 T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
@@ -138,12 +139,16 @@ def replicas_in(file: Path, _: Signature | None, follow_links: bool, split: str)
 
 @dataclass(frozen=True)
 class SettingScores:
-    """The scores of one setting: means over its seeds, on all examples and in each replica."""
+    """The scores of one setting, seed by seed, and the mean of its replicas over the seeds."""
 
-    values: np.ndarray  # (4,)
+    seeds: tuple[str, ...]
+    by_seed: np.ndarray  # (seeds, 4)
     samples: np.ndarray  # (replicas, 4)
-    seed_half: np.ndarray  # (4,) half the interval that the seeds give; 0 for a single one
-    seeds: int
+
+    @property
+    def values(self) -> np.ndarray:
+        """Means over seeds; (4,)."""
+        return self.by_seed.mean(0)
 
 
 class Difference(NamedTuple):
@@ -170,9 +175,29 @@ class Comparison:
         one = self.settings[label]
         other = self.settings[reference]
         error = STANDARD_ERRORS * (one.samples - other.samples).std(axis=0, ddof=1)
-        half = np.sqrt(error**2 + one.seed_half**2 + other.seed_half**2)
+        half = np.hypot(error, seed_half(one, other))
         pairs = zip(KEYS, one.values - other.values, half, strict=True)
         return {key: Difference(float(value), float(width)) for key, value, width in pairs}
+
+
+def seed_half(one: SettingScores, other: SettingScores) -> np.ndarray:
+    """Return half the interval of a difference that the seeds give; 0 for single ones; (4,).
+
+    Where both settings have the same seeds, seed by seed, since a seed stands for the same data
+    and the same initial weights; else from the two spreads.
+    """
+    if one.seeds == other.seeds:
+        return interval_of_mean(one.by_seed - other.by_seed)
+    return np.hypot(interval_of_mean(one.by_seed), interval_of_mean(other.by_seed))
+
+
+def interval_of_mean(values: np.ndarray) -> np.ndarray:
+    """Return half the 95 % interval of the mean over rows, after Student; 0 for a single row."""
+    rows = len(values)
+    if rows < 2:
+        return np.zeros(values.shape[1])
+    factor = T_QUANTILES[min(rows - 2, len(T_QUANTILES) - 1)]
+    return np.asarray(factor * values.std(axis=0, ddof=1) / np.sqrt(rows))
 
 
 def compare(groups: Sequence[Group]) -> Comparison | None:
@@ -182,31 +207,31 @@ def compare(groups: Sequence[Group]) -> Comparison | None:
     """
     for split in ("test", "val"):
         found = {group.label: seeds_of(group, split) for group in groups}
-        found = {label: seeds for label, seeds in found.items() if seeds}
-        digests = [seeds[0].examples for seeds in found.values()]
-        if len(found) < 2:
+        counts = Counter(each.examples for seeds in found.values() for each in seeds.values())
+        if not counts:
             continue
 
-        shared = max(set(digests), key=digests.count)
+        shared = counts.most_common(1)[0][0]
         settings = {}
         for label, seeds in found.items():
-            same = [each for each in seeds if each.examples == shared]
+            same = {seed: each for seed, each in seeds.items() if each.examples == shared}
             if same:
-                settings[label] = mean_scores(same)
+                settings[label] = setting_scores(same)
+                n = next(iter(same.values())).n
         if len(settings) > 1:
-            n = next(
-                each.n for seeds in found.values() for each in seeds if each.examples == shared
-            )
             return Comparison(split, n, settings)
     return None
 
 
-def seeds_of(group: Group, split: str) -> list[Replicas]:
+def seeds_of(group: Group, split: str) -> dict[str, Replicas]:
     """Return the replicas of every seed that kept predictions and ended as it should."""
-    found = [
-        predictions_of(run, split) for run in group.runs if run.status in ("complete", "ended")
-    ]
-    return [each for each in found if each is not None]
+    found = {}
+    for run in group.runs:
+        if run.status in ("complete", "ended"):
+            replicas = predictions_of(run, split)
+            if replicas is not None:
+                found[str(run.config.get("seed", run.id))] = replicas
+    return found
 
 
 def predictions_of(run: Run, split: str) -> Replicas | None:
@@ -214,12 +239,8 @@ def predictions_of(run: Run, split: str) -> Replicas | None:
     return replicas_in(file, signature(file), run.follow_links, split)
 
 
-def mean_scores(seeds: Sequence[Replicas]) -> SettingScores:
-    """Return the mean over seeds, with the interval that their spread gives."""
-    values = np.stack([each.values for each in seeds])  # (seeds, 4)
-    half = np.zeros(len(KEYS))
-    if len(seeds) > 1:
-        factor = T_QUANTILES[len(seeds) - 2] if len(seeds) - 2 < len(T_QUANTILES) else 2.1
-        half = factor * values.std(axis=0, ddof=1) / np.sqrt(len(seeds))
-    samples = np.mean([each.samples for each in seeds], axis=0)
-    return SettingScores(values.mean(0), samples, half, len(seeds))
+def setting_scores(seeds: Mapping[str, Replicas]) -> SettingScores:
+    """Return the scores of one setting from those of its seeds."""
+    values = np.stack([each.values for each in seeds.values()])  # (seeds, 4)
+    samples = np.mean([each.samples for each in seeds.values()], axis=0)
+    return SettingScores(tuple(seeds), values, samples)

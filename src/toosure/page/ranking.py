@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.figures import Group
-from toosure.page.paired import STANDARD_ERRORS, T_QUANTILES
-from toosure.page.run_verdict import RunVerdict, judge
+from toosure.page.paired import interval_of_mean
+from toosure.page.run_verdict import RunVerdict
 from toosure.quantities import described
 from toosure.runs import Run
 from toosure.verdicts import judge_gap, plural
@@ -78,8 +78,7 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
     mean = float(gaps.mean())
     half = math.sqrt(float(np.mean([verdict.half**2 for verdict in judged])))
     if len(gaps) > 1:
-        factor = T_QUANTILES[len(gaps) - 2] if len(gaps) - 2 < len(T_QUANTILES) else STANDARD_ERRORS
-        half = math.hypot(half, factor * float(gaps.std(ddof=1)) / math.sqrt(len(gaps)))
+        half = math.hypot(half, float(interval_of_mean(gaps[:, None])[0]))
 
     n = min(verdict.n for verdict in judged)
     kind, sentence = judge_gap(mean / 100, (mean - half) / 100, (mean + half) / 100, n)
@@ -90,12 +89,11 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
     return RunVerdict(kind, sentence, mean, half, judged[0].training_only, n)
 
 
-def ranked(groups: Sequence[Group], runs: Sequence[Run]) -> list[Standing]:
+def ranked(groups: Sequence[Group], verdicts: Mapping[str, RunVerdict]) -> list[Standing]:
     """Return the settings by their NLL on validation data; those that cannot be ranked come last.
 
     Where no NLL was measured, the ECE decides.
     """
-    verdicts = {run.id: judge(run) for run in runs}
     standings = [standing_of(group, verdicts) for group in groups]
 
     def order(standing: Standing) -> tuple[bool, float, float]:

@@ -149,15 +149,20 @@
 
   // ---- differences against any reference ---------------------------------------------------
   let scores = null;
+  const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+  const variance = (values) => { const middle = mean(values); return values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1); };
+  const meanHalf = (values) => (values.length < 2 ? 0 : scores.student[Math.min(values.length - 2, scores.student.length - 1)] * Math.sqrt(variance(values) / values.length));
+  // As `toosure.page.paired` takes them: the same resampled examples, and seed by seed where both have the same.
   toosure.differences = (label, other) => {
     const [a, b] = [scores.settings[label], scores.settings[other]];
     const [x, y] = [a, b].map((each) => (each.unpacked ??= toosure.unpack(scores.arrays[each.samples])));
-    const count = x.length / a.values.length;
-    return a.values.map((value, k) => {
-      let [sum, squares] = [0, 0];
-      for (let i = 0; i < count; i += 1) { const gap = x[k * count + i] - y[k * count + i]; sum += gap; squares += gap * gap; }
-      const variance = Math.max(0, (squares - (sum * sum) / count) / (count - 1));
-      return { value: value - b.values[k], half: Math.sqrt(1.959964 ** 2 * variance + a.seed_half[k] ** 2 + b.seed_half[k] ** 2) };
+    const count = x.length / scores.quantities.length;
+    const isPaired = String(a.seeds) === String(b.seeds);
+    return scores.quantities.map((_, k) => {
+      const [ours, theirs] = [a, b].map((each) => each.by_seed.map((row) => row[k]));
+      const gaps = Array.from({ length: count }, (__, i) => x[k * count + i] - y[k * count + i]);
+      const seeds = isPaired ? meanHalf(ours.map((value, i) => value - theirs[i])) : Math.hypot(meanHalf(ours), meanHalf(theirs));
+      return { value: mean(ours) - mean(theirs), half: Math.hypot(1.959964 * Math.sqrt(variance(gaps)), seeds) };
     });
   };
   const signed = (value, digits) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;

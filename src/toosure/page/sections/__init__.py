@@ -13,6 +13,7 @@ from toosure.page.sections.differences import differences
 from toosure.page.sections.helped import helped
 from toosure.page.sections.moments import moments
 from toosure.page.sections.phase import correlations, phase
+from toosure.page.sections.progress import progress
 from toosure.page.sections.provenance import provenance
 from toosure.page.sections.summary import summary
 from toosure.page.sections.temperature import temperature
@@ -46,6 +47,7 @@ class Section:
 
 SECTIONS = [
     Section("summary", summary),
+    Section("progress", progress),
     Section("differences", differences),
     Section("helped", helped),
     Section("tradeoff", tradeoff, holds_figures=True),

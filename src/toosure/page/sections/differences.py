@@ -7,7 +7,7 @@ from html import escape
 from toosure.page.html import Cell, Heading, Markup, in_script, printed, section, table
 from toosure.page.packing import ArrayPool
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import KEYS, Comparison, Difference
+from toosure.page.paired import KEYS, T_QUANTILES, Comparison, Difference
 from toosure.quantities import Quantity, described
 
 SPLITS = {"test": "test", "val": "validation"}
@@ -43,6 +43,7 @@ def differences(page: PageRuns) -> str:
         f'<div id="difference-table">{difference_table(page, comparison, reference)}</div>',
         scores_script(comparison, labels),
         name="differences",
+        short="Differences",
     )
 
 
@@ -85,14 +86,19 @@ def scores_script(comparison: Comparison, labels: list[str]) -> str:
     for label in labels:
         scores = comparison.settings[label]
         settings[label] = {
-            "values": [float(value) for value in scores.values],
-            "seed_half": [float(half) for half in scores.seed_half],
+            "seeds": scores.seeds,
+            "by_seed": scores.by_seed.tolist(),
             "samples": pool.add(scores.samples.T.ravel().astype("float32")),
         }
     quantities = [
         {"scale": q.scale, "digits": int(q.form[1]), "lower": q.better == "lower"}
         for q in map(described, KEYS)
     ]
-    content = {"arrays": pool.arrays, "settings": settings, "quantities": quantities}
+    content = {
+        "arrays": pool.arrays,
+        "settings": settings,
+        "quantities": quantities,
+        "student": T_QUANTILES,
+    }
     text = in_script(json.dumps(content, separators=(",", ":")))
     return f'<script type="application/json" id="scores">{text}</script>'

@@ -32,6 +32,7 @@ def phase(page: PageRuns) -> str:
         note,
         f'<div class="pair portrait">{figure}{correlations(page)}</div>',
         name="phase",
+        short="Sharpness",
     )
 
 

@@ -51,8 +51,8 @@ def ranking(page: PageRuns, decision: Decision) -> str:
         "verdict",
         "n",
     ]
-    reach = reach_of(page.standings)
-    rows = [row_of(page, standing, reach, decision) for standing in page.standings]
+    scale = scale_of(page.standings)
+    rows = [row_of(page, standing, scale, decision) for standing in page.standings]
     attributes = [row_attributes(standing) for standing in page.standings]
     listed = table(header, rows, ("", "", "", "", "", "", ","), True, attributes)
 
@@ -66,13 +66,15 @@ def row_attributes(standing: Standing) -> str:
     return f'data-label="{escape(standing.label)}" data-text="{escape(text)}"'
 
 
-def row_of(page: PageRuns, standing: Standing, reach: float, decision: Decision) -> list[Cell]:
+def row_of(
+    page: PageRuns, standing: Standing, scale: tuple[float, float], decision: Decision
+) -> list[Cell]:
     """Return the row of a setting."""
     numbers: list[Cell] = [number_cell(standing, key) for key in ("nll", "accuracy", "ece")]
     weak = " faint" if standing.is_faint else ""
     verdict = standing.verdict
     sentence = f'<span class="{verdict.kind}{weak}">{prose(verdict.sentence)}</span>'
-    bar = Markup.of(gap_bar(standing, reach), verdict.gap)
+    bar = Markup.of(gap_bar(standing, scale), verdict.gap)
     chosen = standing is decision.standing and len(page.standings) > 1
     name = name_cell(page, standing, chosen)
     return [name, *numbers, bar, Markup.of(sentence, verdict.sentence), standing.n or None]
@@ -100,37 +102,42 @@ def number_cell(standing: Standing, key: str) -> Shown:
     return Shown(value, printed(value, form), f"± {printed(spread, form)}" if spread else "")
 
 
-def reach_of(standings: Sequence[Standing]) -> float:
-    """Return how many points the bars reach to either side of 0."""
-    ends = [
-        abs(each.verdict.gap) + (each.verdict.half if math.isfinite(each.verdict.half) else 0)
-        for each in standings
-    ]
-    return max([MIN_REACH, *(end for end in ends if math.isfinite(end))])
+def scale_of(standings: Sequence[Standing]) -> tuple[float, float]:
+    """Return the points from which and to which the bars of all gaps reach."""
+    ends = [-MIN_REACH / 4, MIN_REACH]
+    for standing in standings:
+        gap, half = standing.verdict.gap, standing.verdict.half
+        ends += [gap, gap - half, gap + half]
+    finite = [end for end in ends if math.isfinite(end)]
+    return min(finite), max(finite)
 
 
-def gap_bar(standing: Standing, reach: float) -> str:
+def gap_bar(standing: Standing, scale: tuple[float, float]) -> str:
     """Return a small picture: a bar from 0 to the gap, a whisker for its interval."""
     gap, half = standing.verdict.gap, standing.verdict.half
     if not math.isfinite(gap):
         return "–"
+    low, high = scale
 
     def place(points: float) -> float:
-        return round(BAR_WIDTH / 2 * (1 + 0.94 * points / reach), 1)
+        return round(4 + (BAR_WIDTH - 8) * (points - low) / (high - low), 1)
 
     start, end = sorted((place(0), place(gap)))
+    width = max(0.5, round(end - start, 1))
     middle = BAR_HEIGHT / 2
     weak = " faint" if standing.is_faint else ""
     kind = standing.verdict.kind if standing.verdict.kind in ("over", "under") else "chance"
     whisker = ""
     words = f"gap {printed(gap, '+.1f')} points"
     if math.isfinite(half):
-        low, high = place(gap - half), place(gap + half)
-        whisker = f'<path d="M{low},{middle}H{high}M{low},{middle - 4}v8M{high},{middle - 4}v8"/>'
+        left, right = place(gap - half), place(gap + half)
+        whisker = (
+            f'<path d="M{left},{middle}H{right}M{left},{middle - 4}v8M{right},{middle - 4}v8"/>'
+        )
         words += f", interval {printed(gap - half, '+.1f')} to {printed(gap + half, '+.1f')}"
     return (
         f'<svg class="gap {kind}{weak}" viewBox="0 0 {BAR_WIDTH} {BAR_HEIGHT}" role="img" '
         f'aria-label="{escape(words)}"><title>{escape(words)}</title>'
-        f'<rect x="{start}" y="{middle - 5}" width="{max(0.5, round(end - start, 1))}" height="10"/>'
+        f'<rect x="{start}" y="{middle - 5}" width="{width}" height="10"/>'
         f'<path class="zero" d="M{place(0)},0V{BAR_HEIGHT}"/>{whisker}</svg>'
     )

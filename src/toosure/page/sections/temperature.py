@@ -43,6 +43,7 @@ def temperature(page: PageRuns) -> str:
         note.strip(),
         table(header, rows, formats, sortable=True) if rows else "",
         name="calibrators",
+        short="Temperature",
     )
 
 

@@ -22,6 +22,7 @@ def words(page: PageRuns) -> str:
         "Points are percentage points.",
         f'<dl class="words">{items}</dl>',
         name="words",
+        short="Words",
     )
 
 

@@ -251,7 +251,9 @@ def test_kind_that_contradicts_the_file(tmp_path):
         (from_probs, [[0.5, 0.4]], [0], "row 0 sums to 0.9"),
         (from_probs, [[1.2, -0.2]], [0], "row 0 holds -0.2"),
         (from_probs, [[0.5, 0.5], [np.nan, 1]], [0, 0], "row 1 sums to nan"),
-        (from_probs, [0.5, 0.4], [0, 1], "stack"),
+        (from_probs, [0.5, 1.4], [0, 1], "P.class 1. and lie in"),
+        (from_logits, [0.5, 0.4], [0, 1], "probs=p"),
+        (from_probs, [0.5, 0.4], [0, 2], "one column per class"),
         (from_probs, [[0.5, 0.5]], [2], "got 2 to 2"),
         (from_logits, [[1.0, np.inf]], [0], "row 0 of 1 holds NaN or infinity"),
         (from_logits, [[1.0, 2.0]], [0.0], "got float64"),
@@ -305,3 +307,18 @@ def test_a_table_of_no_known_kind_says_what_it_is(rows, words, tmp_path):
 def test_a_table_of_one_column_of_probabilities(tmp_path):
     path = csv_file(tmp_path / "a.csv", "x,label", [[0.7, 1], [0.2, 0]])
     refused(path, "one column is one class.*both columns, 1 - p and p")
+
+
+def test_one_output_per_example_is_a_binary_classifier():
+    z = np.array([2.0, -1.0, 0.5])
+    labels = np.array([True, False, False])
+    for given in (z, z[:, None]):
+        predictions = from_logits(given, labels)
+        assert predictions.binary and predictions.logits.tolist() == [[0, 2.0], [0, -1], [0, 0.5]]
+        assert predictions.labels.tolist() == [1, 0, 0]
+        assert predictions.correct.tolist() == [True, True, False]
+
+    p = 1 / (1 + np.exp(-z))
+    predictions = from_probs(p, labels[:, None])
+    assert predictions.binary and predictions.probs[:, 1].tolist() == p.tolist()
+    assert not from_probs(np.stack([1 - p, p], 1), labels.astype(int)).binary

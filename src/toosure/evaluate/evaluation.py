@@ -233,7 +233,7 @@ def value_by_table(key: str, predictions: Predictions, bins: int) -> float:
         "correct": predictions.correct,
         "bins": bins,
     }
-    return float(quantity.function()(*(known[name] for name in quantity.takes), **quantity.options))
+    return float(quantity.function(*(known[name] for name in quantity.takes), **quantity.options))
 
 
 def score_parts(predictions: Predictions, left_out: dict[str, str]) -> dict[str, Estimate]:

@@ -1,6 +1,7 @@
 """Calibration errors, proper scores and ranking metrics, as pure functions of `(logits, labels)`.
 
-Probabilities go in as `probs=`; as logits they are refused. Where to find what:
+Probabilities go in as `probs=`; as logits they are refused. A binary classifier may give one number
+per example, (N,) or (N, 1), with labels 0 and 1 or booleans. Where to find what:
 
     binned           ECE, MCE, RMSCE, adaptive ECE, reliability table: `bin_sums`, then `error_of`
     classwise        classwise ECE
@@ -32,7 +33,7 @@ from toosure.metrics.binned import (
     rmsce_from_confidence,
 )
 from toosure.metrics.classwise import classwise_ece, classwise_ece_from_probabilities
-from toosure.metrics.confidence import top_label
+from toosure.metrics.confidence import class_one, top_label
 from toosure.metrics.debiased import debiased_ece, debiased_ece_from_confidence
 from toosure.metrics.differentiable import (
     dece,
@@ -63,6 +64,7 @@ from toosure.metrics.ranking import (
 from toosure.metrics.scores import (
     Split,
     accuracy,
+    binary_brier,
     binary_entropy,
     brier,
     brier_split,
@@ -97,9 +99,11 @@ __all__ = [
     "auroc_ovr_binned",
     "auroc_ovr_binned_from_probabilities",
     "auroc_ovr_from_probabilities",
+    "binary_brier",
     "binary_entropy",
     "brier",
     "brier_split",
+    "class_one",
     "classwise_ece",
     "classwise_ece_from_probabilities",
     "confidence_interval",

@@ -30,6 +30,7 @@ from toosure.metrics.inputs import (
     check_choice,
     check_count,
     check_level,
+    check_one_column,
     known_logits,
 )
 
@@ -82,6 +83,7 @@ def confidence_interval(
     """
     if metric in _OF_TWO_SETS:
         raise ValueError(f"{_name(metric)} compares two sets of logits and has no interval")
+    check_one_column(logits)
     with known_logits():  # the metric itself looks at them, and knows what it takes
         logits, labels = as_metric_inputs(logits, labels, probs)
     check_count("samples", samples)

@@ -5,6 +5,7 @@ Functions are named as text, so that pages need no torch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal
 
@@ -80,8 +81,9 @@ class Quantity:
         """The full name, as the title of a panel."""
         return self.name[:1].upper() + self.name[1:]
 
+    @cached_property
     def function(self) -> Any:
-        """Load the function that computes it."""
+        """The function that computes it, loaded when it is first asked for."""
         module, _, name = self.compute.partition(":")
         return getattr(import_module(module), name)
 

@@ -56,35 +56,26 @@ class RowReader:
 
     def refresh(self) -> bool:
         """Take in what was added; say whether there were new rows."""
-        try:
-            file = self.file.stat() if self.follow_links else self.file.lstat()
-        except FileNotFoundError:
-            self._blocked = "it is a link to nowhere" if self.file.is_symlink() else ""
-            return False
-        except OSError as error:
-            self._blocked = str(error)
-            return False
-        if file.st_size < self._offset or (self.inode != -1 and file.st_ino != self.inode):
-            was_read = self._offset > 0
-            self._start_again()
-            self.generation += was_read
-
-        self.inode = file.st_ino
+        self._blocked = ""
         before = self.count
         try:
-            self._take_in()
-        except (OSError, ValueError, MemoryError) as error:
-            self._blocked = str(error)
-        return self.count > before
+            with open_regular(self.file, self.follow_links) as lines:
+                file = os.fstat(lines.fileno())
+                if file.st_size < self._offset or file.st_ino != self.inode != -1:
+                    was_read = self._offset > 0
+                    self._start_again()
+                    self.generation += was_read
+                    before = 0
 
-    def _take_in(self) -> None:
-        """Read the file from where the last look ended."""
-        self._blocked = ""
-        with open_regular(self.file, self.follow_links) as lines:
-            if os.fstat(lines.fileno()).st_size > self._offset:
+                self.inode = file.st_ino
                 lines.seek(self._offset)
                 while rows := self._next_rows(lines):
                     self._append(rows)
+        except FileNotFoundError:
+            self._blocked = "it is a link to nowhere" if self.file.is_symlink() else ""
+        except (OSError, ValueError, MemoryError) as error:
+            self._blocked = str(error)
+        return self.count > before
 
     def _next_rows(self, lines: BinaryIO) -> list[Row]:
         """Parse some whole lines, and move on past them."""
@@ -129,7 +120,10 @@ class RowReader:
 
         for key, values in self._lists.items():
             values.extend(
-                [value if type(value := row.get(key)) is float else as_float(value) for row in rows]
+                [
+                    value if type(value := row.get(key)) in (float, int) else as_float(value)
+                    for row in rows
+                ]
             )
         self.last = rows[-1]
         self.count += len(rows)

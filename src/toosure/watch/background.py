@@ -78,7 +78,7 @@ class WeightsCopy:
 
 
 def copy_weights(
-    model: nn.Module, loss: Criterion, objective: object, device: torch.device
+    model: nn.Module, loss: Criterion | None, objective: object, device: torch.device
 ) -> WeightsCopy | None:
     """Copy a network that can be measured later; None where it must be measured at once.
 

@@ -31,6 +31,15 @@ class Stopwatch:
         """Seconds since the start, without the time between an interruption and its resumption."""
         return time.perf_counter() - self.began
 
+    def spent(self) -> tuple[float, float, float, float]:
+        """Return the seconds since the start, those measuring, the last row's, those since it."""
+        now = self.seconds
+        return now, self.measuring, self.cost or 0.0, now - self.ended
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `go_back` takes."""
+        return {"seconds": self.seconds, "measuring": self.measuring, "cost": self.cost}
+
     def go_back(self, seconds: float, measuring: float, cost: float | None) -> None:
         """Go on from an earlier moment of the run."""
         self.began = time.perf_counter() - seconds

@@ -53,6 +53,7 @@ class WatchedSplit:
         eps: float = 0.01,
         bins: int = 15,
         processes: Processes = ALONE,
+        per_example: float = 1.0,
         **curvature: Any,
     ) -> None:
         check_criterion(loss)
@@ -81,6 +82,8 @@ class WatchedSplit:
         if of_curvature:
             options = {"sampled_rtol": SAMPLING_ERROR, "group": processes.group} | curvature
             self.tracker = make_tracker(model, self.own_data, curved(loss), of_curvature, **options)
+            if per_example > 1 and "chunk" not in curvature:
+                widen_chunks(self.tracker, per_example)
 
     def observe(self) -> Observation:
         """Do what needs the model: its outputs, the loss, curvature and certificates."""
@@ -160,6 +163,17 @@ def make_tracker(*arguments: Any, replay: bool = False, **options: Any) -> Curva
         except ValueError:  # more data than one chunk holds
             pass
     return CurvatureTracker(*arguments, **options)
+
+
+def widen_chunks(tracker: CurvatureTracker, per_example: float) -> None:
+    """Let chunks hold whole examples, where each has many rows (tokens, pixels).
+
+    The tracker found what fits from two rows. They are of one example and cost as much as all of
+    its rows.
+    """
+    curvature = tracker.curvature
+    rows = max(1, curvature.chunk // 2) * int(per_example)
+    curvature.chunk = min(len(curvature.inputs), max(curvature.chunk, rows))
 
 
 def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:

@@ -38,14 +38,23 @@ def correlation(run: Measured, split: str = "train") -> Correlation | None:
 
     Nothing where a run has fewer than three such rows, or where one of the two never changes.
     """
-    from scipy.stats import rankdata
-
     pair = paired(run, split)
     if pair is None or len(pair[0]) < 3 or np.ptp(pair[1]) == 0 or np.ptp(pair[2]) == 0:
         return None
     _, sharpness, ece = pair
-    ranks = np.corrcoef(rankdata(sharpness), rankdata(ece))[0, 1]
+    ranks = np.corrcoef(ranked(sharpness), ranked(ece))[0, 1]
     return Correlation(float(np.corrcoef(sharpness, ece)[0, 1]), float(ranks), len(ece))
+
+
+def ranked(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each value; equal ones share the mean of theirs.
+
+    >>> ranked(np.array([3.0, 1.0, 3.0])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[places]
 
 
 def phase_portrait(

@@ -2,10 +2,11 @@
 "use strict";
 (() => {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const PAPER = "#14171b"; // of the dark page
   let onPaper = false;
   const tint = (colour) => {
     if (!dark.matches || onPaper) return colour;
-    return DARK[String(colour).toLowerCase()] || colour;
+    return colour === "#ffffff" ? PAPER : DARK[String(colour).toLowerCase()] || colour;
   };
 
   // A figure stands in the script after its element; `figureOf` of another script may make it.

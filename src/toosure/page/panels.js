@@ -86,12 +86,20 @@
     return traces.sort((a, b) => Boolean(b.fill) - Boolean(a.fill));
   };
 
-  toosure.panelFigure = (panel, groups, { withLabel = true, yRange = null } = {}) => {
+  // With `onlyShown`, settings that are not shown elsewhere are in the background.
+  function inBackground(trace) {
+    if (trace.group === undefined || isShown(trace.group)) return trace;
+    return { ...trace, line: { ...trace.line, color: "#7d8793", width: 1 }, opacity: 0.35 };
+  }
+
+  toosure.panelFigure = (panel, groups, { withLabel = true, yRange = null, onlyShown = false } = {}) => {
     const yaxis = { type: panel.log && state.scale === "log" ? "log" : "linear", zeroline: panel.key === "gap" };
     if (yRange) yaxis.range = yRange;
     const xaxis = { type: state.steps, lastTick: true, tight: true, title: { text: withLabel ? "step" : "" } };
     if (state.range) xaxis.range = state.steps === "log" ? state.range.map((step) => Math.log10(Math.max(step, 1e-9))) : state.range;
-    return { data: toosure.tracesOf(panel, groups), layout: { showlegend: false, xaxis, yaxis, bottom: 40 } };
+    const traces = toosure.tracesOf(panel, groups);
+    const data = onlyShown ? traces.filter((trace) => !trace.fill).map(inBackground).sort((a, b) => a.opacity - b.opacity) : traces;
+    return { data, layout: { showlegend: false, xaxis, yaxis, bottom: 40 } };
   };
   toosure.shownGroups = () => lines.groups.map((_, i) => i).filter(isShown);
 

@@ -132,7 +132,7 @@
       const plot = Object.assign(document.createElement("div"), { className: "plot", tabIndex: 0 });
       plot.setAttribute("role", "img");
       plot.setAttribute("aria-label", `${panel.heading} where ${setting} is ${value}`);
-      plot.multiple = () => [panel, members(value), { yRange: rangeOf(panel, values.flatMap(members)) }];
+      plot.multiple = () => [panel, members(value), { yRange: rangeOf(panel, values.flatMap(members)), onlyShown: true }];
       figure.append(title, plot);
       return figure;
     }));

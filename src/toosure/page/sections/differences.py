@@ -1,7 +1,7 @@
 """Each setting against a reference on the same examples: what differs, and what is chance."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from toosure.page.html import Cell, Heading, Markup, in_script, printed, section, table
@@ -35,7 +35,7 @@ def differences(page: PageRuns) -> str:
         f"{options}</select></label></div>"
     )
     missing = [group.label for group in page.groups if group.label not in comparison.settings]
-    left_out = f" Without such predictions: {', '.join(missing)}." if missing else ""
+    left_out = f" Without such predictions: {listed(missing)}." if missing else ""
     return section(
         "Differences on the same examples",
         note + left_out,
@@ -45,6 +45,16 @@ def differences(page: PageRuns) -> str:
         name="differences",
         short="Differences",
     )
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return names after each other, the first few of many.
+
+    >>> listed(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def difference_table(page: PageRuns, comparison: Comparison, reference: str) -> str:

@@ -44,10 +44,10 @@ def ranking(page: PageRuns, decision: Decision) -> str:
     """Return every setting in the one order, with the bar of its gap; a filter where many."""
     header: list[Heading] = [
         "setting",
+        described("gap"),
         described("nll"),
         described("accuracy"),
         described("ece"),
-        described("gap"),
         "verdict",
         "n",
     ]
@@ -77,7 +77,7 @@ def row_of(
     bar = Markup.of(gap_bar(standing, scale), verdict.gap)
     chosen = standing is decision.standing and len(page.standings) > 1
     name = name_cell(page, standing, chosen)
-    return [name, *numbers, bar, Markup.of(sentence, verdict.sentence), standing.n or None]
+    return [name, bar, *numbers, Markup.of(sentence, verdict.sentence), standing.n or None]
 
 
 def name_cell(page: PageRuns, standing: Standing, chosen: bool) -> Markup:

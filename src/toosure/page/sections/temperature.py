@@ -7,6 +7,7 @@ from toosure.page.html import Cell, Heading, Shown, printed, section, table
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import Difference
 from toosure.page.scaling_effect import scaling_effect
+from toosure.page.sections.differences import listed
 from toosure.runs import Run
 
 NOTE = (
@@ -30,10 +31,9 @@ def temperature(page: PageRuns) -> str:
 
     note = NOTE if rows else ""
     if missing:
-        names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
         note += (
-            f" Not judged yet: {names}. To add it, run `toosure calibrate RUN` once for each, with "
-            "its folder as RUN."
+            f" Not judged yet: {listed(missing)}. To add it, run `toosure calibrate RUN` once for "
+            "each, with its folder as RUN."
         )
     header: list[Heading] = ["run", "T", "ECE before, points", "ECE after", "by chance"]
     header += ["NLL before", "NLL after", "samples"]

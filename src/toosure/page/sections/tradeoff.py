@@ -59,7 +59,7 @@ def multiples(page: PageRuns) -> str:
     )
     return section(
         "By setting",
-        "The same quantity for each value of a setting, on one scale; colours are those above.",
+        "The same quantity for each value of a setting, on one scale; grey is not shown above.",
         '<div class="controls"><label class="wide">by <select id="multiples-setting">'
         f'{settings}</select></label> <label class="wide">of <select id="multiples-quantity">'
         f'{quantities}</select></label></div><div class="multiples" id="multiples-panels"></div>',

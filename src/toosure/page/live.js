@@ -70,6 +70,7 @@
       else if (verdicts && kind === "over" && oldKind !== "over") news.push(`${name}: ${sentence.charAt(0).toLowerCase()}${sentence.slice(1)}`);
     }
     verdicts = now;
+    toosure.announced = true; // tests wait for it
     if (!news.length) return;
     const list = find("alerts");
     list.prepend(...news.map((text) => Object.assign(document.createElement("li"), { textContent: text })));

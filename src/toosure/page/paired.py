@@ -43,7 +43,7 @@ def example_scores(logits: np.ndarray, labels: np.ndarray) -> ExampleScores:
     """Score each example; one logit per example is that of class 1 against class 0.
 
     >>> scores = example_scores(np.log([[3.0, 1.0]]), np.array([0]))
-    >>> float(scores.confidence[0]), bool(scores.correct[0])
+    >>> round(float(scores.confidence[0]), 6), bool(scores.correct[0])
     (0.75, True)
     """
     logits = np.asarray(logits, dtype=float).reshape(len(labels), -1)  # (N, C)

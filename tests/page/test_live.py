@@ -276,7 +276,6 @@ def test_progress_and_what_happens_is_announced(browser, visit, ask, server):
         assert ask(typed) == "toosure train --optimizer adamw"
 
         wait_until(lambda: ask("document.getElementById('said').textContent").startswith("live"))
-        wait_until(lambda: ask("toosure.announced") is True)  # it knows how things stood
         writer.append(row(30, gap=0.3))
         alerts = "document.getElementById('alerts').textContent"
         wait_until(lambda: "adamw:lr=0.1: over-confident by 30" in ask(alerts))

@@ -61,16 +61,15 @@
   }
 
   // ---- what happened: a run that diverged, or became too sure ------------------------------
-  let verdicts = null;
+  let verdicts = {}; // of each run: name, status, kind and sentence
   function announce(now) {
     const news = [];
     for (const [run, [name, status, kind, sentence]] of Object.entries(now)) {
-      const [, oldStatus, oldKind] = verdicts?.[run] || [];
+      const [, oldStatus, oldKind] = verdicts[run] || [];
       if (status === "diverged" && oldStatus !== "diverged") news.push(`${name}: diverged`);
-      else if (verdicts && kind === "over" && oldKind !== "over") news.push(`${name}: ${sentence.charAt(0).toLowerCase()}${sentence.slice(1)}`);
+      else if (kind === "over" && oldKind !== "over") news.push(`${name}: ${sentence.charAt(0).toLowerCase()}${sentence.slice(1)}`);
     }
     verdicts = now;
-    toosure.announced = true; // tests wait for it
     if (!news.length) return;
     const list = find("alerts");
     list.prepend(...news.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
@@ -162,7 +161,7 @@
     find("save").href = address("report");
     if (going) return;
     going = true;
-    ({ cursors, structure, stamp } = JSON.parse(find("cursors").textContent));
+    ({ cursors, structure, stamp, verdicts } = JSON.parse(find("cursors").textContent));
     beat();
   };
 })();

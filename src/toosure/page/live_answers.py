@@ -80,7 +80,8 @@ class PageAnswers:
 
     def _page(self, runs: Sequence[Run]) -> str:
         page_runs = self._page_runs(runs)
-        known = in_script(as_json(self.standing(runs) | {"cursors": cursors_of(runs)}))
+        start = {"cursors": cursors_of(runs), "verdicts": verdicts_of(page_runs)}
+        known = in_script(as_json(self.standing(runs) | start))
         bar = (
             '<div id="bar"><span id="pulse"></span><span id="said" role="status">…</span>'
             '<a id="save" class="plain" download="report.html" href="report">save as report</a>'

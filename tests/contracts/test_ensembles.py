@@ -17,7 +17,12 @@ from toosure.words import find, parse
 from toosure.words.tables import TABLES
 
 EACH = pytest.mark.parametrize("name", ENSEMBLES)
-QUICK = {"mc_dropout": "samples=2,rate=0.2", "deep_ensemble": "members=2", "mimo": "members=2"}
+QUICK = {
+    "mc_dropout": "samples=2,rate=0.2",
+    "deep_ensemble": "members=2",
+    "mimo": "members=2",
+    "vi": "samples=2",
+}
 RANDOM = {"mc_dropout", "vi", "rank1"}
 DATA = digits(train=96, val=40, test=30)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from toosure import objectives
 from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.models import mlp

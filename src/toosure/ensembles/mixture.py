@@ -53,8 +53,9 @@ class Mixture(nn.Module):
         self.seed = seed
         self.taken = 0  # steps
         self.examples = 0  # to train on
-        # The network and validation rows that `report` looks at; a tuple, so not registered here.
-        self.watched: tuple[nn.Module, Tensor, Tensor] | None = None
+        # The network and validation rows that `report` looks at; tuples, so not registered here.
+        self.network: tuple[nn.Module] | None = None
+        self.watched: tuple[Tensor, Tensor] | None = None
 
     # -- what a subclass gives ----------------------------------------------------------------
 
@@ -81,10 +82,11 @@ class Mixture(nn.Module):
         self.examples = splits.examples
         self.convert(network, splits.train.x[:1])
         network.mixture_name = type(self).__name__  # type: ignore[assignment]
+        self.network = (network,)
 
         val = splits.val
         if val is not None and len(val):
-            self.watched = (network, val.x[:MAX_REPORTED], val.y[:MAX_REPORTED])
+            self.watched = (val.x[:MAX_REPORTED], val.y[:MAX_REPORTED])
 
     def parameters(self, recurse: bool = True) -> Iterator[Any]:
         """Yield nothing: what the members add is part of the network."""
@@ -112,10 +114,11 @@ class Mixture(nn.Module):
     @torch.no_grad()
     def report(self) -> dict[str, float]:
         """Return how the members differ and how each does alone, on validation data."""
-        if self.watched is None:
+        if self.watched is None or self.network is None:
             return {}
 
-        model, x, labels = self.watched
+        (model,) = self.network
+        x, labels = self.watched
         with evaluating(model):
             parts = [self.member_logits(model, part) for part in x.split(CHUNK)]
         numbers = member_numbers(torch.cat(parts, 1), labels)

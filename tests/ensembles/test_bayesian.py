@@ -100,7 +100,7 @@ def test_vi_without_deviations_is_the_plain_network():
     for layer in uncertain_layers(model):
         layer.rho.data.fill_(-60.0)
     close(objective.predict(model, X), plain(X).log_softmax(1))
-    x, labels, _, *noise = objective.prepare(model, (X, Y, Y))
+    x, _, _, *noise = objective.prepare(model, (X, Y, Y))
     with noise_in(uncertain_layers(model), noise):
         close(model(x), plain(X))
 
@@ -115,7 +115,7 @@ def test_rank1_without_deviations_is_batch_ensemble():
         layer.read_rho.data.fill_(-60.0)
         layer.given_rho.data.fill_(-60.0)
     close(bayesian.member_logits(one, X), plain.member_logits(two, X))
-    x, labels, scale, *noise = bayesian.prepare(one, (X, Y, Y))
+    x, labels, _, *noise = bayesian.prepare(one, (X, Y, Y))
     found = bayesian(one, (x, labels, torch.zeros(()), *noise))
     close(found, plain(two, plain.prepare(two, (X, Y, Y))))
 

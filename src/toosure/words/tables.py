@@ -14,6 +14,7 @@ PACKAGE_TABLES: dict[str, tuple[tuple[str, str], ...]] = {
     "objective": (("toosure.objectives", "OBJECTIVES"), ("toosure.ensembles", "ENSEMBLES")),
     "calibrator": (("toosure.posthoc", "CALIBRATORS"),),
     "schedule": (("toosure.optim.schedules", "SCHEDULES"),),
+    "average": (("toosure.ensembles.averages", "AVERAGES"),),
 }
 
 TEXT_TABLES: dict[str, dict[str, str]] = {
@@ -52,7 +53,7 @@ TEXT_TABLES: dict[str, dict[str, str]] = {
 }
 
 # In the order in which `toosure methods` lists them.
-KINDS = ("optimizer", "loss", "objective", "data", "model", "calibrator", "schedule")
+KINDS = ("optimizer", "loss", "objective", "data", "model", "calibrator", "schedule", "average")
 
 
 class MethodTables(Mapping[str, dict[str, str]]):

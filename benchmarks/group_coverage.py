@@ -18,14 +18,14 @@ from toosure.metrics import (
 )
 from toosure.predictions import Predictions
 
-SETS = 300
-SAMPLES = 1000
+SETS = 400
+SAMPLES = 500
 SPREAD = 0.25  # the shift of a group is even on [-SPREAD, SPREAD]
 
 
 def drawn(seed: int, groups: int, size: int) -> Predictions:
     """Return predictions of `groups` groups of `size` rows."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng((seed, groups, size))
     confidence = rng.uniform(0.3, 0.7, (groups, size))
     shift = rng.uniform(-SPREAD, SPREAD, (groups, 1))
     correct = rng.random((groups, size)) < confidence + shift

@@ -19,6 +19,7 @@ from toosure.cli.file_options import (
     LabelColumn,
     LabelsFile,
     ScoreColumns,
+    check_page,
     paired_files,
     write_text,
 )
@@ -109,6 +110,8 @@ def evaluate(
     settings: Settings = {"bins": bins, "edge": edge.value, "level": ci, "seed": seed}
     judged = {"top_label": True} if top_label else {}
     try:
+        if html:
+            check_page(html)
         conditions = [parse_condition(text) for text in fail_if or []]
         keys = None if everything or as_json or html else first_keys(conditions)
         with Waiting("reading") as waiting:
@@ -151,7 +154,7 @@ def measured(
     """Evaluate predictions: all metrics, or those in `keys`."""
     from toosure.evaluate import evaluate as measure
 
-    return measure(predictions, only=keys, **settings)
+    return measure(predictions, multilabel=False, only=keys, **settings)
 
 
 def read_all(

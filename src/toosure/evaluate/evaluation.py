@@ -13,6 +13,7 @@ from toosure.evaluate.grouped import grouped_chance, grouped_gap, grouped_hit_ra
 from toosure.evaluate.per_class import class_rows
 from toosure.evaluate.result import Evaluation as Evaluation
 from toosure.evaluate.result import metric_keys as metric_keys
+from toosure.evaluate.result import wanted_keys
 from toosure.metrics.binned import reliability_from_confidence
 from toosure.predictions import Predictions
 from toosure.quantities import QUANTITIES
@@ -23,7 +24,6 @@ MAX_SPLIT_NUMBERS = 4e6  # in the predictions: a split takes the score at some 4
 MAX_CALL_NUMBERS = 20_000  # in the predictions of a metric that is called for every replica
 MAX_CALLS = 200
 SCORE_SPLITS = {"nll": metrics.nll_split, "brier": metrics.brier_split}
-OF_VERDICT = ("accuracy", "ece")
 PARTS = ("_calibration", "_refinement")
 Metric = Callable[..., Tensor]
 Bootstrap = dict[str, Any]  # level, seed and samples
@@ -94,17 +94,6 @@ def evaluate_classes(
         groups=None if groups is None else int(groups.max()) + 1,
         group_name=predictions.group_name,
     )
-
-
-def wanted_keys(only: Collection[str] | None) -> list[str]:
-    """Return the metrics to measure, in their order, or say which of those asked for is none."""
-    keys = metric_keys()
-    if only is None:
-        return keys
-    for key in only:
-        if key not in keys:
-            raise ValueError(f"no metric {key!r}; there are {', '.join(keys)}")
-    return [key for key in keys if key in (*only, *OF_VERDICT)]
 
 
 def gap_of(predictions: Predictions, bootstrap: Bootstrap) -> Estimate:

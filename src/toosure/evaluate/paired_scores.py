@@ -78,6 +78,8 @@ def nll(predictions: Predictions, bins: int) -> tuple[float, Weighted]:
 
 def mean_of(values: np.ndarray) -> tuple[float, Weighted]:
     """Return the mean over rows."""
+    if not np.isfinite(values).all():
+        return float(values.mean()), lambda weights: np.nan
     return float(values.mean()), lambda weights: float(weights @ values / weights.sum())
 
 

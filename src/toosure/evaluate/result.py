@@ -1,6 +1,7 @@
 """What an evaluation of one label per row holds."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,8 @@ from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.per_class import ClassRow
 from toosure.metrics.binned import Reliability
 from toosure.quantities import evaluation_groups
+
+OF_VERDICT = ("accuracy", "ece")  # it rests on them
 
 
 @dataclass(frozen=True)
@@ -76,3 +79,14 @@ def finite(value: float | None) -> float | None:
 def metric_keys() -> list[str]:
     """Return the metrics of an evaluation, in the order of their groups."""
     return [key for keys in evaluation_groups().values() for key in keys]
+
+
+def wanted_keys(only: Collection[str] | None) -> list[str]:
+    """Return the metrics to measure, in their order, or say which of those asked for is none."""
+    keys = metric_keys()
+    if only is None:
+        return keys
+    for key in only:
+        if key not in keys:
+            raise ValueError(f"no metric {key!r}; there are {', '.join(keys)}")
+    return [key for key in keys if key in (*only, *OF_VERDICT)]

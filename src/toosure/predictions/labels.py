@@ -6,7 +6,10 @@ import numpy as np
 
 from toosure.predictions.usual_names import listed
 
-BOOLEANS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+BOOLEANS = {
+    **dict.fromkeys(("true", "1", "1.0", "yes", "positive"), True),
+    **dict.fromkeys(("false", "0", "0.0", "no", "negative"), False),
+}
 LONGEST = 18  # digits of an integer that fits
 
 
@@ -117,7 +120,10 @@ def name_problem(
         return f"a row has no label ({label!r}): drop such rows"
     if names and not binary:
         expected = f"a class column's name or an integer in [0, {classes})"
-        return f"label must be {expected}; got {label!r}, and the classes are {listed(names)}"
+        return (
+            f"label must be {expected}; got {label!r}, and the classes are {listed(names)}: drop "
+            "such rows, or give that class a column"
+        )
     if binary:
         return (
             f"labels are {listed(spelled)}: say which of two is class 1, whose probability the "

@@ -186,6 +186,24 @@ def test_array_labels_that_are_names(tmp_path):
         read_predictions(path)
 
 
+def test_one_hot_and_several_labels_per_row(tmp_path):
+    np.savez(tmp_path / "a.npz", probs=PROBS, labels=np.eye(3)[LABELS])
+    check(read_predictions(tmp_path / "a.npz"))
+    np.savez(tmp_path / "a.npz", probs=PROBS, labels=np.ones((4, 3)))
+    with pytest.raises(ValueError, match=r"several labels per row.* say --multilabel"):
+        read_predictions(tmp_path / "a.npz")
+
+
+def test_tokens_are_groups(tmp_path):
+    logits = np.random.default_rng(0).normal(size=(2, 3, 4))
+    labels = np.array([[0, 1, -100], [3, -100, 2]])
+    np.savez(tmp_path / "a.npz", logits=logits, labels=labels)
+    predictions = read_predictions(tmp_path / "a.npz")
+    assert predictions.labels.tolist() == [0, 1, 3, 2]
+    assert predictions.groups.tolist() == [0, 0, 1, 1]
+    np.testing.assert_array_equal(predictions.logits[2], logits[1, 0])
+
+
 def test_ignored_rows_of_arrays(tmp_path):
     labels = np.array([0, -100, 2, 1])
     np.savez(tmp_path / "a.npz", logits=LOGITS, labels=labels, site=[1, 2, 3, 4])

@@ -57,7 +57,7 @@ def paired_scores(
 
 
 def judged(first: Predictions, second: Predictions) -> tuple[Predictions, Predictions]:
-    """Return what calibration is taken of: the predicted class, or P(class 1) if both are binary."""
+    """Return what calibration is taken of: the predicted class, or P(class 1) of binary models."""
     if first.binary and second.binary:
         return class_one_view(first), class_one_view(second)
     return first, second

@@ -96,7 +96,7 @@ def whole_numbers(
     if classes == 2 and all(label.lower() in BOOLEANS for label in spelled):
         return [int(BOOLEANS[label.lower()]) for label in spelled]
 
-    for label in spelled:
+    for label in sorted(spelled, key=lambda label: label in names):  # those that are none first
         digits = label.removesuffix(".0").lstrip("-")
         if not digits.isdecimal() or len(digits) > LONGEST:
             raise ValueError(name_problem(label, spelled, names, classes, binary))

@@ -90,6 +90,8 @@ DIFFERENTIABLE = {
     "sece grid": (metrics.sece, {"bandwidth": 0.1, "form": "grid"}),
     "sece soft": (metrics.sece, {"bandwidth": 0.1, "soft_accuracy": True}),
     "sece others": (metrics.sece, {"bandwidth": 0.1, "leave_one_out": True}),
+    "sece gap": (metrics.sece, {"bandwidth": 0.1, "form": "gap"}),
+    "sece unbiased": (metrics.sece, {"bandwidth": 0.1, "form": "unbiased"}),
     "dece": (metrics.dece, {"accuracy_slope": 5.0, "bin_temperature": 0.2}),
     "mmce": (metrics.mmce, {}),
     "mmce weighted": (metrics.mmce, {"weighted": True}),

@@ -101,7 +101,7 @@ def with_names(
 
 def write_page(result: "Comparison", path: Path) -> None:
     """Write the page of a comparison, or say why it cannot be written."""
-    from toosure.page.paired import comparison_page
+    from toosure.page.two_models import comparison_page
 
     write_text(path, comparison_page(result))
 
@@ -111,7 +111,7 @@ def print_comparison(result: "Comparison") -> None:
     from rich.console import Console
 
     from toosure.page.html import printed
-    from toosure.page.paired import word
+    from toosure.page.two_models import word
 
     typer.echo(f"{result.sentence}.\n")
     table = numbers_table(

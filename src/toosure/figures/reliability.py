@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toosure.figures.style import BLUE, INK, ORANGE, QUIET, plain_layout
+from toosure.figures.style import INK, NEUTRAL, OVER, PLAIN_LAYOUT, QUIET, UNDER
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure, Scatter
@@ -63,8 +63,9 @@ def reliability_diagram(
 ) -> "Figure":
     """Draw accuracy over confidence, one mark per bin with its interval.
 
-    Below the line the model is too sure. Of a binary model, `probability_wording("class 1")` names
-    the axes P(class 1) and frequency of class 1.
+    Below the line the model is too sure. A bin whose interval holds its confidence is neutral. Of a
+    binary model, `probability_wording("class 1")` names the axes P(class 1) and frequency of class
+    1.
 
     The area of a mark is the share of the samples in its bin. `level` is that of the intervals.
 
@@ -76,23 +77,30 @@ def reliability_diagram(
     import plotly.graph_objects as go
 
     bins = filled_bins(table)
-    over = bins["confidence"] > bins["accuracy"]
     interval = f"{100 * level:g} % interval"
-    drawing = go.Figure(layout=plain_layout())
+    drawing = go.Figure(layout=PLAIN_LAYOUT)
     drawing.add_scatter(
         **{"x": [0, 100], "y": [0, 100], "mode": "lines", "hoverinfo": "skip"},
         **{"name": "calibrated", "line": {"color": QUIET, "width": 1.5, "dash": "dash"}},
     )
-    for mask, name, colour, symbol in (
-        (over, wording.over, ORANGE, "circle"),
-        (~over, wording.under, BLUE, "diamond"),
-    ):
+    names = (wording.over, wording.under, "within chance")
+    for mask, name, (colour, symbol) in zip(sides(bins), names, SIDES, strict=True):
         if mask.any():
             chosen = {key: values[mask] for key, values in bins.items()}
             drawing.add_trace(marks(chosen, name, colour, symbol, interval, wording))
     drawing.update_xaxes(title_text=f"{wording.claimed}, %", range=[0, 100], dtick=20)
     drawing.update_yaxes(title_text=f"{wording.true}, %", range=[0, 100], dtick=20)
     return drawing
+
+
+SIDES = ((OVER, "circle"), (UNDER, "diamond"), (NEUTRAL, "square"))  # in the order of `sides`
+
+
+def sides(bins: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which bins are too sure, which not sure enough, and which may be neither."""
+    over = bins["high"] < bins["confidence"]
+    under = bins["low"] > bins["confidence"]
+    return over, under, ~over & ~under
 
 
 def filled_bins(table: "Reliability | Bins") -> dict[str, np.ndarray]:
@@ -151,8 +159,8 @@ def confidence_histogram(table: "Reliability | Bins", wording: Wording = TOP_LAB
     bins = filled_bins(table)
     right = bins["share"] * bins["accuracy"] / 100
     means = {name: np.dot(bins["share"], bins[name]) / 100 for name in ("accuracy", "confidence")}
-    drawing = go.Figure([bars(bins, right, wording.right, BLUE, wording)], plain_layout())
-    drawing.add_trace(bars(bins, bins["share"] - right, wording.wrong, ORANGE, wording))
+    drawing = go.Figure([bars(bins, right, wording.right, NEUTRAL, wording)], PLAIN_LAYOUT)
+    drawing.add_trace(bars(bins, bins["share"] - right, wording.wrong, INK, wording))
     top = 1.05 * bins["share"].max()
     for name, value, dash in (
         (wording.true, means["accuracy"], "dot"),
@@ -160,7 +168,7 @@ def confidence_histogram(table: "Reliability | Bins", wording: Wording = TOP_LAB
     ):
         drawing.add_scatter(
             **{"x": [value, value], "y": [0, top], "mode": "lines", "hoverinfo": "skip"},
-            **{"name": f"{name} {value:.1f} %", "line": {"color": INK, "width": 2, "dash": dash}},
+            **{"name": f"{name} {value:.1f} %", "line": {"color": QUIET, "width": 2, "dash": dash}},
         )
     drawing.update_layout(barmode="stack", bargap=0)
     drawing.update_xaxes(title_text=f"{wording.claimed}, %", range=[0, 100], dtick=20)
@@ -210,8 +218,8 @@ def margin_histogram(edges: np.ndarray, counts: np.ndarray) -> "Figure":
     right = edges[1:]
     centre = (left + right) / 2
     share = 100 * counts / max(1, counts.sum())
-    drawing = go.Figure(layout=plain_layout())
-    for mask, name, colour in ((centre < 0, "wrong", ORANGE), (centre >= 0, "right", BLUE)):
+    drawing = go.Figure(layout=PLAIN_LAYOUT)
+    for mask, name, colour in ((centre < 0, "wrong", INK), (centre >= 0, "right", NEUTRAL)):
         drawing.add_bar(
             **{"x": centre[mask], "y": share[mask], "width": 0.92 * (right - left)[mask]},
             **{"name": name, "marker": {"color": colour, "line": {"width": 0}}},

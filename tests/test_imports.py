@@ -9,14 +9,14 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "toosure"
 LAYERS = [
-    {"metrics", "processes", "quantities", "verdicts"},
+    {"binary", "metrics", "processes", "quantities", "verdicts"},
     {"curvature"},
     {"margins"},
     {"losses", "data", "models"},
     {"optim", "posthoc"},
     {"objectives", "ensembles"},
     {"words", "config", "runs", "predictions"},
-    {"watch", "evaluate", "recalibration"},
+    {"watch", "evaluate", "recalibration", "sklearn"},
     {"train"},
     {"sweep", "figures", "page", "integrations", "recipes", "demo"},
     {"cli", "__main__"},

@@ -195,6 +195,7 @@ def test_list_and_mistakes():
         assert result.exit_code == 2 and said in result.stderr and result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_gamma_net_end_to_end(tmp_path):
     result = reproduce("gamma-net", "--quick", "--out", tmp_path, "--device", "cpu", "--json")
     assert result.exit_code == 0, result.output
@@ -205,7 +206,7 @@ def test_gamma_net_end_to_end(tmp_path):
         "CE",
         "focal",
         "FLSD-53",
-        "SECE alone",
+        "CE + 0.5 SECE",
         "gamma-net, not learning",
         "gamma-net + SECE",
     }

@@ -149,6 +149,7 @@ def ends_well(show, done, alone):
         assert steps == sorted(set(steps))
 
 
+@pytest.mark.slow
 @ONE_CLUSTER
 def test_a_lost_worker_and_a_lost_node(head, second, tmp_path):
     held = Held(tmp_path, after=30)

@@ -4,7 +4,9 @@ import os
 
 # Importing a module adds its commands.
 from toosure.cli import (  # noqa: F401
+    apply,
     calibrate,
+    compare,
     data,
     demo,
     evaluate,
@@ -12,6 +14,7 @@ from toosure.cli import (  # noqa: F401
     reproduce,
     runs,
     train,
+    tune,
 )
 from toosure.cli.app import app
 from toosure.cli.output import open_closed_streams

@@ -235,6 +235,8 @@ class Driver:
         if "path" in event:  # the node's path is not ours
             event = {**event, "path": str(attempt.job.folder)}
         self.jobs.receive(attempt.job, event)
+        if attempt.job.stop_requested:
+            self.mailbox.disown.remote(attempt.number)
 
     def record(self, reference: object, outcome: RunOutcome) -> None:
         """Record how an attempt ended; what it may still post is not read."""

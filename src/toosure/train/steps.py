@@ -59,13 +59,15 @@ class Step:
         if self.halves:
             draw, _ = self.halves
             return [draw(part, lr) for part in parts]
-        return [self.prepare(self.model, part, lr, number) for number, part in enumerate(parts)]
+        with self.autocast_preparing():
+            return [self.prepare(self.model, part, lr, number) for number, part in enumerate(parts)]
 
     def descend(self, prepared: list[Any]) -> Tensor:
         """Let the optimizer call the closure as often as it likes, and step."""
         if self.halves:
             _, settle = self.halves
-            prepared = [settle(self.model, drawn) for drawn in prepared]
+            with self.autocast_preparing():
+                prepared = [settle(self.model, drawn) for drawn in prepared]
 
         if isinstance(self.optimizer, SAM):
             # SAM clips and unscales between its passes itself.
@@ -88,10 +90,7 @@ class Step:
     def closure(self, prepared: object) -> Tensor:
         """Compute the loss and its gradient."""
         self.optimizer.zero_grad(set_to_none=True)
-        autocast = torch.autocast(
-            self.device, self.dtype, enabled=self.dtype is not None, cache_enabled=self.cache
-        )
-        with autocast:
+        with self.autocast(self.dtype is not None):
             loss = self.objective(self.model, prepared)
 
         scaled = loss if self.scaler is None else self.scaler.scale(loss)
@@ -99,6 +98,14 @@ class Step:
         if self.processes.count > 1:
             self.share_gradients()
         return loss
+
+    def autocast(self, enabled: bool) -> torch.autocast:
+        return torch.autocast(self.device, self.dtype, enabled=enabled, cache_enabled=self.cache)
+
+    def autocast_preparing(self) -> torch.autocast:
+        """Return the autocast of `prepare`, for objectives whose passes need no float32."""
+        wanted = bool(getattr(self.objective, "prepares_in_autocast", False))
+        return self.autocast(wanted and self.dtype is not None)
 
     def clipping_closure(self, prepared: object) -> Tensor:
         """Compute the loss and its gradient, clipped."""

@@ -68,7 +68,7 @@ def gradients(objective, model, ready):
 
 def test_the_table_and_the_words_agree():
     places = {name: f"toosure.objectives:{kind.__name__}" for name, kind in OBJECTIVES.items()}
-    assert places == TABLES["objective"]
+    assert places.items() <= TABLES["objective"].items()
 
 
 @EACH

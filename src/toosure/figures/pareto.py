@@ -1,11 +1,12 @@
 """Two goals at once: the runs that no other beats in both, and a figure of all of them."""
 
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from toosure.figures.style import BLUE, QUIET, as_text, plain_layout
+from toosure.figures.style import PALETTE, PLAIN_LAYOUT, QUIET
 from toosure.quantities import Quantity
 
 if TYPE_CHECKING:
@@ -37,10 +38,10 @@ def pareto_figure(
     """
     import plotly.graph_objects as go
 
-    drawing = go.Figure(layout=plain_layout())
+    drawing = go.Figure(layout=PLAIN_LAYOUT)
     first, second = goals
     hover = f"%{{text}}<br>{first.short} %{{x:.4g}}, {second.short} %{{y:.4g}}<extra></extra>"
-    names = np.array([as_text(label) for label in labels], dtype=object)
+    names = np.array([escape(label, quote=False) for label in labels], dtype=object)
     drawing.add_scatter(
         x=values[~front, 0],
         y=values[~front, 1],
@@ -60,8 +61,8 @@ def pareto_figure(
         text=names[order],
         mode="lines+markers",
         name="Pareto front",
-        line={"color": BLUE, "width": 1.5, "shape": stairs},
-        marker={"color": BLUE, "size": 10},
+        line={"color": PALETTE[0], "width": 1.5, "shape": stairs},
+        marker={"color": PALETTE[0], "size": 10},
         hovertemplate=hover,
     )
     drawing.update_xaxes(title_text=first.heading)

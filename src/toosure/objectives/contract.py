@@ -8,7 +8,7 @@ One step of a loop is
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, NotRequired, Protocol, TypedDict, TypeVar, cast, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -17,6 +17,19 @@ from toosure.losses.one_column import class_pair
 
 Batch = tuple[Tensor, Tensor, Tensor]  # inputs, labels, indices into the training split
 Prepared = TypeVar("Prepared")  # what `prepare` returns, tensors in tuples or lists
+
+
+class ParameterGroup(TypedDict):
+    """Parameters with settings of their own, as `parameters()` of an objective may yield them.
+
+    They may be the network's: then they leave its group. `member` numbers the network of an
+    ensemble that they belong to: SAM's norm and clipping are taken for each member alone.
+    """
+
+    params: list[nn.Parameter]
+    lr_factor: NotRequired[float]  # times the learning rate of the others
+    weight_decay: NotRequired[float]
+    member: NotRequired[int]
 
 
 class Objective(Protocol[Prepared]):
@@ -63,16 +76,28 @@ class HasEpochEnd(Protocol):
 
 @runtime_checkable
 class HasParameters(Protocol):
-    """Has parameters of its own, which join the network's optimizer."""
+    """Has parameters of its own, which join the network's optimizer, alone or in groups."""
 
-    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def parameters(self) -> Iterator[nn.Parameter | ParameterGroup]: ...
 
 
 @runtime_checkable
 class HasPredict(Protocol):
-    """Computes the logits that are evaluated, instead of the model."""
+    """Computes the logits that are evaluated, instead of the model.
+
+    A prediction that draws random numbers must draw them from a generator seeded by the run's
+    seed and the step, so that rows repeat when a run resumes. Then it also has
+    `mean_predict(model, x)`, the prediction without noise, whose curvature is measured.
+    """
 
     def predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class HasMeanPredict(Protocol):
+    """Predicts at random, and says what it predicts without the noise."""
+
+    def mean_predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
 
 
 @runtime_checkable

@@ -19,6 +19,7 @@ from toosure.optim.micro_batches import (
     shares_of,
 )
 from toosure.optim.passes import (
+    by_member,
     climb_,
     dense_gradient,
     global_norm,
@@ -208,9 +209,18 @@ class SAM(Wrapper):
 
     def _climb(self, buckets: list[Bucket], keep: bool = False) -> None:
         """Add rho * directions / (their norm over all buckets) to the weights."""
-        norm = global_norm([d for _, _, directions in buckets for d in directions])
-        for group, params, directions in buckets:
-            climb_(params, directions, group["rho"], norm.to(params[0].device), keep)
+        for part in self._by_member(buckets):
+            norm = global_norm([d for _, _, directions in part for d in directions])
+            for group, params, directions in part:
+                climb_(params, directions, group["rho"], norm.to(params[0].device), keep)
+
+    @staticmethod
+    def _by_member(buckets: list[Bucket]) -> list[list[Bucket]]:
+        """Sort buckets by the network they belong to, where several are trained side by side."""
+        parts: dict[Any, list[Bucket]] = {}
+        for bucket in buckets:
+            parts.setdefault(bucket[0].get("member"), []).append(bucket)
+        return list(parts.values())
 
     def _descend(self, scaler: torch.amp.GradScaler | None) -> None:
         """Give the gradients at hand to the base, unless the scaler finds an infinity in them."""
@@ -220,8 +230,10 @@ class SAM(Wrapper):
                 return
 
         if self.clip_norm is not None:
-            trained = [with_dense_gradient(p) for p in self._trained()]
-            torch.nn.utils.clip_grad_norm_(trained, self.clip_norm)
+            for part in by_member(self.param_groups):
+                trained = [p for group in part for p in group["params"] if p.grad is not None]
+                dense = [with_dense_gradient(p) for p in trained]
+                torch.nn.utils.clip_grad_norm_(dense, self.clip_norm)
 
         self._update()
 

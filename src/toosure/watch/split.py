@@ -59,6 +59,8 @@ class WatchedSplit:
         check_criterion(loss)
         self.name = name
         self.model = model
+        # What a random prediction is without its noise: curvature is measured there.
+        self.mean_network: nn.Module | None = getattr(model, "mean_network", None)
         self.loss = loss
         self.eps = eps
         self.bins = bins
@@ -83,7 +85,10 @@ class WatchedSplit:
             options = {"sampled_rtol": SAMPLING_ERROR, "group": processes.group} | curvature
             if per_example > 1:
                 options["replay"] = False  # which examples a row belongs to is read on the host
-            self.tracker = make_tracker(model, self.own_data, curved(loss), of_curvature, **options)
+            network = model if self.mean_network is None else self.mean_network
+            self.tracker = make_tracker(
+                network, self.own_data, curved(loss), of_curvature, **options
+            )
             if per_example > 1 and "chunk" not in curvature:
                 widen_chunks(self.tracker, per_example)
 
@@ -119,7 +124,7 @@ class WatchedSplit:
 
     def logits(self) -> Tensor:
         """Return the outputs on the whole split, (N, C), in evaluation mode."""
-        if self.tracker is not None:
+        if self.tracker is not None and self.mean_network is None:
             logits = self.tracker.logits()  # the pass serves the curvature too
         else:
             logits = logits_of(self.model, self.own_data[0])

@@ -81,7 +81,8 @@ def calibrate(
         test = val if test is None and test_split else test
         if test and test.exists() and val.exists() and test.samefile(val) and split == test_split:
             fail(
-                f"{val.name} is given twice: a calibrator must not be judged on the rows of its fit"
+                f"{val.name} is given twice: a calibrator must not be judged on the rows of its "
+                "fit; give other rows, or one file, and folds of it will be held out"
             )
 
         fit = reading.read(val, split, labels)

@@ -70,12 +70,8 @@ def test_arms_say_their_options():
     first = built["A: as first built"]
     error = first.outer.terms[0].whole
     assert (error.bandwidth, error.form, error.leave_one_out) == (0.01, "points", False)
-    assert (error.detach, first.meta_batch, first.fresh, first.virtual_lr) == (
-        False,
-        128,
-        None,
-        None,
-    )
+    assert not error.detach
+    assert (first.meta_batch, first.fresh, first.virtual_lr) == (128, 128, None)
     detached = built["D: accuracy detached, virtual rate .1"]
     assert detached.outer.terms[0].whole.detach and detached.virtual_lr == 0.1
     assert built["E: D, meta batch 512"].meta_batch == 512

@@ -1,6 +1,6 @@
 """Damage runs on purpose, and count what was lost or accepted wrong.
 
-    python benchmarks/reliability.py kills --count 1000
+    python benchmarks/reliability.py kills --count 1000 --workers 12
     python benchmarks/reliability.py flips --count 1000
     python benchmarks/reliability.py rows --count 100
     python benchmarks/reliability.py writers --count 1000
@@ -15,7 +15,9 @@ import random
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -26,7 +28,7 @@ from toosure.runs.files import write_json
 from toosure.train import ProgressListener, Runtime, train
 from toosure.train.checkpoint import checkpoints, load_checkpoint, read_checkpoint
 
-KILL_OFTEN = Path(__file__).parents[1] / "tests" / "kill_often.py"
+KILL_OFTEN = Path(__file__).parents[1] / "tests" / "train" / "kill_often.py"
 SMALL = {"data": "digits:train=100,val=60,noise=0.1", "model": "mlp:width=16", "batch": 32}
 CPU = Runtime("cpu")
 METHODS = [
@@ -52,19 +54,34 @@ METHODS = [
 # -- kills ------------------------------------------------------------------------------------
 
 
-def kills(count: int, seed: int) -> tuple[str, int]:
+def kills(count: int, seed: int, workers: int) -> tuple[str, int]:
     """Kill runs of every method with SIGKILL, and compare them with undisturbed ones."""
     each = max(1, -(-count // len(METHODS)))
-    done = 0
     wrong = 0
-    for number, method in enumerate(METHODS):
-        config = RunConfig(**{**SMALL, **method, "steps": 40 * max(3, each), "every": 20})
-        with tempfile.TemporaryDirectory() as folder:
-            same = killed_run_is_the_same(config, Path(folder), each, seed + number)
-        done += each
-        wrong += not same
-        print(f"{method}: {each} kills, {'the same' if same else 'DIFFERENT'}", flush=True)
-    return f"{done} kills over {len(METHODS)} methods: {wrong} differences", wrong
+
+    # Workers start clean: kill_often.py forks, and a fork of a busy process may hang.
+    with ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        futures = {
+            pool.submit(kill_method, method, each, seed + number): method
+            for number, method in enumerate(METHODS)
+        }
+        for done, future in enumerate(as_completed(futures), 1):
+            same = future.result()
+            wrong += not same
+            print(
+                f"{done}/{len(METHODS)} {futures[future]}: {each} kills, "
+                f"{'the same' if same else 'DIFFERENT'}",
+                flush=True,
+            )
+
+    return f"{each * len(METHODS)} kills over {len(METHODS)} methods: {wrong} differences", wrong
+
+
+def kill_method(method: dict[str, str], count: int, seed: int) -> bool:
+    """Kill one method's run so often, in a folder of its own."""
+    config = RunConfig(**{**SMALL, **method, "steps": 40 * max(3, count), "every": 20})
+    with tempfile.TemporaryDirectory() as folder:
+        return killed_run_is_the_same(config, Path(folder), count, seed)
 
 
 def killed_run_is_the_same(config: RunConfig, folder: Path, count: int, seed: int) -> bool:
@@ -72,7 +89,7 @@ def killed_run_is_the_same(config: RunConfig, folder: Path, count: int, seed: in
     words = [sys.executable, KILL_OFTEN, config.to_json(), folder / "cut", str(count), str(seed)]
     seen = subprocess.run(words, capture_output=True, text=True)
     if seen.returncode != 0:
-        print(seen.stderr)
+        print(seen.stderr, file=sys.stderr, flush=True)
         return False
 
     whole = train(config, folder / "whole", CPU)
@@ -259,11 +276,15 @@ def main() -> None:
     parser.add_argument("what", choices=["kills", "flips", "rows", "writers"])
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="methods killed at once (kills)")
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
-    chosen = {"kills": kills, "flips": flips, "rows": rows, "writers": writers}[arguments.what]
-    line, wrong = chosen(arguments.count, arguments.seed)
+    if arguments.what == "kills":
+        line, wrong = kills(arguments.count, arguments.seed, arguments.workers)
+    else:
+        chosen = {"flips": flips, "rows": rows, "writers": writers}[arguments.what]
+        line, wrong = chosen(arguments.count, arguments.seed)
     print(line)
     sys.exit(1 if wrong else 0)
 

@@ -9,16 +9,16 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "toosure"
 LAYERS = [
-    {"metrics", "processes", "quantities", "verdicts"},
+    {"binary", "metrics", "processes", "quantities", "verdicts"},
     {"curvature"},
     {"margins"},
     {"losses", "data", "models"},
     {"optim", "posthoc"},
     {"objectives", "ensembles"},
     {"words", "config", "runs", "predictions"},
-    {"watch", "evaluate", "recalibration"},
+    {"watch", "evaluate", "recalibration", "sklearn"},
     {"train"},
-    {"sweep", "figures", "page", "integrations", "recipes"},
+    {"sweep", "figures", "page", "integrations", "recipes", "demo"},
     {"cli", "__main__"},
 ]
 RANK = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}

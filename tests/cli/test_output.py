@@ -31,7 +31,12 @@ def run_with(redirections, words, folder):
 
 @pytest.mark.parametrize(
     ("redirections", "workers"),
-    [("| head -2", "1"), ("| head -2", "2"), ("<&- >&- 2>&-", "1"), ("> /dev/full", "1")],
+    [
+        ("| head -2", "1"),
+        ("<&- >&- 2>&-", "1"),
+        pytest.param("| head -2", "2", marks=pytest.mark.slow),
+        pytest.param("> /dev/full", "1", marks=pytest.mark.slow),
+    ],
 )
 def test_training_goes_on_where_nobody_reads(redirections, workers, tmp_path):
     words = ["train", *FEW, "--every", "1", "--steps", "30", "--workers", workers]

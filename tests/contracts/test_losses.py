@@ -178,3 +178,33 @@ def test_a_gpu_gives_the_same_and_a_graph_records_it(name):
     wanted = value_and_gradient(loss, logits, labels)
     found = value_and_gradient(loss, logits.cuda(), labels.cuda())
     torch.testing.assert_close([v.cpu() for v in found], list(wanted), rtol=1e-4, atol=1e-5)
+
+
+BINARY_LABELS = {
+    "integers": lambda y: y,
+    "floats": lambda y: y.double(),
+    "booleans": lambda y: y.bool(),
+    "a column": lambda y: y.float()[:, None],
+}
+
+
+@EACH
+@pytest.mark.parametrize("kind", BINARY_LABELS)
+def test_one_logit_per_example_is_two_columns(name, kind):
+    if name == "ce":
+        return  # torch's own, whose one column is one class
+    z, labels = rows(classes=2)
+    z = 3 * z[:, 1]
+    given = BINARY_LABELS[kind](labels)
+    for reduction in ("mean", "none"):
+        loss = LOSSES[name](reduction=reduction)
+        if isinstance(loss.one_column, str):
+            with pytest.raises(ValueError, match="one logit per example"):
+                loss(z, given)
+            continue
+
+        value, gradient = value_and_gradient(loss, torch.stack([0 * z, z], 1), labels)
+        for logits in (z, z[:, None]):
+            ours, slope = value_and_gradient(loss, logits, given)
+            torch.testing.assert_close(ours, value, rtol=0, atol=1e-12)
+            torch.testing.assert_close(slope.flatten(), gradient[:, 1], rtol=0, atol=1e-12)

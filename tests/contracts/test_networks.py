@@ -227,7 +227,13 @@ def test_replayed_as_a_graph_is_the_same_run(word, precision, tmp_path):
 FAMILIES = {type(built(word)): word for word in reversed(WORDS)}
 
 
-@pytest.mark.parametrize("word", FAMILIES.values())
+@pytest.mark.parametrize(
+    "word",
+    [
+        word if word == "resnet20" else pytest.param(word, marks=pytest.mark.slow)
+        for word in FAMILIES.values()
+    ],
+)
 def test_compiles_to_one_graph(word):
     torch._dynamo.reset()
     model, x = make(word).train(), inputs()

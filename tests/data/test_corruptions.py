@@ -304,6 +304,7 @@ def test_a_data_set_shifts_its_test_set_by_seed():
     assert torch.equal(noisy[0], noisy[1]) and not torch.equal(noisy[0], noisy[2])
 
 
+@pytest.mark.slow
 def test_accuracy_of_a_published_network_falls(real_data):
     """Within what is reported of CIFAR-10-C for small ResNets trained on clean images."""
     from toosure.models import load_published, resnet20

@@ -98,6 +98,7 @@ def test_download_fetches_what_is_needed_besides(command, root, archive, monkeyp
 FEW = ("--model", "mlp:width=8", "--steps", 5, "--measure", "none", "--device", "cpu")
 
 
+@pytest.mark.slow
 def test_shift_in_training_and_of_a_finished_run_agree(command, tmp_path):
     words = ("--data", "digits:train=60,val=40", "--shift", "gaussian_noise:5", "fog:2")
     out = command("train", *words, *FEW)

@@ -39,14 +39,22 @@ LOWER = [getattr(metrics, name) for name in metrics.__all__ if name.endswith("_f
 LOWER.remove(metrics.confidence_interval_from_confidence)
 BAD = {
     "empty": (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), r"empty.*\(0, 3\)"),
-    "one dimension": (torch.zeros(12), good[1], r"shape \(N, C\); got \(12,\)"),
+    "one output of three classes": (
+        good[0][:, 0],
+        good[1],
+        r"0 and 1.*got 2 in row 2; of more",
+    ),
+    "four dimensions": (torch.zeros(2, 3, 4, 4), good[1], r"got \(2, 3, 4, 4\).*flatten_positions"),
     "integer logits": (torch.zeros(12, 3, dtype=torch.long), good[1], "floating point.*int64"),
     "float labels": (good[0], good[1].float(), r"integers in \[0, 3\); got float32: convert them"),
     "boolean labels": (good[0], good[1].bool(), "got bool"),
     "too few labels": (good[0], good[1][:5], r"shape \(12,\).*got \(5,\)"),
     "column of labels": (good[0], good[1][:, None], r"shape \(12,\).*got \(12, 1\)"),
     "one-hot labels": (good[0], torch.eye(3)[good[1]], r"got \(12, 3\): argmax\(1\)"),
-    "one column": (good[0][:, :1], good[1].bool(), r"\[0, 1\) \(one column is one class.*got bool"),
+    "one column in [0, 1]": (good[0][:, :1].sigmoid(), good[1].bool(), r"probs=p; .*sigmoid\(z\)"),
+    "too few binary labels": (good[0][:, 0], good[1][:5].bool(), r"\(12,\) or \(12, 1\); got"),
+    "no binary outputs": (torch.zeros(0), torch.zeros(0), "logits are empty"),
+    "integer binary outputs": (good[1] % 2, good[1] % 2, "floating point.*int64"),
     "label too high": (good[0], good[1] + 1, r"\[0, 3\); got 1 to 3"),
     "label negative": (good[0], good[1] - 1, r"\[0, 3\); got -1 to 1"),
 }
@@ -170,7 +178,7 @@ def test_soft_hits_are_shares(metric):
     [
         ([[0.5, float("nan")], [0.5, 0.5]], "probabilities must be finite; row 0 of 2"),
         ([[0.5, 0.5], [1.5, -0.5]], r"probabilities must lie in \[0, 1\]; got -0.5 to 1.5"),
-        ([0.5, 0.5], r"probabilities must have shape \(N, C\)"),
+        ([0.5, 1.5], r"P\(class 1\) and lie in \[0, 1\]; got 0.5 to 1.5"),
     ],
 )
 def test_wrong_probabilities_are_named(metric, probs, message):

@@ -27,8 +27,8 @@ def test_several_labels_per_row_are_not_called_one_hot():
 
     # The sentence, followed: one class at a time, of logits and of probabilities.
     z, p, k = LOGITS, LOGITS.sigmoid(), 1
-    of_logits = metrics.ece(torch.stack([0 * z[:, k], z[:, k]], 1), several[:, k])
-    of_probs = metrics.ece(probs=torch.stack([1 - p[:, k], p[:, k]], 1), labels=several[:, k])
+    of_logits = metrics.ece(z[:, k], several[:, k])
+    of_probs = metrics.ece(probs=p[:, k], labels=several[:, k])
     confidence = torch.maximum(p[:, k], 1 - p[:, k])
     expected = metrics.ece_from_confidence(confidence, (p[:, k] > 0.5) == several[:, k])
     assert of_logits == pytest.approx(expected) and of_probs == pytest.approx(expected)
@@ -64,18 +64,18 @@ def test_booleans_are_numbers_of_two_classes_only():
     assert ".long()" not in message and "which of 3 classes" in message
 
 
-def test_one_column_is_named_by_its_values():
-    z = LOGITS[:, :1]
-    p = z.sigmoid()
-    truth = (LABELS == 0).long()
-    of_logits = refusal(z, truth)
-    assert "torch.cat([0 * z, z], 1)" in of_logits and "probs=" not in of_logits
-    assert "probs=torch.cat([1 - p, p], 1)" in refusal(p, truth)
+def test_one_column_in_the_unit_interval_is_refused_with_both_remedies():
+    z = LOGITS[:, 0].abs() / 10  # all within [0, 1]
+    truth = LABELS == 0
+    message = refusal(z, truth)
+    assert "probs=p" in message and "probs=torch.sigmoid(z)" in message
 
-    expected = metrics.ece(torch.cat([0 * z, z], 1), truth)
-    assert metrics.ece(probs=torch.cat([1 - p, p], 1), labels=truth) == pytest.approx(expected)
-    with pytest.raises(ValueError, match=r"one column is one class.* 1 - p and p"):
-        metrics.ece(probs=p, labels=truth)
+    # The sentence, followed: as probabilities, and as logits.
+    confidence = torch.maximum(z, 1 - z)
+    expected = metrics.ece_from_confidence(confidence, (z > 0.5) == truth)
+    assert metrics.ece(probs=z, labels=truth) == pytest.approx(expected)
+    expected = metrics.ece(torch.stack([0 * z, z], 1), truth.long())
+    assert metrics.ece(probs=torch.sigmoid(z), labels=truth) == pytest.approx(expected)
 
 
 def test_the_tolerance_of_sums_is_stated_and_holds_what_it_says():

@@ -186,6 +186,7 @@ def one_of_two(rank, folder):
     (folder / f"{rank}.json").write_text(json.dumps(values))
 
 
+@pytest.mark.slow
 def test_two_processes_merge(tmp_path):
     context = multiprocessing.get_context("spawn")
     workers = [

@@ -35,6 +35,7 @@ def test_mixed_precision():
     assert float(re.search(r"loss (\S+)", out)[1]) < 0.3
 
 
+@pytest.mark.slow
 def test_two_processes():
     """Not asked: the exit status (gloo may abort at exit, with plain SGD too) and whole lines."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]  # a free port

@@ -95,7 +95,9 @@ class DenseTracker:
 
 
 @pytest.mark.parametrize("refresh", [1, 5])
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(
+    "kind", [k if k != "cnn" else pytest.param(k, marks=pytest.mark.slow) for k in MODELS]
+)
 def test_bulk_sgd_agrees_with_the_slow_version(kind, refresh):
     fast, slow = MODELS[kind]().eval(), MODELS[kind]().eval()
     tracker = DenseTracker(fast)

@@ -392,6 +392,7 @@ def test_a_process_ends_without_pythons_shutdown(code, wanted, said):
     assert (done.returncode, done.stdout, done.stderr) == (wanted, "left in order\n", said)
 
 
+@pytest.mark.slow
 @PROC
 def test_torchrun_killed_and_repeated_equals_one(tmp_path, alone):
     model = f"own_model:held,until={tmp_path / 'go'},after=70"  # 35 steps

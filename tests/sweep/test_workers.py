@@ -160,6 +160,7 @@ def grown(out, before):
     return len(now) == len(before) and all(n > b + 3 for n, b in zip(now, before, strict=True))
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_a_killed_parent_leave_what_a_repeat_finishes(tmp_path):
     cut, held = tmp_path / "cut", Held(tmp_path, after=300, seconds=0.3)
     first = command(cut, model=held.model)
@@ -260,7 +261,7 @@ def test_workers_share_the_cores_and_the_gpus(monkeypatch):
     assert settings_of(0, CPU, 2)["threads"] == 1
 
 
-@pytest.mark.parametrize("said", ["no json", "[]"])
+@pytest.mark.parametrize("said", ["no json", pytest.param("[]", marks=pytest.mark.slow)])
 def test_a_run_that_cannot_be_read_fails_alone(tmp_path, said):
     asked = configs(seed=[0, 1])
     for config in asked:

@@ -91,6 +91,7 @@ def test_every_optimizer_resumes_bit_for_bit(optimizer, tmp_path):
     same_run(interrupted(config, tmp_path / "cut", 5), whole)
 
 
+@pytest.mark.slow
 def test_everything_measured_resumes_bit_for_bit(tmp_path):
     measure = ("gn_sharpness", "hessian_sharpness", "kappa_min", "batch_sharpness", "jacobian_norm")
     config = RunConfig(**SMALL, steps=9, every=3, measure=measure)

@@ -164,7 +164,7 @@ def test_divergence_is_noted_and_not_raised(tmp_path):
     ("wrong", "message"),
     [
         (torch.zeros(3, 6), "two tensors; got Tensor"),
-        ([torch.zeros(3, 6)], "two tensors; got list"),
+        ([torch.zeros(3, 6)], "batch of train must be .inputs, labels. or a dict; got Tensor"),
         ((torch.zeros(0, 6), torch.zeros(0)), "train is empty"),
         ((torch.full((3, 6), float("nan")), torch.zeros(3).long()), "example 0 holds NaN"),
         ((torch.zeros(3, 6), torch.zeros(3)), "labels must be integers"),

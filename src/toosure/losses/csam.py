@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from toosure.binary import is_one_column
 from toosure.losses.loss import ReducingLoss
+from toosure.losses.one_column import two_class_pair
 
 LOG_2 = math.log(2)
 
@@ -33,7 +35,8 @@ class CSAMLoss(nn.Module):
     Formula: l(z, y) if p_y <= 1/2, else (1 + p_y)^(-gamma) * l(z, y), reduced as `loss` reduces.
     Published for cross-entropy, 0 <= gamma <= 2; on top of focal loss or ACLS the same weight
     multiplies that loss. `detach_weight` stops the gradient through the weight. `gamma=0` is
-    `loss` itself. `loss` must offer `reduction`, as torch's losses do.
+    `loss` itself. `loss` must offer `reduction`, as torch's losses do. One logit per example,
+    (N,) or (N, 1), with labels 0 and 1, goes with `nn.BCEWithLogitsLoss` or any other.
     Reference: Tan et al., ICLR 2026, Eq. 4.
 
     >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
@@ -57,8 +60,18 @@ class CSAMLoss(nn.Module):
         if gamma < 0:
             raise ValueError(f"gamma must not be negative (the paper takes 0 to 2); got {gamma}")
 
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the wrapped loss without weights, also of one logit per example."""
+        if is_one_column(logits) and not isinstance(self.loss, nn.BCEWithLogitsLoss):
+            logits, labels = two_class_pair(self.loss, logits, labels)
+        return cast(ReducingLoss, self.loss)(logits, labels)
+
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         loss = cast(ReducingLoss, self.loss)
+        if is_one_column(logits):
+            if isinstance(self.loss, nn.BCEWithLogitsLoss):
+                return self._binary_cross_entropy(logits, labels)
+            logits, labels = two_class_pair(self.loss, logits, labels)
         if self.gamma == 0:
             return loss(logits, labels)
         if labels.is_floating_point():
@@ -70,17 +83,31 @@ class CSAMLoss(nn.Module):
             if log_p.dtype in (torch.float32, torch.float64):
                 return self._cross_entropy(log_p, labels)
 
-        each = self._each(logits, labels)
-        weight = csam_weight(logits, labels, self.gamma)
-        if self.detach_weight:
-            weight = weight.detach()
-        each = weight * each
+        each = self._weight(logits, labels) * self._each(logits, labels)
 
         if loss.reduction == "none":
             return each
         if loss.reduction == "sum":
             return each.sum()
         return each.sum() / _count(self.loss, labels)
+
+    def _weight(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the weight of each example, in the shape of the labels."""
+        weight = csam_weight(logits, labels, self.gamma)
+        return weight.detach() if self.detach_weight else weight
+
+    def _binary_cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Weight torch's binary cross-entropy of one logit per example, (N,) or (N, 1)."""
+        columns, classes = two_class_pair(self.loss, logits, labels)
+        targets = labels.to(logits.dtype).view_as(logits)
+        if self.gamma == 0:
+            return cast(ReducingLoss, self.loss)(logits, targets)
+
+        each = self._weight(columns, classes).view_as(logits) * self._each(logits, targets)
+        reduction = cast(ReducingLoss, self.loss).reduction
+        if reduction == "none":
+            return each
+        return each.sum() if reduction == "sum" else each.mean()
 
     def _is_plain(self) -> bool:
         """Whether each example's loss is -log p_y: torch's cross-entropy, without extras."""

@@ -6,6 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from toosure.binary import is_one_column
+from toosure.losses.one_column import (
+    binary_cross_entropy_rows,
+    two_class_pair,
+    values_can_be_read,
+)
 from toosure.metrics.inputs import at_least_float32, check_choice
 
 Reduction = Literal["mean", "sum", "none"]
@@ -23,6 +29,9 @@ class ReducingLoss(Protocol):
 class Loss(nn.Module):
     """Reduce `each(logits, labels)`, one value per example; `a + 0.5 * b` is a loss again.
 
+    Logits are (N, C) with class numbers (N,), or one logit per example, (N,) or (N, 1), with labels
+    0 and 1 of any type: the same as the two columns [0, z].
+
     >>> from toosure.losses import BrierLoss, FocalLoss
     >>> loss = FocalLoss(gamma=2.0) + 0.5 * BrierLoss()
     >>> round(loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0])).item(), 6)
@@ -30,6 +39,7 @@ class Loss(nn.Module):
     """
 
     cuda_graph: ClassVar[bool | str] = True  # a string is the reason why none can record it
+    one_column: bool | str = True  # a string: why one logit per example is not taken
 
     def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()
@@ -41,6 +51,8 @@ class Loss(nn.Module):
         raise NotImplementedError
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if is_one_column(logits):
+            logits, labels = two_class_pair(self, logits, labels)
         check_pair(logits, labels)
 
         each = self.each(at_least_float32(logits), labels.long())
@@ -155,6 +167,8 @@ def each_of(loss: nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the value of any loss for each example, (N,)."""
     if isinstance(loss, Loss):
         return loss.each(logits, labels)
+    if isinstance(loss, nn.BCEWithLogitsLoss):
+        return binary_cross_entropy_rows(loss, logits, labels)
 
     if type(loss) is nn.CrossEntropyLoss:
         smoothing = loss.label_smoothing
@@ -223,15 +237,13 @@ def check_pair(logits: Tensor, labels: Tensor) -> None:
     """Raise on what can be seen without waiting for the device: shapes, types, a CPU's labels."""
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or not logits.is_floating_point():
         raise ValueError(
-            "a loss needs floating logits (N, C) and labels (N,); got "
+            "a loss needs floating logits (N, C) and labels (N,), or one logit per example; got "
             f"{logits.dtype} {tuple(logits.shape)} and {tuple(labels.shape)}"
         )
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be class indices; got {labels.dtype}: call .long()")
 
-    # Values can be read on the CPU, but not while torch.compile or torch.func traces the call.
-    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    if labels.device.type == "cpu" and len(labels) and not traced:
+    if values_can_be_read(labels):
         low, high = labels.aminmax()
         if low < 0 or high >= logits.shape[1]:
             raise ValueError(

@@ -21,6 +21,11 @@ class MSELoss(Loss):
     tensor(0.2500)
     """
 
+    one_column = (
+        "MSELoss fits every logit to its one-hot target, which one logit per example has not: take "
+        "torch's MSELoss of logit and label, or give two columns"
+    )
+
     def __init__(self, scale: Scale = "mean", *, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         if scale not in ("mean", "sum", "half"):

@@ -8,6 +8,10 @@ from toosure.losses.loss import Loss, Penalty, Reduction
 from toosure.metrics.inputs import check_choice
 
 Over = Literal["all", "others"]
+ACLS_READS_RAW_LOGITS = (
+    "ACLSLoss with reference='zero' reads the raw logit of each class, which one logit per example "
+    "has not: take reference='min'"
+)
 
 
 class LabelSmoothingLoss(Loss):
@@ -123,6 +127,8 @@ class ACLSLoss(Penalty):
         self.top = top
         self.rest = rest
         self.reference = reference
+        if reference == "zero":  # one logit per example has no other to be compared with
+            self.one_column = ACLS_READS_RAW_LOGITS
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         high, index = logits.max(1, keepdim=True)  # (N, 1)

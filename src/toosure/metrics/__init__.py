@@ -1,6 +1,7 @@
 """Calibration errors, proper scores and ranking metrics, as pure functions of `(logits, labels)`.
 
-Probabilities go in as `probs=`; as logits they are refused. Where to find what:
+Probabilities go in as `probs=`; as logits they are refused. A binary classifier may give one number
+per example, (N,) or (N, 1), with labels 0 and 1 or booleans. Where to find what:
 
     binned           ECE, MCE, RMSCE, adaptive ECE, reliability table: `bin_sums`, then `error_of`
     classwise        classwise ECE
@@ -12,6 +13,9 @@ Probabilities go in as `probs=`; as logits they are refused. Where to find what:
     scores           NLL, Brier, accuracy, entropy; calibration and refinement
     ranking, ood     AUROC, AURC, coverage; out-of-distribution detection
     intervals        bootstrap intervals of all of these, on counts (`bootstrap_cells`) or rows
+    cluster_intervals  the same by whole groups: sequences, images, people
+    multilabel       independent labels (N, K): each, pooled, and the worst (`label_faults`)
+    positions        tokens and pixels as rows with their sequence or image
     streaming        the same over batches, with torchmetrics' interface; imported by name only,
                      because it loads torchmetrics
     confidence       confidence and correctness of the top label, in one pass over the logits
@@ -32,7 +36,11 @@ from toosure.metrics.binned import (
     rmsce_from_confidence,
 )
 from toosure.metrics.classwise import classwise_ece, classwise_ece_from_probabilities
-from toosure.metrics.confidence import top_label
+from toosure.metrics.cluster_intervals import (
+    cluster_interval,
+    cluster_interval_from_confidence,
+)
+from toosure.metrics.confidence import class_one, top_label
 from toosure.metrics.debiased import debiased_ece, debiased_ece_from_confidence
 from toosure.metrics.differentiable import (
     dece,
@@ -47,7 +55,13 @@ from toosure.metrics.intervals import (
     confidence_interval_from_confidence,
 )
 from toosure.metrics.kernel import mmce, mmce_from_confidence
+from toosure.metrics.multilabel import (
+    LabelCalibration,
+    MultilabelCalibration,
+    multilabel_calibration,
+)
 from toosure.metrics.ood import auroc_ood, fpr95_ood
+from toosure.metrics.positions import FlatPositions, flatten_positions
 from toosure.metrics.ranking import (
     accuracy_coverage,
     accuracy_coverage_from_confidence,
@@ -63,6 +77,7 @@ from toosure.metrics.ranking import (
 from toosure.metrics.scores import (
     Split,
     accuracy,
+    binary_brier,
     binary_entropy,
     brier,
     brier_split,
@@ -80,7 +95,10 @@ from toosure.metrics.simplex import (
 from toosure.metrics.smooth import smece, smece_from_confidence
 
 __all__ = [
+    "FlatPositions",
     "Interval",
+    "LabelCalibration",
+    "MultilabelCalibration",
     "Reliability",
     "Split",
     "accuracy",
@@ -97,11 +115,15 @@ __all__ = [
     "auroc_ovr_binned",
     "auroc_ovr_binned_from_probabilities",
     "auroc_ovr_from_probabilities",
+    "binary_brier",
     "binary_entropy",
     "brier",
     "brier_split",
+    "class_one",
     "classwise_ece",
     "classwise_ece_from_probabilities",
+    "cluster_interval",
+    "cluster_interval_from_confidence",
     "confidence_interval",
     "confidence_interval_from_confidence",
     "debiased_ece",
@@ -111,6 +133,7 @@ __all__ = [
     "ece",
     "ece_from_confidence",
     "entropy",
+    "flatten_positions",
     "fpr95_ood",
     "kde_ece",
     "kde_ece_from_confidence",
@@ -119,6 +142,7 @@ __all__ = [
     "median_distance",
     "mmce",
     "mmce_from_confidence",
+    "multilabel_calibration",
     "nll",
     "nll_split",
     "reliability",

@@ -1,7 +1,7 @@
 """ECE and the other binned calibration errors of the top label.
 
 Where ECE is computed: `ece` takes `top_label` (each example's confidence, and whether it is right)
-and calls `ece_from_confidence`, as the watch does while a network trains. There `bin_sums` adds the
+and calls `ece_of_checked`, as the watch does while a network trains. There `bin_sums` adds the
 examples up per bin, and `error_of` turns these sums into one number. MCE, RMSCE and adaptive ECE
 differ from it in the norm or in the edges of the bins only.
 """
@@ -20,6 +20,9 @@ from toosure.metrics.inputs import (
     check_choice,
     check_level,
 )
+
+EDGES = ("right", "left")  # which of its two edges a bin holds
+NORMS = (1, 2, math.inf)
 
 
 class BinSums(NamedTuple):
@@ -40,7 +43,8 @@ class BinSums(NamedTuple):
 
 def bin_sums(confidence: Tensor, correct: Tensor, edges: Tensor, edge: str = "right") -> BinSums:
     """Sum counts, hits and confidences per bin, in int64 and float64."""
-    check_choice("edge", edge, ("right", "left"))
+    if edge not in EDGES:
+        check_choice("edge", edge, EDGES)
     bins = len(edges) - 1
     # torch's `right` says which side of an edge is taken: the opposite of the edge that a bin has.
     index = torch.bucketize(confidence, edges[1:-1], out_int32=True, right=edge == "left")
@@ -53,7 +57,8 @@ def bin_sums(confidence: Tensor, correct: Tensor, edges: Tensor, edge: str = "ri
 
 def error_of(sums: BinSums, norm: float) -> Tensor:
     """Return (sum_b share_b |gap_b|^norm)^(1/norm); the largest |gap_b| for norm = inf."""
-    check_choice("norm", norm, (1, 2, math.inf))
+    if norm not in NORMS:
+        check_choice("norm", norm, NORMS)
     if norm == 1:  # the counts cancel
         return (sums.confidence - sums.correct).abs().sum(-1) / sums.counts.sum(-1)
 
@@ -68,7 +73,8 @@ def equal_width_edges(bins: int, like: Tensor) -> Tensor:
 
     Rounding the edge as the confidence was rounded keeps 0.2 in (0, 0.2] in every precision.
     """
-    check_bins(bins)
+    if type(bins) is not int or bins < 1:
+        check_bins(bins)  # raises, or passes an integer of numpy's
     return (torch.arange(bins + 1, dtype=torch.float64, device=like.device) / bins).to(like.dtype)
 
 
@@ -112,8 +118,7 @@ def ece(
     0.329259
     """
     confidence, correct = top_label(logits, labels, probs=probs)
-    edges = equal_width_edges(bins, confidence)
-    return error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
+    return ece_of_checked(confidence, correct, bins, edge, norm)
 
 
 def ece_from_confidence(
@@ -129,7 +134,13 @@ def ece_from_confidence(
     >>> float(ece_from_confidence(confidence, correct))
     0.25
     """
-    confidence, correct = as_confidence(confidence, correct)
+    return ece_of_checked(*as_confidence(confidence, correct), bins, edge, norm)
+
+
+def ece_of_checked(
+    confidence: Tensor, correct: Tensor, bins: int = 15, edge: str = "right", norm: float = 1
+) -> Tensor:
+    """Return the binned calibration error of a pair that was checked before, as `top_label`'s."""
     edges = equal_width_edges(bins, confidence)
     return error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
 

@@ -41,16 +41,56 @@ def top_label(
         confidence, predicted = as_distributions(probs).max(1)
         return confidence.clamp(max=1), predicted == labels  # it may be rounded to just above 1
 
-    parts = [_top_label_of_chunk(*pair) for pair in chunked_pairs(logits, labels)]
-    if len(parts) == 1:
-        confidence, correct = parts[0]
-    else:
-        confidence, correct = (torch.cat(part) for part in zip(*parts, strict=True))
+    confidence, correct = top_label_of_checked(logits, labels)
     return check_finite(confidence), correct
+
+
+def top_label_of_checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return confidence and hits of logits (N, C) and labels (N,) that were checked before."""
+    rows_at_once = len(logits)  # with gradients: the graph holds them all anyway
+    if not (logits.requires_grad and torch.is_grad_enabled()):
+        elements = _CHUNK_ON_CPU if logits.device.type == "cpu" else _CHUNK_ON_GPU
+        rows_at_once = max(1, elements // logits.shape[1])
+        logits = logits.detach()
+
+    chunks = zip(logits.split(rows_at_once), labels.split(rows_at_once), strict=True)
+    parts = [_top_label_of_chunk(rows, targets) for rows, targets in chunks]
+    if len(parts) == 1:
+        return parts[0]
+    confidence, correct = zip(*parts, strict=True)
+    return torch.cat(confidence), torch.cat(correct)
+
+
+def class_one(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return P(class 1) of a two-class problem, shape (N,), and whether class 1 is true.
+
+    The pair for any `*_from_confidence` metric: then it compares the probability of class 1 with
+    how often class 1 is true, as scikit-learn's `calibration_curve` does. Outputs are one number
+    per example, (N,) or (N, 1), or two columns (N, 2).
+
+    >>> p, true = class_one(torch.tensor([2.0, -1.0]), torch.tensor([1, 1]))
+    >>> [round(each, 4) for each in p.tolist()], true.tolist()
+    ([0.8808, 0.2689], [True, True])
+    """
+    logits, labels = as_metric_inputs(logits, labels, probs)
+    if logits.shape[1] != 2:
+        raise ValueError(f"class 1 against class 0 needs two classes; got {logits.shape[1]}")
+    if probs is not None:
+        return as_distributions(probs)[:, 1].clamp(max=1), labels == 1
+
+    rows = at_least_float32(logits)
+    return torch.sigmoid(check_finite(rows[:, 1] - rows[:, 0])), labels == 1
 
 
 def _top_label_of_chunk(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return confidence and hits of a chunk; NaN where a row holds NaN or +inf, or all -inf."""
+    if rows.dtype not in (torch.float32, torch.float64):
+        rows = rows.float()
     top = rows.amax(1, keepdim=True)
     if rows.shape[1] < _MIN_CLASSES_FOR_SOFTMAX:
         confidence = (rows - top).exp_().sum(1).reciprocal()

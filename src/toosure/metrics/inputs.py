@@ -12,12 +12,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.label_hints import one_column_hint, shape_hint, type_hint
+from toosure.binary import is_one_column
+from toosure.metrics.distributions import SUM_TOLERANCE as SUM_TOLERANCE
+from toosure.metrics.distributions import are_probabilities as are_probabilities
+from toosure.metrics.distributions import distribution_problem as distribution_problem
+from toosure.metrics.distributions import log_of, sum_tolerance
+from toosure.metrics.distributions import probs_hint as probs_hint
+from toosure.metrics.label_hints import shape_hint, type_hint
+from toosure.metrics.one_column import (
+    LOGITS_MAY_BE_PROBABILITIES,
+    columns_of_logits,
+    columns_of_probs,
+    labels_of_two_classes,
+    may_be_probabilities,
+)
 
 # Numbers in any form that torch.as_tensor takes; the shape is checked, not typed.
 ArrayLike = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
-
-SUM_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1: float16, four printed digits
 
 # Whether the logits of metrics called now were looked at before; see `known_logits`.
 _logits_are_known: ContextVar[bool] = ContextVar("logits_are_known", default=False)
@@ -27,7 +38,9 @@ def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
     """Return `logits` as a floating tensor of shape (N, C), or raise with what came instead."""
     logits = torch.as_tensor(logits)
     if logits.ndim != 2:
-        raise ValueError(f"{name} must have shape (N, C); got {tuple(logits.shape)}")
+        raise ValueError(
+            f"{name} must have shape (N, C); got {tuple(logits.shape)}{dimension_hint(logits)}"
+        )
     if not logits.is_floating_point():
         raise ValueError(f"{name} must be floating point; got {logits.dtype}: call .float()")
     if logits.shape[0] == 0 or logits.shape[1] == 0:
@@ -35,11 +48,15 @@ def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
     return logits
 
 
-def as_labels(labels: ArrayLike, n: int, classes: int, *, outputs: Tensor | None = None) -> Tensor:
-    """Return `labels` as int64 of shape (n,) in [0, classes), or raise with what came instead.
+def dimension_hint(logits: Tensor) -> str:
+    """Say what to do with outputs for every token or pixel; else nothing."""
+    if logits.ndim < 3:
+        return ""
+    return ": of tokens (N, T, C) or pixels (N, C, H, W), take toosure.metrics.flatten_positions"
 
-    `outputs` (n, classes), where given, tell what a single column is.
-    """
+
+def as_labels(labels: ArrayLike, n: int, classes: int) -> Tensor:
+    """Return `labels` as int64 of shape (n,) in [0, classes), or raise with what came instead."""
     labels = torch.as_tensor(labels)
     if labels.shape != (n,):
         raise ValueError(
@@ -48,8 +65,6 @@ def as_labels(labels: ArrayLike, n: int, classes: int, *, outputs: Tensor | None
         )
 
     requirement = f"labels must be integers in [0, {classes})"
-    if classes == 1 and outputs is not None:
-        requirement += f" ({one_column_hint(outputs)})"
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"{requirement}; got {type_hint(labels, classes)}")
 
@@ -61,35 +76,69 @@ def as_labels(labels: ArrayLike, n: int, classes: int, *, outputs: Tensor | None
 
 
 def as_pair(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Check `(logits, labels)` together; labels follow the logits to their device."""
+    """Check `(logits, labels)` together; labels follow the logits to their device.
+
+    One logit per example, with 0/1 labels, becomes the two columns of two classes.
+    """
+    logits = torch.as_tensor(logits)
+    if is_one_column(logits):
+        truth = labels_of_two_classes(torch.as_tensor(labels), len(logits))
+        return columns_of_logits(logits), truth.to(logits.device)
+
     logits = as_logits(logits)
-    labels = as_labels(labels, *logits.shape, outputs=logits)
-    return logits, labels.to(logits.device)
+    return logits, as_labels(labels, *logits.shape).to(logits.device)
 
 
 def as_metric_inputs(
     logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Check what a public metric got; probabilities become their logarithm, in float64."""
-    checked = as_metric_logits(logits, probs)
+    """Check what a public metric got; probabilities become their logarithm, in float64.
+
+    One output per example, with 0/1 labels, becomes the two columns of two classes.
+    """
+    outputs = one_of(logits, probs)
     if labels is None:
         raise ValueError("labels are missing: give the true class of each row, integers (N,)")
-    return checked, as_labels(labels, *checked.shape, outputs=checked).to(checked.device)
+
+    if is_one_column(outputs):  # labels first: those of more classes are what is wrong then
+        truth = labels_of_two_classes(torch.as_tensor(labels), len(outputs))
+        return as_metric_logits(logits, probs), truth.to(outputs.device)
+
+    checked = as_metric_logits(logits, probs)
+    return checked, as_labels(labels, *checked.shape).to(checked.device)
+
+
+def one_of(logits: ArrayLike | None, probs: ArrayLike | None) -> Tensor:
+    """Return the one of logits and probabilities that was given, as a tensor."""
+    if (logits is None) == (probs is None):
+        came = "neither" if logits is None else "both"
+        raise ValueError(f"give logits, or probabilities as probs=...; got {came}")
+    return torch.as_tensor(logits if probs is None else probs)
 
 
 def as_metric_logits(logits: ArrayLike | None, probs: ArrayLike | None = None) -> Tensor:
     """Check the outputs that a public metric got; see `as_metric_inputs`."""
-    if (logits is None) == (probs is None):
-        came = "neither" if logits is None else "both"
-        raise ValueError(f"give logits, or probabilities as probs=...; got {came}")
+    outputs = one_of(logits, probs)
     if probs is not None:
-        return log_of(as_distributions(probs))
+        return log_of(as_distributions(outputs))
 
-    assert logits is not None
-    checked = as_logits(logits)
+    if is_one_column(outputs):
+        columns = columns_of_logits(outputs)
+        if not _logits_are_known.get():
+            check_one_column(outputs)
+        return columns
+
+    checked = as_logits(outputs)
     if not _logits_are_known.get() and are_probabilities(checked):
         raise ValueError(LOGITS_ARE_PROBABILITIES)
     return checked
+
+
+def check_one_column(logits: ArrayLike | None) -> None:
+    """Refuse one logit per example where all lie in [0, 1]: they are rather probabilities."""
+    logits = torch.as_tensor(logits) if logits is not None else None
+    if is_one_column(logits) and len(logits) and may_be_probabilities(logits):
+        raise ValueError(LOGITS_MAY_BE_PROBABILITIES)
 
 
 LOGITS_ARE_PROBABILITIES = (
@@ -112,7 +161,14 @@ def known_logits() -> Iterator[None]:
 
 
 def as_distributions(probs: ArrayLike) -> Tensor:
-    """Return probabilities (N, C), in at least float32, or raise with what came instead."""
+    """Return probabilities (N, C), in at least float32, or raise with what came instead.
+
+    One probability per example, that of class 1, becomes two columns.
+    """
+    probs = torch.as_tensor(probs)
+    if is_one_column(probs):
+        return columns_of_probs(probs)
+
     probs = as_logits(probs, "probs")
     if (problem := distribution_problem(probs)) is not None:
         raise ValueError(
@@ -122,29 +178,15 @@ def as_distributions(probs: ArrayLike) -> Tensor:
     return at_least_float32(probs)
 
 
-def probs_hint(values: Tensor) -> str:
-    """Say what rows that are no probabilities are, where their values tell; else nothing."""
-    low, high = torch.stack(torch.aminmax(values)).tolist()
-    if values.shape[1] == 1 and low >= 0 and high <= 1:
-        return ": one column is one class; of two classes give both columns, 1 - p and p"
-    if high <= 0 and distribution_problem(values.double().exp()) is None:
-        return ": these are log-probabilities, which are logits: give them as logits"
-    if low >= 0 and distribution_problem(values.double() / 100) is None:
-        return ": these are percentages; divide them by 100"
-    return ""
-
-
-def log_of(probs: Tensor) -> Tensor:
-    """Return log p in float64; the gradient is 0, not NaN, where p is 0."""
-    positive = probs > 0
-    logs = torch.where(positive, probs.double(), 1.0).log()
-    return torch.where(positive, logs, -torch.inf)
-
-
 def as_probabilities(probs: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     """Check `(probs, labels)`: floats in [0, 1], of shape (N, C) and at least float32."""
+    probs = torch.as_tensor(probs)
+    if is_one_column(probs):
+        truth = labels_of_two_classes(torch.as_tensor(labels), len(probs))
+        return columns_of_probs(probs), truth.to(probs.device)
+
     probs = as_logits(probs, "probabilities")
-    labels = as_labels(labels, *probs.shape, outputs=probs)
+    labels = as_labels(labels, *probs.shape)
     check_unit_interval(probs, "probabilities")
     return at_least_float32(probs), labels.to(probs.device)
 
@@ -207,47 +249,6 @@ def check_unit_interval(values: Tensor, name: str) -> None:
     if not (low >= 0 and high <= 1):
         check_finite(values, name)
         raise ValueError(f"{name} must lie in [0, 1]; got {low:g} to {high:g}")
-
-
-def distribution_problem(values: Tensor) -> str | None:
-    """Describe the first row that is no probability distribution; None if all rows are.
-
-    >>> distribution_problem(torch.tensor([[0.5, 0.5], [0.5, 0.25]]))
-    'row 1 sums to 0.75'
-    """
-    lowest = values.amin(1)
-    total = values.sum(1, dtype=torch.float64)
-    tolerance = sum_tolerance(values.dtype) + 1e-6  # 0.999 is rounded, and within 0.001
-    invalid = ~((lowest >= 0) & ((total - 1).abs() <= tolerance))
-    if not invalid.any():
-        return None
-
-    row = int(invalid.nonzero()[0])
-    if lowest[row] < 0:
-        return f"row {row} holds {float(lowest[row]):g}"
-    return f"row {row} sums to {float(total[row]):g}"
-
-
-def sum_tolerance(dtype: torch.dtype) -> float:
-    """Return how far a row of probabilities of this type may sum from 1; bfloat16 has 3 digits."""
-    return max(SUM_TOLERANCE, torch.finfo(dtype).eps)
-
-
-def are_probabilities(values: Tensor) -> bool:
-    """Return whether every row (N, C) lies in [0, 1] and sums to 1; the first one mostly tells.
-
-    Zero logits sum to 0, log-probabilities to less. One column is a probability of 1 either way.
-
-    >>> [are_probabilities(torch.tensor(rows)) for rows in ([[0.5, 0.5], [0.1, 0.9]], [[0.0, 0.0]])]
-    [True, False]
-    """
-    if values.shape[1] == 1:
-        return False
-    values = values.detach()
-    first = values[0].tolist()  # plain numbers: this is called with every metric
-    if min(first) < -SUM_TOLERANCE or max(first) > 1 + SUM_TOLERANCE:
-        return False
-    return distribution_problem(values[:1].cpu()) is None and distribution_problem(values) is None
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

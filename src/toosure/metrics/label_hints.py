@@ -20,8 +20,8 @@ def shape_hint(labels: Tensor, n: int, classes: int) -> str:
     row = int((ones != 1).nonzero()[0])
     return (
         f": several labels per row (row {row} has {int(ones[row])}), which no class number says; "
-        "measure one class k at a time, as two classes: torch.stack([0 * z[:, k], z[:, k]], 1) of "
-        "logits z, or probs=torch.stack([1 - p[:, k], p[:, k]], 1), with labels[:, k]"
+        "measure all with toosure.metrics.multilabel_calibration(z, labels), or one class k at a "
+        "time: z[:, k] of logits z, or probs=p[:, k], with labels[:, k]"
     )
 
 
@@ -43,14 +43,3 @@ def type_hint(labels: Tensor, classes: int) -> str:
             "(targets of a regression, or soft labels?)"
         )
     return f"{name}: convert them with .long() or .astype(int)"
-
-
-def one_column_hint(outputs: Tensor) -> str:
-    """Say how the one column of a two-class problem becomes two."""
-    low, high = torch.stack(torch.aminmax(outputs.detach())).tolist()
-    if low >= 0 and high <= 1:
-        return (
-            "one column is one class; of two classes, probabilities p are "
-            "probs=torch.cat([1 - p, p], 1), and logits z are torch.cat([0 * z, z], 1)"
-        )
-    return "one column is one class; of two classes, logits z are torch.cat([0 * z, z], 1)"

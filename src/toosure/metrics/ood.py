@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from toosure.binary import is_one_column
 from toosure.metrics.confidence import odds_of_rows, row_chunks
 from toosure.metrics.inputs import (
     LOGITS_ARE_PROBABILITIES,
@@ -14,6 +15,7 @@ from toosure.metrics.inputs import (
     as_metric_logits,
     check_choice,
     check_finite,
+    check_one_column,
     known_logits,
 )
 from toosure.metrics.ranking import auroc, sorted_values
@@ -77,7 +79,18 @@ def _two_sets(
         outside = as_metric_logits(ood_logits, ood_probs)
     if are_probabilities(inside) and are_probabilities(outside):
         raise ValueError(LOGITS_ARE_PROBABILITIES)
+    check_one_column(join_one_column(logits, ood_logits))
     return inside, outside
+
+
+def join_one_column(logits: ArrayLike | None, others: ArrayLike | None) -> Tensor | None:
+    """Return both sets of one logit per example as one, to be looked at together; else None."""
+    if logits is None or others is None:
+        return None
+    sets = [torch.as_tensor(each) for each in (logits, others)]
+    if not all(is_one_column(each) for each in sets):
+        return None
+    return torch.cat([each.reshape(-1) for each in sets])
 
 
 def ood_score(logits: ArrayLike, score: str = "confidence") -> Tensor:

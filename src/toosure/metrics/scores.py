@@ -43,10 +43,29 @@ def brier(
 ) -> Tensor:
     """Return the Brier score summed over classes, 1/N sum_i ||p_i - e_y||^2 (Brier 1950).
 
+    Of two classes it is twice the one-column form, `binary_brier`, that scikit-learn gives.
+
     >>> round(float(brier(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))), 6)
     0.078225
     """
     return _mean_over_rows(brier_rows, *as_metric_inputs(logits, labels, probs))
+
+
+def binary_brier(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> Tensor:
+    """Return the Brier score of P(class 1) alone, 1/N sum_i (p_i - y_i)^2, as scikit-learn does.
+
+    >>> float(binary_brier(probs=torch.tensor([0.5, 1.0]), labels=torch.tensor([1, 1])))
+    0.125
+    """
+    logits, labels = as_metric_inputs(logits, labels, probs)
+    if logits.shape[1] != 2:
+        raise ValueError(f"one column stands for two classes; got {logits.shape[1]}: take brier")
+    return _mean_over_rows(brier_rows, logits, labels) / 2
 
 
 def accuracy(

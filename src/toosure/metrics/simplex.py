@@ -8,7 +8,6 @@ from toosure.metrics.inputs import (
     ArrayLike,
     as_confidence,
     as_distributions,
-    as_labels,
     as_metric_inputs,
     as_metric_logits,
     as_probabilities,
@@ -129,7 +128,7 @@ def median_distance(
     """
     checked = as_metric_logits(logits, probs)
     if labels is not None:
-        as_labels(labels, *checked.shape, outputs=checked)
+        as_metric_inputs(logits, labels, probs)
     return median_of_distances(_simplex_rows(checked, probs))
 
 

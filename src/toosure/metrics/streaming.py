@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from toosure.binary import is_one_column
 from toosure.metrics.binned import (
     BinSums,
     Reliability,
@@ -148,8 +149,10 @@ class ClasswiseECE(SummedBins):
     ) -> None:
         """Add a batch."""
         outputs = logits if probs is None else probs
-        if outputs is not None and outputs.ndim == 2 and outputs.shape[1] != self.classes:
-            raise ValueError(f"expected {self.classes} classes; got {outputs.shape[1]}")
+        if outputs is not None and outputs.ndim <= 2:
+            classes = 2 if is_one_column(outputs) else outputs.shape[1]
+            if classes != self.classes:
+                raise ValueError(f"expected {self.classes} classes; got {classes}")
         with self.first_look(logits):
             self._add(classwise_sums(logits, labels, self.bins, self.edge, probs=probs))
 

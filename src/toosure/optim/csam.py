@@ -121,5 +121,5 @@ class CSAMCriterion(nn.Module):
             self.point.used = True
             loss = self.calibrated(logits, labels)
         else:
-            loss = self.calibrated.loss(logits, labels)
+            loss = self.calibrated.plain(logits, labels)
         return loss

@@ -1,20 +1,23 @@
 """Predictions and truth of a classifier: logits, probabilities or confidences, checked once."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.binary import is_one_column
 from toosure.metrics.confidence import top_label
 from toosure.metrics.inputs import (
     ArrayLike,
     are_probabilities,
     as_confidence,
     as_distributions,
-    as_labels,
-    as_logits,
+    as_metric_inputs,
+    as_pair,
+    check_one_column,
 )
 
 Kind = Literal["logits", "probs", "confidence"]
@@ -35,6 +38,11 @@ class Predictions:
     names: tuple[str, ...] = ()  # of the C classes
     source: str = ""
     probs: Tensor | None = None  # (N, C) as they came, where probabilities came
+    binary: bool = False  # one output per example came: columns 1 are P(class 1)
+    groups: Tensor | None = None  # (N,) int64, the sequence or image of each row, 0 .. G - 1
+    group_name: str = "group"  # what the groups are: "sequence", "image"
+    note: str = ""  # what a reader guessed about a file, in one line
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)  # other columns, (N,) each
 
     @property
     def n(self) -> int:
@@ -48,34 +56,35 @@ class Predictions:
 def from_logits(logits: ArrayLike, labels: ArrayLike) -> Predictions:
     """Take `logits (N, C)` and integer `labels (N,)`.
 
+    One logit per example, (N,) or (N, 1), is a binary classifier's, with labels 0 and 1.
+
     >>> from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0]).correct.tolist()
     [True, False]
     """
-    logits = as_logits(as_tensor(logits, "logits"))
-    labels = as_labels(as_tensor(labels, "labels"), *logits.shape, outputs=logits)
+    given = as_tensor(logits, "logits")
+    logits, labels = as_pair(given, as_tensor(labels, "labels"))
+    check_one_column(given)
     if are_probabilities(logits):
         raise ValueError(
             "logits are probabilities (every row lies in [0, 1] and sums to 1): save or read them "
             "as probs; logits that only look so are saved with 1 added to all, to the same effect"
         )
     confidence, correct = top_label(logits, labels)
-    return Predictions("logits", confidence, correct, logits, labels)
+    binary = is_one_column(given)
+    return Predictions("logits", confidence, correct, logits, labels, binary=binary)
 
 
 def from_probs(probs: ArrayLike, labels: ArrayLike) -> Predictions:
     """Take `probs (N, C)`, rows that sum to 1, and integer `labels (N,)`.
 
+    One probability per example, (N,) or (N, 1), is P(class 1), with labels 0 and 1.
+
     >>> from_probs([[0.9, 0.1], [0.0, 1.0]], [0, 1]).confidence.tolist()
     [0.9, 1.0]
     """
-    probs = as_tensor(probs, "probs")
-    if probs.ndim == 1:
-        raise ValueError(
-            "probs must have shape (N, C); got one number per row: of two classes, stack "
-            "(1 - p, p); the confidence of the predicted class goes in as confidence, with correct"
-        )
-    probs = as_distributions(probs)
-    labels = as_labels(as_tensor(labels, "labels"), *probs.shape, outputs=probs)
+    given = as_tensor(probs, "probs")
+    _, labels = as_metric_inputs(None, as_tensor(labels, "labels"), given)
+    probs = as_distributions(given)
 
     # A probability may be rounded to just above 1; the logits keep it as it came.
     confidence, predicted = probs.max(1)
@@ -86,6 +95,7 @@ def from_probs(probs: ArrayLike, labels: ArrayLike) -> Predictions:
         logits=probs.double().log(),
         labels=labels,
         probs=probs.clamp(max=1),
+        binary=is_one_column(given),
     )
 
 
@@ -117,4 +127,28 @@ def as_tensor(values: object, name: str) -> Tensor:
         array = array.astype(np.int64)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)
-    return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def take_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
+    """Return the predictions of some rows, by their numbers.
+
+    >>> take_rows(from_confidence([0.9, 0.6], [True, False]), np.array([1])).correct.tolist()
+    [False]
+    """
+    index = torch.from_numpy(rows)
+
+    def chosen(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values[index]
+
+    return replace(
+        predictions,
+        confidence=predictions.confidence[index],
+        correct=predictions.correct[index],
+        logits=chosen(predictions.logits),
+        labels=chosen(predictions.labels),
+        probs=chosen(predictions.probs),
+        groups=chosen(predictions.groups),
+        extras={name: values[rows] for name, values in predictions.extras.items()},
+    )

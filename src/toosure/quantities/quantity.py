@@ -5,10 +5,11 @@ Functions are named as text, so that pages need no torch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal
 
-Place = Literal["table", "panel", "progress", "notebook", "tile"]
+Place = Literal["table", "panel", "progress", "notebook", "tile", "first"]
 Cost = Literal[
     "none",  # nothing: the watch counts it, or a page takes the difference of two columns
     "given",  # nothing: the training loop gives it to `Watch.step`
@@ -33,7 +34,8 @@ class Quantity:
 
     `shown` maps a place to the position there: `table` (`toosure runs` and the comparison),
     `panel` (along training), `progress` (the line while a run goes on), `notebook`, `tile` (the
-    numbers on top of a page). `importance` decides what stays where space is short.
+    numbers on top of a page), `first` (what `toosure evaluate` prints without `--all`).
+    `importance` decides what stays where space is short.
 
     >>> QUANTITIES["ece"].heading, QUANTITIES["ece"].better
     ('ECE, points', 'lower')
@@ -80,8 +82,9 @@ class Quantity:
         """The full name, as the title of a panel."""
         return self.name[:1].upper() + self.name[1:]
 
+    @cached_property
     def function(self) -> Any:
-        """Load the function that computes it."""
+        """The function that computes it, loaded when it is first asked for."""
         module, _, name = self.compute.partition(":")
         return getattr(import_module(module), name)
 

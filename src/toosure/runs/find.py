@@ -1,7 +1,6 @@
 """Find the run folders below a folder."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from toosure.runs.run import Run
@@ -17,16 +16,8 @@ def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
     if not root.is_dir():
         raise ValueError(f"{folder} is not a folder: name the folder that holds the runs")
 
-    runs = []
-    for path in sorted(run_folders(root)):
-        if path.is_dir():  # it may be gone by now
-            runs.append(Run(path, root, follow_links))
-    return runs
-
-
-def run_folders(root: Path) -> Iterator[Path]:
-    """Go through all folders, without recursion: thousands may lie in each other."""
-    waiting = [root]
+    found = []
+    waiting = [root]  # no recursion: thousands of folders may lie in each other
     while waiting:
         folder = waiting.pop()
         try:
@@ -35,6 +26,7 @@ def run_folders(root: Path) -> Iterator[Path]:
         except OSError:
             continue  # gone, or not ours to look into
         if "metrics.jsonl" in inner or "status.json" in inner:
-            yield folder
+            found.append(folder)
         else:
             waiting += [folder / name for name, is_folder in inner.items() if is_folder]
+    return [Run(path, root, follow_links) for path in sorted(found) if path.is_dir()]

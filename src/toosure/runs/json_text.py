@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from json import JSONDecoder
 from typing import Any
 
@@ -20,7 +21,9 @@ def no_number(_: str) -> None:
 
 
 FLAT = {int, float, str, bool, type(None)}
-DECODER = JSONDecoder(parse_int=parse_integer, parse_constant=no_number)
+LONG_INTEGER = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
+DECODER = JSONDecoder(parse_constant=no_number)
+CAREFUL_DECODER = JSONDecoder(parse_int=parse_integer, parse_constant=no_number)  # slower
 
 
 def parse_json(text: str | bytes, max_depth: int = MAX_DEPTH) -> Any:
@@ -35,31 +38,23 @@ def parse_json(text: str | bytes, max_depth: int = MAX_DEPTH) -> Any:
     Traceback (most recent call last):
     ValueError: a number is too large for floating point
     """
-    if isinstance(text, bytes):
-        text = decode(text)
     try:
-        value = DECODER.decode(text)
+        if isinstance(text, bytes):
+            text = text.decode("utf-8-sig")
+        decoder = CAREFUL_DECODER if LONG_INTEGER.search(text) else DECODER
+        value = decoder.decode(text)
     except RecursionError:
         raise ValueError(f"lists or objects in each other, more than {max_depth} deep") from None
-    has_escapes = "\\u" in text
-    if has_escapes or not is_flat(value):
-        check(value, max_depth, has_escapes)
-    return value
-
-
-def is_flat(value: object) -> bool:
-    """Whether a value is an object of plain, finite values, as rows are: a quick look."""
-    if not isinstance(value, dict):
-        return False
-    inner = value.values()
-    return FLAT.issuperset(map(type, inner)) and math.inf not in inner and -math.inf not in inner
-
-
-def decode(content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8") from None
+
+    # A row is an object of plain, finite values: a quick look tells, and nothing more is checked.
+    has_escapes = "\\u" in text
+    inner = value.values() if isinstance(value, dict) else ()
+    flat = inner and FLAT.issuperset(map(type, inner))
+    if has_escapes or not flat or math.inf in inner or -math.inf in inner:
+        check(value, max_depth, has_escapes)
+    return value
 
 
 def check(value: object, max_depth: int = MAX_DEPTH, has_escapes: bool = True) -> None:

@@ -25,7 +25,9 @@ def open_regular(path: Path, follow_links: bool = True) -> BinaryIO:
 
     Without `follow_links`, a link is refused too, wherever it leads.
     """
-    check_kind(os.stat(path, follow_symlinks=follow_links))
+    status = os.stat(path, follow_symlinks=follow_links)
+    if not stat.S_ISREG(status.st_mode):
+        raise not_regular(status)
 
     # It may have been replaced since: a pipe is opened without waiting, and looked at again.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -33,19 +35,17 @@ def open_regular(path: Path, follow_links: bool = True) -> BinaryIO:
         flags |= getattr(os, "O_NOFOLLOW", 0)
     flags |= getattr(os, "O_BINARY", 0)
     file = os.fdopen(os.open(path, flags), "rb")
-    try:
-        check_kind(os.fstat(file.fileno()))
-    except BaseException:
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
         file.close()
-        raise
+        raise not_regular(status)
     return file
 
 
-def check_kind(status: os.stat_result) -> None:
-    """Raise unless it is a regular file."""
-    kind = stat.S_IFMT(status.st_mode)
-    if kind != stat.S_IFREG:
-        raise NotRegularError(f"it is {KINDS.get(kind, 'no file')}, not a file")
+def not_regular(status: os.stat_result) -> NotRegularError:
+    """Return the error that says what is there instead of a file."""
+    kind = KINDS.get(stat.S_IFMT(status.st_mode), "no file")
+    return NotRegularError(f"it is {kind}, not a file")
 
 
 def read_regular(path: Path, limit: int, follow_links: bool = True) -> bytes:
@@ -87,5 +87,7 @@ def printable(name: str) -> str:
     >>> printable("a\udcffb"), printable("a\nb"), printable("Größe")
     ('a\\xffb', 'a\\nb', 'Größe')
     """
+    if name.isprintable():
+        return name
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -51,7 +51,7 @@ class Run:
         self.follow_links = follow_links
         below = root is not None and self.path != root
         name = self.path.relative_to(root).as_posix() if below and root else self.path.name
-        self.id = printable(name)
+        self.id = name if name.isprintable() else printable(name)
         self._snapshots: dict[int, dict[str, np.ndarray]] = {}
         self._signatures: dict[str, Signature | None] = {}
         self.unreadable_files: dict[str, str] = {}  # files of arrays, and why

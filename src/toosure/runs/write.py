@@ -70,8 +70,9 @@ class RunWriter:
             return
         new = json.loads(json.dumps(config))
         old = read_json(self.path / "config.json")
-        if old and old != new:
-            differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        # A setting that did not exist yet when a run began counts as not given.
+        differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        if old and differ:
             raise RunError(f"{self.path} holds another run: it differs in {', '.join(differ)}")
         if not old:
             with self.writing():
@@ -83,10 +84,14 @@ class RunWriter:
         try:
             yield
         except OSError as error:
-            raise RunError(
-                f"{self.path} {problem} ({error.strerror or error}): make room or name another "
-                "folder, then repeat the command; what was written before is kept"
-            ) from error
+            raise self.disk_error(error, problem) from error
+
+    def disk_error(self, error: OSError, problem: str = "cannot be written") -> RunError:
+        """Return an error of the disk as one sentence with the way on."""
+        return RunError(
+            f"{self.path} {problem} ({error.strerror or error}): make room or name another "
+            "folder, then repeat the command; what was written before is kept"
+        )
 
     @property
     def outcome(self) -> dict[str, Any]:
@@ -141,12 +146,18 @@ class RunWriter:
         """Add a measurement and hand it to the system at once."""
         if self.lock is None:
             raise RunError(f"{self.path} was closed: nothing can be added to its rows")
-        line = json.dumps({key: plain(value) for key, value in row.items()}, allow_nan=False)
-        with self.writing():
-            rows = self._open_rows()
-            data = line.encode() + b"\n"
+        try:
+            line = json.dumps(row, allow_nan=False)
+        except (TypeError, ValueError):  # numbers of torch's, or not finite
+            line = json.dumps({key: plain(value) for key, value in row.items()}, allow_nan=False)
+
+        data = line.encode() + b"\n"
+        try:
+            rows = self.rows or self._open_rows()
             if rows.write(data) != len(data):  # a full disk may take a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise self.disk_error(error) from error
         self.digest.add(data)
 
     def _open_rows(self) -> BinaryIO:

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from toosure.objectives import Batch, Objective, preparing
 from toosure.optim import BSAM, SAM
+from toosure.optim.passes import clip_each_member_
 from toosure.processes import ALONE, Processes, share_gradients
 
 GRAPH_SETTINGS = ("capturable", "fused", "foreach")  # of a parameter group
@@ -116,7 +116,7 @@ class Step:
     def clip_gradients(self) -> None:
         """Scale the gradient down to the largest norm allowed."""
         if self.clip is not None:
-            clip_grad_norm_(self.parameters(), self.clip)
+            clip_each_member_(self.optimizer.param_groups, self.clip)
 
     def share_gradients(self) -> None:
         """Add up the network's gradients; an objective's own parameters saw the whole batch."""

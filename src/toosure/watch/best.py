@@ -1,7 +1,7 @@
 """The predictions of the best moment: those at the step of least validation NLL."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -11,23 +11,18 @@ from toosure.metrics import nll
 from toosure.metrics.inputs import known_logits
 from toosure.watch.split import Observation, logits_of
 
+LabelledRows = tuple[nn.Module, Tensor, Tensor]  # a model, its inputs, labels
+
 
 class Best:
     """Keep the logits of the held-out splits at the measured step where validation NLL was least.
 
-    The first of equal ones is kept. `test`, an (inputs, labels), is only looked at when a step is
-    the best so far. NLL, not the criterion, decides, so that losses can be compared.
+    The first of equal ones is kept. `test`, a model with inputs and labels, is only looked at when
+    a step is the best so far. NLL, not the criterion, decides, so that losses can be compared.
     """
 
-    def __init__(
-        self, model: nn.Module, val: Iterable[Tensor] | None, test: Iterable[Tensor] | None = None
-    ) -> None:
-        if val is None:
-            raise ValueError("best is by validation data: give val, or leave best out of measure")
-        device = next(model.parameters()).device
-        held_out = () if test is None else tuple(part.to(device) for part in test)
-        self.model = model
-        self.test = held_out if held_out and len(held_out[0]) else None
+    def __init__(self, test: LabelledRows | None = None) -> None:
+        self.test = test
         self.step = -1
         self.nll = math.inf
         self.arrays: dict[str, Tensor] = {}
@@ -43,8 +38,8 @@ class Best:
         self.nll = now
         self.arrays = {"val_logits": val.logits.cpu(), "val_labels": val.labels.cpu()}
         if self.test is not None:
-            x, labels = self.test
-            self.arrays["test_logits"] = logits_of(self.model, x).cpu()
+            model, x, labels = self.test
+            self.arrays["test_logits"] = logits_of(model, x).cpu()
             self.arrays["test_labels"] = labels.cpu()
 
     def write(self, file: BinaryIO) -> None:

@@ -1,12 +1,14 @@
 """The criterion as it is watched: one number per split, the mean over its examples."""
 
 from collections.abc import Callable
+from copy import copy
 
 from torch import Tensor, nn
 
+from toosure.binary import one_column
 from toosure.curvature import MSE
 from toosure.losses import MSELoss
-from toosure.losses.loss import per_example_part
+from toosure.losses.loss import Loss, per_example_part
 
 Criterion = Callable[[Tensor, Tensor], Tensor]  # of (logits, labels)
 
@@ -18,6 +20,11 @@ def check_criterion(loss: Criterion) -> None:
             f"{type(loss).__name__} has reduction none, one value per example: give the loss that "
             "is trained, with reduction mean or sum"
         )
+
+
+def ignored_label(loss: Criterion | None) -> int:
+    """Return the label of rows that do not count: the loss's `ignore_index`, else torch's -100."""
+    return int(getattr(loss, "ignore_index", -100))
 
 
 def mean_loss(loss: Criterion, logits: Tensor, labels: Tensor) -> Tensor:
@@ -41,4 +48,49 @@ def curved(loss: Criterion) -> Criterion | MSE:
         return nn.CrossEntropyLoss(
             loss.weight, ignore_index=loss.ignore_index, reduction=loss.reduction
         )
+    if type(loss) is nn.CrossEntropyLoss and loss.ignore_index >= 0:
+        loss = copy(loss)
+        loss.ignore_index = -100  # the rows to ignore were left out of the data
     return per_example_part(loss) if isinstance(loss, nn.Module) else loss
+
+
+class BinaryCriterion:
+    """A loss of one logit per example, as a loss of two columns of logits (N, 2).
+
+    The loss sees the logits as the model gives them, (N,) or (N, 1), and labels as floats.
+    """
+
+    def __init__(self, loss: Criterion, ndim: int) -> None:
+        self.loss = loss
+        self.ndim = ndim
+        self.reduction = getattr(loss, "reduction", "mean")
+
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        column = one_column(logits)
+        shape = (-1, 1)[: self.ndim]
+        return self.loss(column.reshape(shape), labels.to(column.dtype).reshape(shape))
+
+
+def binary_criterion(loss: Criterion | None, model: nn.Module, ndim: int) -> Criterion:
+    """Return the criterion of two columns that a model with one output is watched by.
+
+    The binary cross-entropy is exactly the cross-entropy of the columns, whose curvature has a
+    closed form; our own losses take two columns as they are.
+    """
+    if loss is None:
+        return nn.CrossEntropyLoss()
+    *_, last = model.modules()
+    if isinstance(loss, nn.BCELoss) or isinstance(last, nn.Sigmoid):
+        raise ValueError(
+            "the model's outputs are probabilities, and a watch needs logits: leave out the "
+            "model's last Sigmoid, and train with BCEWithLogitsLoss"
+        )
+    if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
+        raise ValueError(
+            f"the model has one output per example, of which {type(loss).__name__} learns nothing: "
+            "train it with BCEWithLogitsLoss, or give it one output per class"
+        )
+
+    if type(loss) is nn.BCEWithLogitsLoss and loss.weight is None and loss.pos_weight is None:
+        return nn.CrossEntropyLoss(reduction=loss.reduction)
+    return loss if isinstance(loss, Loss) else BinaryCriterion(loss, ndim)

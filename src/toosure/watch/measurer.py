@@ -1,17 +1,25 @@
 """What is measured: the network as it predicts, on the examples of each split."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from toosure.watch.best import Best
-from toosure.watch.criterion import Criterion
+from toosure.data.dataset import Split
+from toosure.data.image_files import ImageFiles
+from toosure.objectives.contract import HasMeanPredict
+from toosure.processes import ALONE
+from toosure.watch.batch_reader import unwrapped
+from toosure.watch.best import Best, LabelledRows
+from toosure.watch.criterion import Criterion, ignored_label
+from toosure.watch.logits_model import Rows, as_rows
+from toosure.watch.same_watch import check_same_everywhere
+from toosure.watch.sample import ExampleSource
 from toosure.watch.split import Observation, WatchedSplit
 
-Data = Iterable[Tensor]  # (inputs, labels)
+Data = Any  # (inputs, labels), a DataLoader, a Dataset, a dict of tensors: see `sample.py`
 Observations = Mapping[str, Observation]  # by the name of the split
 
 
@@ -28,23 +36,57 @@ class Measurer:
     def __init__(
         self,
         model: nn.Module,
-        loss: Criterion,
+        loss: Criterion | None,
         objective: object,
         splits: Mapping[str, Data | None],
         test: Data | None,
         measure: Sequence[str],
+        source: ExampleSource,
         **settings: Any,
     ) -> None:
         self.device = device_of(model)
         predictor = predictor_of(model, objective)
-        self.splits = {
-            name: WatchedSplit(
-                name, predictor, loss, as_data(name, data, self.device), measure, **settings
+        check_objective(objective, measure)
+        source.reader.learn_from(model, ignored_label(loss))
+        self.notes: dict[str, dict[str, Any]] = {}  # how the examples of each split came about
+        self.splits: dict[str, WatchedSplit] = {}
+        for name, data in splits.items():
+            if data is None:
+                continue
+            sample = source.sample(name, data)
+            rows = as_rows(name, predictor, sample, loss, self.device)
+            check_measures(name, rows, measure)
+            self.notes[name] = sample.note | {"rows": len(rows.y)}
+            self.splits[name] = WatchedSplit(
+                name,
+                rows.model,
+                rows.loss,
+                (rows.x, rows.y),
+                measure,
+                per_example=rows.per_example,
+                **patterns_inside(rows.model, predictor, settings),
             )
-            for name, data in splits.items()
-            if data is not None
-        }
-        self.best = Best(predictor, splits["val"], test) if "best" in measure else None
+
+        check_same_everywhere(self.notes, settings.get("processes", ALONE))
+
+        self.best: Best | None = None
+        if "best" in measure:
+            if "val" not in self.splits:
+                raise ValueError(
+                    "best is by validation data: give val, or leave best out of measure"
+                )
+            self.best = Best(self._test_rows(predictor, test, source))
+
+    def _test_rows(
+        self, predictor: nn.Module, test: Data | None, source: ExampleSource
+    ) -> LabelledRows | None:
+        """Return the test set as the model reads it, if there is one; it may be on the disk."""
+        if isinstance(test, Split) and (not len(test) or isinstance(test.x, ImageFiles)):
+            return (predictor, test.x.to(self.device), test.y) if len(test) else None
+        if test is None:
+            return None
+        rows = as_rows("test", predictor, source.sample("test", test), None, self.device)
+        return rows.model, rows.x, rows.y
 
     def observe(self, step: int) -> dict[str, Observation]:
         """Observe every split; raise `Diverged` where outputs or loss are not finite."""
@@ -84,8 +126,20 @@ class Predictor(nn.Module):
         self.model = model
         self.predict = objective.predict  # not registered: its state is not the model's
 
+        # Of a random prediction, curvature is that of the prediction without noise.
+        self.mean_network: Predictor | None = None
+        if isinstance(objective, HasMeanPredict):
+            self.mean_network = Predictor(model, MeanPrediction(objective))
+
     def forward(self, x: Tensor) -> Tensor:
         return self.predict(self.model, x)
+
+
+class MeanPrediction:
+    """What an objective that predicts at random predicts without its noise."""
+
+    def __init__(self, objective: HasMeanPredict) -> None:
+        self.predict = objective.mean_predict
 
 
 def predictor_of(model: nn.Module, objective: object = None) -> nn.Module:
@@ -106,27 +160,35 @@ def device_of(model: nn.Module) -> torch.device:
     return first.device
 
 
-def as_data(name: str, data: Data, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Check a split and bring it to the device."""
-    parts = tuple(data) if isinstance(data, Iterable) and not isinstance(data, Tensor) else ()
-    if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
+def check_objective(objective: object, measure: Sequence[str]) -> None:
+    """Raise on a measure that the objective's prediction cannot have, with its reason."""
+    refused: Mapping[str, str] = getattr(objective, "refused_measures", {})
+    for name in measure:
+        if name in refused:
+            raise ValueError(f"{name}: {refused[name]}; leave it out of measure")
+
+
+def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
+    """Raise on what cannot be measured on rows of this kind."""
+    if rows.per_example != 1 and "jacobian_norm" in measure:
         raise ValueError(
-            f"{name} must be (inputs, labels), two tensors; got {type(data).__name__}: gather a "
-            "fixed set of examples from a loader with torch.cat"
+            f"jacobian_norm is a norm per example, and an example of {name} has many rows of "
+            "outputs: leave it out of measure"
+        )
+    if name == "train" and "certificate" in measure and not rows.x.is_floating_point():
+        raise ValueError(
+            "a certificate moves the inputs within a radius, and those of train are not one tensor "
+            "of floating numbers: leave it out of measure"
         )
 
-    x, y = parts
-    if len(x) != len(y):
-        raise ValueError(
-            f"{name} must have one label per example; got {len(x)} examples and {len(y)} labels"
-        )
-    if len(x) == 0:
-        raise ValueError(f"{name} is empty: give it examples, or leave it out")
 
-    if x.is_floating_point():
-        bad = (~torch.isfinite(x.flatten(1).sum(1))).nonzero()
-        if len(bad):
-            raise ValueError(
-                f"{name} inputs must be finite; example {int(bad[0])} holds NaN or infinity"
-            )
-    return x.to(device), y.to(device)
+def patterns_inside(
+    outer: nn.Module, model: nn.Module, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Let the patterns `parameters` mean the model's own names where it is wrapped in another."""
+    patterns = settings.get("parameters")
+    if patterns is None or outer is model:
+        return dict(settings)
+    inner = unwrapped(model)
+    prefix = next(name for name, module in outer.named_modules() if module in (model, inner))
+    return {**settings, "parameters": [f"{prefix}.{pattern}" for pattern in patterns]}

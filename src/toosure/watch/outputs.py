@@ -7,7 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from toosure import margins, metrics
+from toosure import margins
+from toosure.metrics.confidence import top_label_of_checked
 from toosure.quantities import Quantity
 
 
@@ -22,7 +23,7 @@ class Outputs:
         self.labels = labels  # (N,)
         self.bins = bins
         # Probability of the predicted class, and whether it is the label: (N,) each.
-        self.confidence, self.correct = metrics.top_label(logits, labels)
+        self.confidence, self.correct = top_label_of_checked(logits, labels)
 
     @cached_property
     def margins(self) -> Tensor:
@@ -47,7 +48,7 @@ def values_of(outputs: Outputs, quantities: Sequence[Quantity]) -> dict[str, flo
     values = {}
     for quantity in quantities:
         arguments = [getattr(outputs, name) for name in quantity.takes]
-        values[quantity.key] = quantity.function()(*arguments, **quantity.options)
+        values[quantity.key] = quantity.function(*arguments, **quantity.options)
 
     device = outputs.logits.device
     stacked = torch.stack(

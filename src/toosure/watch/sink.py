@@ -10,8 +10,11 @@ import torch
 
 from toosure.runs import RunError, RunWriter
 from toosure.runs.environment import environment
+from toosure.runs.files import write_json
 from toosure.runs.row_reader import Row
+from toosure.runs.rows_digest import begins_with
 from toosure.watch.best import Best
+from toosure.watch.same_watch import Notes
 from toosure.watch.split import WatchedSplit
 
 
@@ -40,10 +43,20 @@ class RowSink:
             self.writer = own_writer(run, config, resuming)
             self._finalizer = weakref.finalize(watch, end_run, self.writer, self.rows, best)
 
-    def begin(self, device: torch.device, step: int) -> None:
-        """Note in a folder of one's own where the run goes on, and that it does."""
+    def fail_unless_closed(self, watch: object) -> None:
+        """Let the run be one that failed where nobody closes it before the watch is gone."""
+        if self._finalizer is not None and self.writer is not None and self._finalizer.detach():
+            message = "training did not come to its end"
+            self._finalizer = weakref.finalize(
+                watch, end_run, self.writer, self.rows, self.best, "failed", message
+            )
+
+    def begin(self, device: torch.device, step: int, notes: Notes) -> None:
+        """Note in a folder of one's own where the run goes on, on what, and that it does."""
         if self._finalizer is not None and self.writer is not None:
             self.writer.write_environment(environment(device_name(device)))
+            with self.writer.writing():
+                write_json(self.writer.path / "examples.json", notes)
             self.writer.set_status("running", step)
 
     def abandon(self) -> None:
@@ -65,6 +78,17 @@ class RowSink:
         if self.writer is None or self.writer.lock is None:
             return {}
         return self.writer.sync_rows()
+
+    def check_rows(self, digest: Mapping[str, Any], step: int) -> None:
+        """Raise where the rows before a state are no longer in a folder of one's own."""
+        if self._finalizer is None or self.writer is None or not digest:
+            return
+        if not begins_with(self.writer.path / "metrics.jsonl", digest):
+            raise RunError(
+                f"{self.writer.path} no longer has the rows up to step {step} as they were when "
+                "the state was taken (metrics.jsonl is missing, damaged or of another run): go on "
+                "from the state of an earlier checkpoint, or name another folder"
+            )
 
     def go_back(self, step: int, last: Row) -> None:
         """Drop the rows after a step, whose row was `last`."""

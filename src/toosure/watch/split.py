@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from toosure import margins
 from toosure.curvature import CurvatureTracker, Result
-from toosure.metrics.inputs import are_probabilities, at_least_float32, known_logits
+from toosure.metrics.inputs import are_probabilities, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.quantities import Quantity, in_row
@@ -53,11 +53,14 @@ class WatchedSplit:
         eps: float = 0.01,
         bins: int = 15,
         processes: Processes = ALONE,
+        per_example: float = 1.0,
         **curvature: Any,
     ) -> None:
         check_criterion(loss)
         self.name = name
         self.model = model
+        # What a random prediction is without its noise: curvature is measured there.
+        self.mean_network: nn.Module | None = getattr(model, "mean_network", None)
         self.loss = loss
         self.eps = eps
         self.bins = bins
@@ -80,7 +83,14 @@ class WatchedSplit:
         of_curvature = tuple(q.key for q in wanted if q.cost == "curvature")
         if of_curvature:
             options = {"sampled_rtol": SAMPLING_ERROR, "group": processes.group} | curvature
-            self.tracker = make_tracker(model, self.own_data, curved(loss), of_curvature, **options)
+            if per_example > 1:
+                options["replay"] = False  # which examples a row belongs to is read on the host
+            network = model if self.mean_network is None else self.mean_network
+            self.tracker = make_tracker(
+                network, self.own_data, curved(loss), of_curvature, **options
+            )
+            if per_example > 1 and "chunk" not in curvature:
+                widen_chunks(self.tracker, per_example)
 
     def observe(self) -> Observation:
         """Do what needs the model: its outputs, the loss, curvature and certificates."""
@@ -114,10 +124,12 @@ class WatchedSplit:
 
     def logits(self) -> Tensor:
         """Return the outputs on the whole split, (N, C), in evaluation mode."""
-        if self.tracker is not None:
+        if self.tracker is not None and self.mean_network is None:
             logits = self.tracker.logits()  # the pass serves the curvature too
         else:
             logits = logits_of(self.model, self.own_data[0])
+        if self.processes.count == 1:
+            return logits
         return self.processes.gathered(logits, len(self.y))
 
     def row_values_call(self, observation: Observation) -> Callable[[], Numbers]:
@@ -162,13 +174,25 @@ def make_tracker(*arguments: Any, replay: bool = False, **options: Any) -> Curva
     return CurvatureTracker(*arguments, **options)
 
 
+def widen_chunks(tracker: CurvatureTracker, per_example: float) -> None:
+    """Let chunks hold whole examples, where each has many rows (tokens, pixels).
+
+    The tracker found what fits from two rows. They are of one example and cost as much as all of
+    its rows.
+    """
+    curvature = tracker.curvature
+    rows = max(1, curvature.chunk // 2) * int(per_example)
+    curvature.chunk = min(len(curvature.inputs), max(curvature.chunk, rows))
+
+
 def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     """Run a model over inputs in evaluation mode, chunk by chunk, and leave it as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
-            return torch.cat([at_least_float32(model(part)) for part in x.split(chunk)])
+            logits = torch.cat([model(part) for part in x.split(chunk)])
+            return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     finally:
         for module, training in modes:
             module.training = training

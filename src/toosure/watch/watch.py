@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from torch import nn
@@ -13,9 +12,12 @@ from toosure.runs import RunWriter
 from toosure.runs.row_reader import Row
 from toosure.runs.write import plain
 from toosure.watch.background import copy_weights, make_rows
+from toosure.watch.batch_reader import InputsOf, LabelsOf
 from toosure.watch.criterion import Criterion
 from toosure.watch.measurer import Data, Measurer, device_of
 from toosure.watch.rows import Notify, Stopwatch, check_numbers
+from toosure.watch.same_watch import check_same_watch, hashes_in
+from toosure.watch.sample import ExampleSource
 from toosure.watch.sink import RowSink
 from toosure.watch.spacing import Spacing, next_snapshot
 
@@ -23,27 +25,30 @@ from toosure.watch.spacing import Spacing, next_snapshot
 class Watch:
     """Measure a model while it trains: `watch.step()` after every step of the optimizer.
 
-    On `train` and `val`, each (inputs, labels) held in memory: loss, accuracy, ECE and its kin,
-    NLL, Brier score, entropy, margins, and what `measure` adds (Gauss-Newton sharpness by
-    default; see docs/training.md for every key of a row). The start is measured at once as step 0,
-    then `every` so many steps, or `at` given steps, or as often as `budget`, a share of the time,
-    allows; the end by `finish`, or on leaving a `with` block. Rows go to the folder `run`, or to
-    `watch.rows` without one. The model is only read: modes, buffers, gradients and random state
-    stay as they are.
+    On `train` and `val`: loss, accuracy, ECE and its kin, NLL, Brier score, entropy, margins, and
+    what `measure` adds (Gauss-Newton sharpness by default; docs/training.md has every key of a
+    row). Each is (inputs, labels) in memory, or a DataLoader, a Dataset or a dict of tensors (see
+    docs/watch.md): then `examples` of it (2000), drawn once by `seed`, are kept on the model's
+    device, and `inputs` and `labels`, a key or a function of a batch, say which part is which.
 
-    `loss` is the criterion of (logits, labels); `objective`, where one is trained, may offer
-    `predict(model, x)` for the logits and `report()` for numbers of its own. `test` is only looked
-    at where `measure` has "best": logits at the least validation NLL, kept. `notify` is called
-    with each row as it is written. With `defer`, `step` returns an unfinished row, which is
-    completed while training goes on. `start` are numbers that join the row of step 0, `config`
-    is what a folder of its own notes as asked, `bins` those of binned errors.
-    `eps` is the radius of certificates; `curvature` goes to `CurvatureTracker`: `rtol`, `replay`,
-    and `batch`, the examples a batch of `batch_sharpness` and `gni` has (128; give your loop's).
+    The start is measured at once as step 0, then `every` so many steps, or `at` given steps, or as
+    often as `budget`, a share of the time, allows; the end by `finish`, or on leaving a `with`
+    block. Rows go to the folder `run`, or to `watch.rows` without one. The model is only read:
+    modes, buffers, gradients and random state stay as they are. Where outputs or the training loss
+    stop being finite, `diverged` is set and the run says so.
+
+    `loss` is the criterion of (logits, labels), None cross-entropy; `objective`, where one is
+    trained, may offer `predict(model, x)` for the logits and `report()` for numbers of its own.
+    `test` is only looked at where `measure` has "best": logits at the least validation NLL, kept.
+    `notify` is called with each row as it is written. With `defer`, `step` returns an unfinished
+    row, which is completed while training goes on. `start` are numbers that join the row of step 0,
+    `config` is what a folder of its own notes as asked, `bins` those of binned errors, `eps` the
+    radius of certificates; `curvature` goes to `CurvatureTracker`: `rtol`, `replay`, and `batch`,
+    the examples a batch of `batch_sharpness` and `gni` has (128; give your loop's).
     With `processes` (`toosure.processes.join`) each process holds all data and measures its own
     part, the numbers are those of one, and the first one writes; all must call `step` alike.
-    `resume` is the `state_dict` of an earlier watch: rows after its step are dropped and measured
-    again. Where outputs or the training loss stop being finite, `diverged` is set and the run
-    says so.
+    `resume` is the `state_dict` of an earlier watch on the same examples: rows after its step are
+    dropped and measured again.
 
     >>> import torch
     >>> from toosure.models import mlp
@@ -57,7 +62,7 @@ class Watch:
     def __init__(
         self,
         model: nn.Module,
-        loss: Criterion,
+        loss: Criterion | None,
         train: Data,
         val: Data | None = None,
         run: str | Path | RunWriter | None = None,
@@ -66,6 +71,10 @@ class Watch:
         *,
         every: int = 20,
         at: Iterable[int] = (),
+        inputs: InputsOf = None,
+        labels: LabelsOf = None,
+        examples: int | None = None,
+        seed: int = 0,
         resume: Mapping[str, Any] | None = None,
         start: Mapping[str, Any] | None = None,
         test: Data | None = None,
@@ -98,6 +107,7 @@ class Watch:
             {"train": train, "val": val},
             test,
             self.measures,
+            ExampleSource(inputs, labels, examples, seed, not isinstance(run, RunWriter)),
             eps=eps,
             bins=bins,
             processes=processes,
@@ -126,10 +136,18 @@ class Watch:
             self.sink.abandon()
             raise
 
+    @classmethod
+    def of(cls, model: nn.Module, train: Data, val: Data | None = None, **options: Any) -> "Watch":
+        """Watch a model on the loaders of its loop; the options are those of `Watch`.
+
+        The loss is cross-entropy, binary where the model has one output, unless you give `loss`.
+        """
+        return cls(model, options.pop("loss", None), train, val, **options)
+
     def _begin(self, resume: Mapping[str, Any] | None, start: Mapping[str, Any]) -> None:
         if resume is not None:
             self.load_state_dict(resume)
-        self.sink.begin(self.measurer.device, self.steps)
+        self.sink.begin(self.measurer.device, self.steps, self.measurer.notes)
         if resume is None and (not self.spacing.at or 0 in self.spacing.at):
             self.measure(**start)
             self.maker.advance()  # now: the first one is slow, and should not delay later steps
@@ -137,12 +155,7 @@ class Watch:
     def __enter__(self) -> "Watch":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Measure the end and let go of the folder; a loop that raised has failed."""
         if error is None:
             self.finish()
@@ -153,7 +166,7 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, without the time between an interruption and its resumption."""
+        """Seconds since the start, interruptions left out."""
         return self.stopwatch.seconds
 
     @property
@@ -172,23 +185,21 @@ class Watch:
 
     def step(self, **numbers: Any) -> Row | None:
         """Count a step, and measure if it is due; `numbers` such as `lr=0.1` join the row."""
-        self._check(numbers)
+        if self.closed or numbers:
+            self._check(numbers)
         self.steps += 1
-        if self.maker.is_overdue():
+        if self.maker.defers and self.maker.is_overdue():
             self.flush()
         if self.maker.diverged:
             return None
-        return self.measure(**numbers) if self._due() else None
 
-    def _due(self) -> bool:
-        """Whether this step is to be measured; under a budget the first process decides."""
-        clock = self.stopwatch
-        now = clock.seconds
-        due = self.spacing.due(
-            self.steps, now, clock.measuring, clock.cost or 0.0, now - clock.ended
-        )
-        if self.spacing.budget is None:
-            return due
+        by_step = self.spacing.budget is None
+        due = self.spacing.due(self.steps) if by_step else self._due_in_budget()
+        return self.measure(**numbers) if due else None
+
+    def _due_in_budget(self) -> bool:
+        """Whether this step is to be measured; the first process decides for all."""
+        due = self.spacing.due(self.steps, *self.stopwatch.spent())
         (agreed,) = self.processes.any(due and self.processes.first)
         return bool(agreed)
 
@@ -199,15 +210,9 @@ class Watch:
         the row is completed while training goes on (`toosure.watch.background`); `flush` waits
         for it.
         """
-        self._check(numbers)
-        if self.last_measured == self.steps:
-            self.flush()
-            return self.last
-
-        was_diverged = self.maker.diverged
-        self.maker.advance()
-        if self.maker.diverged and not was_diverged:
-            # Observing the row that waited showed that the model had diverged by then.
+        if self.closed or numbers:
+            self._check(numbers)
+        if self.last_measured == self.steps or (self.maker.defers and self._waiting_diverged()):
             self.flush()
             return self.last
 
@@ -221,6 +226,12 @@ class Watch:
         self.last_measured = self.steps
         self.maker.start(row, snapshot_due)
         return row
+
+    def _waiting_diverged(self) -> bool:
+        """Observe the row that waits; say whether that showed that the model has diverged."""
+        was_diverged = self.maker.diverged
+        self.maker.advance()
+        return self.maker.diverged and not was_diverged
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:
@@ -265,11 +276,10 @@ class Watch:
             "steps": self.steps,
             "measured": self.last_measured,
             "snapshot_from": self.snapshot_from,
-            "seconds": self.seconds,
-            "measuring": self.stopwatch.measuring,
-            "cost": self.stopwatch.cost,
+            **self.stopwatch.state_dict(),
             "measure": list(self.measures),
             "splits": list(self.splits),
+            "examples": hashes_in(self.measurer.notes),
             "last": {key: plain(value) for key, value in self.last.items()},
             "rows": self.sink.sync(),
             **self.measurer.state_dict(),
@@ -277,10 +287,8 @@ class Watch:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to where `state` was taken; later rows of the folder are dropped."""
-        for name, own in (("measure", self.measures), ("splits", tuple(self.splits))):
-            other = tuple(state.get(name, own))
-            if set(other) != set(own):
-                raise ValueError(f"the state is of a watch with {name} {other}; got {own}")
+        check_same_watch(state, self.measures, tuple(self.splits), self.measurer.notes)
+        self.sink.check_rows(state.get("rows", {}), state["measured"])
 
         self.maker.discard()
         self.steps = state["steps"]

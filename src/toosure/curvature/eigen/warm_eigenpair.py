@@ -255,9 +255,8 @@ class WarmEigenpair:
 
     def _probe(self, solution: Solution) -> Solution:
         """Look for a larger eigenvalue from a random start, and adopt it if there is one."""
-        start = self._random_start()
         _ = solution.leading  # now: another basis may overwrite the memory that it needs
-        basis = self._make_basis(start, depth=int(self.probe_budget))
+        basis = self._make_basis(self._random_start(), depth=int(self.probe_budget))
         probe = solve(basis, rtol=0.0, budget=self.probe_budget, keep=self.keep)
 
         spent = solution.products + probe.products

@@ -182,6 +182,8 @@ def first_dense_layer(whole: LossCurvature) -> Slots:
     """Return the slots of a dense first layer's parameters; a ValueError says why there is none."""
     if whole.chunked or whole.group is not None:
         raise ValueError("input_rank needs all data in one chunk on one process")
+    if whole.inputs.ndim < 2:
+        raise ValueError("input_rank needs inputs (N, D)")
 
     chunk = whole.linearise(whole.inputs[:2], whole.labels[:2])
     call = chunk.calls[0] if chunk.calls else None

@@ -1,0 +1,89 @@
+"""Which examples of a data set are drawn: those a loader can give, by class in proportion."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
+
+from toosure.watch.batch_reader import LabelsOf, label_key
+
+EVERY_EXAMPLE = (SequentialSampler, RandomSampler, DistributedSampler)
+
+
+def indices_of(loader: "DataLoader[Any] | None", source: Any) -> Sequence[int] | None:
+    """Return the examples of a data set that a loader can give; None where only it knows."""
+    by_index = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    if not by_index or isinstance(source, IterableDataset):
+        return None
+    if loader is None:
+        return range(len(source))
+    if loader.batch_size is None:
+        return None
+    if isinstance(loader.sampler, SubsetRandomSampler):
+        return loader.sampler.indices
+    return range(len(source)) if isinstance(loader.sampler, EVERY_EXAMPLE) else None
+
+
+def known_labels(source: Any, key: LabelsOf) -> Tensor | None:
+    """Return the labels of a data set, (N,), where they are known without reading its examples."""
+    if hasattr(source, "indices") and hasattr(source, "dataset"):  # a Subset
+        whole = known_labels(source.dataset, key)
+        return None if whole is None else whole[torch.as_tensor(source.indices)]
+
+    values = None
+    if isinstance(source, TensorDataset):
+        values = source.tensors[-1]
+    elif hasattr(source, "column_names"):  # of the library datasets
+        columns = dict.fromkeys(source.column_names)
+        column = key if isinstance(key, str) else label_key(columns)
+        values = None if column not in columns else source[column][:]
+    else:
+        names = ("targets", "labels", "y")
+        values = next((getattr(source, n) for n in names if hasattr(source, n)), None)
+
+    if not isinstance(values, Tensor | np.ndarray | list | tuple):
+        return None
+    try:
+        labels = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return labels if labels.shape == (len(source),) else None
+
+
+def chosen_rows(count: int, wanted: int, labels: Tensor | None, seed: int) -> tuple[Tensor, bool]:
+    """Draw rows in random order, by class in proportion where labels are known; say if so.
+
+    >>> rows, stratified = chosen_rows(100, 10, torch.arange(100) % 5, seed=0)
+    >>> (torch.arange(100) % 5)[rows].bincount(), stratified
+    (tensor([2, 2, 2, 2, 2]), True)
+    """
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    if wanted >= count:
+        return torch.arange(count), False
+    if labels is None or labels.ndim != 1:
+        return order[:wanted], False
+
+    # Each class gets its share, rounded down; the largest remainders get one more.
+    _, classes, sizes = labels[order].unique(return_inverse=True, return_counts=True)
+    shares = sizes.double() * wanted / count
+    quotas = shares.floor().long()
+    missing = wanted - int(quotas.sum())
+    quotas[(shares - quotas).argsort(descending=True, stable=True)[:missing]] += 1
+
+    # The place of each row among those of its class, in the random order.
+    by_class = classes.argsort(stable=True)
+    starts = sizes.cumsum(0) - sizes
+    places = torch.empty_like(by_class)
+    places[by_class] = torch.arange(count) - starts[classes[by_class]]
+    return order[places < quotas[classes]], True

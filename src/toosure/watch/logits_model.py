@@ -1,0 +1,227 @@
+"""A model as the watch reads it: rows in, logits (n, C) out, whatever it takes and gives.
+
+Each class wraps a model and shares its parameters; `as_rows` picks those that a split needs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toosure.binary import binary_labels, is_one_column
+from toosure.metrics.inputs import as_labels
+from toosure.watch.batch_reader import Inputs, tensors_of, unwrapped
+from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
+from toosure.watch.sample import Sample, rows_of
+
+MAX_LOGITS = 1 << 27  # of a split whose examples have many rows: 512 MB in float32
+
+
+@dataclass
+class Rows:
+    """One split as rows: `model(x)` gives logits (n, C), for labels `y`, (n,)."""
+
+    model: nn.Module
+    x: Tensor
+    y: Tensor
+    loss: Criterion
+    per_example: float = 1.0  # how many rows an example has: tokens, pixels
+
+
+class LogitsOf(nn.Module):
+    """A model that gives an object or a dict with `logits`, as those of transformers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        return logits_in(self.model(*inputs, **named))
+
+
+class TwoLogits(nn.Module):
+    """A model with one logit z per example, as one with two: [0, z].
+
+    The columns come from a frozen linear layer, which certified bounds know.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        like = next(model.parameters())
+        self.columns = nn.Linear(1, 2, bias=False, device=like.device, dtype=like.dtype)
+        self.columns.weight.requires_grad_(False).copy_(torch.tensor([[0.0], [1.0]]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.columns(self.model(x).reshape(-1, 1))
+        return logits
+
+
+class HeldInputs(nn.Module):
+    """A model on inputs that are held here: called with the numbers of rows.
+
+    So a dict of inputs is one tensor to whoever measures. Floating inputs follow the type of the
+    weights, which curvature raises to float32.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Inputs) -> None:
+        super().__init__()
+        self.model = unwrapped(model)
+        self.inputs = inputs
+
+    def forward(self, rows: Tensor) -> Any:
+        dtype = next(self.model.parameters()).dtype
+        inputs = rows_of(self.inputs, rows)
+        if isinstance(inputs, Tensor):
+            return self.model(as_type(inputs, dtype))
+        return self.model(**{name: as_type(t, dtype) for name, t in inputs.items()})
+
+
+class PlacesOf(nn.Module):
+    """A model with logits at many places of an example (tokens, pixels): called with places.
+
+    A place is numbered `example * places + place`. Each example is passed through once, however
+    many of its places are asked.
+    """
+
+    def __init__(self, model: nn.Module, shape: torch.Size) -> None:
+        super().__init__()
+        self.model = model
+        self.shape = shape  # of the labels of one example: (T,) or (H, W)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        places = self.shape.numel()
+        examples, which = (numbers // places).unique(return_inverse=True)
+        logits = classes_last(self.model(examples), self.shape)
+        return logits.flatten(1, -2)[which, numbers % places]
+
+
+def as_rows(
+    name: str, model: nn.Module, sample: Sample, loss: Criterion | None, device: torch.device
+) -> Rows:
+    """Bring a split to the device, as rows with one label and one row of logits each.
+
+    What a model gives is seen from its first two examples.
+    """
+    inputs = moved(sample.inputs, device)
+    labels = sample.labels.to(device)
+    check_finite_inputs(name, inputs)
+
+    if isinstance(inputs, Tensor):
+        x = inputs
+    else:
+        model = HeldInputs(model, inputs)
+        x = torch.arange(len(labels), device=device)
+
+    outputs = first_outputs(model, x)
+    if not isinstance(outputs, Tensor):
+        model = LogitsOf(model)
+        outputs = logits_in(outputs)
+
+    if is_one_column(outputs):
+        y = binary_labels(labels, len(x))
+        return Rows(TwoLogits(model), x, y, binary_criterion(loss, model, outputs.ndim))
+
+    loss = nn.CrossEntropyLoss() if loss is None else loss
+    if outputs.ndim > 2:
+        held = HeldInputs(model, inputs) if isinstance(inputs, Tensor) else model
+        return rows_of_places(name, held, labels, outputs, loss)
+
+    if labels.ndim == 1:
+        kept = not_ignored(name, labels, loss)
+        if not bool(kept.all()):
+            x = x[kept]
+            labels = labels[kept]
+    return Rows(model, x, as_labels(labels, len(x), outputs.shape[1]), loss)
+
+
+def rows_of_places(
+    name: str, model: nn.Module, labels: Tensor, outputs: Tensor, loss: Criterion
+) -> Rows:
+    """Return tokens or pixels as rows, without those that are ignored."""
+    shape = labels.shape[1:]
+    classes = classes_last(outputs, shape).shape[-1]
+
+    # As many whole examples as have logits that can be kept: they are in random order.
+    kept = not_ignored(name, labels, loss).flatten(1)  # (N, places)
+    fits = kept.sum(1).cumsum(0) <= MAX_LOGITS // classes
+    examples = max(1, int(fits.sum()))
+    numbers = kept[:examples].flatten().nonzero().flatten()
+
+    y = as_labels(labels[:examples].flatten()[numbers], len(numbers), classes)
+    return Rows(PlacesOf(model, shape), numbers, y, loss, len(numbers) / examples)
+
+
+def not_ignored(name: str, labels: Tensor, loss: Criterion) -> Tensor:
+    """Return which labels count, those that are not the loss's `ignore_index`; raise if none."""
+    kept = labels != ignored_label(loss)
+    if not bool(kept.any()):
+        raise ValueError(f"every label of {name} is ignored: give labels of at least one row")
+    return kept
+
+
+def first_outputs(model: nn.Module, x: Tensor) -> Any:
+    """Return what a model gives for its first two examples, in evaluation mode."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            try:
+                return model(x[:2])
+            except RuntimeError:  # it may be made for one size of batch
+                return model(x[:1024])
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def logits_in(outputs: Any) -> Tensor:
+    """Return the logits that a model gave as a tensor, as `.logits` or under "logits"."""
+    found = outputs
+    if isinstance(outputs, Mapping):
+        found = outputs.get("logits")
+    elif not isinstance(outputs, Tensor):
+        found = getattr(outputs, "logits", None)
+
+    if not isinstance(found, Tensor):
+        keys = f" with the keys {list(outputs)}" if isinstance(outputs, Mapping) else ""
+        raise ValueError(
+            f"the model gives {type(outputs).__name__}{keys}, and a watch needs logits: return a "
+            "tensor, an object with .logits, or a dict with 'logits' (or watch a Module that does)"
+        )
+    return found
+
+
+def classes_last(logits: Tensor, shape: torch.Size) -> Tensor:
+    """Return logits of labels (N, *shape) as (N, *shape, C); they may come as (N, C, *shape)."""
+    if logits.shape[1:-1] == shape:
+        return logits
+    if logits.shape[2:] == shape:
+        return logits.movedim(1, -1)
+    raise ValueError(
+        f"the model gives logits {tuple(logits.shape)} and the labels of an example have shape "
+        f"{tuple(shape)}: they must be (N, ..., C) or (N, C, ...) for labels (N, ...)"
+    )
+
+
+def check_finite_inputs(name: str, inputs: Inputs) -> None:
+    for tensor in tensors_of(inputs):
+        if not tensor.is_floating_point():
+            continue
+        bad = (~torch.isfinite(tensor.flatten(1).sum(1))).nonzero()
+        if len(bad):
+            raise ValueError(
+                f"{name} inputs must be finite; example {int(bad[0])} holds NaN or infinity"
+            )
+
+
+def moved(inputs: Inputs, device: torch.device) -> Inputs:
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
+
+
+def as_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor

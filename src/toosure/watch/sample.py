@@ -1,0 +1,214 @@
+"""The examples a watch looks at: drawn once from what a loop has, and kept."""
+
+import hashlib
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, default_collate
+
+from toosure.data.dataset import Split
+from toosure.metrics.inputs import check_count
+from toosure.watch.batch_reader import BatchReader, Examples, Inputs, InputsOf, LabelsOf
+from toosure.watch.drawn_indices import chosen_rows, indices_of, known_labels
+
+EXAMPLES = 2000  # drawn from a loader or a data set, where nothing else is asked
+MAX_EMPTY_BATCHES = 100  # of a loader that may be endless
+MAX_HASHED_BYTES = 1 << 26  # of a tensor; of a larger one, rows at equal distances are hashed
+
+
+@dataclass
+class Sample:
+    """Examples of one split, and how they came about."""
+
+    inputs: Inputs
+    labels: Tensor
+    note: dict[str, Any]  # for the run's folder
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class ExampleSource:
+    """Draw the examples of a split; `inputs` and `labels` say which part of a batch is which.
+
+    Of tensors in memory all are taken, unless `examples` says how many; of a loader or a data set
+    `examples` (2000), drawn by the seed, and by class in proportion where labels are known without
+    reading everything. With `hashes` each sample notes a hash of itself.
+    """
+
+    def __init__(
+        self,
+        inputs: InputsOf = None,
+        labels: LabelsOf = None,
+        examples: int | None = None,
+        seed: int = 0,
+        hashes: bool = True,
+    ) -> None:
+        if examples is not None:
+            check_count("examples", examples)
+        self.reader = BatchReader(inputs, labels)
+        self.examples = examples
+        self.seed = seed
+        self.hashes = hashes
+
+    def sample(self, name: str, data: Any) -> Sample:
+        """Return the examples of a split: of tensors, arrays, a Dataset, a DataLoader, batches."""
+        sample = self._drawn(name, data)
+        check_not_empty(name, len(sample))
+        if self.hashes:
+            sample.note["sha256"] = hash_of(sample.inputs, sample.labels)
+        return sample
+
+    def _drawn(self, name: str, data: Any) -> Sample:
+        batch = in_memory(data)
+        if batch is not None:
+            return self._from_memory(name, batch)
+
+        check_kind(name, data)
+        loader = data if isinstance(data, DataLoader) else None
+        source = data if loader is None else loader.dataset
+        indices = indices_of(loader, source)
+        with random_state_restored(data, self.seed):
+            if indices is None:
+                return self._from_batches(name, data)
+            return self._from_dataset(name, source, indices, loader)
+
+    def _from_memory(self, name: str, batch: Any) -> Sample:
+        inputs, labels = self.reader.read(name, batch)
+        count = len(labels)
+        if self.examples is None or self.examples >= count:
+            return Sample(inputs, labels, {"examples": count, "of": count})
+
+        rows, stratified = chosen_rows(count, self.examples, labels.cpu(), self.seed)
+        note = self._note(len(rows), count, stratified)
+        return Sample(rows_of(inputs, rows), labels[rows.to(labels.device)], note)
+
+    def _note(self, examples: int, count: int | None, stratified: bool) -> dict[str, Any]:
+        return {"examples": examples, "of": count, "seed": self.seed, "stratified": stratified}
+
+    def _from_dataset(
+        self,
+        name: str,
+        source: Any,
+        indices: Sequence[int],
+        loader: "DataLoader[Any] | None",
+    ) -> Sample:
+        """Draw examples of a data set by their index, and read only these."""
+        check_not_empty(name, len(indices))
+        labels = known_labels(source, self.reader.labels)
+        if labels is not None:
+            labels = labels[torch.as_tensor(indices)]
+        places, stratified = chosen_rows(len(indices), self.examples or EXAMPLES, labels, self.seed)
+
+        collate = default_collate if loader is None else loader.collate_fn
+        size = (None if loader is None else loader.batch_size) or 256
+        parts = []
+        for own in places.split(size):
+            batch = collate([source[int(indices[place])] for place in own.tolist()])
+            parts.append(self.reader.read(name, batch))
+
+        note = self._note(len(places), len(indices), stratified)
+        return Sample(*self.reader.join(name, parts), note)
+
+    def _from_batches(self, name: str, batches: Iterable[Any]) -> Sample:
+        """Take the first examples of batches that come in an order of their own."""
+        wanted = self.examples or EXAMPLES
+        parts: list[Examples] = []
+        count = 0
+        empty = 0
+        for batch in batches:
+            part = self.reader.read(name, batch)
+            if len(part[1]):
+                parts.append(part)
+                count += len(part[1])
+            else:
+                empty += 1
+            if count >= wanted:
+                break
+            if empty > MAX_EMPTY_BATCHES:
+                raise ValueError(f"{name} gave {empty} empty batches: give a loader of examples")
+
+        check_not_empty(name, count)
+        inputs, labels = self.reader.join(name, parts)
+        rows = torch.arange(min(count, wanted))
+        note = self._note(len(rows), None, stratified=False)
+        return Sample(rows_of(inputs, rows), labels[: len(rows)], note)
+
+
+def in_memory(data: Any) -> Any:
+    """Return what is one batch of tensors or arrays as it is; None for all else."""
+    if isinstance(data, Mapping):
+        return data
+    arrays = Tensor | np.ndarray
+    parts = list(data) if isinstance(data, tuple | list | Split) else []
+    if len(parts) == 2 and isinstance(parts[0], arrays | Mapping) and isinstance(parts[1], arrays):
+        return tuple(parts)
+    return None
+
+
+def check_kind(name: str, data: Any) -> None:
+    """Raise on what gives no batches, or gives them only once."""
+    if isinstance(data, Iterator):
+        raise ValueError(
+            f"{name} is an iterator, whose batches would be missing in your loop: give what it "
+            "iterates over (the loader itself)"
+        )
+    indexable = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if isinstance(data, Tensor | np.ndarray | str) or not (indexable or isinstance(data, Iterable)):
+        raise ValueError(
+            f"{name} must be (inputs, labels), two tensors; got {type(data).__name__}: or give a "
+            "DataLoader, a Dataset, or a dict of tensors with labels"
+        )
+
+
+def check_not_empty(name: str, count: int) -> None:
+    if not count:
+        raise ValueError(f"{name} is empty: give it examples, or leave it out")
+
+
+def rows_of(inputs: Inputs, rows: Tensor) -> Inputs:
+    """Return some rows of inputs."""
+    if isinstance(inputs, Tensor):
+        return inputs[rows.to(inputs.device)]
+    return {key: tensor[rows.to(tensor.device)] for key, tensor in inputs.items()}
+
+
+@contextmanager
+def random_state_restored(data: Any, seed: int) -> Iterator[None]:
+    """Draw by a seed inside; the random state of the loop is as before."""
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()  # noqa: NPY002 (what data sets draw from)
+    own = getattr(data, "generator", None)  # of a loader
+    generator = own if isinstance(own, torch.Generator) else torch.Generator()
+    own_state = generator.get_state()
+
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # not those of devices, as manual_seed does
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        generator.manual_seed(seed)
+
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            generator.set_state(own_state)
+
+
+def hash_of(inputs: Inputs, labels: Tensor) -> str:
+    """Return a hash of examples, by which a resumed run knows whether they are the same."""
+    digest = hashlib.sha256()
+    named = {"": inputs} if isinstance(inputs, Tensor) else inputs
+    for name, tensor in [*named.items(), ("labels", labels)]:
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        step = max(1, tensor.nbytes // MAX_HASHED_BYTES)
+        rows = tensor[::step].detach().cpu().contiguous()
+        digest.update(rows.view(torch.uint8).numpy().tobytes() if rows.ndim else b"")
+    return digest.hexdigest()[:16]

@@ -1,0 +1,262 @@
+"""Models as they come: one output, many places per example, outputs in an object."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import brier_score_loss, log_loss
+from test_watch import CE
+from torch import nn
+from torch.func import functional_call
+
+from toosure import Watch
+from toosure.losses import FocalLoss
+
+BCE = nn.BCEWithLogitsLoss()
+EVERYTHING = ("gn_sharpness", "hessian_sharpness", "kappa_min")
+
+
+def net(outputs=1, width=5):
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, outputs)).double()
+
+
+def binary_data(n=30):
+    torch.manual_seed(5)
+    return torch.randn(n, 4).double(), torch.arange(n) % 3 // 2
+
+
+class Squeezed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x):
+        return self.net(x)[:, 0]
+
+
+def dense(model, scalar):
+    """The Hessian of a function of the parameters, by autograd, (P, P)."""
+    names = [name for name, _ in model.named_parameters()]
+    shapes = [p.shape for p in model.parameters()]
+    flat = torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    def of(vector):
+        parts = vector.split([s.numel() for s in shapes])
+        return scalar({n: p.view(s) for n, p, s in zip(names, parts, shapes, strict=True)})
+
+    return torch.autograd.functional.hessian(of, flat)
+
+
+# -- binary ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [net, Squeezed])
+@pytest.mark.parametrize("kind", ["long", "bool", "float", "column"])
+def test_a_binary_model_is_watched_as_scikit_learn_judges_it(model, kind):
+    model, (x, y) = model(), binary_data()
+    given = {"long": y, "bool": y.bool(), "float": y.double(), "column": y[:, None]}[kind]
+    row = Watch(model, BCE, (x, given), measure=()).last
+    z = model(x).detach().reshape(-1)
+    p = z.sigmoid().numpy()
+    assert row["train/loss"] == pytest.approx(log_loss(y.numpy(), p), abs=1e-12)
+    assert row["train/nll"] == pytest.approx(log_loss(y.numpy(), p), abs=1e-12)
+    assert row["train/brier"] == pytest.approx(2 * brier_score_loss(y.numpy(), p), abs=1e-12)
+    assert row["train/accuracy"] == pytest.approx(float(((z > 0) == y.bool()).double().mean()))
+    margin = torch.where(y.bool(), z, -z).mean()
+    assert row["train/margin_mean"] == pytest.approx(float(margin), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        BCE,
+        nn.BCEWithLogitsLoss(pos_weight=torch.tensor(3.0).double()),
+        nn.BCEWithLogitsLoss(reduction="sum"),
+        lambda z, y: nn.functional.binary_cross_entropy_with_logits(z, y),
+    ],
+)
+@pytest.mark.parametrize("model", [net, Squeezed])
+def test_sharpness_of_a_binary_model_is_that_of_the_dense_matrices(model, loss):
+    model, (x, y) = model(), binary_data()
+    row = Watch(model, loss, (x, y), measure=EVERYTHING, rtol=1e-7).last
+    scale = len(x) if getattr(loss, "reduction", "") == "sum" else 1
+
+    def mean_loss(z):
+        return loss(z, y.double().reshape(z.shape)) / scale
+
+    hessian = dense(model, lambda p: mean_loss(functional_call(model, p, (x,))))
+    values = torch.linalg.eigvalsh(hessian)
+    assert row["train/hessian_sharpness"] == pytest.approx(float(values[-1]), rel=1e-6)
+    assert row["train/kappa_min"] == pytest.approx(float(values[0]), rel=1e-5)
+
+    # Gauss-Newton: J^T H_z J, of the single logit.
+    shapes = dict(model.named_parameters())
+    flat = torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    def outputs(vector):
+        parts = vector.split([p.numel() for p in shapes.values()])
+        named = {n: v.view_as(p) for (n, p), v in zip(shapes.items(), parts, strict=True)}
+        return functional_call(model, named, (x,)).reshape(-1)
+
+    jacobian = torch.autograd.functional.jacobian(outputs, flat)
+    z = outputs(flat)
+    curvature = torch.autograd.functional.hessian(
+        lambda z: mean_loss(z[:, None] if model(x).ndim == 2 else z), z
+    )
+    gauss_newton = jacobian.T @ curvature @ jacobian
+    largest = float(torch.linalg.eigvalsh(gauss_newton)[-1])
+    assert row["train/gn_sharpness"] == pytest.approx(largest, rel=1e-6)
+
+
+def test_a_binary_model_is_the_two_class_model_with_a_zero_in_its_first_column():
+    model, (x, y) = net().float(), binary_data()
+    x = x.float()
+    two = nn.Sequential(*copy.deepcopy(model)[:-1], nn.Linear(5, 2))
+    with torch.no_grad():
+        two[-1].weight.copy_(torch.cat([torch.zeros(1, 5), model[-1].weight]))
+        two[-1].bias.copy_(torch.cat([torch.zeros(1), model[-1].bias]))
+    measure = ("gn_sharpness", "certificate", "best", "temperature")
+    row = Watch(model, BCE, (x, y), (x, y), measure=measure).last
+    of_two = Watch(two, CE, (x, y), (x, y), measure=measure).last
+    assert row["train/certificate_failed"] == 0
+    slacks = {k for k in of_two if "slack" in k}
+    assert slacks == {k for k in row if "slack" in k} and "train/slack 4.1 (i)" in slacks
+    parameters_differ = {k for k in row if "sharpness" in k or "slack" in k or "seconds" in k}
+    for key in row.keys() - parameters_differ:
+        assert row[key] == pytest.approx(of_two[key], abs=1e-5), key
+    # The two-class network has a second row of free weights, which only adds curvature.
+    assert row["train/gn_sharpness"] <= of_two["train/gn_sharpness"] * 1.001
+
+
+def test_our_own_losses_take_a_binary_model():
+    model, (x, y) = net(), binary_data()
+    row = Watch(model, FocalLoss(gamma=2.0), (x, y), measure=()).last
+    p = model(x).detach().sigmoid()[:, 0]
+    right = torch.where(y.bool(), p, 1 - p)
+    assert row["train/loss"] == pytest.approx(float((-((1 - right) ** 2) * right.log()).mean()))
+
+
+def test_a_binary_run_leaves_two_columns_and_goes_on(tmp_path):
+    model, (x, y) = net(), binary_data()
+    with Watch(model, BCE, (x, y), (x, y), run=tmp_path, every=1, measure=()) as watch:
+        watch.step()
+        state = watch.state_dict()
+    arrays = np.load(tmp_path / "predictions.npz")
+    assert arrays["val_logits"].shape == (30, 2) and (arrays["val_logits"][:, 0] == 0).all()
+    Watch(model, BCE, (x, y), (x, y), run=tmp_path, every=1, measure=(), resume=state).close()
+    assert [name for name, _ in model.named_parameters()] == [
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "y", "message"),
+    [
+        (nn.Sequential(net(), nn.Sigmoid()), nn.BCELoss(), binary_data()[1], "last Sigmoid"),
+        (net(), CE, binary_data()[1], "CrossEntropyLoss learns nothing: train it with BCEWith"),
+        (net(), BCE, torch.full((30,), 2), "are 0 and 1, or booleans; got 2 in row 0"),
+        (net(), BCE, torch.full((30,), 0.3), "are 0 and 1, or booleans; got 0.3"),
+        (net(3), BCE, torch.zeros(30, 3), "several labels per row"),
+    ],
+)
+def test_binary_models_that_cannot_be_watched(model, loss, y, message):
+    with pytest.raises(ValueError, match=message):
+        Watch(model, loss, (binary_data()[0], y), measure=())
+
+
+# -- tokens and pixels ----------------------------------------------------------------------
+
+
+class Tagger(nn.Module):
+    """A label for each token, which sees its neighbours through their mean."""
+
+    def __init__(self, classes_first=False):
+        super().__init__()
+        torch.manual_seed(2)
+        self.embedding = nn.Embedding(9, 4)
+        self.head = nn.Linear(4, 3)
+        self.classes_first = classes_first
+
+    def forward(self, x):
+        h = self.embedding(x)
+        logits = self.head((h + h.mean(1, keepdim=True)).tanh())
+        return logits.movedim(-1, 1) if self.classes_first else logits
+
+
+def tokens(n=6, length=5):
+    torch.manual_seed(4)
+    x, y = torch.randint(9, (n, length)), torch.randint(3, (n, length))
+    y[torch.rand(n, length) < 0.3] = -100
+    return x, y
+
+
+@pytest.mark.parametrize("classes_first", [False, True])
+def test_tokens_are_rows_without_those_that_are_ignored(classes_first):
+    model, (x, y) = Tagger(classes_first).double(), tokens()
+    measure = ("gn_sharpness", "hessian_sharpness", "batch_sharpness")
+    row = Watch(model, CE, (x, y), measure=measure, rtol=1e-7).last
+    plain = Tagger().double()
+    keep = (y != -100).flatten()
+
+    def rows(p):
+        return functional_call(plain, p, (x,)).flatten(0, 1)[keep]
+
+    logits = rows({}).detach()
+    labels = y.flatten()[keep]
+    assert row["train/loss"] == pytest.approx(float(CE(logits, labels)))
+    assert row["train/accuracy"] == pytest.approx(
+        float((logits.argmax(1) == labels).double().mean())
+    )
+    hessian = dense(plain, lambda p: CE(rows(p), labels))
+    largest = float(torch.linalg.eigvalsh(hessian)[-1])
+    assert row["train/hessian_sharpness"] == pytest.approx(largest, rel=1e-6)
+    assert "train/batch_sharpness" in row and row["train/gn_sharpness"] > 0
+
+
+def test_a_label_to_ignore_may_be_any():
+    model, (x, y) = Tagger(), tokens()
+    other = nn.CrossEntropyLoss(ignore_index=0)
+    y = torch.where(y == -100, 0, y)
+    row = Watch(model, other, (x, y)).last
+    kept = y.flatten() != 0
+    logits = model(x).detach().flatten(0, 1)[kept]
+    assert row["train/loss"] == pytest.approx(float(CE(logits, y.flatten()[kept])))
+    ignored = torch.where(y == 0, -100, y)
+    expected = Watch(model, CE, (x, ignored)).last["train/gn_sharpness"]
+    assert row["train/gn_sharpness"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_pixels_are_rows_too():
+    torch.manual_seed(0)
+    model = nn.Conv2d(2, 3, 3, padding=1)
+    x, y = torch.randn(4, 2, 5, 6), torch.randint(3, (4, 5, 6))
+    row = Watch(model, CE, (x, y)).last
+    assert row["train/loss"] == pytest.approx(float(CE(model(x).detach(), y)), rel=1e-5)
+    assert row["train/gn_sharpness"] > 0
+
+
+def test_no_more_logits_than_can_be_kept(monkeypatch):
+    monkeypatch.setattr("toosure.watch.logits_model.MAX_LOGITS", 3 * 12)
+    x, y = tokens()
+    y = y.clamp(0)
+    watch = Watch(Tagger(), CE, (x, y), measure=())
+    assert len(watch.splits["train"].y) == 10 and watch.measurer.notes["train"]["rows"] == 10
+
+
+@pytest.mark.parametrize(
+    ("measure", "y", "message"),
+    [
+        ("jacobian_norm", tokens()[1], "norm per example, and an example of train has many rows"),
+        ("certificate", tokens()[1], "not one tensor of floating numbers: leave it out"),
+        ((), torch.full((6, 5), -100), "every label of train is ignored"),
+        ((), torch.zeros(6, 4).long(), r"logits \(2, 5, 3\) and the labels .* shape \(4,\)"),
+    ],
+)
+def test_tokens_that_cannot_be_watched(measure, y, message):
+    with pytest.raises(ValueError, match=message):
+        Watch(Tagger(), CE, (tokens()[0], y), measure=measure)

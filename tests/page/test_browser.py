@@ -76,7 +76,8 @@ def test_legend_lies_above_the_axes_and_is_not_cut(browser, visit, ask, address)
         visit(address, width)
         browser.execute_script("toosure.drawAll()")
         boxes = ask(
-            "[...document.querySelectorAll('.plot')].map(p => { const box = p.getBoundingClientRect();"
+            "[...document.querySelectorAll('.plot')].map(p => {"
+            " const box = p.getBoundingClientRect();"
             " const names = [...p.querySelectorAll('g[transform] text')].map(t => t"
             ".getBoundingClientRect()); return [Math.max(...names.map(n => n.bottom)) - box.top,"
             " p.chart.top, Math.max(...names.map(n => n.right)), box.right] })"

@@ -41,7 +41,8 @@ def decide(page: PageRuns) -> Decision:
     accurate = [standing for standing in ranked if not is_less_accurate(page, standing, ranked)]
     chosen = accurate[0]
     sentence = chosen.verdict.sentence
-    title = f"Take {chosen.label}: {sentence[:1].lower()}{sentence[1:]}"
+    verb = "So far" if any(run.status == "running" for run in page.runs) else "Take"
+    title = f"{verb} {chosen.label}: {sentence[:1].lower()}{sentence[1:]}"
     reason = f"{reason_for(chosen, accurate, ranked)} {overall[1]}."
     return Decision(chosen.verdict.kind, title, reason, next_steps(page, chosen), chosen)
 

@@ -16,9 +16,9 @@ LAYERS = [
     {"optim", "posthoc"},
     {"objectives", "ensembles"},
     {"words", "config", "runs", "predictions"},
-    {"watch", "evaluate", "recalibration"},
+    {"watch", "evaluate", "recalibration", "sklearn"},
     {"train"},
-    {"sweep", "figures", "page", "integrations", "recipes"},
+    {"sweep", "figures", "page", "integrations", "recipes", "demo"},
     {"cli", "__main__"},
 ]
 RANK = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}

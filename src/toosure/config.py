@@ -56,6 +56,7 @@ class RunConfig:
     budget: float | None = None
     measure: tuple[str, ...] = ("gn_sharpness",)  # beside the metrics and margins
     eps: float = 0.01  # radius of the certificate
+    average: str | None = None  # of the weights: ema, swa, swag, or several joined by +
 
     def __post_init__(self) -> None:
         for name, annotation in get_type_hints(type(self)).items():
@@ -70,6 +71,8 @@ class RunConfig:
                 self._words[kind] = parse(kind, text)
                 self._set(kind, str(self._words[kind]))
 
+        if self.average is not None:
+            self._set("average", "+".join(str(word) for word in self.averages))
         if self.full_batch:
             self._set("batch", None)
         self._check()
@@ -123,6 +126,16 @@ class RunConfig:
         return self._words[kind]
 
     @property
+    def averages(self) -> list[Word]:
+        """The words of `average`, which names several with a plus: ema:decay=0.999+swag."""
+        texts = re.split(r"\+(?=[A-Za-z])", self.average) if self.average else []
+        words = [parse("average", text) for text in texts]
+        names = [word.name for word in words]
+        if len(set(names)) < len(names):
+            raise ValueError(f"average names {max(names, key=names.count)} twice")
+        return words
+
+    @property
     def full_batch(self) -> bool:
         """Whether the optimizer is gradient descent proper, or has it as its base."""
         word = self.word("optimizer")
@@ -145,7 +158,7 @@ class RunConfig:
     def name(self) -> str:
         """A readable folder name that ends in the id."""
         words = [self.data, self.model, self.optimizer]
-        others = (self.loss, self.objective or "ce", self.schedule)
+        others = (self.loss, self.objective or "ce", self.schedule, self.average or "ce")
         words += [word for word in others if word not in ("ce", "constant")]
 
         slug = "-".join(_slug(word) for word in words)
@@ -218,9 +231,10 @@ def typed(name: str, value: object, annotation: object) -> object:
 def as_measures(names: str | Iterable[str]) -> tuple[str, ...]:
     """Return the quantities to measure in the order of their table; an unknown name raises.
 
-    A single name may be given without a list.
+    A single name may be given without a list; "none" alone is nothing.
     """
     names = (names,) if isinstance(names, str) else tuple(names)
+    names = () if names == ("none",) else names
     known = measures()
     for name in names:
         if name not in known:

@@ -90,10 +90,10 @@ def test_rare_large_losses_keep_their_spread(metric, jitter):
 def test_many_large_losses_keep_their_spread():
     values = torch.cat([torch.rand(95_000), 10 + torch.rand(5_000)]).double()
     levels, counts = group_values(values)
-    assert len(levels) <= 2048 and int(counts.sum()) == 100_000
+    assert len(levels) <= 512 and int(counts.sum()) == 100_000
     assert float(counts @ levels) == pytest.approx(float(values.sum()))
     variance = counts @ (levels - values.mean()).square() / 100_000
-    assert float(variance) == pytest.approx(float(values.var()), rel=1e-3)
+    assert float(variance) == pytest.approx(float(values.var(correction=0)), rel=1e-12)
 
 
 def test_each_class_has_its_own_interval():

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -31,11 +32,36 @@ def slow(inputs, classes):
     return nn.Sequential(nn.Flatten(), Slow(prod(inputs), classes))
 """
 
+# One call of a library that never returns and, as torch's do, lets other threads run: a mutex
+# that is locked already. No signal wakes it, and Python's handlers wait behind it.
+STUCK_MODEL = """
+import ctypes
+from math import prod
+from pathlib import Path
+from torch import nn
+
+class Stuck(nn.Linear):
+    def forward(self, x):
+        mutex = ctypes.create_string_buffer(64)
+        lock = ctypes.CDLL(None).pthread_mutex_lock
+        lock(mutex)
+        Path("measuring").touch()
+        lock(mutex)
+
+def slow(inputs, classes):
+    return nn.Sequential(nn.Flatten(), Stuck(prod(inputs), classes))
+"""
+
 
 @pytest.fixture
-def measuring(tmp_path):
-    """A run in its first measurement, which goes on until there is a file `go_on`."""
-    (tmp_path / "slow_model.py").write_text(SLOW_MODEL)
+def model_source():
+    return SLOW_MODEL
+
+
+@pytest.fixture
+def measuring(tmp_path, model_source):
+    """A run in its first measurement, which goes on until there is a file `go_on`, or for ever."""
+    (tmp_path / "slow_model.py").write_text(model_source)
     words = ["--data", "digits:train=60,val=40", "--model", "slow_model:slow", "--device", "cpu"]
     words += ["--steps", "4", "--measure", "none"]
     running = subprocess.Popen(
@@ -76,6 +102,55 @@ def test_a_second_signal_ends_at_once(measuring, tmp_path):
     assert measuring.returncode == 130
     assert said == "Ended at once; repeat the command to go on from the last checkpoint.\n"
     assert only_run(tmp_path).status == "interrupted"
+
+
+@pytest.mark.parametrize("model_source", [STUCK_MODEL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_inside_one_long_call_are_answered_and_the_second_ends_it(
+    measuring, tmp_path, number
+):
+    measuring.send_signal(number)
+    said = measuring.stderr.readline()  # the call never returns
+    assert said.startswith(f"toosure: {number.name}: ") and "a second signal ends it" in said
+    assert measuring.poll() is None
+
+    measuring.send_signal(number)
+    _, said = measuring.communicate(timeout=LIMIT)
+    assert measuring.returncode == 130
+    assert said == "Ended at once; repeat the command to go on from the last checkpoint.\n"
+    assert only_run(tmp_path).status == "interrupted"
+
+
+def test_one_request_has_one_answer_and_a_child_keeps_its_own_signals(capfd):
+    before = signal.getsignal(signal.SIGTERM)
+    with interruptible() as stop:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7 and not stop.requested
+
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: stop.received == stop.handled == 1)
+        assert stop.requested
+    assert capfd.readouterr().err.count("SIGTERM") == 1
+    assert signal.getsignal(signal.SIGTERM) is before and signal.set_wakeup_fd(-1) == -1
+
+
+def test_an_event_loop_keeps_the_signals_that_it_watches():
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno())
+    try:
+        with interruptible() as stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert reader.recv(1) == bytes([signal.SIGTERM]) and stop.requested
+    finally:
+        assert signal.set_wakeup_fd(-1) == writer.fileno()
+        reader.close()
+        writer.close()
 
 
 def test_a_closed_terminal_stops_nothing(tmp_path, capfd):

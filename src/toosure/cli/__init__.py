@@ -4,13 +4,17 @@ import os
 
 # Importing a module adds its commands.
 from toosure.cli import (  # noqa: F401
+    apply,
     calibrate,
+    compare,
     data,
+    demo,
     evaluate,
     report,
     reproduce,
     runs,
     train,
+    tune,
 )
 from toosure.cli.app import app
 from toosure.cli.output import open_closed_streams

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluate import Kind, in_folder
+from toosure.cli.evaluate import in_folder
+from toosure.cli.evaluation_tables import numbers_table
+from toosure.cli.file_options import (
+    ClassNames,
+    FileOptions,
+    IgnoreIndex,
+    KindOption,
+    LabelColumn,
+    ScoreColumns,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from toosure.posthoc import Trial
@@ -33,9 +43,15 @@ def calibrate(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    kind: Annotated[
-        Kind | None, typer.Option(help="What the files hold, where their names do not say it.")
+    kind: KindOption = None,
+    label_column: LabelColumn = None,
+    columns: ScoreColumns = None,
+    classes: ClassNames = None,
+    ignore_index: IgnoreIndex = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="The .npy of the labels, where VAL is a .npy of scores.")
     ] = None,
+    test_labels: Annotated[Path | None, typer.Option(help="The same of TEST.")] = None,
     split: Annotated[
         str | None, typer.Option(help="Read the arrays val_logits, val_labels of VAL for 'val'.")
     ] = None,
@@ -53,9 +69,9 @@ def calibrate(
 
     Of a run folder, the splits are val and test.
     """
-    from toosure.predictions import read_predictions
     from toosure.recalibration import recalibrate
 
+    reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     run = val if val.is_dir() else None
     try:
         check_wanted(method, output, html)
@@ -68,10 +84,8 @@ def calibrate(
                 f"{val.name} is given twice: a calibrator must not be judged on the rows of its fit"
             )
 
-        fit = read_predictions(val, kind.value if kind else None, split)
-        judge = None
-        if test:
-            judge = read_predictions(test, kind.value if kind else None, test_split)
+        fit = reading.read(val, split, labels)
+        judge = reading.read(test, test_split, test_labels) if test else None
         on_trial = say_trial if method == "auto" else lambda trial: None
         result = recalibrate(fit, judge, method, folds, bins, ci, seed, on_trial)
     except ValueError as error:
@@ -145,24 +159,14 @@ def write_page(result: "Recalibration", path: Path) -> None:
     """Write the page, or say why it cannot be written."""
     from toosure.page.calibration import calibration_page
 
-    try:
-        path.write_text(calibration_page(result), encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
+    write_text(path, calibration_page(result))
 
 
 def print_result(result: "Recalibration") -> None:
     """Print the sentence, before and after, and how the calibrators did."""
     from rich.console import Console
-    from rich.table import Table
 
     from toosure.page.html import printed
-
-    def numbers_table(first: str, *headings: str) -> Table:
-        table = Table(first, box=None, pad_edge=False, header_style="dim")
-        for heading in headings:
-            table.add_column(heading, justify="right")
-        return table
 
     note = result.choice.calibrator.note
     typer.echo("\n".join([f"{result.sentence}.", *([f"Note: {note}."] if note else []), ""]))

@@ -1,25 +1,38 @@
 """`toosure evaluate`: how far the probabilities in a file can be trusted."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.evaluation_tables import print_evaluation, print_files, print_subgroups
+from toosure.cli.file_options import (
+    ClassNames,
+    FileOptions,
+    IgnoreIndex,
+    KindOption,
+    LabelColumn,
+    LabelsFile,
+    ScoreColumns,
+    check_page,
+    paired_files,
+    write_text,
+)
+from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from toosure.evaluate import Evaluation
+    from toosure.evaluate.conditions import Condition
+    from toosure.evaluate.subgroups import Subgroups
     from toosure.predictions import Predictions
 
-
-class Kind(StrEnum):
-    """What a file holds."""
-
-    logits = "logits"
-    probs = "probs"
-    confidence = "confidence"
+Settings = dict[str, Any]  # bins, edge, level and seed
+Thing = TypeVar("Thing")
 
 
 class Edge(StrEnum):
@@ -31,21 +44,53 @@ class Edge(StrEnum):
 
 @app.command()
 def evaluate(
-    file: Annotated[
-        Path, typer.Argument(help="Predictions (.npz, .pt, .csv, .parquet), or a run folder.")
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Predictions (.npz, .npy with its labels, .pt, .csv, .jsonl, .parquet), or a "
+            "run folder. Several files make one table.",
+        ),
     ],
-    kind: Annotated[
-        Kind | None, typer.Option(help="What the file holds, where its names do not say it.")
-    ] = None,
+    kind: KindOption = None,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
     edge: Annotated[Edge, typer.Option(help="Bins are (a, b] (right) or [a, b) (left).")] = (
         Edge.right
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print every metric, not only the first six.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every metric as one JSON object per file.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", "-o", help="Write a page with figures here.")
+    ] = None,
     ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     split: Annotated[
         str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
+    ] = None,
+    label_column: LabelColumn = None,
+    columns: ScoreColumns = None,
+    classes: ClassNames = None,
+    ignore_index: IgnoreIndex = None,
+    labels: LabelsFile = None,
+    top_label: Annotated[
+        bool,
+        typer.Option(
+            "--top-label", help="Of two classes: judge the predicted one, not P(class 1)."
+        ),
+    ] = False,
+    by: Annotated[
+        str | None, typer.Option(help="Also judge the rows of each value of this column.")
+    ] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            help="Exit with 1 if the whole interval lies beyond a bound, as 'ece > 0.05'. May be "
+            "given several times.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
     shift: Annotated[
@@ -58,29 +103,103 @@ def evaluate(
 
     A run folder is judged on the test set, or the split named.
     """
-    from toosure.evaluate import evaluate as measure
-    from toosure.predictions import read_predictions
+    from toosure.evaluate.conditions import judge, parse_condition
+    from toosure.evaluate.subgroups import subgroups
 
+    reading = FileOptions(kind, label_column, columns, classes, ignore_index)
+    settings: Settings = {"bins": bins, "edge": edge.value, "level": ci, "seed": seed}
+    judged = {"top_label": True} if top_label else {}
     try:
-        if shift:
-            predictions = of_run(file, shift, data_root, device)
-        else:
-            if file.is_dir():
-                file, split = in_folder(file), split or "test"
-            predictions = read_predictions(file, kind.value if kind else None, split)
-
-        result = measure(predictions, bins=bins, edge=edge.value, level=ci, seed=seed)
         if html:
-            write_page(result, html)
+            check_page(html)
+        conditions = [parse_condition(text) for text in fail_if or []]
+        keys = None if everything or as_json or html else first_keys(conditions)
+        with Waiting("reading") as waiting:
+            if shift:
+                predictions = [of_run(only_one(files, "--shift"), shift, data_root, device)]
+            else:
+                predictions = read_all(files, reading, split, labels)
+
+            results = []
+            for each in predictions:
+                waiting.update(f"measuring {each.source}")
+                results.append(measured(each, keys, settings | judged))
+            groups = [subgroups(each, by, **settings) for each in predictions] if by else []
+            if html:
+                write_page(only_one(results, "--html"), html)
+        judgements = [judge(condition, result) for result in results for condition in conditions]
     except ValueError as error:
         fail(str(error))
 
-    if as_json:
-        print(json.dumps(result.as_json(), allow_nan=False))
-    else:
-        print_table(result)
+    show(results, groups, as_json, first_keys(conditions) if not everything else None)
     if html:
         typer.echo(f"page: {html}", err=True)
+    for judgement in judgements:
+        typer.echo(f"--fail-if {judgement.sentence}", err=True)
+    if any(judgement.holds for judgement in judgements):
+        raise typer.Exit(1)
+
+
+def first_keys(conditions: Sequence["Condition"]) -> list[str]:
+    """Return the metrics that people read first, and those that conditions name."""
+    from toosure.quantities import shown_in
+
+    keys = [*(q.key for q in shown_in("first")), *(each.name for each in conditions)]
+    return [key for key in dict.fromkeys(keys) if key != "gap"]
+
+
+def measured(
+    predictions: "Predictions", keys: Sequence[str] | None, settings: Settings
+) -> "Evaluation":
+    """Evaluate predictions: all metrics, or those in `keys`."""
+    from toosure.evaluate import evaluate as measure
+
+    return measure(predictions, multilabel=False, only=keys, **settings)
+
+
+def read_all(
+    files: Sequence[Path], reading: FileOptions, split: str | None, labels: Path | None
+) -> list["Predictions"]:
+    """Read every file; of a run folder, the test set or the split named."""
+    predictions = []
+    for path, truth in paired_files(files, labels):
+        if path.is_dir():
+            in_run = reading.read(in_folder(path), split or "test")
+            predictions.append(replace(in_run, source=path.name or in_run.source))
+        else:
+            predictions.append(reading.read(path, split, truth))
+    return predictions
+
+
+def only_one(things: Sequence[Thing], option: str) -> Thing:
+    """Return the one thing that an option goes with."""
+    if len(things) != 1:
+        raise ValueError(f"{option} goes with one file; got {len(things)}")
+    return things[0]
+
+
+def show(
+    results: Sequence["Evaluation"],
+    groups: Sequence["Subgroups"],
+    as_json: bool,
+    keys: Sequence[str] | None,
+) -> None:
+    """Print what was found, as tables or as JSON."""
+    if as_json:
+        for place, result in enumerate(results):
+            found = result.as_json() | ({"file": result.source} if len(results) > 1 else {})
+            found |= {"by": groups[place].as_json()} if groups else {}
+            print(json.dumps(found, allow_nan=False))
+        return
+
+    if len(results) == 1:
+        print_evaluation(results[0], keys)
+    else:
+        print_files(results, keys or list(results[0].metrics))
+    for result, group in zip(results, groups, strict=False):
+        if len(results) > 1:
+            typer.echo(f"\n{result.source}:")
+        print_subgroups(group)
 
 
 def in_folder(run: Path) -> Path:
@@ -97,8 +216,6 @@ def in_folder(run: Path) -> Path:
 
 def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predictions":
     """Predict the test set of a run under a corruption, with the weights of its checkpoint."""
-    from dataclasses import replace
-
     from toosure.data.corruptions import Shift
     from toosure.predictions import from_logits
     from toosure.train import Runtime
@@ -119,36 +236,4 @@ def write_page(result: "Evaluation", path: Path) -> None:
     """Write the page of an evaluation, or say why it cannot be written."""
     from toosure.page.evaluation import evaluation_page
 
-    try:
-        path.write_text(evaluation_page(result), encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
-
-
-def print_table(result: "Evaluation") -> None:
-    """Print the verdict, then each metric with its interval."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from toosure.evaluate.verdict import verdict
-    from toosure.page.html import printed
-    from toosure.quantities import evaluation_groups
-
-    _, sentence, reasons = verdict(result)
-    typer.echo("\n".join([f"{sentence}.", *reasons, ""]))
-
-    table = Table("metric", box=None, pad_edge=False, header_style="dim")
-    for heading in ("value", "low", "high"):
-        table.add_column(heading, justify="right")
-    for names in evaluation_groups().values():
-        for name in (name for name in names if name in result.metrics):
-            table.add_row(name, *(printed(each, ".4f") for each in result.metrics[name]))
-        table.add_section()
-    Console().print(table)
-
-    edges = "(a, b]" if result.edge == "right" else "[a, b)"
-    typer.echo(
-        f"\nn = {result.n:,}, {result.bins} bins {edges}, {100 * result.level:g} % intervals"
-    )
-    for line in result.omissions():
-        typer.echo(line)
+    write_text(path, evaluation_page(result))

@@ -56,27 +56,67 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
 @runs_app.command()
 def export(
     context: typer.Context,
-    parquet: Annotated[Path | None, typer.Option(help="Write here: .parquet or .csv.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write here, as comma-separated values.")] = None,
+    to: Annotated[
+        Literal["tensorboard", "wandb", "mlflow", "parquet", "csv"] | None,
+        typer.Option(help="Where the rows go."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="A folder for tensorboard [tensorboard], a project of wandb [toosure], the URI of "
+            "mlflow [sqlite:///mlflow.db], a file [runs.parquet, runs.csv]."
+        ),
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(help="The same as --to parquet --target FILE.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="The same as --to csv --target FILE.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where run folders are. [runs]")] = None,
     where: Where = None,
 ) -> None:
-    """Write every row of the runs, with their configs, to one file."""
-    from toosure.runs import export as write
-
-    target = parquet or csv
-    if target is None or (parquet and csv):
-        fail("name one file: --parquet FILE or --csv FILE")
-    if csv and csv.suffix != ".csv":
-        fail(f"--csv {csv}: the name must end in .csv")
-
+    """Write every row of the runs to one file, with their configs, or to a tracker."""
+    kind, place = destination(to, target, parquet, csv)
     before = context.parent.params if context.parent else {}  # options before `export`
     chosen = selected(out or before["out"], [*(before["where"] or ()), *(where or ())])
     try:
-        count = write(chosen, target)
+        count, place = write_rows(chosen, kind, place)
     except ValueError as error:
         fail(str(error))
-    typer.echo(f"{count} rows of {len(chosen)} runs: {target}")
+    typer.echo(f"{count} rows of {len(chosen)} runs: {place}")
+
+
+def destination(
+    to: str | None, target: str | None, parquet: Path | None, csv: Path | None
+) -> tuple[str, str]:
+    """Return where to export to: the kind, and the folder, project, URI or file."""
+    files = {"parquet": parquet, "csv": csv}
+    given = [(kind, str(file)) for kind, file in files.items() if file is not None]
+    if to is not None:
+        given.append((to, target or ""))
+    if len(given) != 1:
+        fail("name one file or tracker: --to tensorboard, wandb, mlflow, parquet or csv")
+    if to is None and target is not None:
+        fail("--target says where in what --to names: give that, too")
+
+    kind, place = given[0]
+    if kind == "csv" and place and Path(place).suffix != ".csv":
+        fail(f"--csv {place}: the name must end in .csv")
+    return kind, place
+
+
+def write_rows(runs: "Sequence[Run]", kind: str, place: str) -> tuple[int, str]:
+    """Write the rows of runs; return how many, and where to."""
+    from toosure.runs import export as write
+
+    if kind in ("parquet", "csv"):
+        file = Path(place or f"runs.{kind}")
+        return write(runs, file), str(file)
+
+    from toosure.integrations.export import EXPORTS
+
+    if not any(run.count for run in runs):
+        raise ValueError("there are no rows to export")
+    return EXPORTS[kind](runs, place), " ".join(filter(None, [kind, place]))
 
 
 def selected(out: Path, where: Sequence[str] | None) -> "list[Run]":

@@ -43,6 +43,9 @@ def train(
     batch: Annotated[Texts, typer.Option(help="Examples a step, or full. [128]")] = None,
     seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
     clip: Annotated[Texts, typer.Option(help="Largest norm of a gradient, or none.")] = None,
+    average: Annotated[
+        Texts, typer.Option(help="Of the weights: ema:decay=0.999, swa, swag, ema+swag, or none.")
+    ] = None,
     precision: Annotated[Texts, typer.Option(help="float32, float64, bf16, fp16.")] = None,
     measure: Annotated[
         Texts, typer.Option(help="Beside metrics and margins: gn_sharpness, ... or none.")
@@ -93,6 +96,7 @@ def train(
         "seed": seed and integers(seed),
         "batch": each(batch, partial(whole, "batch"), none="full"),
         "clip": each(clip, partial(number, "clip"), none="none"),
+        "average": each(average, str, none="none"),
         "precision": precision,
         "eps": one(eps),
         "every": one(every),

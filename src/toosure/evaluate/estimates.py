@@ -15,7 +15,7 @@ from toosure.metrics.binned import (
 from toosure.predictions import Predictions
 
 MAX_DRAWN = 1 << 22  # counts of cells that are drawn at a time
-CELLS = 1024  # about so many cells of equal confidence are resampled, at most 64 per bin
+CELLS = 256  # about so many cells of equal confidence are resampled, from 8 to 64 per bin
 
 
 class Estimate(NamedTuple):
@@ -41,7 +41,7 @@ def hit_rate(correct: Tensor, level: float) -> Estimate:
 
 def fine_cells(predictions: Predictions, bins: int, edge: str) -> tuple[np.ndarray, ...]:
     """Return counts, hits and mean confidence of some cells per bin: all that resampling needs."""
-    cells = bins * min(64, -(-CELLS // bins))
+    cells = bins * min(64, max(8, -(-CELLS // bins)))
     fine = reliability_from_confidence(predictions.confidence, predictions.correct, cells, edge)
     counts = fine.counts.cpu().numpy()
     mean = fine.confidence.nan_to_num().cpu().numpy()
@@ -56,7 +56,7 @@ def confidence_gap(predictions: Predictions, level: float, seed: int, samples: i
     end and wrong for the high one: where all confidences are equal that is the exact interval of
     Clopper & Pearson (1934), which knows that ten right rows of ten do not show an accuracy of 1.
     It is widened to hold 0 where hits drawn from the confidences show such a gap by chance.
-    Rows are resampled by cells of nearly equal confidence (to 1/1024), whatever n is.
+    Rows are resampled by cells of nearly equal confidence (to 1/256), whatever n is.
     """
     generator = np.random.default_rng(seed)
     tails = (0.5 - level / 2, 0.5 + level / 2)

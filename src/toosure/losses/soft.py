@@ -6,9 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from toosure.losses.loss import Penalty, Reduction, top_label_rows
-from toosure.metrics.differentiable import dece_of_rows, sece_of_rows, soft_correct_rows
+from toosure.metrics.bandwidth import Bandwidth, check_kernel_bandwidth
+from toosure.metrics.differentiable import FORMS, dece_of_rows, sece_of_rows, soft_correct_rows
 from toosure.metrics.inputs import check_bins, check_choice, check_positive
 from toosure.metrics.kernel import root
+
+Form = Literal["points", "grid", "gap", "unbiased"]
 
 
 class DECELoss(Penalty):
@@ -49,7 +52,8 @@ class SECELoss(Penalty):
     """Penalise the smooth ECE of the batch: a Gaussian kernel instead of bins.
 
     Formula: L + weight mean_i |pi(c_i) - c_i|, pi(c) = sum_j G(c - c_j) a_j / sum_j G(c - c_j);
-    see `toosure.metrics.sece` for `form` and `leave_one_out`. A statistic of the batch.
+    see `toosure.metrics.sece` for `form`, `bandwidth="auto"`, `leave_one_out` and `detach`. A
+    statistic of the batch.
     Reference: Wang and Golebiowski (2024), Towards Unbiased Calibration using
     Meta-Regularization, arXiv 2303.15057.
 
@@ -62,29 +66,37 @@ class SECELoss(Penalty):
     def __init__(
         self,
         weight: float = 0.5,
-        bandwidth: float = 0.01,
-        form: Literal["points", "grid"] = "points",
+        bandwidth: float | Literal["auto"] = 0.01,
+        form: Form = "points",
         bins: int = 15,
         soft_accuracy: bool = False,
         leave_one_out: bool = False,
+        detach: bool = False,
         base: nn.Module | None = None,
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(weight, base, reduction)
-        check_choice("form", form, ("points", "grid"))
+        check_choice("form", form, FORMS)
         check_bins(bins)
-        check_positive("bandwidth", bandwidth)
-        self.bandwidth = bandwidth
+        check_kernel_bandwidth(bandwidth)
+        self.bandwidth: Bandwidth = bandwidth
         self.form = form
         self.bins = bins
         self.soft_accuracy = soft_accuracy
         self.leave_one_out = leave_one_out
+        self.detach = detach
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         confidence, correct = top_label_rows(logits, labels)
         accuracy = soft_correct_rows(logits, labels) if self.soft_accuracy else correct
         return sece_of_rows(
-            confidence, accuracy, self.bandwidth, self.form, self.bins, self.leave_one_out
+            confidence,
+            accuracy,
+            self.bandwidth,
+            self.form,
+            self.bins,
+            self.leave_one_out,
+            self.detach,
         )
 
 

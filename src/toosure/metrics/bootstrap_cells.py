@@ -13,10 +13,26 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.binned import BinSums, bin_edges, error_of
-from toosure.metrics.inputs import ArrayLike, as_distributions
+from toosure.metrics.inputs import ArrayLike, as_distributions, check_level
 from toosure.metrics.ranking import auroc_of_counts
 
-MAX_LEVELS = 2048  # more distinct values than this are merged into about that many levels
+MAX_LEVELS = 512  # more distinct values than this are merged into about that many levels
+MAX_BINNED_LEVELS = 256  # or, within bins, into about that many: at least 8 slices per bin
+
+
+class Interval(NamedTuple):
+    """A value and the interval around it."""
+
+    value: Tensor
+    low: Tensor
+    high: Tensor
+
+
+def quantiles(offsets: Tensor, level: float) -> Tensor:
+    """Return the quantiles over the replicas that leave (1 - level) / 2 on either side, (2, ..)."""
+    check_level(level)
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    return offsets.double().cpu().nanquantile(tails, 0)
 
 
 class Cells(NamedTuple):
@@ -33,9 +49,9 @@ def gather_cells(
     """Count rows by level: each distinct confidence, or slices of each bin when these are many."""
     edges = bin_edges(confidence, bins, adaptive)
     levels, level = confidence.unique(return_inverse=True)
-    if len(levels) > MAX_LEVELS:
+    if len(levels) > MAX_BINNED_LEVELS:
         # Cut every bin into the same number of slices; a slice is a level.
-        slices = -(-MAX_LEVELS // bins)
+        slices = max(8, -(-MAX_BINNED_LEVELS // bins))
         steps = torch.arange(slices, dtype=torch.float64, device=edges.device) / slices
         starts = edges[:-1].double()
         fine = (starts[:, None] + (edges[1:].double() - starts)[:, None] * steps).flatten()
@@ -183,7 +199,12 @@ def group_values(values: Tensor) -> tuple[Tensor, Tensor]:
     position = (counts / len(values) + distance / distance.sum()).cumsum(0)  # up to 2
     group = (position * (MAX_LEVELS / 2)).long().unique_consecutive(return_inverse=True)[1]
     sizes = torch.bincount(group, counts.double())
-    return torch.bincount(group, counts * levels) / sizes, sizes
+    means = torch.bincount(group, counts * levels) / sizes
+
+    # Groups leave out the variance within them: stretch them about the mean to that of all rows.
+    centre = values.mean()
+    lost = values.var(correction=0) / (sizes @ (means - centre).square() / len(values))
+    return centre + (means - centre) * lost.sqrt(), sizes
 
 
 def on_rows(

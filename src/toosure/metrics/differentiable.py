@@ -1,10 +1,12 @@
 """SECE and DECE, differentiable relatives of ECE: smooth accuracy; soft bins and accuracy."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from toosure.metrics.bandwidth import Bandwidth, batch_bandwidth, check_kernel_bandwidth
 from toosure.metrics.confidence import chunked_pairs, top_label
 from toosure.metrics.inputs import (
     ArrayLike,
@@ -16,6 +18,7 @@ from toosure.metrics.inputs import (
     check_positive,
 )
 
+FORMS = ("points", "grid", "gap", "unbiased")
 _BLOCK = 2**22  # elements of a block of the N x N weights
 _MAX_DIRECT_ROWS = 4096  # beyond them, sums without gradient are taken on a grid
 _NODES_PER_BANDWIDTH = 16  # of that grid
@@ -25,11 +28,12 @@ _CHUNK = 2**18  # rows of a chunk of DECE's soft bins
 def sece(
     logits: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    bandwidth: float = 0.01,
+    bandwidth: Bandwidth = 0.01,
     form: str = "points",
     bins: int = 15,
     soft_accuracy: bool = False,
     leave_one_out: bool = False,
+    detach: bool = False,
     *,
     probs: ArrayLike | None = None,
 ) -> Tensor:
@@ -37,10 +41,15 @@ def sece(
 
     form "points": mean_i |pi(c_i) - c_i| with pi(c) = sum_j G(c - c_j) a_j / sum_j G(c - c_j) and
     G a Gaussian of `bandwidth`. form "grid": the same weights at `bins` bin centres, each centre
-    counted by its mass. `soft_accuracy` takes DECE's soft a_j. Needs all rows, in O(N^2) time with
-    gradients and O(N) without (to 1e-7, see `_sece_by_series`).
-    At bandwidth 0.01 a small batch sees little but itself: it nears mean |a - c|, not ECE;
-    `leave_one_out` drops j = i.
+    counted by its mass. form "gap": mean_i |g(c_i)|, g the same kernel mean of a_j - c_j, whose
+    expectation is 0 for calibrated rows at any bandwidth. form "unbiased": mean_i (a_i - c_i)
+    g(c_i) with g of the other rows, the unbiased estimate of the squared error smoothed by the
+    kernel (it can be negative).
+
+    `bandwidth="auto"` is `batch_bandwidth` of the rows. `leave_one_out` drops j = i: at bandwidth
+    0.01 a small batch sees little but itself and nears mean |a - c|, not ECE. `soft_accuracy` takes
+    DECE's soft a_j. `detach` holds the kernel weights and a_j fixed in the gradient. Needs all
+    rows, in O(N^2) time with gradients and O(N) without (to 1e-7, see `_sece_by_series`).
 
     >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
     >>> round(float(sece(logits, torch.tensor([0, 2, 2, 1]), bandwidth=0.1)), 6)
@@ -48,71 +57,86 @@ def sece(
     """
     confidence, correct = top_label(logits, labels, probs=probs)
     hits = soft_correct(logits, labels, probs=probs) if soft_accuracy else correct
-    return sece_of_rows(confidence, hits, bandwidth, form, bins, leave_one_out)
+    return sece_of_rows(confidence, hits, bandwidth, form, bins, leave_one_out, detach)
 
 
 def sece_from_confidence(
     confidence: ArrayLike,
     correct: ArrayLike,
-    bandwidth: float = 0.01,
+    bandwidth: Bandwidth = 0.01,
     form: str = "points",
     bins: int = 15,
     leave_one_out: bool = False,
+    detach: bool = False,
 ) -> Tensor:
     """Return SECE of confidences and hits (boolean or soft); see `sece`."""
     confidence, correct = as_confidence(confidence, correct, soft=True)
-    return sece_of_rows(confidence, correct, bandwidth, form, bins, leave_one_out)
+    return sece_of_rows(confidence, correct, bandwidth, form, bins, leave_one_out, detach)
 
 
 def sece_of_rows(
     confidence: Tensor,
     correct: Tensor,
-    bandwidth: float = 0.01,
+    bandwidth: Bandwidth = 0.01,
     form: str = "points",
     bins: int = 15,
     leave_one_out: bool = False,
+    detach: bool = False,
 ) -> Tensor:
     """Return SECE of inputs already checked, so that a training loop need not wait."""
-    check_choice("form", form, ("points", "grid"))
-    check_positive("bandwidth", bandwidth)
+    check_choice("form", form, FORMS)
+    check_kernel_bandwidth(bandwidth)
     confidence = confidence.double()
-    correct = correct.double()
+    correct = correct.detach().double() if detach else correct.double()
+    width = batch_bandwidth(confidence) if isinstance(bandwidth, str) else bandwidth
+
     if form == "grid":
-        return _sece_at_bin_centres(confidence, correct, bandwidth, bins)
+        return _sece_at_bin_centres(confidence, correct, width, bins, detach)
 
     needs_gradient = confidence.requires_grad and torch.is_grad_enabled()
-    many = len(confidence) > _MAX_DIRECT_ROWS and bandwidth >= 1e-3
-    if many and not leave_one_out and not needs_gradient:
-        return _sece_by_series(confidence, correct, bandwidth)
+    many = len(confidence) > _MAX_DIRECT_ROWS and not needs_gradient
+    if many and form == "points" and not leave_one_out and float(width) >= 1e-3:
+        return _sece_by_series(confidence, correct, float(width))
 
-    rows = max(1, _BLOCK // len(confidence))
-    starts = range(0, len(confidence), rows)
-    gaps = [_gaps(confidence, correct, s, s + rows, bandwidth, leave_one_out) for s in starts]
-    return torch.cat(gaps).mean()
+    kernel = _Kernel(confidence, width, leave_one_out or form == "unbiased", detach)
+    if form == "points":
+        return (kernel.means(correct) - confidence).abs().mean()
+
+    gaps = kernel.means(correct - confidence)
+    return gaps.abs().mean() if form == "gap" else ((correct - confidence) * gaps).mean()
 
 
-def _gaps(
-    confidence: Tensor,
-    correct: Tensor,
-    start: int,
-    stop: int,
-    bandwidth: float,
-    leave_one_out: bool,
-) -> Tensor:
-    """Return |pi(c_i) - c_i| of the rows start .. stop."""
-    here = confidence[start:stop]
-    exponent = -(((here[:, None] - confidence) / bandwidth) ** 2) / 2  # (rows, N)
-    if not leave_one_out:  # the row's own weight is 1, so no sum vanishes
+@dataclass(frozen=True)
+class _Kernel:
+    """Gaussian weights between the rows, by their confidence."""
+
+    confidence: Tensor
+    bandwidth: float | Tensor
+    leave_one_out: bool
+    detach: bool
+
+    def means(self, values: Tensor) -> Tensor:
+        """Return the weighted mean of `values` around each row, in blocks of rows."""
+        n = len(self.confidence)
+        rows = max(1, _BLOCK // n)
+        blocks = [self._means_of_block(values, s, s + rows) for s in range(0, n, rows)]
+        return torch.cat(blocks)
+
+    def _means_of_block(self, values: Tensor, start: int, stop: int) -> Tensor:
+        here = self.confidence[start:stop]
+        exponent = -(((here[:, None] - self.confidence) / self.bandwidth) ** 2) / 2  # (rows, N)
         weights = exponent.exp()
-        return (weights @ correct / weights.sum(1) - here).abs()
+        if self.detach:
+            weights = weights.detach()
+        if not self.leave_one_out:  # the row's own weight is 1, so no sum vanishes
+            return weights @ values / weights.sum(1)
 
-    own = torch.eye(*exponent.shape, dtype=here.dtype, device=here.device).roll(start, 1)
-    weights = exponent.exp() - own
-    mass = weights.clamp(min=0).sum(1)
-    accuracy = weights.clamp(min=0) @ correct / mass.clamp(min=1e-8)
-    # Where no other row is near, take the accuracy of all.
-    alone = mass < 1e-8
-    return (torch.where(alone, correct.mean(), accuracy) - here).abs()
+        own = torch.eye(*exponent.shape, dtype=here.dtype, device=here.device).roll(start, 1)
+        weights = (weights - own).clamp(min=0)
+        mass = weights.sum(1)
+        means = weights @ values / mass.clamp(min=1e-8)
+        # Where no other row is near, take the mean of all.
+        return torch.where(mass < 1e-8, values.mean(), means)
 
 
 def _sece_by_series(
@@ -165,13 +189,15 @@ def _convolve_with_gaussian(moments: Tensor, order: int) -> Tensor:
 
 
 def _sece_at_bin_centres(
-    confidence: Tensor, correct: Tensor, bandwidth: float, bins: int
+    confidence: Tensor, correct: Tensor, bandwidth: float | Tensor, bins: int, detach: bool
 ) -> Tensor:
     """Return SECE with the weights at bin centres, each centre counted by its mass."""
     check_bins(bins)
     centres = (torch.arange(bins, dtype=torch.float64, device=confidence.device) + 0.5) / bins
     exponent = -(((centres[:, None] - confidence) / bandwidth) ** 2) / 2  # (bins, N)
     weights = (exponent - exponent.detach().max()).exp()  # a common factor cancels
+    if detach:
+        weights = weights.detach()
     return (weights @ (correct - confidence)).abs().sum() / weights.sum()
 
 

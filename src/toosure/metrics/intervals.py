@@ -2,25 +2,24 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from toosure.metrics import binned, debiased, kernel, ood, ranking, scores, smooth
-from toosure.metrics.binned import BinSums, error_of
+from toosure.metrics.binned import error_of
+from toosure.metrics.binned_interval import BinnedError, interval_of_gaps
+from toosure.metrics.bootstrap_cells import Interval as Interval
 from toosure.metrics.bootstrap_cells import (
-    Cells,
     Resampler,
     aurc_of_ranks,
     auroc_of_ranks,
-    bin_sums_of_cells,
     count_by_rank,
-    error_along,
     gather_cells,
     group_values,
     on_rows,
-    with_claimed_hits,
+    quantiles,
 )
 from toosure.metrics.confidence import chunked_pairs, top_label, top_odds
 from toosure.metrics.inputs import (
@@ -32,18 +31,12 @@ from toosure.metrics.inputs import (
     check_level,
     check_one_column,
     known_logits,
+    row_numbers_of_all,
 )
+from toosure.metrics.smooth_interval import smece_ends
 
 Metric = Callable[..., Tensor]
 METHODS = ("auto", "basic", "percentile")
-
-
-class Interval(NamedTuple):
-    """A value and the interval around it."""
-
-    value: Tensor
-    low: Tensor
-    high: Tensor
 
 
 def confidence_interval(
@@ -71,10 +64,11 @@ def confidence_interval(
     For any other metric it is "basic", widened to hold the value where that lies outside.
 
     Binned errors, AURC, misclassification AUROC and means over rows resample counts, all at once:
-    exact up to 2048 distinct values, beyond that neighbours in value are drawn as one of about
-    2048 cells. Equal-mass bins keep their edges. Any other metric is called `samples` times; one
-    that returns several numbers in a tensor (`reduction="none"`) gets an interval for each.
-    `auroc_ood` and `fpr95_ood`, of two sets of logits, have none.
+    exact up to 256 distinct values (512 for ranks and means), beyond that neighbours in value are
+    drawn as one of about so many cells. Equal-mass bins keep their edges. `smece` bounds its bias
+    as binned errors do (`smooth_interval.py`). Any other metric is called `samples` times; one that
+    returns several numbers in a tensor (`reduction="none"`) gets an interval for each. `auroc_ood`
+    and `fpr95_ood`, of two sets of logits, have none.
 
     >>> logits = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
     >>> value, low, high = confidence_interval(binned.ece, logits, logits.argmax(1))
@@ -100,14 +94,15 @@ def confidence_interval(
 
     resampler = Resampler(seed, samples)
     of_rows = on_rows(metric, logits, labels, probs, options)
-    value = _as_tensor(of_rows(slice(None)), metric)
-    if metric in _ROW_SCORES:
-        rows = [_ROW_SCORES[metric](*pair) for pair in chunked_pairs(logits, labels)]
-        offsets = _mean_offsets(torch.cat(rows).double(), resampler)
-    elif metric in _RANKED:
+    if metric in _ROW_SCORES and not options:
+        value, rows = _mean_and_rows(_ROW_SCORES[metric], logits, labels)
+        offsets = _mean_offsets(rows, resampler)
+    elif metric in _RANKED and not options:
         odds, correct = top_odds(logits, labels)
+        value = _OF_SCORES[metric](odds, correct)
         offsets = _rank_offsets(_RANKED[metric], odds, correct, resampler)
     else:
+        value = _as_tensor(of_rows(slice(None)), metric)
         with known_logits():
             replicas = [of_rows(i) for i in resampler.rows(labels)]
         offsets = torch.stack(replicas) - value
@@ -145,11 +140,13 @@ def confidence_interval_from_confidence(
         error = _BINNED[metric]._replace(**options)
         cells = gather_cells(confidence, correct, error.adaptive, error.bins, error.edge)
         if method == "auto" and error.of_sums is error_of:
-            return _interval_of_gaps(error, value, cells, level, resampler)
+            return interval_of_gaps(error, value, cells, level, resampler)
         sums, bin_replicas = error.sums_and_replicas(cells, resampler)
         offsets = error.of_sums(bin_replicas, error.norm) - error.of_sums(sums, error.norm)
     elif metric in _RANKED:
         offsets = _rank_offsets(_RANKED[metric], confidence, correct, resampler)
+    elif metric is smooth.smece_from_confidence and method == "auto":
+        return _interval_of_smece(value, confidence, correct, level, resampler, **options)
     else:
         replicas = [metric(confidence[i], correct[i], **options) for i in resampler.rows(correct)]
         offsets = torch.stack(replicas) - value
@@ -161,7 +158,7 @@ def _interval(
 ) -> Interval:
     """Return the interval around `value` from the replicas' offsets, replica less value."""
     check_choice("method", method, METHODS)
-    lower, upper = _quantiles(offsets, level).to(value.device)
+    lower, upper = quantiles(offsets, level).to(value.device)
     if method == "percentile":
         low = value + lower
         high = value + upper
@@ -178,52 +175,32 @@ def _interval(
     return Interval(value, low, high)
 
 
-def _quantiles(offsets: Tensor, level: float) -> Tensor:
-    """Return the quantiles over the replicas that leave (1 - level) / 2 on either side, (2, ..)."""
-    check_level(level)
-    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    return offsets.double().cpu().nanquantile(tails, 0)
-
-
-class _BinnedError(NamedTuple):
-    """A binned calibration error: its options, and the function of the bin sums."""
-
-    norm: float
-    bins: int = 15
-    edge: str = "right"
-    adaptive: bool = False
-    of_sums: Callable[[BinSums, float], Tensor] = error_of
-
-    def sums_and_replicas(self, cells: Cells, resampler: Resampler) -> tuple[BinSums, BinSums]:
-        """Return the bin sums of the cells, (bins,), and of their replicas, (samples, bins)."""
-        replicas = bin_sums_of_cells(resampler.cells(cells), self.bins)
-        return bin_sums_of_cells(cells, self.bins), replicas
-
-
-def _interval_of_gaps(
-    error: _BinnedError, value: Tensor, cells: Cells, level: float, resampler: Resampler
+def _interval_of_smece(
+    value: Tensor,
+    confidence: Tensor,
+    correct: Tensor,
+    level: float,
+    resampler: Resampler,
+    bandwidth: float | None = None,
 ) -> Interval:
-    """Return a binned error with an interval that bounds the bias of absolute gaps."""
-    norm = error.norm
+    """Return smECE with an interval that bounds the bias of an absolute gap."""
+    check_level(level)
+    width = float(value) if bandwidth is None else bandwidth
+    below, above = smece_ends(confidence, correct, width, level, *resampler)
+    return Interval(value, (value - below).clamp(min=0), (value + above).clamp(max=1))
 
-    # The high end holds the direction of every gap: replicas without bias.
-    sums, replicas = error.sums_and_replicas(cells, resampler)
-    above = error_along(sums, replicas, norm) - error_of(sums, norm)
-    high = value - _quantiles(above, level)[0].to(value.device)
 
-    # The low end lets every gap that may be chance be 0: replicas with the most bias.
-    sums, replicas = error.sums_and_replicas(with_claimed_hits(cells, error.bins), resampler)
-    below = error_of(replicas, norm) - error_of(sums, norm)
-    low = value - _quantiles(below, level)[1].to(value.device)
+def _mean_and_rows(
+    row_score: scores.RowScore, logits: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the mean of a per-row score, as the metric itself sums it, and the score of each row.
 
-    if norm == math.inf:  # the largest gap is no smaller than the mean one
-        mean = error_of(bin_sums_of_cells(cells, error.bins), 1).to(value)
-        mean_interval = _interval_of_gaps(error._replace(norm=1), mean, cells, level, resampler)
-        low = low.maximum(mean_interval.low)
-
-    low = torch.minimum(low, value)
-    high = torch.maximum(high, value)
-    return Interval(value, low.clamp(0, 1), high.clamp(0, 1))
+    One pass over the logits serves both.
+    """
+    with row_numbers_of_all(logits):
+        rows = [row_score(*pair) for pair in chunked_pairs(logits, labels)]
+    total = torch.stack([each.sum(dtype=torch.float64) for each in rows]).sum()
+    return total / len(logits), torch.cat(rows).double()
 
 
 def _mean_offsets(values: Tensor, resampler: Resampler) -> Tensor:
@@ -270,18 +247,22 @@ _RANKED_FROM_CONFIDENCE: dict[Metric, Metric] = {
     ranking.auroc_misclass: ranking.auroc_misclass_from_confidence,
     ranking.aurc: ranking.aurc_from_confidence,
 }
-_BINNED: dict[Metric, _BinnedError] = {
-    binned.ece_from_confidence: _BinnedError(norm=1),
-    binned.mce_from_confidence: _BinnedError(norm=math.inf),
-    binned.rmsce_from_confidence: _BinnedError(norm=2),
-    binned.adaptive_ece_from_confidence: _BinnedError(norm=1, adaptive=True),
-    debiased.debiased_ece_from_confidence: _BinnedError(1, of_sums=debiased.debiased_error_of),
+_BINNED: dict[Metric, BinnedError] = {
+    binned.ece_from_confidence: BinnedError(norm=1),
+    binned.mce_from_confidence: BinnedError(norm=math.inf),
+    binned.rmsce_from_confidence: BinnedError(norm=2),
+    binned.adaptive_ece_from_confidence: BinnedError(norm=1, adaptive=True),
+    debiased.debiased_ece_from_confidence: BinnedError(1, of_sums=debiased.debiased_error_of),
 }
 _RANKED: dict[Metric, Callable[[Tensor], Tensor]] = {
     ranking.auroc_misclass: auroc_of_ranks,
     ranking.auroc_misclass_from_confidence: auroc_of_ranks,
     ranking.aurc: aurc_of_ranks,
     ranking.aurc_from_confidence: aurc_of_ranks,
+}
+_OF_SCORES: dict[Metric, Metric] = {
+    ranking.auroc_misclass: ranking.auroc_misclass_of_scores,
+    ranking.aurc: ranking.aurc_of_scores,
 }
 _ROW_SCORES: dict[Metric, scores.RowScore] = {
     scores.nll: scores.nll_rows,

@@ -67,14 +67,17 @@ def auroc_misclass(
     >>> float(auroc_misclass(logits, torch.tensor([0, 1])))
     1.0
     """
-    odds, correct = _odds(logits, labels, probs)
-    return auroc(odds[correct], odds[~correct])
+    return auroc_misclass_of_scores(*_odds(logits, labels, probs))
 
 
 def auroc_misclass_from_confidence(confidence: ArrayLike, correct: ArrayLike) -> Tensor:
     """Return the AUROC of `(confidence, correct)`; see `auroc_misclass`."""
-    confidence, correct = as_confidence(confidence, correct)
-    return auroc(confidence[correct], confidence[~correct])
+    return auroc_misclass_of_scores(*as_confidence(confidence, correct))
+
+
+def auroc_misclass_of_scores(score: Tensor, correct: Tensor) -> Tensor:
+    """Return the AUROC of right against wrong rows by any score."""
+    return auroc(score[correct], score[~correct])
 
 
 def _odds(
@@ -147,12 +150,17 @@ def aurc(
     >>> float(aurc(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])))
     0.25
     """
-    return 1 - accuracy_coverage(logits, labels, probs=probs).accuracy.mean()
+    return aurc_of_scores(*_odds(logits, labels, probs))
 
 
 def aurc_from_confidence(confidence: ArrayLike, correct: ArrayLike) -> Tensor:
     """Return the area under the risk-coverage curve of `(confidence, correct)`; see `aurc`."""
-    return 1 - accuracy_coverage_from_confidence(confidence, correct).accuracy.mean()
+    return aurc_of_scores(*as_confidence(confidence, correct))
+
+
+def aurc_of_scores(score: Tensor, correct: Tensor) -> Tensor:
+    """Return the area under the risk-coverage curve of rows ordered by any score."""
+    return 1 - _coverage(score, correct).accuracy.mean()
 
 
 # Each class before the rest.

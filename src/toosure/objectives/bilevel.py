@@ -1,6 +1,6 @@
 """Bilevel objectives: learn hyper-parameters from a virtual step's loss on a meta split."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,8 +13,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from toosure.data import Dataset, Split
 from toosure.margins.robust import evaluating
-from toosure.metrics.inputs import check_choice
+from toosure.metrics.inputs import at_least_float32, check_choice
+from toosure.objectives.adam_state import load_adam
 from toosure.objectives.contract import Batch
+from toosure.objectives.meta_signal import MetaSignal
 from toosure.objectives.network import (
     features_and_logits,
     head_of,
@@ -22,7 +24,10 @@ from toosure.objectives.network import (
     unwrapped,
 )
 from toosure.objectives.seeded import SeededModule
-from toosure.objectives.splits import Splits, splits_of
+from toosure.objectives.side_stream import beside
+from toosure.objectives.splits import Splits, splits_of, subset
+from toosure.objectives.stored_features import StoredFeatures, stored_features
+from toosure.objectives.virtual_step import virtual_step
 from toosure.processes import Sharded
 
 Scope = Literal["head", "full"]
@@ -36,7 +41,9 @@ class Bilevel(SeededModule):
     Adam moves hyper down the gradient of outer(w') on a batch of the meta split, and the network
     takes its own step with the new values, held fixed. w is the head (`scope="head"`) or all
     parameters. The meta split is cut from the training split; `meta` is its share, or its size if
-    above 1.
+    above 1. `virtual_lr` is the rate of the virtual step, without it the run's own rate of that
+    step. With `fresh`, only so many meta examples pass the network at a step, and the outer loss
+    is that of the last `meta_batch` of them (of the fresh ones alone with `scope="full"`).
 
     Subclasses define `criterion` (the inner loss of (logits, labels), with values to set), `outer`,
     `make_hyper`, `values(model, features, x, labels)` and `assign(values)`.
@@ -47,6 +54,7 @@ class Bilevel(SeededModule):
     loss: nn.Module  # the criterion, or CSAM's around it
     outer: nn.Module
     slope: Tensor  # norm of the last meta-gradient
+    inner_values: Tensor  # of the last outer loss, with their graph
 
     def __init__(
         self,
@@ -57,6 +65,7 @@ class Bilevel(SeededModule):
         lr: float,
         virtual_lr: float | None,
         seed: int,
+        fresh: int | None = None,
     ) -> None:
         super().__init__(seed)
         check_choice("scope", scope, ("head", "full"))
@@ -64,17 +73,22 @@ class Bilevel(SeededModule):
             raise ValueError(
                 f"need meta > 0, meta_batch >= 1 and every >= 1; got {meta}, {meta_batch}, {every}"
             )
+        if fresh is not None and not 1 <= fresh <= meta_batch:
+            raise ValueError(f"need 1 <= fresh <= meta_batch; got {fresh} and {meta_batch}")
         self.meta_share = meta
         self.meta_batch = meta_batch
         self.every = every
         self.scope = scope
         self.lr = lr
         self.virtual_lr = virtual_lr
+        self.fresh = fresh
 
         self.meta: Split | None = None
         self.taken = 0  # steps
         self.optimizer: torch.optim.Optimizer | None = None
         self.register_buffer("slope", torch.zeros(()))
+        self.signal = MetaSignal(meta_batch / (fresh or meta_batch))  # of the slopes in the values
+        self.stored: StoredFeatures | None = None
 
     # -- what subclasses define -------------------------------------------------------------
 
@@ -117,7 +131,15 @@ class Bilevel(SeededModule):
         self.hyper = self.make_hyper(model, splits).to(device)
         on_gpu = device.type == "cuda"  # a CUDA graph needs Adam's step counter there, too
         self.optimizer = torch.optim.Adam(self.hyper.parameters(), self.lr, capturable=on_gpu)
+        if self.fresh and self.scope == "head":
+            first = self.draw_indices(self.meta_batch).to(device)
+            self.stored = stored_features(model, self.meta.x[first], self.meta.y[first])
         return splits
+
+    def draw_indices(self, count: int) -> Tensor:
+        """Draw so many examples of the meta split, with replacement."""
+        assert self.meta is not None
+        return torch.randint(len(self.meta), (count,), generator=self.generator)
 
     @property
     def capturable(self) -> bool:
@@ -141,35 +163,63 @@ class Bilevel(SeededModule):
         x, labels, _ = batch
         indices = None
         if part == 0 and self.taken % self.every == 0:
-            size = (self.meta_batch,)
-            indices = torch.randint(len(self.meta), size, generator=self.generator).to(x.device)
+            indices = self.draw_indices(self.fresh or self.meta_batch).to(x.device)
         self.taken += part == 0
 
         lr = lr if self.virtual_lr is None else self.virtual_lr
         rate = torch.full((), lr, dtype=torch.float64, device=x.device)
         return x, labels, indices, rate
 
+    @property
+    def prepares_in_autocast(self) -> bool:
+        """Whether the passes of `prepare` may run in the precision of the training step."""
+        return self.scope == "head"
+
     def settle(self, model: nn.Module, drawn: Drawn) -> tuple[Tensor, ...]:
         """Do the rest of `prepare`, which neither draws nor waits."""
         x, labels, indices, rate = drawn
         full = self.scope == "full"
 
+        # The meta batch and the training batch pass the network side by side.
+        with beside(x.device) as join:
+            meta = None if indices is None else self.meta_rows(model, indices)
+
         # Of the attention kernels only the plain one can be differentiated twice.
         attention = sdpa_kernel(SDPBackend.MATH) if full else nullcontext()
         with statistics_still(model), torch.set_grad_enabled(full), attention:
             features, logits = features_and_logits(model, x)
+        join()
 
-        if indices is not None:
-            assert self.meta is not None
-            meta = (self.meta.x[indices], self.meta.y[indices])
-            with torch.enable_grad():
-                self.meta_step(self.outer_loss(model, x, labels, features, logits, meta, rate))
+        with torch.autocast(x.device.type, enabled=False):
+            features = at_least_float32(features)
+            if meta is not None:
+                with torch.enable_grad():
+                    self.meta_step(self.outer_loss(model, x, labels, features, logits, meta, rate))
 
-        # A copy, as the next meta-step changes in place what the values may be views of.
-        with torch.no_grad():
-            values = self.values(model, features.detach(), x, labels).clone()
+            # A copy, as the next meta-step changes in place what the values may be views of.
+            with torch.no_grad():
+                values = self.values(model, features.detach(), x, labels).clone()
         self.note(values)
         return x, labels, values
+
+    @torch.no_grad()
+    def meta_rows(self, model: nn.Module, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the outer loss reads of a meta batch, and its labels.
+
+        That is features, stored ones included, for the head, and inputs for the whole network.
+        """
+        assert self.meta is not None
+        inputs = self.meta.x[indices]
+        labels = self.meta.y[indices]
+        if self.scope == "full":
+            return inputs, labels
+
+        with evaluating(model):
+            features = at_least_float32(features_and_logits(model, inputs)[0])
+        if self.stored is None:
+            return features, labels
+        self.stored.push(features, labels)
+        return self.stored.features, self.stored.labels
 
     def note(self, values: Tensor) -> None:
         """Store what `report` returns about the values."""
@@ -186,12 +236,15 @@ class Bilevel(SeededModule):
         """Move hyper down the gradient of the outer loss."""
         assert self.optimizer is not None
         parameters = list(self.hyper.parameters())
+        wanted = [*parameters, self.inner_values]
+        *slopes, of_values = torch.autograd.grad(outer, wanted, allow_unused=True)
+
         gradients = []
-        for p, gradient in zip(
-            parameters, torch.autograd.grad(outer, parameters, allow_unused=True), strict=True
-        ):
+        for p, gradient in zip(parameters, slopes, strict=True):
             p.grad = torch.zeros_like(p) if gradient is None else gradient
             gradients.append(p.grad.flatten())
+        if of_values is not None:
+            self.signal.add(of_values.sum())
 
         self.slope.copy_(torch.linalg.vector_norm(torch.cat(gradients)))
         self.optimizer.step()
@@ -207,9 +260,10 @@ class Bilevel(SeededModule):
         meta: tuple[Tensor, Tensor],
         rate: float | Tensor,
     ) -> Tensor:
-        """Return the loss on the meta batch after a virtual step, with its graph to hyper."""
-        self.assign(self.values(model, features.detach(), x, labels))
-        meta_x, meta_y = meta
+        """Return the loss on `meta_rows` after a virtual step, with its graph to hyper."""
+        self.inner_values = self.values(model, features.detach(), x, labels)
+        self.assign(self.inner_values)
+        read, meta_labels = meta
 
         if self.scope == "full":
             network = unwrapped(model)
@@ -218,66 +272,30 @@ class Bilevel(SeededModule):
             moved = virtual_step(self.criterion(logits, labels), parameters, rate, add_up)
             with evaluating(network):
                 weights = dict(zip(names, moved, strict=True))
-                meta_logits = functional_call(network, weights, (meta_x,))
+                meta_logits = functional_call(network, weights, (read,))
         else:
             head = [p.detach().requires_grad_() for p in head_of(model).parameters()]
             moved = virtual_step(self.criterion(F.linear(features, *head), labels), head, rate)
-            with evaluating(model), torch.no_grad():
-                meta_features, _ = features_and_logits(model, meta_x)
-            meta_logits = F.linear(meta_features, *moved)
+            meta_logits = F.linear(read, *moved)
 
-        outer: Tensor = self.outer(meta_logits, meta_y)
+        outer: Tensor = self.outer(meta_logits, meta_labels)
         return outer
 
     # -- state ------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
         adam = {} if self.optimizer is None else self.optimizer.state_dict()
-        return {"generator": super().get_extra_state(), "optimizer": adam, "taken": self.taken}
+        return {
+            "generator": super().get_extra_state(),
+            "optimizer": adam,
+            "taken": self.taken,
+            "signal": self.signal.sums.clone(),
+        }
 
     def set_extra_state(self, state: Any) -> None:
         super().set_extra_state(state["generator"])
         self.taken = state["taken"]
+        if "signal" in state:  # older checkpoints have none
+            self.signal.sums.copy_(state["signal"])
         if self.optimizer is not None and state["optimizer"]:
             load_adam(self.optimizer, state["optimizer"])
-
-
-def virtual_step(
-    inner: Tensor,
-    params: Sequence[Tensor],
-    rate: float | Tensor,
-    add_up: Callable[[Tensor], Tensor] | None = None,
-) -> list[Tensor]:
-    """Return p - rate d inner/dp of each parameter, differentiable through the gradient alone.
-
-    `add_up` sums a gradient over processes of which each saw a part of the batch.
-
-    >>> w = torch.tensor(0.5, requires_grad=True)
-    >>> virtual_step(w**2, [w], 0.1)
-    [tensor(0.4000, grad_fn=<SubBackward0>)]
-    """
-    gradients = torch.autograd.grad(inner, params, create_graph=True, allow_unused=True)
-    if add_up is not None:
-        gradients = tuple(None if g is None else add_up(g) for g in gradients)
-    pairs = zip(params, gradients, strict=True)
-    return [p.detach() if g is None else p.detach() - rate * g for p, g in pairs]
-
-
-def load_adam(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load Adam's state from any device; its step counters go where this device needs them."""
-    settings = [group["capturable"] for group in optimizer.param_groups]
-    optimizer.load_state_dict(state)
-
-    for group, capturable in zip(optimizer.param_groups, settings, strict=True):
-        group["capturable"] = capturable
-        for parameter in group["params"]:
-            adam = optimizer.state.get(parameter)
-            if adam:
-                adam["step"] = adam["step"].to(parameter.device if capturable else "cpu")
-
-
-def subset(split: Split, indices: Tensor) -> Split:
-    """Return some examples of a split as a split."""
-    return type(split)(
-        split.x[indices], split.y[indices], split.clean[indices], split.indices[indices]
-    )

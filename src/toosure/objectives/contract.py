@@ -8,12 +8,28 @@ One step of a loop is
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, NotRequired, Protocol, TypedDict, TypeVar, cast, runtime_checkable
 
 from torch import Tensor, nn
 
+from toosure.losses.loss import Sum
+from toosure.losses.one_column import class_pair
+
 Batch = tuple[Tensor, Tensor, Tensor]  # inputs, labels, indices into the training split
 Prepared = TypeVar("Prepared")  # what `prepare` returns, tensors in tuples or lists
+
+
+class ParameterGroup(TypedDict):
+    """Parameters with settings of their own, as `parameters()` of an objective may yield them.
+
+    They may be the network's: then they leave its group. `member` numbers the network of an
+    ensemble that they belong to: SAM's norm and clipping are taken for each member alone.
+    """
+
+    params: list[nn.Parameter]
+    lr_factor: NotRequired[float]  # times the learning rate of the others
+    weight_decay: NotRequired[float]
+    member: NotRequired[int]
 
 
 class Objective(Protocol[Prepared]):
@@ -24,7 +40,8 @@ class Objective(Protocol[Prepared]):
     BSAM cuts a batch into parts and prepares each: an argument called `part` receives the number
     of the part, so that something done once per step can be done for part 0.
 
-    `loss` is the criterion of (logits, labels), which CSAM replaces by its own. Two optional
+    `loss` is the criterion of (logits, labels), which CSAM replaces by its own. A network may give
+    one logit per example, (N,) or (N, 1), with labels 0 and 1 (`class_pair`). Two optional
     attributes: `streams = True` says that `setup` reads no training examples, which may then stay
     on disk; `cuda_graph = "reason"` says why no CUDA graph can record the loss (see
     `toosure.optim.why_not_recorded`).
@@ -59,16 +76,28 @@ class HasEpochEnd(Protocol):
 
 @runtime_checkable
 class HasParameters(Protocol):
-    """Has parameters of its own, which join the network's optimizer."""
+    """Has parameters of its own, which join the network's optimizer, alone or in groups."""
 
-    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def parameters(self) -> Iterator[nn.Parameter | ParameterGroup]: ...
 
 
 @runtime_checkable
 class HasPredict(Protocol):
-    """Computes the logits that are evaluated, instead of the model."""
+    """Computes the logits that are evaluated, instead of the model.
+
+    A prediction that draws random numbers must draw them from a generator seeded by the run's
+    seed and the step, so that rows repeat when a run resumes. Then it also has
+    `mean_predict(model, x)`, the prediction without noise, whose curvature is measured.
+    """
 
     def predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class HasMeanPredict(Protocol):
+    """Predicts at random, and says what it predicts without the noise."""
+
+    def mean_predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
 
 
 @runtime_checkable
@@ -128,7 +157,7 @@ class Plain(nn.Module):
 
     def forward(self, model: nn.Module, prepared: Batch) -> Tensor:
         inputs, labels, _ = prepared
-        loss: Tensor = self.loss(model(inputs), labels)
+        loss: Tensor = self.loss(*class_pair(self.loss, model(inputs), labels))
         return loss
 
 
@@ -138,11 +167,16 @@ def as_objective(method: object) -> Any:
 
 
 def criterion_of(loss: nn.Module | None) -> nn.Module:
-    """Return the loss, by default cross-entropy; raise where it is not one number per batch."""
+    """Return the loss, by default cross-entropy; raise where it is not one number per batch.
+
+    Objectives see one logit per example as two classes: torch's binary loss is taken as a term.
+    """
     if getattr(loss, "reduction", "mean") == "none":
         raise ValueError(
             "training needs one number per batch: a loss with reduction 'mean' or 'sum'; got 'none'"
         )
+    if isinstance(loss, nn.BCEWithLogitsLoss):
+        return Sum([(1.0, loss)])
     return nn.CrossEntropyLoss() if loss is None else loss
 
 

@@ -10,22 +10,28 @@ from torch import Tensor, nn
 from toosure.data import Dataset
 from toosure.losses import FocalLoss, SECELoss
 from toosure.losses.loss import Sum
+from toosure.losses.soft import Form
 from toosure.margins.robust import evaluating
 from toosure.objectives.bilevel import Bilevel, Scope
 from toosure.objectives.contract import criterion_of
+from toosure.objectives.meta_signal import SignalToNoise
 from toosure.objectives.network import head_of, output_of, statistics_still
 from toosure.objectives.splits import Splits
 
 COLLAPSED = 0.95  # share of gammas at a bound above which a warning is given
 EDGE = 0.01  # share of the range that counts as being at a bound
+MOVED = 0.25  # between two rows, from which a move of the mean gamma on noise is worth a warning
 
 
 class GammaNet(Bilevel):
     """Learn the focal gamma of each example by how well calibrated a virtual step leaves the net.
 
-    Formula: gamma_i = most sigmoid(u(h_i)/tau), or softplus(u/tau) for `most=none`, u an MLP on
-    the detached features h; inner loss mean -(1 - p_y)^gamma_i log p_y; outer loss sece SECE + ce
-    CE on a meta batch after a virtual step of the head (or of everything, `scope="full"`).
+    Formula: gamma_i = least + (most - least) sigmoid(u(h_i)/tau), or least + softplus(u/tau) for
+    `most=none`, u an MLP on the detached features h; inner loss mean -(1 - p_y)^gamma_i log p_y;
+    outer loss sece SECE + ce CE on a meta batch after a virtual step, at rate `virtual_lr`, of the
+    head (or of everything, `scope="full"`). `bandwidth`, `form`, `soft_accuracy`, `leave_one_out`
+    and `detach` are those of `toosure.metrics.sece`. With `fresh`, only so many of the meta batch
+    pass the network at a step. `virtual_lr=none` follows the run's own rate.
     `feed` replaces the features: "noise", "random" (a fixed random projection of the input), or
     the name of a layer. The MLP, its optimizer and what tau divides are our choice, as no source
     says them; see docs/objectives.md.
@@ -48,26 +54,34 @@ class GammaNet(Bilevel):
         self,
         start: float = 1.0,
         most: float | None = 5.0,
+        least: float = 0.0,
         tau: float = 1.0,
         width: int = 128,
         sece: float = 1.0,
         ce: float = 0.0,
-        bandwidth: float = 0.01,
+        bandwidth: float | Literal["auto"] = "auto",
+        form: Form = "gap",
         soft_accuracy: bool = False,
-        leave_one_out: bool = False,
+        leave_one_out: bool = True,
+        detach: bool = True,
         feed: str = "penultimate",
         scope: Scope = "head",
         meta: float = 0.1,
-        meta_batch: int = 128,
+        meta_batch: int = 512,
+        fresh: int | None = 64,
         every: int = 1,
         lr: float = 1e-3,
-        virtual_lr: float | None = None,
+        virtual_lr: float | None = 0.1,
         seed: int = 0,
         reduction: Literal["mean", "sum"] = "mean",
     ) -> None:
-        super().__init__(meta, meta_batch, every, scope, lr, virtual_lr, seed)
-        if not start > 0 or not tau > 0 or (most is not None and not start < most):
-            raise ValueError(f"need 0 < start < most and tau > 0; got {start}, {most}, {tau}")
+        super().__init__(meta, meta_batch, every, scope, lr, virtual_lr, seed, fresh)
+        below_most = most is None or start < most
+        if not 0 <= least < start or not below_most or not tau > 0:
+            raise ValueError(
+                "need 0 <= least < start < most and tau > 0; got "
+                f"least {least}, start {start}, most {most}, tau {tau}"
+            )
         if width < 1 or min(sece, ce) < 0 or not sece + ce > 0:
             raise ValueError(
                 "need width >= 1, and weights sece and ce not negative, one of them above 0; got "
@@ -75,6 +89,7 @@ class GammaNet(Bilevel):
             )
         self.start = start
         self.most = most
+        self.least = least
         self.tau = tau
         self.width = width
         self.feed = feed
@@ -86,7 +101,11 @@ class GammaNet(Bilevel):
         criterion_of(self.loss)
 
         error = SECELoss(
-            bandwidth=bandwidth, soft_accuracy=soft_accuracy, leave_one_out=leave_one_out
+            bandwidth=bandwidth,
+            form=form,
+            soft_accuracy=soft_accuracy,
+            leave_one_out=leave_one_out,
+            detach=detach,
         )
         terms: list[tuple[float, nn.Module]] = [(sece, error.alone), (ce, nn.CrossEntropyLoss())]
         self.outer = Sum([(factor, term) for factor, term in terms if factor])
@@ -94,6 +113,8 @@ class GammaNet(Bilevel):
         self.register_buffer("gammas", torch.tensor([start, 0.0, start, start, 0.0]))
         self.register_buffer("projection", torch.empty(0))
         self.warned = False
+        self.warned_of_noise = False
+        self.last_mean: float | None = None  # gamma of the last row
 
     @property
     def capturable(self) -> bool:
@@ -109,7 +130,8 @@ class GammaNet(Bilevel):
         elif self.feed not in ("penultimate", "noise"):
             with evaluating(model), torch.no_grad():
                 size = output_of(model, self.feed, data.train.x[:2]).shape[1]
-        return SampleGamma(size, self.width, self.start, self.most, self.tau, self.generator)
+        bounds = (self.least, self.most)
+        return SampleGamma(size, self.width, self.start, bounds, self.tau, self.generator)
 
     def values(self, model: nn.Module, features: Tensor, x: Tensor, labels: Tensor) -> Tensor:
         gamma: Tensor = self.hyper(self.fed(model, features, x))
@@ -132,8 +154,9 @@ class GammaNet(Bilevel):
 
     def note(self, values: Tensor) -> None:
         highest = math.inf if self.most is None else self.most
-        edge = EDGE * (self.start if self.most is None else self.most)
-        at_bound = ((values < edge) | (values > highest - edge)).to(values.dtype).mean()
+        edge = EDGE * ((self.start if self.most is None else self.most) - self.least)
+        outside = (values < self.least + edge) | (values > highest - edge)
+        at_bound = outside.to(values.dtype).mean()
         summary = (values.mean(), values.std(correction=0), values.min(), values.max(), at_bound)
         self.gammas.copy_(torch.stack(summary))
 
@@ -141,13 +164,10 @@ class GammaNet(Bilevel):
         """Return statistics of the last gammas, whether they collapsed, and the meta-gradient."""
         mean, std, low, high, bound = self.gammas.tolist()
         collapsed = bound > COLLAPSED
-        if collapsed and not self.warned:
-            self.warned = True
-            warnings.warn(
-                f"gamma-net has collapsed: {bound:.0%} of the gammas lie at a bound (mean "
-                f"{mean:.3g}); try a larger tau, a smaller lr, or ce=1",
-                stacklevel=2,
-            )
+        signal = self.signal.take()
+        if collapsed:
+            self.warn_of_collapse(bound, mean)
+        self.warn_of_noise(signal, mean)
 
         return {
             "objective/gamma_mean": mean,
@@ -157,15 +177,46 @@ class GammaNet(Bilevel):
             "objective/gamma_at_bound": bound,
             "objective/gamma_collapsed": float(collapsed),
             "objective/meta_gradient": float(self.slope),
+            "objective/meta_signal_to_noise": signal.per_step,
         }
+
+    def warn_of_collapse(self, bound: float, mean: float) -> None:
+        """Warn once that nearly all gammas lie at a bound."""
+        if self.warned:
+            return
+        self.warned = True
+        warnings.warn(
+            f"gamma-net has collapsed: {bound:.0%} of the gammas lie at a bound (mean "
+            f"{mean:.3g}); try a larger tau, a smaller lr, or ce=1",
+            stacklevel=3,
+        )
+
+    def warn_of_noise(self, signal: SignalToNoise, mean: float) -> None:
+        """Warn once if gamma moved since the last row while its mean gradient was mere noise."""
+        moved = 0.0 if self.last_mean is None else abs(mean - self.last_mean)
+        self.last_mean = mean
+        if self.warned_of_noise or moved < MOVED or not signal.is_noise:
+            return
+
+        self.warned_of_noise = True
+        warnings.warn(
+            f"gamma-net moves on noise: the mean gamma moved by {moved:.2g} to {mean:.3g} since "
+            "the last row, while the mean meta-gradient of those steps is "
+            f"{signal.overall:.2g} standard errors from 0; try detach=true, leave_one_out=true, "
+            "bandwidth=auto, a larger meta_batch or a smaller lr",
+            stacklevel=3,
+        )
 
 
 class SampleGamma(nn.Module):
-    """Map features to gammas in (0, most), or above 0 without `most`: an MLP after LayerNorm.
+    """Map features to gammas between two bounds, the upper of which may be None: an MLP.
 
-    >>> net = SampleGamma(8, 16, start=1.0, most=5.0, tau=1.0, generator=torch.Generator())
-    >>> net(torch.zeros(2, 8))
-    tensor([1., 1.], grad_fn=<MulBackward0>)
+    tau divides what comes before the sigmoid: the larger it is, the closer gammas stay together
+    and to `start`, and the slower they move.
+
+    >>> net = SampleGamma(8, 16, 1.0, (0.0, 5.0), tau=1.0, generator=torch.Generator())
+    >>> net(torch.zeros(2, 8)).detach()
+    tensor([1., 1.])
     """
 
     def __init__(
@@ -173,12 +224,12 @@ class SampleGamma(nn.Module):
         inputs: int,
         width: int,
         start: float,
-        most: float | None,
+        bounds: tuple[float, float | None],
         tau: float,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.most = most
+        self.least, self.most = bounds
         self.tau = tau
         self.hidden = nn.Linear(inputs, width)
         self.last = nn.Linear(width, 1)
@@ -189,10 +240,13 @@ class SampleGamma(nn.Module):
             for layer in (self.hidden, self.last):
                 nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
                 layer.bias.zero_()
-            share = math.expm1(start) if most is None else start / (most - start)
+            above = start - self.least
+            share = math.expm1(above) if self.most is None else above / (self.most - start)
             self.last.bias.fill_(tau * math.log(share))
 
     def forward(self, features: Tensor) -> Tensor:
         hidden = self.hidden(self.norm(features.to(self.last.weight.dtype))).relu()
         u: Tensor = self.last(hidden).squeeze(1) / self.tau  # (N,)
-        return nn.functional.softplus(u) if self.most is None else self.most * u.sigmoid()
+        if self.most is None:
+            return self.least + nn.functional.softplus(u)
+        return self.least + (self.most - self.least) * u.sigmoid()

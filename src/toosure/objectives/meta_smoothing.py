@@ -78,9 +78,13 @@ class MetaSmoothing(Bilevel):
         self.shares.clamp_(0, self.most)
 
     def report(self) -> dict[str, float]:
-        """Return the mean smoothing and the norm of the meta-gradient."""
+        """Return the mean smoothing, the norm of the meta-gradient and its signal-to-noise."""
         share = float(self.shares.detach().mean()) if self.optimizer else self.start
-        return {"objective/smoothing": share, "objective/meta_gradient": float(self.slope)}
+        return {
+            "objective/smoothing": share,
+            "objective/meta_gradient": float(self.slope),
+            "objective/meta_signal_to_noise": self.signal.take().per_step,
+        }
 
 
 class Shares(nn.Module):

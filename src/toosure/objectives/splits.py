@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from toosure.binary import is_one_column
 from toosure.data import Dataset, Split
 
 Pair = tuple[Tensor, Tensor]  # inputs and labels
@@ -62,10 +63,19 @@ def is_pair(pair: object) -> bool:
     if not isinstance(pair, tuple) or len(pair) != 2:
         return False
     x, y = pair
-    return isinstance(x, Tensor) and isinstance(y, Tensor) and x.shape[:1] == y.shape
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        return False
+    return x.shape[:1] == y.shape[:1] and is_one_column(y)
 
 
 def split_of(pair: Pair) -> Split:
     """Return inputs and labels as a split whose labels are clean and in their own order."""
     x, y = pair
     return Split(x, y, clean=y, indices=torch.arange(len(y), device=y.device))
+
+
+def subset(split: Split, indices: Tensor) -> Split:
+    """Return some examples of a split as a split."""
+    return type(split)(
+        split.x[indices], split.y[indices], split.clean[indices], split.indices[indices]
+    )

@@ -64,12 +64,14 @@ class ASAM(SAM):
         # The gradients become T g, of which the norm is taken, and then T^2 g.
         for gradients, sizes in adapted:
             torch._foreach_mul_(gradients, sizes)
-        norm = global_norm([g for _, _, gradients in buckets for g in gradients])
+        parts = self._by_member(buckets)
+        norms = [global_norm([g for _, _, of in part for g in of]) for part in parts]
         for gradients, sizes in adapted:
             torch._foreach_mul_(gradients, sizes)
 
-        for group, params, gradients in buckets:
-            climb_(params, gradients, group["rho"], norm.to(params[0].device))
+        for part, norm in zip(parts, norms, strict=True):
+            for group, params, gradients in part:
+                climb_(params, gradients, group["rho"], norm.to(params[0].device))
 
 
 def _sizes(params: list[Tensor], eta: float) -> list[Tensor]:

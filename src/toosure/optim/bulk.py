@@ -11,6 +11,7 @@ from torch.optim.optimizer import ParamsT
 
 from toosure.metrics.inputs import check_count
 from toosure.optim.passes import dense_gradient
+from toosure.optim.validators import check_arguments
 from toosure.optim.wrapper import Wrapper
 
 
@@ -75,6 +76,7 @@ class BulkSGD(Wrapper):
         if matrix not in ("hessian", "gn"):
             raise ValueError(f"matrix must be 'hessian' or 'gn'; got {matrix!r}")
         check_count("refresh", refresh)
+        check_arguments(type(self), torch.optim.SGD, sgd_arguments)
         self.tracker = tracker
         self.converged = True
 

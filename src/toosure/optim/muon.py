@@ -17,6 +17,7 @@ from toosure.optim.validators import (
     check_decay,
     check_not_negative,
     check_settings,
+    refuse_unknown_arguments,
 )
 from toosure.optim.wrapper import step_without_hooks
 
@@ -82,6 +83,7 @@ class Muon(Traits, Optimizer):
     cuda_graph_varying_lr: ClassVar[bool | str | None] = "reads its learning rate on the host"
     splits_matrices: ClassVar[bool] = True
 
+    @refuse_unknown_arguments
     def __init__(
         self,
         params: nn.Module | ParamsT,

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 
 
 @contextmanager
@@ -35,6 +37,18 @@ def dense_gradient(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
+def with_dense_gradient(p: Tensor) -> Tensor:
+    """Return the parameter, or a stand-in whose gradient is the values of its sparse one."""
+    if p.grad is None or not p.grad.is_sparse:
+        return p
+
+    p.grad = p.grad.coalesce()  # else a row that occurs twice would count twice
+    values = p.grad._values()
+    stand_in = values.detach()
+    stand_in.grad = values
+    return stand_in
+
+
 def global_norm(tensors: Sequence[Tensor]) -> Tensor:
     """Return the Euclidean norm of all tensors together, without waiting for the device.
 
@@ -49,6 +63,24 @@ def global_norm(tensors: Sequence[Tensor]) -> Tensor:
         norms = [n.to(norms[0].device) for n in norms]
     norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return norm
+
+
+def by_member(groups: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Sort parameter groups by the network they belong to, `member`, where several train together.
+
+    >>> [len(part) for part in by_member([{"member": 0}, {"member": 1}, {"member": 0}])]
+    [2, 1]
+    """
+    parts: dict[Any, list[dict[str, Any]]] = {}
+    for group in groups:
+        parts.setdefault(group.get("member"), []).append(group)
+    return list(parts.values())
+
+
+def clip_each_member_(groups: Sequence[dict[str, Any]], largest: float) -> None:
+    """Scale gradients down to a norm, that of each member where several train together."""
+    for part in by_member(groups):
+        clip_grad_norm_([p for group in part for p in group["params"]], largest)
 
 
 def climb_(

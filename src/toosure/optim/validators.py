@@ -4,8 +4,11 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Validator = Callable[[str, Any], None]  # raises unless the named setting may have this value
 
 
@@ -52,12 +55,31 @@ def check_arguments(
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD and name not in ("params", "base")
     ]
     of_base = [name for name in taken if name not in ("params", *own)]
+    base_name = getattr(base, "__name__", str(base))
+    takes = f"{', '.join(own)}, and for {base_name} {', '.join(of_base)}"
     for name in arguments:
         if name not in of_base:
-            near = get_close_matches(name, [*own, *of_base], 1)
-            base_name = getattr(base, "__name__", str(base))
-            raise ValueError(
-                f"{optimizer.__name__} has no argument {name!r}"
-                + (f" (did you mean {near[0]!r}?)" if near else "")
-                + f": it takes {', '.join(own)}, and for {base_name} {', '.join(of_base)}"
-            )
+            raise unknown_argument(optimizer, name, [*own, *of_base], takes)
+
+
+def refuse_unknown_arguments(
+    init: Callable[Concatenate[T, P], None],
+) -> Callable[Concatenate[T, P], None]:
+    """Decorate the `__init__` of an optimizer that passes no arguments on: it names a near one."""
+    own = [name for name in inspect.signature(init).parameters if name not in ("self", "params")]
+
+    @wraps(init)
+    def checked(self: T, /, *positional: P.args, **arguments: P.kwargs) -> None:
+        for name in arguments:
+            if name not in (*own, "params"):
+                raise unknown_argument(type(self), name, own, ", ".join(own))
+        init(self, *positional, **arguments)
+
+    return checked
+
+
+def unknown_argument(optimizer: type, name: str, known: Sequence[str], takes: str) -> ValueError:
+    """Return the error for an argument that an optimizer does not take."""
+    near = get_close_matches(name, known, 1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return ValueError(f"{optimizer.__name__} has no argument {name!r}{hint}: it takes {takes}")

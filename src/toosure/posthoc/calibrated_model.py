@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from toosure.binary import is_one_column, two_columns
 from toosure.posthoc.all_calibrators import CALIBRATORS
 from toosure.posthoc.calibrator import Calibrator
 from toosure.posthoc.select import choose
@@ -29,9 +30,9 @@ class Calibrated(nn.Module):
         return logits
 
     def predict_proba(self, *inputs: object, **named: object) -> Tensor:
-        """Return calibrated probabilities."""
+        """Return calibrated probabilities, (N, C); (N, 2) of a model with one output."""
         logits: Tensor = self(*inputs, **named)
-        return logits.softmax(1)
+        return (two_columns(logits) if is_one_column(logits) else logits).softmax(1)
 
 
 def calibrate(
@@ -42,6 +43,8 @@ def calibrate(
     seed: int = 0,
 ) -> Calibrated:
     """Fit a calibrator on `(inputs, labels, ...)` batches of rows not trained on; wrap the model.
+
+    The model gives logits (N, C), or one logit per example of a binary classifier.
 
     "auto" tries all and takes the one with the lowest NLL on rows it was not fitted on, none of
     them if none helps; or name one ("temperature"), or give one (`Dirichlet(lam=0.1)`).

@@ -7,16 +7,21 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from toosure.binary import is_one_column, one_column, two_columns
 from toosure.metrics import nll
 from toosure.metrics.confidence import row_chunks
 from toosure.metrics.inputs import (
     ArrayLike,
     as_logits,
+    as_metric_inputs,
+    as_metric_logits,
     as_pair,
     at_least_float32,
     check_finite,
+    check_one_column,
     distribution_problem,
     known_logits,
+    one_of,
 )
 
 LOG_ZERO = 87.3365  # -log of the smallest normal float32: log 0 is read so far below the maximum
@@ -29,6 +34,9 @@ class Calibrator(nn.Module):
     accuracy cannot change. Fitted values are buffers, named in `fitted_names` and empty until the
     fit, so that `state_dict` holds everything. If the fit would have a worse NLL on its own rows
     than the logits as they came, it becomes the identity, `note` says so, and `fit` warns.
+
+    A binary classifier's one logit per example, (N,) or (N, 1), is taken as two classes, and what
+    comes out has the form of what came in. Probabilities go in as `probs=`.
 
     Write your own with `solve`, `become_identity` and `calibrated`.
     """
@@ -43,16 +51,28 @@ class Calibrator(nn.Module):
         for name in self.fitted_names:
             self.register_buffer(name, torch.empty(0, dtype=torch.float64))
 
-    def fit(self, logits: ArrayLike, labels: ArrayLike) -> Self:
+    def fit(
+        self,
+        logits: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        probs: ArrayLike | None = None,
+    ) -> Self:
         """Fit on rows the model was not trained on, and return the calibrator itself."""
-        self.fit_quietly(logits, labels)
+        self.fit_quietly(logits, labels, probs=probs)
         if self.note:
             warnings.warn(f"{type(self).__name__}: {self.note}", UserWarning, stacklevel=2)
         return self
 
-    def fit_quietly(self, logits: ArrayLike, labels: ArrayLike) -> Self:
+    def fit_quietly(
+        self,
+        logits: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        probs: ArrayLike | None = None,
+    ) -> Self:
         """Fit as `fit` does, but do not warn of what `note` says."""
-        logits, labels = self.checked(logits, labels)
+        logits, labels = self.checked(*rows_of_fit(logits, labels, probs))
         self.note = ""
         with torch.no_grad():
             self.solve(logits, labels)
@@ -77,15 +97,40 @@ class Calibrator(nn.Module):
         return 2
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits, (N, C) to (N, C), in at least float32."""
+        """Return calibrated logits in the shape that came, (N, C) or one per example."""
         if any(getattr(self, name).numel() == 0 for name in self.fitted_names):
             raise ValueError(f"{type(self).__name__} is not fitted: call fit(logits, labels) first")
+        if is_one_column(logits):
+            columns = two_columns(at_least_float32(logits))
+            return one_column(self.calibrated(columns)).reshape(logits.shape)
         return self.calibrated(without_log_zero(at_least_float32(logits)))
 
-    def predict_proba(self, logits: ArrayLike) -> Tensor:
-        """Return calibrated probabilities, (N, C), as scikit-learn calls it."""
-        outputs: Tensor = self(as_logits(logits))
-        return outputs.softmax(1)
+    def transform(
+        self, logits: ArrayLike | None = None, *, probs: ArrayLike | None = None
+    ) -> Tensor:
+        """Return calibrated logits of logits and probabilities of `probs`, in the shape that came.
+
+        >>> calibrator = Identity()
+        >>> calibrator.transform(probs=torch.tensor([0.25, 0.5])).tolist()
+        [0.25, 0.5]
+        """
+        outputs = one_of(logits, probs)
+        if probs is None:
+            calibrated: Tensor = self(outputs if is_one_column(outputs) else as_logits(outputs))
+            return calibrated
+
+        columns = self.predict_proba(probs=outputs)
+        return columns[:, 1].reshape(outputs.shape) if is_one_column(outputs) else columns
+
+    def predict_proba(
+        self, logits: ArrayLike | None = None, *, probs: ArrayLike | None = None
+    ) -> Tensor:
+        """Return calibrated probabilities, (N, C), as scikit-learn calls it; (N, 2) of one each."""
+        outputs = one_of(logits, probs)
+        with known_logits():
+            rows = as_metric_logits(logits, probs)
+        calibrated: Tensor = self(rows)
+        return calibrated.softmax(1).to(at_least_float32(outputs).dtype)
 
     def checked(self, logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
         """Check the rows of a fit, or say what is wrong with them and what to do."""
@@ -153,6 +198,15 @@ class Identity(Calibrator):
     def calibrated(self, logits: Tensor) -> Tensor:
         """Return the logits."""
         return logits
+
+
+def rows_of_fit(
+    logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None
+) -> tuple[Tensor, Tensor]:
+    """Return the logits (N, C) and labels (N,) of a fit; of probabilities their logarithm."""
+    check_one_column(logits)
+    with known_logits():  # `check_values` looks whether they are probabilities
+        return as_metric_inputs(logits, labels, probs)
 
 
 def without_log_zero(logits: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from toosure.metrics.inputs import ArrayLike, as_pair
+from toosure.metrics.inputs import ArrayLike, as_pair, check_one_column
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc.calibrator import Calibrator, Identity, without_log_zero
 from toosure.posthoc.same_rows import fingerprints
@@ -61,6 +61,7 @@ def choose(
     >>> choose(logits, labels, makers).name
     'temperature'
     """
+    check_one_column(logits)
     logits, labels = as_pair(logits, labels)
     logits = logits.detach()
     makers = {"uncalibrated": Identity, **makers}

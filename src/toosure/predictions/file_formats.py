@@ -1,9 +1,8 @@
-"""Open files of predictions: named arrays (.npz, .pt) and tables of columns (.csv, .parquet)."""
+"""Open files of predictions: arrays (.npz, .npy, .pt) and tables (.csv, .jsonl, .parquet)."""
 
-import csv
+import json
 import pickle
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-ARRAY_NAMES = ("logits", "probs", "labels", "confidence", "correct")  # behind a split's prefix
-TEXT_COLUMNS = ("label", "correct")  # of a .csv, that need not be numbers
+from toosure.predictions.csv_files import read_csv
+
+TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".parquet")
+ARRAYS = (".npz", ".npy", ".pt", ".pth")
+KINDS = ".npz, .npy, .pt, .csv, .jsonl or .parquet"
 
 
 @contextmanager
@@ -26,16 +28,33 @@ def errors_in_one_line(path: Path) -> Iterator[None]:
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
-    """Read the named arrays of a .npz, or the named tensors of a .pt, and nothing executable."""
-    if path.suffix.lower() not in (".npz", ".pt"):
-        raise ValueError("unknown kind of file; save .npz, .pt, .csv or .parquet")
+    """Read named arrays of a .npz, named tensors of a .pt, or a .npy, which goes by its own name.
+
+    Nothing in them is executed.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in ARRAYS:
+        raise ValueError(f"unknown kind of file; save {KINDS}")
     if not path.is_file():
         raise ValueError("no such file")
-    return read_npz(path) if path.suffix.lower() == ".npz" else read_pt(path)
+    if suffix == ".npy":
+        return {path.stem: read_npy(path)}
+    return read_npz(path) if suffix == ".npz" else read_pt(path)
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """Read the one array of a .npy; no pickled objects."""
+    with errors_in_one_line(path), path.open("rb") as file:
+        if file.read(2) != b"\x93N":
+            raise ValueError("not a single array; use np.save")
+        file.seek(0)
+        array = np.load(file, allow_pickle=False)
+        assert isinstance(array, np.ndarray)
+        return array
 
 
 def read_npz(path: Path) -> dict[str, Any]:
-    """Read the arrays of predictions in an .npz (others by name only); no pickled objects."""
+    """Read the arrays of an .npz; those that hold pickled objects are there by name only."""
     with errors_in_one_line(path), path.open("rb") as file:
         # Refused here, because np.load would call the file a pickle and ask to trust it.
         if file.read(2) not in (b"PK", b"\x93N"):
@@ -46,7 +65,18 @@ def read_npz(path: Path) -> dict[str, Any]:
         if isinstance(archive, np.ndarray):
             raise ValueError("one array without a name; use np.savez")
         with archive:
-            return {name: archive[name] if name.endswith(ARRAY_NAMES) else None for name in archive}
+            return {name: archived(archive, name) for name in archive}
+
+
+def archived(archive: Any, name: str) -> np.ndarray | None:
+    """Read one array; None where that would execute what a pickle says."""
+    try:
+        array: np.ndarray = archive[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        return None
+    return array
 
 
 def read_pt(path: Path) -> dict[str, Any]:
@@ -65,50 +95,56 @@ def read_pt(path: Path) -> dict[str, Any]:
     return {str(name): value for name, value in tensors.items()}
 
 
-def read_table(path: Path) -> dict[str, np.ndarray]:
-    """Read the named columns of a .csv or .parquet."""
+def read_table(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str, np.ndarray]:
+    """Read the named columns of a table; `as_text` tells which of a .csv stay as spelled."""
     if not path.is_file():
         raise ValueError("no such file")
-    columns = read_csv(path) if path.suffix.lower() == ".csv" else read_parquet(path)
-    for name in columns:
-        if not name or name.startswith("__index_level_"):
-            raise ValueError("has a column without a name; an index? save with index=False")
-    return columns
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return read_parquet(path)
+    if suffix in (".jsonl", ".ndjson"):
+        return read_jsonl(path)
+    with errors_in_one_line(path):
+        return read_csv(path, as_text)
 
 
-def read_csv(path: Path) -> dict[str, np.ndarray]:
-    """Read a .csv with a header; all columns but `label` and `correct` are numbers."""
-    with errors_in_one_line(path), path.open(encoding="utf-8-sig", newline="") as file:
-        names = [name.strip() for name in next(csv.reader(file), [])]
-    if len(set(names)) < len(names):
-        raise ValueError(f"has two columns of one name among {', '.join(names)}")
+def read_jsonl(path: Path) -> dict[str, np.ndarray]:
+    """Read one JSON object per line; a list of numbers in each becomes an array (N, C)."""
+    rows: list[dict[str, Any]] = []
+    with errors_in_one_line(path), path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} is no object in braces")
+            if rows and row.keys() != rows[0].keys():
+                differ = ", ".join(sorted(row.keys() ^ rows[0].keys()))
+                raise ValueError(f"line {number} has other keys than the first line: {differ}")
+            rows.append(row)
 
-    # Numbers and text are two passes of the reader, one dtype each.
-    text = [i for i, name in enumerate(names) if name in TEXT_COLUMNS]
-    numbers = [i for i, name in enumerate(names) if name not in TEXT_COLUMNS and name]
-    columns = dict.fromkeys(names, np.zeros(0))
-    for positions, dtype in ((numbers, np.float64), (text, np.str_)):
-        values = read_csv_columns(path, positions, dtype)
-        columns |= {names[position]: values[:, i] for i, position in enumerate(positions)}
-    return columns
+    names = list(rows[0]) if rows else []
+    return {name: column_of([row[name] for row in rows], name) for name in names}
 
 
-def read_csv_columns(
-    path: Path, positions: list[int], dtype: type[np.float64] | type[np.str_]
-) -> np.ndarray:
-    """Read the columns at `positions`, below the header, as one array."""
-    if not positions:
-        return np.zeros((0, 0))
-    with (
-        errors_in_one_line(path),
-        warnings.catch_warnings(action="ignore", category=UserWarning),  # no rows: refused later
-        path.open(encoding="utf-8-sig", newline="") as file,
-    ):
-        next(csv.reader(file))  # the header
-        rows = np.loadtxt(
-            file, dtype, delimiter=",", quotechar='"', usecols=positions, ndmin=2, comments=None
-        )
-    return rows.reshape(-1, len(positions))
+def column_of(values: Sequence[Any], name: str) -> np.ndarray:
+    """Turn the values of a column into an array: numbers (N,), lists of them (N, C), or text."""
+    first = values[0] if len(values) else 0.0
+    if isinstance(first, (list, tuple, np.ndarray)):
+        lengths = {len(value) if hasattr(value, "__len__") else 0 for value in values}
+        if len(lengths) > 1:
+            raise ValueError(
+                f"column {name!r} has lists of {min(lengths)} to {max(lengths)} numbers"
+            )
+        return np.array([np.asarray(value) for value in values])
+
+    missing = [row for row, value in enumerate(values) if value is None]
+    if missing:
+        raise ValueError(f"column {name!r} misses {len(missing)} of {len(values)} values")
+    kinds = {bool if isinstance(value, (bool, np.bool_)) else type(value) for value in values}
+    if str in kinds or (bool in kinds and len(kinds) > 1):
+        return np.array([str(value) for value in values])
+    return np.asarray(values)
 
 
 def read_parquet(path: Path) -> dict[str, np.ndarray]:
@@ -126,8 +162,8 @@ def read_parquet(path: Path) -> dict[str, np.ndarray]:
             if arrow.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
             if column.null_count:
-                raise ValueError(
-                    f"column {name!r} misses {column.null_count} of {len(column)} values"
-                )
-            columns[name] = column.to_numpy()
+                missing = f"misses {column.null_count} of {len(column)} values"
+                raise ValueError(f"column {name!r} {missing}: drop such rows")
+            values = column.to_numpy()
+            columns[name] = column_of(values, name) if values.dtype == object else values
     return columns

@@ -1,6 +1,7 @@
 """Predictions and truth of a classifier: logits, probabilities or confidences, checked once."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -40,6 +41,8 @@ class Predictions:
     binary: bool = False  # one output per example came: columns 1 are P(class 1)
     groups: Tensor | None = None  # (N,) int64, the sequence or image of each row, 0 .. G - 1
     group_name: str = "group"  # what the groups are: "sequence", "image"
+    note: str = ""  # what a reader guessed about a file, in one line
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)  # other columns, (N,) each
 
     @property
     def n(self) -> int:
@@ -124,4 +127,28 @@ def as_tensor(values: object, name: str) -> Tensor:
         array = array.astype(np.int64)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)
-    return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def take_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
+    """Return the predictions of some rows, by their numbers.
+
+    >>> take_rows(from_confidence([0.9, 0.6], [True, False]), np.array([1])).correct.tolist()
+    [False]
+    """
+    index = torch.from_numpy(rows)
+
+    def chosen(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values[index]
+
+    return replace(
+        predictions,
+        confidence=predictions.confidence[index],
+        correct=predictions.correct[index],
+        logits=chosen(predictions.logits),
+        labels=chosen(predictions.labels),
+        probs=chosen(predictions.probs),
+        groups=chosen(predictions.groups),
+        extras={name: values[rows] for name, values in predictions.extras.items()},
+    )

@@ -1,163 +1,169 @@
-"""Read predictions from a file: choose its arrays or columns by name, and tell their kind."""
+"""Read predictions from a file or a data frame: find scores and labels by name, tell their kind."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from toosure.metrics.inputs import SUM_TOLERANCE, as_logits, distribution_problem, probs_hint
-from toosure.predictions.file_formats import read_arrays, read_table
-from toosure.predictions.predictions import (
-    Kind,
-    Predictions,
-    as_tensor,
-    from_confidence,
-    from_logits,
-    from_probs,
-)
-
-# The array that each kind is named by, and what it is checked by together with its truth.
-FROM_ARRAYS: dict[Kind, Callable[[Any, Any], Predictions]] = {
-    "logits": from_logits,
-    "probs": from_probs,
-    "confidence": from_confidence,
-}
-LOG_PROBS_NAMES = ("log_probs", "logprobs")
-INDEX_COLUMNS = ("id", "index", "unnamed: 0")  # of a table: row numbers would pass for logits
-BOOLEANS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+from toosure.predictions.arrays import from_arrays
+from toosure.predictions.file_formats import TABLES, column_of, read_arrays, read_table
+from toosure.predictions.options import ReadOptions
+from toosure.predictions.predictions import Kind, Predictions
+from toosure.predictions.tables import from_table, text_columns
+from toosure.predictions.usual_names import LABELS, SCORES, UNTOLD_SCORES, WEAK_LABELS
 
 
 def read_predictions(
-    path: str | Path, kind: Kind | None = None, split: str | None = None
+    path: str | Path,
+    kind: Kind | None = None,
+    split: str | None = None,
+    *,
+    labels: str | Path | None = None,
+    label: str | None = None,
+    columns: Sequence[str] = (),
+    classes: Sequence[str] = (),
+    ignore_index: int | None = None,
+    unlabelled: bool = False,
 ) -> Predictions:
-    """Read predictions and truth from a .npz, .pt, .csv or .parquet file.
+    """Read predictions and truth from a .npz, .npy, .pt, .csv, .jsonl or .parquet file.
 
-    Array files hold `logits` or `probs` with `labels`, or `confidence` with `correct`; with
-    `split="test"` the names are `test_logits`, `test_labels` and so on. Tables hold a column per
-    class and `label` (a class name or its number), or the columns `confidence` and `correct`.
-    A ValueError says in one line what is wrong with the file.
+    Array files hold scores and labels under usual names (`logits` or `probs` with `labels`,
+    `y_score` with `y_true`), or `confidence` with `correct`; with `split="test"` the names are
+    `test_logits`, `test_labels` and so on. A .npy holds scores, and `labels` names the .npy of the
+    labels. Tables hold a column per class, or one probability of class 1, and a column of labels.
+
+    Where names do not tell, `label` names the column of the labels, `columns` those of the scores,
+    `classes` the classes in the order of the columns. Rows labelled `ignore_index` are left out;
+    with `unlabelled`, a file without labels counts every row as class 0.
+    `note` of the result says what was guessed. A ValueError says in one line what is wrong.
     """
     path = Path(path)
+    options = ReadOptions(
+        kind, split, label, tuple(columns), tuple(classes), ignore_index, unlabelled
+    )
     try:
-        if path.suffix.lower() in (".csv", ".parquet"):
-            predictions = from_table(read_table(path), kind, split)
+        if path.suffix.lower() in TABLES:
+            if labels is not None:
+                raise ValueError("is a table: labels are one of its columns, not a second file")
+            table = read_table(path, partial(text_columns, options=options))
+            predictions = from_table(table, options)
+        elif labels is not None or path.suffix.lower() == ".npy":
+            predictions = from_pair(path, labels, options)
         else:
-            predictions = from_arrays(read_arrays(path), kind, split)
+            predictions = from_arrays(read_arrays(path), options)
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from error
     return replace(predictions, source=path.name)
 
 
-def from_arrays(arrays: Mapping[str, Any], kind: Kind | None, split: str | None) -> Predictions:
-    """Take named arrays; without `kind` their names say it."""
-    prefix = f"{split}_" if split else ""
-    if kind is None:
-        kinds = [name for name in FROM_ARRAYS if prefix + name in arrays]
-        if len(kinds) > 1:
-            raise ValueError(f"holds {' and '.join(kinds)}: choose one with --kind")
-        kind = kinds[0] if kinds else "logits"
+def from_pair(path: Path, labels: str | Path | None, options: ReadOptions) -> Predictions:
+    """Take scores from one file and labels from another, each with a single array."""
+    if labels is None and options.unlabelled:
+        return from_arrays({pair_name(path): single_array(path)}, options)
+    if labels is None:
+        raise ValueError(
+            "is one array: give the labels too, as a second .npy or with --labels FILE.npy"
+        )
+    scores = single_array(path)
+    truth = single_array(Path(labels))
+    if len(scores) != len(truth):
+        raise ValueError(f"has {len(scores):,} rows and {Path(labels).name} has {len(truth):,}")
 
-    truth = truth_of(kind)
-    for name in (prefix + kind, prefix + truth):
-        if name not in arrays:
-            names = ", ".join(sorted(arrays)) or "nothing"
-            hint = log_probs_hint(arrays, prefix) or ("" if split else split_hint(arrays))
-            raise ValueError(f"no array {name!r}; it holds {names}{hint}")
-    return FROM_ARRAYS[kind](arrays[prefix + kind], arrays[prefix + truth])
-
-
-def truth_of(kind: Kind) -> str:
-    """Return the name of the array that says what was true."""
-    return "correct" if kind == "confidence" else "labels"
-
-
-def split_hint(arrays: Mapping[str, Any]) -> str:
-    """Name the splits of a file read without one: those that have predictions and truth."""
-    splits = {
-        name.removesuffix(f"_{kind}")
-        for kind in FROM_ARRAYS
-        for name in arrays
-        if name.endswith(f"_{kind}") and f"{name.removesuffix(kind)}{truth_of(kind)}" in arrays
-    }
-    return f": choose --split {' or '.join(sorted(splits))}" if splits else ""
+    name = pair_name(path)
+    pair = {name: scores, "labels": truth}
+    predictions = from_arrays(pair, replace(options, split=None, label=None, columns=()))
+    if not predictions.note:
+        predictions = replace(predictions, note=f"read {predictions.kind} from {path.name!r}")
+    note = predictions.note.partition(", labels")[0].replace(f"{name!r}", f"{path.name!r}")
+    return replace(predictions, note=f"{note}, labels from {Path(labels).name!r}")
 
 
-def log_probs_hint(arrays: Mapping[str, Any], prefix: str) -> str:
-    """Say that log-probabilities are logits, where an array of such a name holds them."""
-    for name in LOG_PROBS_NAMES:
-        values = arrays.get(prefix + name)
-        if values is None:
-            continue
-        scores = as_tensor(values, prefix + name)
-        if scores.ndim == 2 and distribution_problem(scores.double().exp()) is None:
-            return f": {prefix + name} are logits too; save them as {prefix}logits"
-    return ""
+def pair_name(path: Path) -> str:
+    """Return what a .npy holds by the end of its name, where that is a usual one: else scores."""
+    known = [name for kind in SCORES.values() for name in kind]
+    return next((name for name in known if path.stem.lower().endswith(name)), "scores")
 
 
-def from_table(
-    columns: Mapping[str, np.ndarray], kind: Kind | None, split: str | None
-) -> Predictions:
-    """Take a table: a column per class and `label`, or `confidence` and `correct`."""
-    if split:
-        raise ValueError("--split chooses arrays of .npz and .pt; a table has none")
-    if kind in (None, "confidence") and {"confidence", "correct"} <= columns.keys():
-        return from_confidence(columns["confidence"], parse_booleans(columns["correct"]))
+def single_array(path: Path) -> Any:
+    """Return the one array of a file."""
+    arrays = read_arrays(path)
+    if len(arrays) != 1:
+        raise ValueError(
+            f"{path.name} holds {len(arrays)} arrays; one is needed beside another file"
+        )
+    return next(iter(arrays.values()))
 
-    needed = "correct" if kind == "confidence" else "label"
-    if needed not in columns:
-        raise ValueError(f"no column {needed!r}; it holds {', '.join(columns) or 'nothing'}")
-    names = tuple(name for name in columns if name != "label")
-    for name in names:
-        if name.lower() in INDEX_COLUMNS:
-            raise ValueError(
-                f"column {name!r} is no class: drop it, or give the class another name"
-            )
-    if not names:
-        raise ValueError("no column of a class; it holds only 'label'")
 
-    scores = torch.stack(
-        [as_tensor(columns[name], f"column {name!r}").double() for name in names], 1
+def npy_pair(first: Path, second: Path) -> tuple[Path, Path]:
+    """Return scores and labels of two .npy files, by their names or else their contents.
+
+    A ValueError says that it cannot be told.
+    """
+    truth = [looks_like_labels(path) for path in (first, second)]
+    if truth == [False, True]:
+        return first, second
+    if truth == [True, False]:
+        return second, first
+    raise ValueError(
+        f"{first.name} and {second.name}: which holds the labels cannot be told; say "
+        f"{first.name} --labels {second.name}"
     )
-    kind = kind or guess_kind(as_logits(scores))
-    predictions = FROM_ARRAYS[kind](scores, class_numbers(columns["label"], names))
-    return replace(predictions, names=names)
 
 
-def guess_kind(scores: Tensor) -> Kind:
-    """Tell probabilities (every row sums to 1) from logits (some are negative), or ask."""
-    if (problem := distribution_problem(scores)) is None:
-        return "probs"
-    if (scores < 0).any():
-        return "logits"
+def looks_like_labels(path: Path) -> bool:
+    """Whether a .npy is named as labels, or else holds a column of whole numbers or names."""
+    stem = path.stem.lower()
+    if any(stem.endswith(name) for name in (*LABELS, *WEAK_LABELS[1:])) or stem == "y":
+        return True
+    usual = (*UNTOLD_SCORES, *(name for kind in SCORES.values() for name in kind))
+    if any(stem.endswith(name) for name in usual):
+        return False
 
-    rule = f"probabilities sum to 1 to within {SUM_TOLERANCE:g}"
-    hint = probs_hint(scores) or "; if these are logits, say --kind logits"
-    raise ValueError(f"{problem}, and {rule}{hint}")
-
-
-def parse_booleans(values: np.ndarray) -> np.ndarray:
-    """Read true and false, 1 and 0, as a .csv or .parquet column spells them."""
-    spellings, inverse = np.unique(values.astype(str), return_inverse=True)
-    for spelling in spellings.tolist():
-        if spelling.strip().lower() not in BOOLEANS:
-            raise ValueError(f"correct must be true or false (1 or 0); got {spelling!r}")
-    truths = [BOOLEANS[spelling.strip().lower()] for spelling in spellings]
-    return np.array(truths, dtype=bool)[inverse]
+    array = np.asarray(single_array(path))
+    if array.ndim > 2 or (array.ndim == 2 and array.shape[1] > 1):
+        return False
+    return array.dtype.kind != "f" or bool((array == np.rint(array)).all())
 
 
-def class_numbers(values: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """Number the labels of a table: by the class columns' names, or as they are if all integers."""
-    labels, inverse = np.unique(np.char.strip(values.astype(str)), return_inverse=True)
-    number = {name: k for k, name in enumerate(names)}
-    if set(labels) <= number.keys():
-        return np.array([number[label] for label in labels], dtype=np.int64)[inverse]
+def is_frame(values: object) -> TypeGuard[Any]:
+    """Return whether values are a data frame, or a dict of columns.
 
-    for label in labels.tolist():
-        if not label.lstrip("-").isdecimal() or len(label) > 18:
-            expected = f"a class column's name or an integer in [0, {len(names)})"
-            raise ValueError(f"label must be {expected}; got {label!r}")
-    return np.array([int(label) for label in labels], dtype=np.int64)[inverse]
+    >>> is_frame({"y": [1]}), is_frame([[0.5, 0.5]])
+    (True, False)
+    """
+    if isinstance(values, Mapping):
+        return True
+    return hasattr(values, "columns") and hasattr(values, "__getitem__")
+
+
+def from_frame(
+    frame: object,
+    label: str | None = None,
+    columns: Sequence[str] = (),
+    *,
+    kind: Kind | None = None,
+    classes: Sequence[str] = (),
+    ignore_index: int | None = None,
+) -> Predictions:
+    """Take a pandas or polars frame, or a dict of columns, as `read_predictions` takes a table.
+
+    >>> from_frame({"y": [1, 0], "p_cat": [0.9, 0.4], "p_dog": [0.1, 0.6]}, label="y").names
+    ('cat', 'dog')
+    """
+    if not is_frame(frame):
+        raise ValueError(
+            f"predictions must be made by read_predictions, from_logits, from_probs or "
+            f"from_confidence, or be a data frame; got {type(frame).__name__}"
+        )
+
+    table = {}
+    for name in frame if isinstance(frame, Mapping) else frame.columns:
+        values = np.asarray(frame[name])
+        table[str(name)] = (
+            column_of(values.tolist(), str(name)) if values.dtype == object else values
+        )
+    options = ReadOptions(kind, None, label, tuple(columns), tuple(classes), ignore_index)
+    return replace(from_table(table, options), source="data frame")

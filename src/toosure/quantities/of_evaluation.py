@@ -136,6 +136,7 @@ OF_EVALUATION = (
         "area under the risk-coverage curve",
         label="AURC",
         better="lower",
+        shown={"first": 5},
         splits=("evaluation",),
         group="Ranking",
         resampled="cells",

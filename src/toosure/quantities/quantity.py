@@ -9,7 +9,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal
 
-Place = Literal["table", "panel", "progress", "notebook", "tile"]
+Place = Literal["table", "panel", "progress", "notebook", "tile", "first"]
 Cost = Literal[
     "none",  # nothing: the watch counts it, or a page takes the difference of two columns
     "given",  # nothing: the training loop gives it to `Watch.step`
@@ -34,7 +34,8 @@ class Quantity:
 
     `shown` maps a place to the position there: `table` (`toosure runs` and the comparison),
     `panel` (along training), `progress` (the line while a run goes on), `notebook`, `tile` (the
-    numbers on top of a page). `importance` decides what stays where space is short.
+    numbers on top of a page), `first` (what `toosure evaluate` prints without `--all`).
+    `importance` decides what stays where space is short.
 
     >>> QUANTITIES["ece"].heading, QUANTITIES["ece"].better
     ('ECE, points', 'lower')

@@ -158,10 +158,10 @@ def reliabilities(columns: Sequence[Column]) -> "Figure":
 
         run = next(iter(column.runs.values()))
         bins = filled_bins(bins_of(run.snapshot(run.snapshots[-1]), column.split))
-        for mask, (name, colour, symbol) in zip(sides(bins), SIDES, strict=True):
+        for mask, (colour, symbol) in zip(sides(bins), SIDES, strict=True):
             if mask.any():
                 chosen = {key: values[mask] for key, values in bins.items()}
-                trace = marks(chosen, name, colour, symbol, "95 % interval")
+                trace = marks(chosen, "", colour, symbol, "95 % interval")
                 drawing.add_trace(trace, row=1, col=number)
 
     drawing.update_xaxes(PLAIN_AXIS | {"range": [0, 100], "dtick": 25})

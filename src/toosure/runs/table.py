@@ -152,11 +152,6 @@ def write_table(path: Path, columns: dict[str, list[Any]]) -> None:
         return
     if path.suffix != ".parquet":
         raise ValueError(f"{path}: name a .parquet or .csv file")
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ValueError(
-            "writing .parquet needs pyarrow: pip install 'toosure[parquet]'"
-        ) from error
-    parquet.write_table(pyarrow.table(columns), path)
+    from toosure.runs.parquet import write_parquet
+
+    write_parquet(path, columns)

@@ -55,6 +55,7 @@ class Job:
     busy_since: float | None = None
     started_at: float = 0.0
     try_again_at: float = 0.0
+    stop_requested: bool = False  # this run alone is to stop
 
     @property
     def is_held(self) -> bool:

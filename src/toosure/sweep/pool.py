@@ -107,6 +107,7 @@ class Pool:
         else:
             if worker.job is not None:
                 self.jobs.receive(worker.job, event)
+                worker.stop_run_if_requested()
             return
 
         job = worker.job
@@ -159,6 +160,11 @@ class Worker:
         """Start on a run."""
         self.job = job
         self.send(asdict(job.config))
+
+    def stop_run_if_requested(self) -> None:
+        """Ask the process to stop its run, and to wait for the next one."""
+        if self.job is not None and self.job.stop_requested:
+            self.send({"stop_run": self.job.config.name})
 
     def send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None

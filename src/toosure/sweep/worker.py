@@ -21,6 +21,7 @@ from toosure.train import Runtime
 from toosure.train.interrupt import Stop, interruptible
 
 Settings = dict[str, Any]  # of a run: the fields of its config
+Senders = dict[str, EventSender]  # of the run under way, by its name
 
 
 def main() -> None:
@@ -36,22 +37,27 @@ def main() -> None:
             return
         sys.argv = start["argv"]  # what the user typed, for environment.json
         runs: queue.Queue[Settings | None] = queue.Queue()
-        threading.Thread(target=listen, args=(requests, runs, stop), daemon=True).start()
-        work(Runtime(**start["runtime"]), Path(start["out"]), runs, output, stop)
+        senders: Senders = {}
+        threading.Thread(target=listen, args=(requests, runs, senders, stop), daemon=True).start()
+        work(Runtime(**start["runtime"]), Path(start["out"]), runs, senders, output, stop)
 
 
 def work(
     runtime: Runtime,
     out: Path,
     runs: "queue.Queue[Settings | None]",
+    senders: Senders,
     output: int,
     stop: Stop,
 ) -> None:
     """Train one run after another."""
     cache = DataCache(runtime)
     while (settings := runs.get()) is not None and not stop.requested:
+        config = RunConfig.of(settings)
         sender = EventSender(lambda event: send(output, event, stop))
-        outcome = run_one(RunConfig.of(settings), out, runtime, sender, cache)
+        senders[config.name] = sender
+        outcome = run_one(config, out, runtime, sender, cache)
+        del senders[config.name]
 
         # An error may leave the GPU unusable for this process: another must take its place.
         spoilt = outcome.kind == "failed" and runtime.torch_device.type == "cuda"
@@ -61,10 +67,16 @@ def work(
             return
 
 
-def listen(requests: BinaryIO, runs: "queue.Queue[Settings | None]", stop: Stop) -> None:
-    """Queue the runs that arrive; at the end of the input, stop."""
+def listen(
+    requests: BinaryIO, runs: "queue.Queue[Settings | None]", senders: Senders, stop: Stop
+) -> None:
+    """Queue the runs that arrive, and stop a run that is named; at the end of the input, stop."""
     for line in requests:
-        runs.put(json.loads(line))
+        message = json.loads(line)
+        if "stop_run" not in message:
+            runs.put(message)
+        elif (sender := senders.get(message["stop_run"])) is not None:
+            sender.stop_requested = True
     stop.requested = True
     runs.put(None)
 

@@ -1,5 +1,7 @@
 """Build the parts of a run from the words of its config."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +14,8 @@ from toosure.curvature import CurvatureTracker
 from toosure.curvature.products.functional_model import Mode
 from toosure.data import Dataset
 from toosure.objectives import Objective, as_objective
-from toosure.objectives.contract import criterion_of
+from toosure.objectives.contract import ParameterGroup, criterion_of
+from toosure.optim import BSAM
 from toosure.optim.muon import hidden_and_rest
 from toosure.processes import Processes, Sharded
 from toosure.train.runtime import Runtime
@@ -28,6 +31,21 @@ def build_model(config: RunConfig, data: Dataset, device: torch.device) -> nn.Mo
     if config.precision == "float64":
         model = model.double()
     return model.to(device)
+
+
+def network_maker(
+    config: RunConfig, data: Dataset, device: torch.device
+) -> Callable[[int], nn.Module]:
+    """Return a function of a seed: the network that the run of that seed starts from."""
+
+    def make(seed: int) -> nn.Module:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            model = build_model(replace(config, seed=seed), data, device)
+        if device.type == "cuda":
+            lay_channels_last(model)
+        return model
+
+    return make
 
 
 def lay_channels_last(model: nn.Module) -> None:
@@ -95,6 +113,8 @@ def set_up_objective(
     """
     if hasattr(objective, "setup"):
         check_in_memory(config, data)
+        if hasattr(objective, "make_network"):  # members that start where other runs start
+            objective.make_network = network_maker(config, data, next(model.parameters()).device)
         data = objective.setup(model, data) or data
     if config.precision == "float64" and hasattr(objective, "double"):
         objective.double()
@@ -128,7 +148,9 @@ def build_optimizer(
 ) -> Optimizer:
     """Build the optimizer with what its class asks of a run (`toosure.optim.Traits`)."""
     word = config.word("optimizer")
-    own = objective_parameters(objective)
+    entries = list(getattr(objective, "parameters", list)())
+    has_groups = any(isinstance(entry, dict) for entry in entries)
+    own = [] if has_groups else objective_parameters(objective)
     arguments: dict[str, Any] = {
         "model": model,
         "seed": config.seed,
@@ -139,7 +161,7 @@ def build_optimizer(
     # A class of the user that declares nothing is asked by its signature.
     signature = word.method.parameters
     if getattr(word.method.target, "needs_tracker", "tracker" in signature):
-        if own:
+        if own or getattr(objective, "mixture", False):
             raise ValueError(
                 f"{word.name} steps along the network's curvature and cannot move the parameters "
                 f"that {config.objective} adds: choose another optimizer or objective"
@@ -149,10 +171,17 @@ def build_optimizer(
     parameters: list[Any] = [*model.named_parameters(), *own]  # ASAM goes by the names
     base = word.settings.get("base")
     method = base.method if isinstance(base, Word) else word.method
-    if getattr(method.target, "splits_matrices", False):
+    splits_matrices = getattr(method.target, "splits_matrices", False)
+    if has_groups:
+        parameters = parameter_groups(model, entries, splits_matrices)
+    elif splits_matrices:
         parameters = hidden_and_rest(model, own)  # the head is the network's last matrix
 
     optimizer: Optimizer = word.build(parameters, **arguments)
+    for group in optimizer.param_groups:
+        if "lr_factor" in group:
+            group["lr"] *= group["lr_factor"]
+    check_members(optimizer, config)
     wraps_criterion = getattr(optimizer, "wraps_criterion", True)
     if wraps_criterion and hasattr(optimizer, "criterion"):
         # CSAM's criterion knows at which point, original or perturbed, it is called.
@@ -166,6 +195,41 @@ def objective_parameters(objective: object) -> list[NamedParameter]:
     named = dict(getattr(objective, "named_parameters", list)())
     names = {id(p): name for name, p in named.items()}
     return [(f"objective.{names.get(id(p), i)}", p) for i, p in enumerate(parameters)]
+
+
+def parameter_groups(
+    model: nn.Module, groups: Sequence[ParameterGroup], splits_matrices: bool
+) -> list[dict[str, Any]]:
+    """Return the objective's groups, and before them one of what they leave of the network.
+
+    Where an optimizer takes matrices apart, those of the network and of each member of an ensemble
+    are sorted; other groups (vectors that scale channels) are no matrices.
+    """
+    names = {p: name for name, p in model.named_parameters()}
+    grouped = {p for group in groups for p in group["params"]}
+    rest: dict[str, Any] = {"params": [p for p in names if p not in grouped]}
+    together = [rest, *(dict(group) for group in groups)] if rest["params"] else map(dict, groups)
+
+    found: list[dict[str, Any]] = []
+    for group in together:
+        named = [(names.get(p, f"objective.{i}"), p) for i, p in enumerate(group["params"])]
+        if not splits_matrices:
+            found.append({**group, "params": named})
+        elif group is rest or "member" in group:
+            found += [{**group, **part} for part in hidden_and_rest(named)]
+        else:
+            found.append({**group, "params": named, "muon": False})
+    return found
+
+
+def check_members(optimizer: Optimizer, config: RunConfig) -> None:
+    """Raise where an optimizer with sub-batches would train networks side by side."""
+    several = any("member" in group for group in optimizer.param_groups)
+    if several and isinstance(optimizer, BSAM):
+        raise ValueError(
+            f"bsam cuts batches into parts, and {config.objective} gives each member its own: "
+            "train the members as single runs and join them with toosure ensemble"
+        )
 
 
 def build_tracker(

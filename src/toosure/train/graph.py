@@ -40,6 +40,8 @@ class GraphStep:
         self.varies = varies
         self.fixed = fixed and isinstance(step.objective, Plain)
         step.halves = recording(step.objective)  # `prepare`, or its second half, is recorded
+        if hasattr(step.objective, "recorded"):  # what is fastest may be another way then
+            step.objective.recorded()
 
         self.parameters = step.parameters()
         self.taken = 0

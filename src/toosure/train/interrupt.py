@@ -2,36 +2,112 @@
 
 import os
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 HANG_UP = getattr(signal, "SIGHUP", None)  # the terminal was closed; Windows has none
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+GRACE = 1.0  # seconds that the main thread has for a second signal before the process is ended
 
 
 @dataclass
 class Stop:
-    """Whether a stop was requested."""
+    """Whether a stop was requested.
+
+    Python runs `handle` in the main thread, between two operations. While one long torch call
+    keeps the main thread, `SignalWatcher` answers in its place.
+    """
 
     requested: bool = False
+    handled: int = 0  # signals that the main thread has seen
+    received: int = 0  # signals that the watching thread has seen
+    answered: threading.Lock = field(default_factory=threading.Lock)  # taken by the first answer
+    unwinding: threading.Event = field(default_factory=threading.Event)  # the main thread is ending
 
     def handle(self, signal_number: int, frame: object) -> None:
         """Note the request and answer it; the second one is obeyed at once."""
-        if self.requested:
+        self.handled += 1
+        if max(self.handled, self.received) > 1:
+            self.unwinding.set()
             raise KeyboardInterrupt
+        self.request(signal_number)
+
+    def request(self, signal_number: int) -> None:
+        """Note a request, and say so unless that was said."""
         self.requested = True
-        say(
-            f"{signal.Signals(signal_number).name}: after the step or measurement under way a "
-            "checkpoint is written, then training stops; a second signal ends it at once"
-        )
+        if self.answered.acquire(blocking=False):
+            say(
+                f"toosure: {signal.Signals(signal_number).name}: after the step or measurement "
+                "under way a checkpoint is written, then training stops; a second signal ends it "
+                "at once"
+            )
 
     def handle_hang_up(self, signal_number: int, frame: object) -> None:
         """Go on without the terminal."""
         say(
-            f"SIGHUP: the terminal was closed and training goes on; `kill {os.getpid()}` stops it "
-            "with a checkpoint"
+            "toosure: SIGHUP: the terminal was closed and training goes on; "
+            f"`kill {os.getpid()}` stops it with a checkpoint"
         )
+
+
+class SignalWatcher:
+    """A thread that answers signals while the main thread is inside one long operation.
+
+    The operating system's handler writes the number of each signal to a socket at once
+    (`signal.set_wakeup_fd`), and the thread reads it there.
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        self.stop = stop
+        self.reader, self.writer = socket.socketpair()
+        self.writer.setblocking(False)
+        self.thread = threading.Thread(target=self.watch, name="toosure signals", daemon=True)
+
+    def start(self) -> bool:
+        """Start watching; False where somebody else, such as an event loop, watches already."""
+        before = signal.set_wakeup_fd(self.writer.fileno(), warn_on_full_buffer=False)
+        if before != -1:
+            signal.set_wakeup_fd(before)
+            self.reader.close()
+            self.writer.close()
+            return False
+        self.thread.start()
+        return True
+
+    def close(self) -> None:
+        """Stop watching."""
+        signal.set_wakeup_fd(-1)
+        self.writer.close()  # ends the thread
+        self.thread.join()
+        self.reader.close()
+
+    def watch(self) -> None:
+        """Answer each signal; end the process where the main thread cannot obey the second one."""
+        while numbers := self.reader.recv(64):
+            for number in numbers:
+                if number not in STOPPING:
+                    continue
+
+                self.stop.received += 1
+                self.stop.request(number)
+                if self.stop.received > 1 and not is_interactive():
+                    self.end_process()
+
+    def end_process(self) -> None:
+        """End the process, unless the main thread does so itself; a third signal does not wait."""
+        if self.stop.received == 2 and self.stop.unwinding.wait(GRACE):
+            return
+        say("Ended at once; repeat the command to go on from the last checkpoint.")
+        os._exit(130)
+
+
+def is_interactive() -> bool:
+    """Whether this is a notebook or a prompt, whose process outlives what runs in it."""
+    return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
 def say(sentence: str) -> None:
@@ -40,7 +116,13 @@ def say(sentence: str) -> None:
     Nobody may be there to read it.
     """
     with suppress(OSError):
-        os.write(2, f"toosure: {sentence}\n".encode())
+        os.write(2, f"{sentence}\n".encode())
+
+
+def current_stop() -> Stop | None:
+    """Return the `Stop` that receives this process's signals, if there is one."""
+    stop = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    return stop if isinstance(stop, Stop) else None
 
 
 @contextmanager
@@ -51,8 +133,8 @@ def interruptible() -> Iterator[Stop]:
     already (nohup), it stays so. Nested blocks share one `Stop`: a request to a sweep also stops
     its run, and the reverse.
     """
-    outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
-    if isinstance(outer, Stop):
+    outer = current_stop()
+    if outer is not None:
         yield outer
         return
 
@@ -61,16 +143,28 @@ def interruptible() -> Iterator[Stop]:
         yield stop
         return
 
-    handlers: dict[int, Callable[[int, object], None]] = {
-        signal.SIGINT: stop.handle,
-        signal.SIGTERM: stop.handle,
-    }
+    handlers: dict[int, Callable[[int, object], None]] = dict.fromkeys(STOPPING, stop.handle)
     if HANG_UP is not None and signal.getsignal(HANG_UP) is not signal.SIG_IGN:
         handlers[HANG_UP] = stop.handle_hang_up
 
+    watcher = SignalWatcher(stop)
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    watching = watcher.start()
     try:
         yield stop
     finally:
+        if watching:
+            watcher.close()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def forget_watcher() -> None:
+    """In a forked child: its signals are its own, and must not reach the parent's watcher."""
+    if current_stop() is not None:
+        with suppress(ValueError):  # not the main thread: nothing was set there
+            signal.set_wakeup_fd(-1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget_watcher)

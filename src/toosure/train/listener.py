@@ -10,6 +10,8 @@ from toosure.runs.row_reader import Row
 class ProgressListener:
     """Receive the progress of a run and do nothing with it; override what is of interest."""
 
+    stop_requested = False  # set it to stop this run alone, after its checkpoint
+
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
         """A run starts at `step`, which is above 0 where it resumes."""
 

@@ -100,9 +100,10 @@ def take_steps(training: Training, stop: Stop) -> None:
         step = training.steps_taken
 
         # All processes must stop, and write checkpoints, after the same step.
-        if agreement.update(step, training.has_diverged(), stop.requested):
+        stops_alone = training.listener.stop_requested
+        if agreement.update(step, training.has_diverged(), stop.requested or stops_alone):
             watch.diverged = agreement.diverged
-            stop.requested = stop.requested or agreement.stopping
+            stop.requested = stop.requested or (agreement.stopping and not stops_alone)
             save = agreement.checkpoint_due and not agreement.stopping
             if save and not training.has_diverged(now=True):  # a diverged state is never saved
                 training.save()
@@ -113,6 +114,7 @@ def take_steps(training: Training, stop: Stop) -> None:
         lr = training.set_rate(step)
         loss = training.step(batches.draw(step), lr)
         training.record_loss(loss)
+        training.update_averages(step)
         if batches.ends_epoch(step):
             training.end_epoch()
 

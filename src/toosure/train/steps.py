@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from toosure.objectives import Batch, Objective, preparing
 from toosure.optim import BSAM, SAM
+from toosure.optim.passes import clip_each_member_
 from toosure.processes import ALONE, Processes, share_gradients
 
 GRAPH_SETTINGS = ("capturable", "fused", "foreach")  # of a parameter group
@@ -59,13 +59,15 @@ class Step:
         if self.halves:
             draw, _ = self.halves
             return [draw(part, lr) for part in parts]
-        return [self.prepare(self.model, part, lr, number) for number, part in enumerate(parts)]
+        with self.autocast_preparing():
+            return [self.prepare(self.model, part, lr, number) for number, part in enumerate(parts)]
 
     def descend(self, prepared: list[Any]) -> Tensor:
         """Let the optimizer call the closure as often as it likes, and step."""
         if self.halves:
             _, settle = self.halves
-            prepared = [settle(self.model, drawn) for drawn in prepared]
+            with self.autocast_preparing():
+                prepared = [settle(self.model, drawn) for drawn in prepared]
 
         if isinstance(self.optimizer, SAM):
             # SAM clips and unscales between its passes itself.
@@ -88,10 +90,7 @@ class Step:
     def closure(self, prepared: object) -> Tensor:
         """Compute the loss and its gradient."""
         self.optimizer.zero_grad(set_to_none=True)
-        autocast = torch.autocast(
-            self.device, self.dtype, enabled=self.dtype is not None, cache_enabled=self.cache
-        )
-        with autocast:
+        with self.autocast(self.dtype is not None):
             loss = self.objective(self.model, prepared)
 
         scaled = loss if self.scaler is None else self.scaler.scale(loss)
@@ -99,6 +98,14 @@ class Step:
         if self.processes.count > 1:
             self.share_gradients()
         return loss
+
+    def autocast(self, enabled: bool) -> torch.autocast:
+        return torch.autocast(self.device, self.dtype, enabled=enabled, cache_enabled=self.cache)
+
+    def autocast_preparing(self) -> torch.autocast:
+        """Return the autocast of `prepare`, for objectives whose passes need no float32."""
+        wanted = bool(getattr(self.objective, "prepares_in_autocast", False))
+        return self.autocast(wanted and self.dtype is not None)
 
     def clipping_closure(self, prepared: object) -> Tensor:
         """Compute the loss and its gradient, clipped."""
@@ -109,7 +116,7 @@ class Step:
     def clip_gradients(self) -> None:
         """Scale the gradient down to the largest norm allowed."""
         if self.clip is not None:
-            clip_grad_norm_(self.parameters(), self.clip)
+            clip_each_member_(self.optimizer.param_groups, self.clip)
 
     def share_gradients(self) -> None:
         """Add up the network's gradients; an objective's own parameters saw the whole batch."""

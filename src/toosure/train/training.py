@@ -15,6 +15,7 @@ from toosure.processes import ALONE, Processes
 from toosure.recalibration import temperature_scaling
 from toosure.runs import RunWriter
 from toosure.runs.environment import environment
+from toosure.train.averages import build_averages
 from toosure.train.batches import Batches
 from toosure.train.build import (
     build_criterion,
@@ -81,6 +82,7 @@ class Training:
         self.schedule: Callable[[int, int], float] = config.word("schedule").build()
         self.batches = Batches(self.data, config.batch, config.seed, processes)
         self.step = self.build_step()
+        self.averages = build_averages(config, self.model, self.objective, self.data)
 
         self.losses = torch.zeros(MAX_UNREAD, device=self.device)
         self.unread = 0  # losses that the host has not read yet
@@ -129,6 +131,11 @@ class Training:
         if hasattr(self.objective, "epoch_end"):
             self.objective.epoch_end(self.network)
 
+    def update_averages(self, step: int) -> None:
+        """Show the averages of the weights what they are after a step."""
+        if self.averages is not None:
+            self.averages.update(step, self.batches.ends_epoch(step))
+
     def record_loss(self, loss: Tensor) -> None:
         """Keep the loss on the device: reading it at every step would make the host wait."""
         self.losses[self.unread] = loss
@@ -164,6 +171,8 @@ class Training:
         self.listener.begin(self.config, self.writer.path, self.steps_taken)
 
         watch = self.build_watch(state and state["watch"])
+        if self.averages is not None:
+            watch.report = joined_reports(watch.report, self.averages.report)
         if state is not None:
             # Last, since everything before may have drawn random numbers.
             set_random_state(state["random"], self.device)
@@ -218,6 +227,8 @@ class Training:
 
         if arrays:
             self.writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
+        if self.averages is not None:
+            self.averages.write(self.writer)
         if {"val_logits", "test_logits"} <= arrays.keys():
             self.write_temperature(arrays)
 
@@ -239,7 +250,8 @@ class Training:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that changes during a run, as tensors and plain values."""
-        return {
+        more = {"averages": self.averages.state_dict()} if self.averages is not None else {}
+        return more | {
             "step": self.steps_taken,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -259,6 +271,8 @@ class Training:
             self.step.load_state_dict(state["scaling"])
         if state["tracker"]:
             self.tracker.load_state_dict(state["tracker"])
+        if self.averages is not None:
+            self.averages.load_state_dict(state["averages"])
 
     @property
     def tracker(self) -> Any:
@@ -270,6 +284,13 @@ class Training:
         self.batches.close()
         with suppress(Exception):  # an error of a deferred row was raised or reported before
             self.watch.close()
+
+
+def joined_reports(
+    first: Callable[[], dict[str, float]] | None, second: Callable[[], dict[str, float]]
+) -> Callable[[], dict[str, float]]:
+    """Return the numbers of an objective, where it reports some, and those of another report."""
+    return second if first is None else lambda: first() | second()
 
 
 def state_of(part: object) -> dict[str, Any]:

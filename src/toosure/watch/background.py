@@ -7,9 +7,9 @@ row. `Watch` sees only `DeferredRows`.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TypeVar
@@ -33,7 +33,8 @@ MAX_AGE = 0.5  # seconds after which deferred rows are written, if no new row ha
 class WeightsCopy:
     """A copy of a network that is brought up to date on demand, in the order of the device.
 
-    On a GPU it is read on a stream of its own, beside the training steps in the queue.
+    On a GPU it is read in a `with` block, on a stream of its own beside the training steps in the
+    queue: training is not waited for, and does not wait.
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
@@ -63,17 +64,15 @@ class WeightsCopy:
         if self._stream is not None:
             self._taken.synchronize()
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Read the copy inside: training is not waited for, and does not wait."""
-        if self._stream is None:
-            yield
-            return
-        self._stream.wait_event(self._taken)
-        try:
-            with torch.cuda.stream(self._stream):
-                yield
-        finally:
+    def __enter__(self) -> None:
+        if self._stream is not None:
+            self._stream.wait_event(self._taken)
+            self._switched = torch.cuda.stream(self._stream)
+            self._switched.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        if self._stream is not None:
+            self._switched.__exit__(*error)
             torch.cuda.current_stream().wait_stream(self._stream)  # before the next copy is taken
 
 
@@ -144,6 +143,8 @@ class DeferredRows(RowMaker):
     deferred. `max_age` is the time after which a row should be written.
     """
 
+    defers = True
+
     def __init__(
         self,
         measurer: Measurer,
@@ -155,6 +156,8 @@ class DeferredRows(RowMaker):
     ) -> None:
         super().__init__(measurer, sink, stopwatch, notify)
         self.weights = weights
+        if weights is not None:
+            self.reading = weights
         self.max_age = max_age
         self.background = Background(processes=measurer.device.type == "cuda")
         self.waiting: tuple[Row, bool] | None = None  # to be observed; is a snapshot due?
@@ -208,9 +211,6 @@ class DeferredRows(RowMaker):
         """Write a row, once its metrics are there."""
         if pending is not None:
             self.finish(pending.row, pending.values, pending.write_snapshot, pending.snapshot_due)
-
-    def reading(self) -> AbstractContextManager[None]:
-        return super().reading() if self.weights is None else self.weights.reading()
 
     def wait_for_training(self) -> None:
         """Wait for the copy of the weights, not for the steps queued after it."""

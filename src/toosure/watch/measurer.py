@@ -9,9 +9,13 @@ from torch import Tensor, nn
 
 from toosure.data.dataset import Split
 from toosure.data.image_files import ImageFiles
+from toosure.objectives.contract import HasMeanPredict
+from toosure.processes import ALONE
+from toosure.watch.batch_reader import unwrapped
 from toosure.watch.best import Best, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
 from toosure.watch.logits_model import Rows, as_rows
+from toosure.watch.same_watch import check_same_everywhere
 from toosure.watch.sample import ExampleSource
 from toosure.watch.split import Observation, WatchedSplit
 
@@ -42,6 +46,7 @@ class Measurer:
     ) -> None:
         self.device = device_of(model)
         predictor = predictor_of(model, objective)
+        check_objective(objective, measure)
         source.reader.learn_from(model, ignored_label(loss))
         self.notes: dict[str, dict[str, Any]] = {}  # how the examples of each split came about
         self.splits: dict[str, WatchedSplit] = {}
@@ -61,6 +66,8 @@ class Measurer:
                 per_example=rows.per_example,
                 **patterns_inside(rows.model, predictor, settings),
             )
+
+        check_same_everywhere(self.notes, settings.get("processes", ALONE))
 
         self.best: Best | None = None
         if "best" in measure:
@@ -119,8 +126,20 @@ class Predictor(nn.Module):
         self.model = model
         self.predict = objective.predict  # not registered: its state is not the model's
 
+        # Of a random prediction, curvature is that of the prediction without noise.
+        self.mean_network: Predictor | None = None
+        if isinstance(objective, HasMeanPredict):
+            self.mean_network = Predictor(model, MeanPrediction(objective))
+
     def forward(self, x: Tensor) -> Tensor:
         return self.predict(self.model, x)
+
+
+class MeanPrediction:
+    """What an objective that predicts at random predicts without its noise."""
+
+    def __init__(self, objective: HasMeanPredict) -> None:
+        self.predict = objective.mean_predict
 
 
 def predictor_of(model: nn.Module, objective: object = None) -> nn.Module:
@@ -139,6 +158,14 @@ def device_of(model: nn.Module) -> torch.device:
     if first is None:
         raise ValueError(f"{type(model).__name__} has no parameters: there is nothing to watch")
     return first.device
+
+
+def check_objective(objective: object, measure: Sequence[str]) -> None:
+    """Raise on a measure that the objective's prediction cannot have, with its reason."""
+    refused: Mapping[str, str] = getattr(objective, "refused_measures", {})
+    for name in measure:
+        if name in refused:
+            raise ValueError(f"{name}: {refused[name]}; leave it out of measure")
 
 
 def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
@@ -162,6 +189,6 @@ def patterns_inside(
     patterns = settings.get("parameters")
     if patterns is None or outer is model:
         return dict(settings)
-    inner = getattr(model, "_orig_mod", model)
+    inner = unwrapped(model)
     prefix = next(name for name, module in outer.named_modules() if module in (model, inner))
     return {**settings, "parameters": [f"{prefix}.{pattern}" for pattern in patterns]}

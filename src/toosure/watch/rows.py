@@ -59,6 +59,8 @@ class RowMaker:
     `toosure.watch.background.DeferredRows` makes the same rows while training goes on.
     """
 
+    defers = False  # whether a row may wait for its numbers
+
     def __init__(
         self, measurer: Measurer, sink: RowSink, stopwatch: Stopwatch, notify: Notify | None
     ) -> None:
@@ -66,6 +68,7 @@ class RowMaker:
         self.sink = sink
         self.stopwatch = stopwatch
         self.notify = notify
+        self.reading: AbstractContextManager[object] = nullcontext()  # while the model is read
         self.diverged = False
         # Writes the snapshot of the last row, where none was due: the end of a run keeps it.
         self.last_snapshot: Callable[[], None] | None = None
@@ -83,12 +86,13 @@ class RowMaker:
     def observe(self, row: Row) -> Observations:
         """Observe every split for a row, and note what that took; nothing where it diverged."""
         before_waiting = self.stopwatch.seconds
-        self.wait_for_training()
+        if self.measurer.device.type == "cuda":
+            self.wait_for_training()
         start = self.stopwatch.seconds  # what training had queued is not our time
 
         observations: Observations = {}
         try:
-            with self.reading():
+            with self.reading:
                 observations = self.measurer.observe(row["step"])
         except Diverged:
             self.diverged = row["diverged"] = True
@@ -99,14 +103,9 @@ class RowMaker:
         row["seconds_measuring"] = cost
         return observations
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Return the context in which the model is read."""
-        return nullcontext()
-
     def wait_for_training(self) -> None:
-        """Wait until a device has done what training queued on it."""
-        if self.measurer.device.type == "cuda":
-            torch.cuda.synchronize(self.measurer.device)
+        """Wait until a GPU has done what training queued on it."""
+        torch.cuda.synchronize(self.measurer.device)
 
     def finish(
         self,

@@ -10,7 +10,7 @@ class Spacing:
 
     With a budget the times decide, so that two such runs are measured at different steps.
 
-    >>> [step for step in range(50) if Spacing(every=20).due(step, 0, 0, 0, 0)]
+    >>> [step for step in range(50) if Spacing(every=20).due(step)]
     [0, 20, 40]
     >>> [Spacing(budget=0.1).due(7, t, measuring=0.5, cost=0.5, rested=t - 0.5) for t in (9, 10)]
     [False, True]
@@ -29,7 +29,14 @@ class Spacing:
         if self.budget is not None and not 0 < self.budget < 1:
             raise ValueError(f"budget is a share of the time in (0, 1); got {self.budget}")
 
-    def due(self, step: int, seconds: float, measuring: float, cost: float, rested: float) -> bool:
+    def due(
+        self,
+        step: int,
+        seconds: float = 0.0,
+        measuring: float = 0.0,
+        cost: float = 0.0,
+        rested: float = 0.0,
+    ) -> bool:
         """Whether to measure now: after `seconds`, `measuring` of them spent so, `cost` the last.
 
         Under a budget b it is due when one more measurement as dear as the last would still leave

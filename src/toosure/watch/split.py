@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from toosure import margins
 from toosure.curvature import CurvatureTracker, Result
-from toosure.metrics.inputs import are_probabilities, at_least_float32, known_logits
+from toosure.metrics.inputs import are_probabilities, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.quantities import Quantity, in_row
@@ -59,6 +59,8 @@ class WatchedSplit:
         check_criterion(loss)
         self.name = name
         self.model = model
+        # What a random prediction is without its noise: curvature is measured there.
+        self.mean_network: nn.Module | None = getattr(model, "mean_network", None)
         self.loss = loss
         self.eps = eps
         self.bins = bins
@@ -81,7 +83,12 @@ class WatchedSplit:
         of_curvature = tuple(q.key for q in wanted if q.cost == "curvature")
         if of_curvature:
             options = {"sampled_rtol": SAMPLING_ERROR, "group": processes.group} | curvature
-            self.tracker = make_tracker(model, self.own_data, curved(loss), of_curvature, **options)
+            if per_example > 1:
+                options["replay"] = False  # which examples a row belongs to is read on the host
+            network = model if self.mean_network is None else self.mean_network
+            self.tracker = make_tracker(
+                network, self.own_data, curved(loss), of_curvature, **options
+            )
             if per_example > 1 and "chunk" not in curvature:
                 widen_chunks(self.tracker, per_example)
 
@@ -117,10 +124,12 @@ class WatchedSplit:
 
     def logits(self) -> Tensor:
         """Return the outputs on the whole split, (N, C), in evaluation mode."""
-        if self.tracker is not None:
+        if self.tracker is not None and self.mean_network is None:
             logits = self.tracker.logits()  # the pass serves the curvature too
         else:
             logits = logits_of(self.model, self.own_data[0])
+        if self.processes.count == 1:
+            return logits
         return self.processes.gathered(logits, len(self.y))
 
     def row_values_call(self, observation: Observation) -> Callable[[], Numbers]:
@@ -182,7 +191,8 @@ def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     model.eval()
     try:
         with torch.no_grad():
-            return torch.cat([at_least_float32(model(part)) for part in x.split(chunk)])
+            logits = torch.cat([model(part) for part in x.split(chunk)])
+            return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     finally:
         for module, training in modes:
             module.training = training

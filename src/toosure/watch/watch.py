@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from torch import nn
@@ -156,12 +155,7 @@ class Watch:
     def __enter__(self) -> "Watch":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Measure the end and let go of the folder; a loop that raised has failed."""
         if error is None:
             self.finish()
@@ -191,19 +185,21 @@ class Watch:
 
     def step(self, **numbers: Any) -> Row | None:
         """Count a step, and measure if it is due; `numbers` such as `lr=0.1` join the row."""
-        self._check(numbers)
+        if self.closed or numbers:
+            self._check(numbers)
         self.steps += 1
-        if self.maker.is_overdue():
+        if self.maker.defers and self.maker.is_overdue():
             self.flush()
         if self.maker.diverged:
             return None
-        return self.measure(**numbers) if self._due() else None
 
-    def _due(self) -> bool:
-        """Whether this step is to be measured; under a budget the first process decides."""
+        by_step = self.spacing.budget is None
+        due = self.spacing.due(self.steps) if by_step else self._due_in_budget()
+        return self.measure(**numbers) if due else None
+
+    def _due_in_budget(self) -> bool:
+        """Whether this step is to be measured; the first process decides for all."""
         due = self.spacing.due(self.steps, *self.stopwatch.spent())
-        if self.spacing.budget is None:
-            return due
         (agreed,) = self.processes.any(due and self.processes.first)
         return bool(agreed)
 
@@ -214,15 +210,9 @@ class Watch:
         the row is completed while training goes on (`toosure.watch.background`); `flush` waits
         for it.
         """
-        self._check(numbers)
-        if self.last_measured == self.steps:
-            self.flush()
-            return self.last
-
-        was_diverged = self.maker.diverged
-        self.maker.advance()
-        if self.maker.diverged and not was_diverged:
-            # Observing the row that waited showed that the model had diverged by then.
+        if self.closed or numbers:
+            self._check(numbers)
+        if self.last_measured == self.steps or (self.maker.defers and self._waiting_diverged()):
             self.flush()
             return self.last
 
@@ -236,6 +226,12 @@ class Watch:
         self.last_measured = self.steps
         self.maker.start(row, snapshot_due)
         return row
+
+    def _waiting_diverged(self) -> bool:
+        """Observe the row that waits; say whether that showed that the model has diverged."""
+        was_diverged = self.maker.diverged
+        self.maker.advance()
+        return self.maker.diverged and not was_diverged
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:

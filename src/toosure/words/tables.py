@@ -8,12 +8,13 @@ The data sets and networks are listed here, as text.
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-PACKAGE_TABLES = {
-    "optimizer": ("toosure.optim", "OPTIMIZERS"),
-    "loss": ("toosure.losses", "LOSSES"),
-    "objective": ("toosure.objectives", "OBJECTIVES"),
-    "calibrator": ("toosure.posthoc", "CALIBRATORS"),
-    "schedule": ("toosure.optim.schedules", "SCHEDULES"),
+PACKAGE_TABLES: dict[str, tuple[tuple[str, str], ...]] = {
+    "optimizer": (("toosure.optim", "OPTIMIZERS"),),
+    "loss": (("toosure.losses", "LOSSES"),),
+    "objective": (("toosure.objectives", "OBJECTIVES"), ("toosure.ensembles", "ENSEMBLES")),
+    "calibrator": (("toosure.posthoc", "CALIBRATORS"),),
+    "schedule": (("toosure.optim.schedules", "SCHEDULES"),),
+    "average": (("toosure.ensembles.averages", "AVERAGES"),),
 }
 
 TEXT_TABLES: dict[str, dict[str, str]] = {
@@ -52,7 +53,7 @@ TEXT_TABLES: dict[str, dict[str, str]] = {
 }
 
 # In the order in which `toosure methods` lists them.
-KINDS = ("optimizer", "loss", "objective", "data", "model", "calibrator", "schedule")
+KINDS = ("optimizer", "loss", "objective", "data", "model", "calibrator", "schedule", "average")
 
 
 class MethodTables(Mapping[str, dict[str, str]]):
@@ -66,8 +67,7 @@ class MethodTables(Mapping[str, dict[str, str]]):
         if kind not in KINDS:
             raise KeyError(kind)
         places = dict(TEXT_TABLES.get(kind, {}))
-        if kind in PACKAGE_TABLES:
-            package, table = PACKAGE_TABLES[kind]
+        for package, table in PACKAGE_TABLES.get(kind, ()):
             for name, method in getattr(import_module(package), table).items():
                 places.setdefault(name, place_of(method, package))
         return places

@@ -10,6 +10,7 @@ from toosure.words.values import read
 
 # One setting=value: commas in quotes, or in brackets nested up to twice, do not end it.
 ITEM = re.compile(r'(?:"(?:\\.|[^"\\])*"|\((?:[^()]|\([^()]*\))*\)|[^,])+')
+SEARCHED = "; ranges and choices such as 0.02..0.5~log and 1|2 are for `toosure tune`"
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,8 @@ def typed(method: Method, setting: Setting, text: str) -> Any:
         return parse(setting.takes, text[1:-1] if bracketed else text)
     except ValueError as error:
         colon = ":" if setting.takes else ""
-        raise ValueError(f"{method.name}: {setting.name}{colon} {error}") from error
+        hint = SEARCHED if not setting.takes and re.search(r"\d\.\.|\|", text) else ""
+        raise ValueError(f"{method.name}: {setting.name}{colon} {error}{hint}") from error
 
 
 def listing(method: Method, base: Word | None = None) -> str:

@@ -1,12 +1,14 @@
 """Forward-mode differentiation with dual numbers."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 
 
 @contextmanager
@@ -27,3 +29,37 @@ def tangent_of(value: Tensor) -> Tensor:
     """Return the tangent of a dual tensor: zeros where no input with a tangent reaches it."""
     tangent = forward_ad.unpack_dual(value).tangent
     return torch.zeros_like(value) if tangent is None else tangent
+
+
+class _Composed(TorchFunctionMode):
+    """Computes activations whose backward pass has no forward derivative in torch from others."""
+
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: Iterable[type],
+        arguments: Sequence[object] = (),
+        options: Mapping[str, object] | None = None,
+    ) -> object:
+        composed = COMPOSED.get(function)
+        if composed is not None:
+            return composed(*arguments, **(options or {}))
+        return function(*arguments, **(options or {}))
+
+
+def _silu(input: Tensor, inplace: bool = False) -> Tensor:
+    return input * torch.sigmoid(input)
+
+
+def _mish(input: Tensor, inplace: bool = False) -> Tensor:
+    return input * torch.tanh(F.softplus(input))
+
+
+COMPOSED: dict[Callable[..., object], Callable[..., Tensor]] = {F.silu: _silu, F.mish: _mish}
+
+
+@contextmanager
+def composed_activations() -> Iterator[None]:
+    """Inside, SiLU is x sigmoid(x) and Mish is x tanh(softplus(x)), for second derivatives."""
+    with _Composed():
+        yield

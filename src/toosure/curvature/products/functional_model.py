@@ -9,7 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from toosure.curvature.products.forward_mode import dual_numbers, make_duals, tangent_of
+from toosure.curvature.products.forward_mode import (
+    composed_activations,
+    dual_numbers,
+    make_duals,
+    tangent_of,
+)
+from toosure.curvature.products.odd_layers import (
+    check_parameters,
+    dense_embeddings,
+    missing_derivatives_explained,
+)
 from toosure.curvature.products.precision import double_differentiable
 
 Mode = Literal["eval", "train"]
@@ -32,6 +42,7 @@ class FunctionalModel:
 
         self.names = _choose_parameters(self.model, parameters)
         named = dict(self.model.named_parameters())
+        check_parameters(named, self.names)
         self.originals = [named[name] for name in self.names]
         self.shapes = [p.shape for p in self.originals]
         self.sizes = [p.numel() for p in self.originals]
@@ -64,7 +75,12 @@ class FunctionalModel:
 
         modes = [(m, m.training) for m in self.model.modules()]
         devices = [self.device] if self.device.type == "cuda" and train else []
-        with torch.random.fork_rng(devices, enabled=train), double_differentiable():
+        with (
+            missing_derivatives_explained(),
+            torch.random.fork_rng(devices, enabled=train),
+            double_differentiable(),
+            dense_embeddings(self.model),
+        ):
             if train:
                 torch.manual_seed(0)  # dropout must draw the same masks at every product
             self.model.train(train)
@@ -148,7 +164,7 @@ class FunctionalModel:
     ) -> list[Tensor]:
         """Compute H v of a loss of the logits, forward over reverse: one tensor per parameter."""
         leaves, state = self.state()
-        with self.temporary_mode(), dual_numbers():
+        with self.temporary_mode(), dual_numbers(), composed_activations():
             duals = make_duals(leaves, self.split(vector))
             state |= dict(zip(self.names, duals, strict=True))
             total = loss(functional_call(self.model, state, (inputs,)))

@@ -12,6 +12,7 @@ from toosure.page.sections.comparison import comparison
 from toosure.page.sections.differences import differences
 from toosure.page.sections.helped import helped
 from toosure.page.sections.moments import moments
+from toosure.page.sections.pareto import pareto
 from toosure.page.sections.phase import correlations, phase
 from toosure.page.sections.progress import progress
 from toosure.page.sections.provenance import provenance
@@ -52,6 +53,7 @@ SECTIONS = [
     Section("helped", helped),
     Section("tradeoff", tradeoff, holds_figures=True),
     Section("comparison", comparison),
+    Section("pareto", pareto, holds_figures=True),
     Section("trajectories", trajectories, holds_figures=True, parts={"refinement": refinement}),
     Section("multiples", multiples, holds_figures=True),
     Section("phase", phase, holds_figures=True, parts={"correlations": correlations}),

@@ -1,6 +1,6 @@
 """The recipe of "Towards Unbiased Calibration using Meta-Regularization" (arXiv 2303.15057)."""
 
-from toosure.recipes.gamma_net import ablations, comparison, sweeps
+from toosure.recipes.gamma_net import ablations, comparison, settling, sweeps
 from toosure.recipes.recipe import Part, Recipe
 
 RECIPE = Recipe(
@@ -13,6 +13,12 @@ RECIPE = Recipe(
             "gamma-net with SECE against its baselines",
             sweeps.comparison,
             comparison.findings,
+        ),
+        Part(
+            "settling",
+            "what keeps gamma from differing by seed: arms A, D, E, F and ours, five seeds",
+            sweeps.arms,
+            settling.findings,
         ),
         Part("bandwidth", "the kernel's width", sweeps.bandwidths, ablations.bandwidth_findings),
         Part(

@@ -10,7 +10,7 @@ METHODS: dict[str, dict[str, str]] = {
     "CE": {},
     "focal": {"loss": "focal"},
     "FLSD-53": {"loss": "flsd53"},
-    "SECE alone": {"loss": "sece"},
+    "CE + 0.5 SECE": {"loss": "sece"},
     "gamma-net, not learning": {"objective": "gamma_net:lr=0"},
     "gamma-net + SECE": {"objective": "gamma_net"},
 }
@@ -26,9 +26,32 @@ FEATURES = {
 }
 
 
+# Section "settling": what makes the final gamma differ between seeds. Written before the runs.
+FIRST_BUILT = {
+    "bandwidth": "0.01",
+    "form": "points",
+    "leave_one_out": "false",
+    "detach": "false",
+    "meta_batch": "128",
+    "fresh": "none",
+    "virtual_lr": "none",
+}
+DETACHED = {**FIRST_BUILT, "detach": "true", "virtual_lr": "0.1"}
+ARMS: dict[str, dict[str, str] | None] = {
+    "CE": None,
+    "gamma-net (G)": {},
+    "A: as first built": FIRST_BUILT,
+    "D: accuracy detached, virtual rate .1": DETACHED,
+    "E: D, meta batch 512": {**DETACHED, "meta_batch": "512"},
+    "F: A, bandwidth .1": {**FIRST_BUILT, "bandwidth": "0.1"},
+}
+ARM_SEEDS = (0, 1, 2, 3, 4)
+
+
 def config(setting: Setting, seed: int, **words: str) -> RunConfig:
-    """Return a run: CIFAR-10 with crops and flips, ResNet-20, 10,000 steps, rate cut twice."""
-    size: dict[str, Any] = {"data": "cifar10:augment=true", "steps": 10_000, "every": 1000}
+    """Return a run: crops and flips, ResNet-20, 10,000 steps, the rate cut twice."""
+    data = f"{setting.data}:augment=true"
+    size: dict[str, Any] = {"data": data, "steps": 10_000, "every": 1000}
     if setting.quick:
         data = "digits:train=128,val=50,test=200"
         size = {"data": data, "steps": 6, "every": 6, "batch": 32}
@@ -42,9 +65,33 @@ def comparison_seeds(setting: Setting) -> tuple[int, ...]:
     return setting.seeds_or(0) if setting.quick else setting.seeds_or(0, 1, 2)
 
 
-def ablation_seeds(setting: Setting) -> tuple[int, ...]:
-    """Return the seeds of the other tables: one, unless the command says others."""
+def bandwidth_seeds(setting: Setting) -> tuple[int, ...]:
+    """Return the seeds of the bandwidths, which are reported only: one, unless others are said."""
     return setting.seeds_or(0)
+
+
+def arm_configs(setting: Setting, name: str) -> list[RunConfig]:
+    """Return the runs of an arm of the settling experiment, one per seed."""
+    seeds = setting.seeds_or(0) if setting.quick else setting.seeds_or(*ARM_SEEDS)
+    options = ARMS[name]
+    words = {} if options is None else {"objective": word_with("gamma_net", options)}
+    return [config(setting, seed, **words) for seed in seeds]
+
+
+def word_with(name: str, options: dict[str, str]) -> str:
+    """Spell a word with options: `gamma_net:lr=0`, or its name alone without any.
+
+    >>> word_with("gamma_net", {"lr": "0"}), word_with("gamma_net", {})
+    ('gamma_net:lr=0', 'gamma_net')
+    """
+    settings = ",".join(f"{key}={value}" for key, value in options.items())
+    return f"{name}:{settings}" if settings else name
+
+
+def arms(setting: Setting) -> list[RunConfig]:
+    """Return every run of the settling experiment; a quick one has three arms."""
+    names = list(ARMS)[:3] if setting.quick else list(ARMS)
+    return [each for name in names for each in arm_configs(setting, name)]
 
 
 def method_configs(setting: Setting, name: str) -> list[RunConfig]:
@@ -57,9 +104,9 @@ def comparison(setting: Setting) -> list[RunConfig]:
     return [each for name in METHODS for each in method_configs(setting, name)]
 
 
-def gamma_net_configs(setting: Setting, word: str) -> list[RunConfig]:
+def gamma_net_configs(setting: Setting, word: str, seeds: tuple[int, ...]) -> list[RunConfig]:
     """Return the runs of one variant of gamma-net, one per seed."""
-    return [config(setting, seed, objective=word) for seed in ablation_seeds(setting)]
+    return [config(setting, seed, objective=word) for seed in seeds]
 
 
 def bandwidth_values(setting: Setting) -> tuple[str, ...]:
@@ -68,7 +115,8 @@ def bandwidth_values(setting: Setting) -> tuple[str, ...]:
 
 def bandwidth_configs(setting: Setting, bandwidth: str) -> list[RunConfig]:
     """Return gamma-net's runs at one bandwidth of SECE."""
-    return gamma_net_configs(setting, f"gamma_net:bandwidth={bandwidth}")
+    word = f"gamma_net:bandwidth={bandwidth}"
+    return gamma_net_configs(setting, word, bandwidth_seeds(setting))
 
 
 def bandwidths(setting: Setting) -> list[RunConfig]:
@@ -82,7 +130,7 @@ def bandwidths(setting: Setting) -> list[RunConfig]:
 
 def feature_configs(setting: Setting, features: str) -> list[RunConfig]:
     """Return gamma-net's runs with one kind of features as its input."""
-    return gamma_net_configs(setting, FEATURES[features])
+    return gamma_net_configs(setting, FEATURES[features], comparison_seeds(setting))
 
 
 def features(setting: Setting) -> list[RunConfig]:

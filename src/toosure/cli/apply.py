@@ -1,0 +1,50 @@
+"""`toosure apply`: what a saved calibrator makes of predictions in a file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toosure.cli.app import app, fail
+from toosure.cli.file_options import (
+    ClassNames,
+    FileOptions,
+    KindOption,
+    LabelColumn,
+    ScoreColumns,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command()
+def apply(
+    calibrator: Annotated[Path, typer.Argument(help="What `toosure calibrate -o` wrote (.pt).")],
+    file: Annotated[Path, typer.Argument(help="Predictions; labels need not be there.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write calibrated ones here (.npz, .pt, .csv).")
+    ],
+    kind: KindOption = None,
+    label_column: LabelColumn = None,
+    columns: ScoreColumns = None,
+    classes: ClassNames = None,
+    split: Annotated[
+        str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
+    ] = None,
+) -> None:
+    """Write the calibrated probabilities of FILE to OUTPUT, with its labels where it has some."""
+    from toosure.posthoc import load_calibrator
+    from toosure.predictions.writing import check_writable, write_predictions
+    from toosure.recalibration import calibrated
+
+    reading = FileOptions(kind, label_column, columns, classes, unlabelled=True)
+    try:
+        check_writable(output)
+        fitted = load_calibrator(calibrator)
+        predictions = reading.read(file, split)
+        after = calibrated(fitted, predictions)
+        write_predictions(after, output)
+    except ValueError as error:
+        fail(str(error))
+    typer.echo(f"{after.n:,} rows of calibrated probabilities: {output}", err=True)

@@ -1,0 +1,131 @@
+"""`toosure compare`: which of two models is better on the same rows, and is it more than chance."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toosure.cli.app import app, fail
+from toosure.cli.evaluate import in_folder
+from toosure.cli.evaluation_tables import numbers_table
+from toosure.cli.file_options import (
+    ClassNames,
+    FileOptions,
+    IgnoreIndex,
+    KindOption,
+    LabelColumn,
+    ScoreColumns,
+    check_page,
+    write_text,
+)
+from toosure.cli.waiting import Waiting
+
+if TYPE_CHECKING:
+    from toosure.evaluate.paired import Comparison
+    from toosure.predictions import Predictions
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="Predictions, or a run folder.")],
+    second: Annotated[Path, typer.Argument(help="Those of another model on the same rows.")],
+    html: Annotated[
+        Path | None, typer.Option("-o", "--html", help="Write a page with figures here.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    kind: KindOption = None,
+    label_column: LabelColumn = None,
+    columns: ScoreColumns = None,
+    classes: ClassNames = None,
+    ignore_index: IgnoreIndex = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="The .npy of the labels, where both are .npy of scores.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
+    ] = None,
+    bins: Annotated[int, typer.Option(min=1, help="Bins of the ECE.")] = 15,
+    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
+) -> None:
+    """Compare SECOND with FIRST: differences on the same rows, with intervals.
+
+    That the rows are the same is checked by their labels, and by a column `id` where there is one.
+    """
+    from toosure.evaluate.paired import compare as paired
+
+    reading = FileOptions(kind, label_column, columns, classes, ignore_index)
+    try:
+        if html:
+            check_page(html)
+        with Waiting("reading") as waiting:
+            sides = []
+            for path in (first, second):
+                own = split or "test" if path.is_dir() else split
+                file = in_folder(path) if path.is_dir() else path
+                sides.append(reading.read(file, own, labels))
+
+            def told(done: int, of: int) -> None:
+                if done % 50 == 0:
+                    waiting.update(f"resampling, {done} of {of}")
+
+            result = paired(*with_names(sides, first, second), bins, ci, seed, told=told)
+            if html:
+                write_page(result, html)
+    except ValueError as error:
+        fail(str(error))
+
+    if as_json:
+        print(json.dumps(result.as_json()))
+    else:
+        print_comparison(result)
+    if html:
+        typer.echo(f"page: {html}", err=True)
+
+
+def with_names(
+    sides: Sequence["Predictions"], first: Path, second: Path
+) -> tuple["Predictions", "Predictions"]:
+    """Name both sides so that they can be told apart."""
+    names = [first.name, second.name]
+    if names[0] == names[1]:
+        names = [str(first), str(second)]
+    if names[0] == names[1]:
+        raise ValueError(f"{first.name} is given twice: name two files")
+    one, other = (replace(side, source=name) for side, name in zip(sides, names, strict=True))
+    return one, other
+
+
+def write_page(result: "Comparison", path: Path) -> None:
+    """Write the page of a comparison, or say why it cannot be written."""
+    from toosure.page.two_models import comparison_page
+
+    write_text(path, comparison_page(result))
+
+
+def print_comparison(result: "Comparison") -> None:
+    """Print the verdict, then each number of both and its change."""
+    from rich.console import Console
+
+    from toosure.page.html import printed
+    from toosure.page.two_models import word
+
+    typer.echo(f"{result.sentence}.\n")
+    table = numbers_table(
+        "metric", result.first, result.second, "change", "low", "high", "second is"
+    )
+    for row in result.differences:
+        both = (printed(each, ".4f") for each in (row.first, row.second))
+        change = (printed(each, "+.4f") for each in row.change)
+        table.add_row(row.key, *both, *change, word(row.direction))
+    Console().print(table)
+
+    typer.echo(
+        f"\nn = {result.n:,} ({result.checked}), {result.bins} bins, {100 * result.level:g} % "
+        "intervals, each by itself, by resampling the same rows of both"
+    )
+    if result.left_out:
+        typer.echo(result.left_out)

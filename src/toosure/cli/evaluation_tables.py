@@ -1,0 +1,105 @@
+"""Print what `toosure evaluate` found: one file, several files, subgroups."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from toosure.evaluate import Evaluation
+    from toosure.evaluate.estimates import Estimate
+    from toosure.evaluate.subgroups import Subgroups
+
+
+def numbers_table(first: str, *headings: str) -> "Table":
+    """Return a table whose first column is text and whose others are numbers."""
+    from rich.table import Table
+
+    table = Table(first, box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def print_evaluation(result: "Evaluation", keys: Sequence[str] | None = None) -> None:
+    """Print the verdict, then metrics with their intervals: those in `keys`, or all by group."""
+    from rich.console import Console
+
+    from toosure.evaluate.verdict import verdict
+    from toosure.page.html import printed
+    from toosure.quantities import evaluation_groups
+
+    _, sentence, reasons = verdict(result)
+    typer.echo("\n".join([f"{sentence}.", *reasons, ""]))
+
+    table = numbers_table("metric", "value", "low", "high")
+    groups = evaluation_groups().values() if keys is None else (keys,)
+    for names in groups:
+        for name in (name for name in names if name in result.metrics):
+            table.add_row(name, *(printed(each, ".4f") for each in result.metrics[name]))
+        table.add_section()
+    Console().print(table)
+
+    edges = "(a, b]" if result.edge == "right" else "[a, b)"
+    typer.echo(
+        f"\nn = {result.n:,}, {result.bins} bins {edges}, {100 * result.level:g} % intervals"
+    )
+    if keys is not None:
+        typer.echo("--all prints the other metrics.")
+        return
+    for line in result.omissions():
+        typer.echo(line)
+
+
+def print_files(results: Sequence["Evaluation"], keys: Sequence[str]) -> None:
+    """Print the verdict on each of several files, then one row of numbers per file."""
+    from rich.console import Console
+
+    from toosure.evaluate.verdict import verdict
+    from toosure.page.html import printed
+
+    for result in results:
+        typer.echo(f"{result.source}: {verdict(result).sentence}.")
+    typer.echo("")
+
+    shown = [key for key in keys if any(key in result.metrics for result in results)]
+    table = numbers_table("file", "n", *shown)
+    for result in results:
+        values = (result.metrics[key].value if key in result.metrics else None for key in shown)
+        table.add_row(result.source, f"{result.n:,}", *(printed(each, ".4f") for each in values))
+    Console().print(table)
+    typer.echo(
+        "\nFor intervals name one file; `toosure compare A B` tests two files on the same rows."
+    )
+
+
+def print_subgroups(result: "Subgroups") -> None:
+    """Print one row per subgroup, and how many groups were accounted for."""
+    from rich.console import Console
+
+    table = numbers_table(
+        result.column, "n", "accuracy", "confidence", "gap, points", "ECE, points", "verdict"
+    )
+    for group in result.groups:
+        table.add_row(
+            group.name,
+            f"{group.n:,}",
+            f"{100 * group.accuracy.value:.1f} %",
+            f"{100 * group.confidence:.1f} %",
+            in_points(group.gap, "+.1f"),
+            in_points(group.ece, ".1f"),
+            group.sentence,
+        )
+    typer.echo("")
+    Console().print(table)
+    typer.echo(f"\n{result.sentence}")
+
+
+def in_points(estimate: "Estimate", form: str) -> str:
+    """Print a share in points with its interval."""
+    text = f"{100 * estimate.value:{form}}"
+    if estimate.low is not None and estimate.high is not None:
+        text += f" ({100 * estimate.low:{form}} to {100 * estimate.high:{form}})"
+    return text.replace("-", "−")

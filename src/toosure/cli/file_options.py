@@ -1,0 +1,121 @@
+"""Options that say how to read a file of predictions, shared by the commands that take one."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from toosure.predictions import Predictions
+
+
+class Kind(StrEnum):
+    """What a file holds."""
+
+    logits = "logits"
+    probs = "probs"
+    confidence = "confidence"
+
+
+KindOption = Annotated[
+    Kind | None, typer.Option("--kind", help="What a file holds, where its names do not say it.")
+]
+LabelColumn = Annotated[
+    str | None, typer.Option("--label-column", help="The column or array of the true classes.")
+]
+ScoreColumns = Annotated[
+    str | None,
+    typer.Option("--columns", help="Those of the scores, in class order: p_a,p_b or 'p_*'."),
+]
+ClassNames = Annotated[
+    str | None,
+    typer.Option("--classes", help="Names of the classes in the order of the columns: cat,dog."),
+]
+IgnoreIndex = Annotated[
+    int | None, typer.Option("--ignore-index", help="Leave out rows with this label, as -100.")
+]
+LabelsFile = Annotated[
+    Path | None, typer.Option("--labels", help="The .npy of the labels, beside a .npy of scores.")
+]
+
+
+def listed_words(text: str | None) -> tuple[str, ...]:
+    """Split a list of words at its commas.
+
+    >>> listed_words("cat, dog"), listed_words(None)
+    (('cat', 'dog'), ())
+    """
+    return tuple(word.strip() for word in text.split(",") if word.strip()) if text else ()
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """What the options of a command say about its files."""
+
+    kind: Kind | None = None
+    label: str | None = None
+    columns: str | None = None
+    classes: str | None = None
+    ignore_index: int | None = None
+    unlabelled: bool = False
+
+    def read(
+        self, path: Path, split: str | None = None, labels: Path | None = None
+    ) -> "Predictions":
+        """Read predictions, and say on standard error what was guessed."""
+        from toosure.predictions import read_predictions
+
+        predictions = read_predictions(
+            path,
+            self.kind.value if self.kind else None,
+            split,
+            labels=labels,
+            label=self.label,
+            columns=listed_words(self.columns),
+            classes=listed_words(self.classes),
+            ignore_index=self.ignore_index,
+            unlabelled=self.unlabelled,
+        )
+        if predictions.note:
+            typer.echo(f"{path.name}: {predictions.note}", err=True)
+        return predictions
+
+
+def paired_files(files: Sequence[Path], labels: Path | None) -> list[tuple[Path, Path | None]]:
+    """Return each file of scores with its file of labels, which only a .npy has."""
+    from toosure.predictions import npy_pair
+
+    if labels is not None:
+        if len(files) > 1:
+            raise ValueError("--labels goes with one file of scores")
+        return [(files[0], labels)]
+
+    arrays = [file for file in files if file.suffix.lower() == ".npy"]
+    if not arrays:
+        return [(file, None) for file in files]
+    if len(arrays) != 2 or len(files) != 2:
+        raise ValueError(
+            "a .npy is one array: give scores and labels, as logits.npy labels.npy, and no others"
+        )
+    for file in arrays:
+        if not file.is_file():
+            raise ValueError(f"{file.name}: no such file")
+    return [npy_pair(*arrays)]
+
+
+def check_page(path: Path) -> None:
+    """Refuse, before the work, a page that could not be written."""
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise ValueError(f"{path}: cannot be written (no such folder, or not a file of ours)")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a page, or say why it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror})") from error

@@ -1,0 +1,76 @@
+"""Replace layers anywhere inside a network, and find the one that reads the input."""
+
+from collections.abc import Callable, Iterator
+
+from torch import Tensor, nn
+
+Weighted = nn.Conv2d | nn.Linear  # what ensembles convert
+
+
+def replace_layers(
+    model: nn.Module, make: Callable[[str, nn.Module], nn.Module | None]
+) -> list[str]:
+    """Replace every layer for which `make(name, layer)` returns another; return their names.
+
+    Layers are found in their parents, however deep: setting a dotted name on the root would add
+    a child and leave the network as it was.
+
+    >>> model = nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2))
+    >>> replace_layers(model, lambda name, layer: nn.Identity() if name == "0.0" else None)
+    ['0.0']
+    >>> model[0][0]
+    Identity()
+    """
+    replaced = []
+    for path, parent, name, layer in list(children(model)):
+        new = make(path, layer)
+        if new is not None:
+            parent._modules[name] = new
+            replaced.append(path)
+    return replaced
+
+
+def children(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module, str, nn.Module]]:
+    """Yield (path, parent, name, layer) of every layer below the model, parents first."""
+    for name, layer in model._modules.items():
+        if layer is None:
+            continue
+        path = f"{prefix}{name}"
+        yield path, model, name, layer
+        yield from children(layer, f"{path}.")
+
+
+def weighted_layers(model: nn.Module) -> dict[str, Weighted]:
+    """Return the convolutions and linear layers by name; raise where there are none."""
+    layers = {path: layer for path, _, _, layer in children(model) if isinstance(layer, Weighted)}
+    if not layers:
+        raise ValueError(
+            f"{type(model).__name__} has no Conv2d and no Linear below it: there is nothing to "
+            "make members of"
+        )
+    return layers
+
+
+def channels_of(layer: Weighted) -> tuple[int, int]:
+    """Return the numbers of channels that a layer reads and gives."""
+    if isinstance(layer, nn.Conv2d):
+        return layer.in_channels, layer.out_channels
+    return layer.in_features, layer.out_features
+
+
+def per_channel(layer: Weighted, values: Tensor, ndim: int) -> Tensor:
+    """Return values per row and channel, (rows, C), in a shape that multiplies (rows, ...).
+
+    Channels come second where the layer is a convolution, and last where it is linear.
+    """
+    ones = [1] * (ndim - 2)
+    if isinstance(layer, nn.Conv2d):
+        return values.reshape(*values.shape, *ones)
+    return values.reshape(values.shape[0], *ones, values.shape[1])
+
+
+def apply_weight(layer: Weighted, x: Tensor, weight: Tensor) -> Tensor:
+    """Compute the layer on other weights and without its bias."""
+    if isinstance(layer, nn.Conv2d):
+        return layer._conv_forward(x, weight, None)
+    return nn.functional.linear(x, weight)

@@ -1,0 +1,168 @@
+"""A deep ensemble: networks that differ in where they start and in the order of their data."""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from toosure.data.dataset import Dataset
+from toosure.data.seeds import derive_seed
+from toosure.ensembles.batch_ensemble import check_members
+from toosure.ensembles.members_at_once import MembersAtOnce, at_once_is_faster
+from toosure.ensembles.mixture import Mixture
+from toosure.objectives.contract import Batch
+from toosure.objectives.network import unwrapped
+
+
+class DeepEnsemble(Mixture):
+    """Train `members` networks side by side; the loss is the sum of theirs.
+
+    Member m is the run of seed + m: it starts where that run starts and sees its batches, so that
+    the ensemble equals that many runs, averaged. With `own_order=false` all members see the same
+    batches. A sum, not a mean, gives each member the gradient that it would have alone; SAM's norm
+    and clipping are taken per member.
+
+    `at_once` runs the members in one pass (torch.func.vmap). By default that is decided by timing
+    both ways on a GPU; on a CPU, and where steps are replayed as CUDA graphs, members run one
+    after another. The first member is the network itself, the others are its `members`.
+    Reference: Lakshminarayanan, Pritzel and Blundell (2017), Simple and Scalable Predictive
+    Uncertainty Estimation using Deep Ensembles, arXiv 1612.01474.
+
+    >>> from toosure.models import mlp
+    >>> model, objective = mlp(4, 3, width=8), DeepEnsemble(members=2)
+    >>> x, y = torch.randn(6, 4), torch.arange(6) % 3
+    >>> objective.setup(model, (x, y))
+    >>> objective.member_logits(model, x).shape
+    torch.Size([2, 6, 3])
+    """
+
+    streams: ClassVar[bool] = False  # members read training examples of their own
+
+    def __init__(
+        self,
+        loss: nn.Module | None = None,
+        members: int = 4,
+        own_order: bool = True,
+        at_once: bool | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(loss, seed)
+        check_members(members)
+        self.members = members
+        self.own_order = own_order
+        self.at_once = at_once
+        # A loop may set it, to build the network that a run of another seed starts from.
+        self.make_network: Callable[[int], nn.Module] | None = None
+        self.data: Dataset | None = None
+        self.orders = OrderOfEpoch(seed)
+        self.stacked: tuple[MembersAtOnce] | None = None  # in a tuple: not registered here
+        self.groups: list[dict[str, Any]] = []
+
+    def setup(self, model: nn.Module, data: object) -> None:
+        """Make the other members, and keep the data that they draw batches from."""
+        super().setup(model, data)
+        self.data = data if isinstance(data, Dataset) else None
+
+    def convert(self, model: nn.Module, example: Tensor) -> None:
+        """Attach the other members to the network."""
+        others = [self.other(model, self.seed + m) for m in range(1, self.members)]
+        if self.at_once is not False and self.at_once_pays(model, others, example):
+            self.stacked = (MembersAtOnce([model, *others]),)
+        model.members = nn.ModuleList(others)
+        parameters = [[p for n, p in model.named_parameters() if not n.startswith("members.")]]
+        parameters += [list(other.parameters()) for other in others]
+        self.groups = [{"params": own, "member": m} for m, own in enumerate(parameters)]
+
+    def at_once_pays(self, model: nn.Module, others: list[nn.Module], example: Tensor) -> bool:
+        """Whether to run all members in one pass: as asked, or as measured."""
+        if self.at_once is not None:
+            return self.at_once
+        return self.members > 1 and at_once_is_faster([model, *others], example)
+
+    def other(self, model: nn.Module, seed: int) -> nn.Module:
+        """Return a network like the first that starts elsewhere."""
+        first = next(model.parameters())
+        if self.make_network is not None:
+            return self.make_network(seed).to(first).train(model.training)
+
+        other = deepcopy(model)
+        with torch.random.fork_rng([first.device] if first.is_cuda else []):
+            torch.manual_seed(seed)
+            for layer in other.modules():
+                if hasattr(layer, "reset_parameters"):
+                    cast(Any, layer).reset_parameters()
+        return other
+
+    def parameters(self, recurse: bool = True) -> Iterator[Any]:
+        """Yield one group per member, so that norms are taken per member."""
+        return iter(self.groups)
+
+    def recorded(self) -> None:
+        """Run members one after another: in a CUDA graph launches cost nothing."""
+        if self.at_once is None:
+            self.stacked = None
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def prepare(self, model: nn.Module, batch: Batch, part: int = 0) -> tuple[Tensor, ...]:
+        """Return inputs (M, N, ...) and labels (M, N): those of each member's own run."""
+        step = self.taken if part == 0 else self.taken - 1
+        self.count_step(model, part)
+        x, labels, indices = batch
+        if not self.own_order or self.data is None or part:
+            return x.expand(self.members, *x.shape), labels.expand(self.members, -1)
+
+        others = [self.batch_of(m, step, len(indices)) for m in range(1, self.members)]
+        inputs = torch.stack([x, *(x for x, _ in others)])
+        return inputs, torch.stack([labels, *(y for _, y in others)])
+
+    def batch_of(self, member: int, step: int, count: int) -> tuple[Tensor, Tensor]:
+        """Return the batch that the run of a member's seed has at a step."""
+        assert self.data is not None
+        train = self.data.train
+        indices = self.orders.indices(member, step, count, len(train)).to(train.y.device)
+        generator = torch.Generator(train.x.device)
+        generator.manual_seed(derive_seed(self.seed + member, 1, step))
+        return self.data.augmented(train.x[indices], generator), train.y[indices]
+
+    # -- passes -------------------------------------------------------------------------------
+
+    def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
+        inputs, labels = prepared
+        network = unwrapped(model)
+        if self.stacked is not None:
+            logits = self.stacked[0](inputs, network.training)
+        else:
+            logits = [each(x) for each, x in zip(members_of(network), inputs, strict=True)]
+
+        losses = [self.loss(*each) for each in zip(logits, labels, strict=True)]
+        return torch.stack(losses).sum()
+
+    def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:
+        """Return the logits of each member, (M, N, C)."""
+        return torch.stack([member(x) for member in members_of(model)])
+
+
+class OrderOfEpoch:
+    """The order in which the run of each member's seed sees its examples, drawn once per epoch."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.orders: dict[int, tuple[int, Tensor]] = {}  # member -> epoch and order
+
+    def indices(self, member: int, step: int, count: int, examples: int) -> Tensor:
+        """Return which examples a member's step sees, as `toosure.train.Batches` draws them."""
+        if count >= examples:
+            return torch.arange(examples)
+        epoch, place = divmod(step, examples // count)
+        if self.orders.get(member, (-1,))[0] != epoch:
+            generator = torch.Generator().manual_seed(derive_seed(self.seed + member, 0, epoch))
+            self.orders[member] = epoch, torch.randperm(examples, generator=generator)
+        return self.orders[member][1][place * count : (place + 1) * count]
+
+
+def members_of(model: nn.Module) -> list[nn.Module]:
+    """Return the members: the network and those attached to it."""
+    return [model, *cast(nn.ModuleList, model.members)]

@@ -1,0 +1,93 @@
+"""Conditions such as `ece > 0.05`, judged by a whole interval: for a check before a release."""
+
+import math
+import re
+from dataclasses import dataclass
+
+from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.evaluation import Evaluation, metric_keys
+
+FORM = re.compile(r"^\s*(\w+)\s*(>=|<=|>|<)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*$")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A bound on one number of an evaluation: `ece > 0.05`, in the unit of the JSON."""
+
+    name: str  # a metric, or "gap"
+    above: bool  # it holds above the bound, or else below
+    bound: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a condition holds for sure, and the sentence that says why."""
+
+    holds: bool
+    sentence: str
+
+
+def known_names() -> list[str]:
+    """Return the numbers that a condition may name."""
+    return ["gap", *metric_keys()]
+
+
+def parse_condition(text: str) -> Condition:
+    """Read `NAME > NUMBER` or `NAME < NUMBER`, or say what is wrong with it.
+
+    >>> parse_condition("ece > 0.05")
+    Condition(name='ece', above=True, bound=0.05, text='ece > 0.05')
+    """
+    match = FORM.match(text)
+    if match is None:
+        raise ValueError(
+            f"{text!r} is no condition: write NAME > NUMBER or NAME < NUMBER, as ece > 0.05; "
+            f"names are {', '.join(known_names())}"
+        )
+    name, comparison, number = match.groups()
+    if name not in known_names():
+        raise ValueError(f"{text!r}: no number {name!r}; there are {', '.join(known_names())}")
+    try:
+        bound = float(number)
+    except ValueError:
+        raise ValueError(f"{text!r}: {number!r} is no number") from None
+    return Condition(name, comparison[0] == ">", bound, " ".join(text.split()))
+
+
+def judge(condition: Condition, result: Evaluation) -> Judgement:
+    """Say whether a condition holds with the whole interval; a ValueError if it cannot be told."""
+    estimate = result.gap if condition.name == "gap" else result.metrics.get(condition.name)
+    if estimate is None:
+        reason = result.left_out.get(condition.name, "it was not measured")
+        raise ValueError(f"{condition.text}: {condition.name} is not known ({reason})")
+    if math.isnan(estimate.value):
+        raise ValueError(f"{condition.text}: {condition.name} is undefined for these predictions")
+
+    low, high = ends(estimate)
+    holds = low > condition.bound if condition.above else high < condition.bound
+    return Judgement(holds, sentence_of(condition, estimate, result.level, holds))
+
+
+def ends(estimate: Estimate) -> tuple[float, float]:
+    """Return the interval; the value itself where none was taken."""
+    if estimate.low is None or estimate.high is None or math.isnan(estimate.low):
+        return estimate.value, estimate.value
+    return estimate.low, estimate.high
+
+
+def sentence_of(condition: Condition, estimate: Estimate, level: float, holds: bool) -> str:
+    """Say what was found and what follows."""
+    low, high = ends(estimate)
+    found = f"{condition.name} is {estimate.value:.4g}"
+    if low < high:
+        found += f", {100 * level:g} % interval {low:.4g} to {high:.4g}"
+    else:
+        found += ", without an interval"
+
+    beyond = "above" if condition.above else "below"
+    if holds:
+        return f"fails: {condition.text} ({found}: wholly {beyond} {condition.bound:g})"
+    if (estimate.value > condition.bound) == condition.above and estimate.value != condition.bound:
+        return f"passes: {condition.text} is not certain ({found})"
+    return f"passes: not {condition.text} ({found})"

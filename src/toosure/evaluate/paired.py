@@ -1,0 +1,202 @@
+"""Two sets of predictions on the same rows: paired differences with intervals, and a verdict."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.evaluation import MAX_BINS
+from toosure.evaluate.paired_scores import PairedScore, paired_scores
+from toosure.evaluate.result import finite
+from toosure.metrics.binned import Reliability, reliability_from_confidence
+from toosure.predictions import Predictions
+from toosure.quantities import QUANTITIES
+from toosure.verdicts import plural
+
+MANY_ROWS = 20_000  # from here on fewer replicas: each costs a few milliseconds
+FEW_SAMPLES = 400
+ID_COLUMNS = ("id", "ids", "uid", "uuid", "filename", "file", "path")
+
+
+class Difference(NamedTuple):
+    """One number of both files, and the second less the first with its interval."""
+
+    key: str
+    first: float
+    second: float
+    change: Estimate
+
+    @property
+    def direction(self) -> int:
+        """1 where the second is better for sure, -1 where it is worse, 0 where it is open."""
+        if self.change.low is None or self.change.high is None:
+            return 0
+        sign = 1 if QUANTITIES[self.key].better == "higher" else -1
+        if self.change.low > 0:
+            return sign
+        return -sign if self.change.high < 0 else 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two files say about the same rows."""
+
+    first: str
+    second: str
+    n: int
+    bins: int
+    level: float
+    differences: tuple[Difference, ...]
+    left_out: str  # why some numbers are missing; empty if none is
+    checked: str  # how it is known that the rows are the same
+    tables: tuple[Reliability, Reliability]
+
+    @property
+    def sentence(self) -> str:
+        """Say which is better in what, and what is open."""
+        better = [d for d in self.differences if d.direction > 0]
+        worse = [d for d in self.differences if d.direction < 0]
+        if not better and not worse:
+            rows = f"{self.n:,} {plural(self.n, 'row')}"
+            return f"{rows} show no difference between {self.first} and {self.second}"
+
+        parts = [f"better in {names(better)}"] if better else []
+        parts += [f"worse in {names(worse)}"] if worse else []
+        said = f"{self.second} is {' and '.join(parts)}"
+        open_ones = [d for d in self.differences if d.direction == 0]
+        remainder = f"; {names(open_ones)}: no difference shown" if open_ones else ""
+        return f"{said} than {self.first}{remainder}"
+
+    @property
+    def kind(self) -> str:
+        """Return "better", "worse", "mixed" or "open", of the second file."""
+        directions = {d.direction for d in self.differences} - {0}
+        if len(directions) == 2:
+            return "mixed"
+        return {1: "better", -1: "worse"}[directions.pop()] if directions else "open"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values: each number of both, the change and its interval."""
+        keys = ("first", "second", "change", "low", "high")
+        rows = {
+            d.key: dict(zip(keys, map(finite, (d.first, d.second, *d.change)), strict=True))
+            for d in self.differences
+        }
+        about = {"first": self.first, "second": self.second, "n": self.n, "bins": self.bins}
+        verdict = {"verdict": self.sentence, "kind": self.kind}
+        return about | {"level": self.level, **verdict, "differences": rows}
+
+
+def names(differences: list[Difference]) -> str:
+    """Name the numbers, as in a sentence."""
+    short = [QUANTITIES[d.key].short for d in differences]
+    return short[0] if len(short) == 1 else f"{', '.join(short[:-1])} and {short[-1]}"
+
+
+def compare(
+    first: Predictions,
+    second: Predictions,
+    bins: int = 15,
+    level: float = 0.95,
+    seed: int = 0,
+    samples: int = 1000,
+    told: Callable[[int, int], None] = lambda done, of: None,
+) -> Comparison:
+    """Compare two models on the same rows: the second's numbers less the first's.
+
+    Rows are resampled in pairs, whole sequences or images where rows belong to such; `told` hears
+    how many replicas are done. The changes of ECE and smECE hold both the "percentile" and the
+    "basic" interval, since noise pushes each error up (see `ece_change`).
+
+    >>> from toosure.predictions import from_probs
+    >>> sure = from_probs([[0.9, 0.1], [0.1, 0.9], [0.9, 0.1]], [0, 1, 1])
+    >>> calm = from_probs([[0.7, 0.3], [0.3, 0.7], [0.7, 0.3]], [0, 1, 1])
+    >>> [round(d.change.value, 3) for d in compare(sure, calm).differences if d.key == "ece"]
+    [-0.2]
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"the level of intervals must lie between 0 and 1; got {level:g}")
+    if not 1 <= bins <= MAX_BINS:
+        raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
+    checked = check_same_rows(first, second)
+    scores, left_out = paired_scores(first, second, bins)
+    samples = min(samples, FEW_SAMPLES) if first.n > MANY_ROWS else samples
+
+    replicas: dict[str, list[float]] = {score.key: [] for score in scores}
+    for done, weights in enumerate(resampled_weights(first, seed, samples)):
+        told(done, samples)
+        for score in scores:
+            replicas[score.key].append(score.change(weights))
+
+    rows = [(side.confidence, side.correct) for side in (first, second)]
+    tables = [reliability_from_confidence(*pair, bins, level=level) for pair in rows]
+    return Comparison(
+        first=first.source or "the first",
+        second=second.source or "the second",
+        n=first.n,
+        bins=bins,
+        level=level,
+        differences=tuple(difference(each, replicas[each.key], level) for each in scores),
+        left_out=left_out,
+        checked=checked,
+        tables=(tables[0], tables[1]),
+    )
+
+
+def check_same_rows(first: Predictions, second: Predictions) -> str:
+    """Refuse files of other rows; return how it is known that they are the same."""
+    names = f"{first.source or 'the first'} and {second.source or 'the second'}"
+    if first.n != second.n:
+        raise ValueError(
+            f"{names} have {first.n:,} and {second.n:,} rows: a paired comparison needs the same "
+            "rows in the same order"
+        )
+    for column in ID_COLUMNS:
+        if column in first.extras and column in second.extras:
+            own, other = (side.extras[column].astype(str) for side in (first, second))
+            if (own != other).any():
+                row = int(np.flatnonzero(own != other)[0])
+                raise ValueError(
+                    f"{names} are not of the same rows: row {row} has {column} {own[row]} and "
+                    f"{other[row]}; sort both by {column}"
+                )
+            return f"same rows by {column!r}"
+
+    if first.labels is None or second.labels is None:
+        return "confidences only: that the rows are the same cannot be checked"
+    if first.names and second.names and first.names != second.names:
+        raise ValueError(f"{names} name or order their classes differently: make them the same")
+    different = (first.labels != second.labels).nonzero().flatten()
+    if len(different):
+        row = int(different[0])
+        raise ValueError(
+            f"{names} are not of the same rows: {len(different):,} of {first.n:,} labels differ, "
+            f"first in row {row} ({int(first.labels[row])} and {int(second.labels[row])}); save "
+            "both in the same order"
+        )
+    return "same rows by their labels"
+
+
+def resampled_weights(predictions: Predictions, seed: int, samples: int) -> Iterator[np.ndarray]:
+    """Yield how often each row is drawn, (N,) float64, for every replica; groups stay together."""
+    rng = np.random.default_rng(seed)
+    groups = None if predictions.groups is None else predictions.groups.cpu().numpy()
+    units = predictions.n if groups is None else int(groups.max()) + 1
+    for _ in range(samples):
+        drawn = np.bincount(rng.integers(units, size=units), minlength=units).astype(np.float64)
+        yield drawn if groups is None else drawn[groups]
+
+
+def difference(score: PairedScore, replicas: list[float], level: float) -> Difference:
+    """Return one number of both files and its change, with the interval of the replicas."""
+    value = score.second - score.first
+    if not np.isfinite(value) or len(replicas) < 2 or score.rows < 2:
+        return Difference(score.key, score.first, score.second, Estimate(value))
+
+    low, high = np.nanquantile(replicas, [0.5 - level / 2, 0.5 + level / 2])
+    if score.biased:
+        low, high = min(low, 2 * value - high), max(high, 2 * value - low)
+    change = Estimate(value, float(low), float(high))
+    return Difference(score.key, score.first, score.second, change)

@@ -1,0 +1,149 @@
+"""Subgroups of the rows, each with its verdict and intervals that hold for all of them together."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.evaluation import estimate, gap_of
+from toosure.predictions import Predictions, take_rows
+from toosure.verdicts import judge_gap
+
+MAX_GROUPS = 200
+MAX_VALUES = 20  # a column of more distinct numbers is cut into quarters
+MAX_SAMPLES = 20_000
+MIN_TAIL_REPLICAS = 10  # of the bootstrap, beyond each end of a widened interval
+
+
+class Subgroup(NamedTuple):
+    """The rows that share a value of a column."""
+
+    name: str
+    n: int
+    accuracy: Estimate
+    confidence: float  # mean
+    gap: Estimate  # mean confidence minus accuracy
+    ece: Estimate
+    kind: str  # "over", "under", "uneven", "fine" or "unclear"
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Subgroups:
+    """All subgroups by one column."""
+
+    column: str
+    groups: tuple[Subgroup, ...]
+    level: float  # at which all intervals hold together
+
+    @property
+    def sentence(self) -> str:
+        """Say which groups are not calibrated, and how the many groups were accounted for."""
+        off = [group for group in self.groups if group.kind in ("over", "under")]
+        words = {"over": "over-confident", "under": "under-confident"}
+        named = ", ".join(f"{g.name} ({words[g.kind]})" for g in worst_first(off)[:5])
+        more = f" and {len(off) - 5} more" if len(off) > 5 else ""
+
+        count = len(self.groups)
+        found = f"{len(off)} of {count} groups by {self.column!r} are off: {named}{more}"
+        if not off:
+            found = f"No group by {self.column!r} is shown to be over- or under-confident"
+        return (
+            f"{found}. The {100 * self.level:g} % intervals hold for all {count} groups together "
+            f"(Bonferroni: each is taken at {100 * single_level(self.level, count):.4g} %)."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        rows = [
+            {
+                "group": group.name,
+                "n": group.n,
+                "confidence": group.confidence,
+                "accuracy": list(group.accuracy),
+                "gap": list(group.gap),
+                "ece": list(group.ece),
+                "verdict": group.sentence,
+            }
+            for group in self.groups
+        ]
+        together = {"level": self.level, "correction": "bonferroni"}
+        return {"column": self.column, **together, "groups": rows}
+
+
+def worst_first(groups: list[Subgroup]) -> list[Subgroup]:
+    return sorted(groups, key=lambda group: -abs(group.gap.value))
+
+
+def single_level(level: float, count: int) -> float:
+    """Return the level of one of `count` intervals that hold together at `level` (Bonferroni)."""
+    return 1 - (1 - level) / count
+
+
+def subgroups(
+    predictions: Predictions,
+    by: str,
+    bins: int = 15,
+    edge: str = "right",
+    level: float = 0.95,
+    seed: int = 0,
+) -> Subgroups:
+    """Evaluate the rows of each value of the column `by`, with a correction for many groups.
+
+    >>> from dataclasses import replace
+    >>> from toosure.predictions import from_confidence
+    >>> rows = from_confidence([0.9, 0.9, 0.9, 0.9], [True, True, False, False])
+    >>> rows = replace(rows, extras={"site": np.array(["a", "a", "b", "b"])})
+    >>> [(group.name, group.n) for group in subgroups(rows, "site").groups]
+    [('a', 2), ('b', 2)]
+    """
+    members = members_of(predictions.extras, by)
+    single = single_level(level, len(members))
+    tail = (1 - single) / 2
+    samples = min(MAX_SAMPLES, max(1000, math.ceil(MIN_TAIL_REPLICAS / tail)))
+    bootstrap: dict[str, Any] = {"level": single, "seed": seed, "samples": samples}
+
+    groups = []
+    for name, rows in members.items():
+        own = take_rows(predictions, rows)
+        gap = gap_of(own, bootstrap)
+        assert gap.low is not None and gap.high is not None
+        kind, sentence = judge_gap(gap.value, gap.low, gap.high, own.n)
+        accuracy = estimate("accuracy", own, bins, edge, bootstrap)
+        ece = estimate("ece", own, bins, edge, bootstrap)
+        claimed = float(own.confidence.double().mean())
+        groups.append(Subgroup(name, own.n, accuracy, claimed, gap, ece, kind, sentence))
+    return Subgroups(by, tuple(groups), level)
+
+
+def members_of(extras: Mapping[str, np.ndarray], by: str) -> dict[str, np.ndarray]:
+    """Return the rows of each value of a column; many numbers are cut into quarters."""
+    if by not in extras:
+        there = ", ".join(extras) or "no column beside the predictions"
+        raise ValueError(f"no column {by!r} to group by; there is {there}")
+
+    values = extras[by]
+    distinct, inverse = np.unique(values, return_inverse=True)
+    if values.dtype.kind in "if" and len(distinct) > MAX_VALUES:
+        return quarters(values)
+    if len(distinct) > MAX_GROUPS:
+        raise ValueError(
+            f"column {by!r} has {len(distinct):,} values; at most {MAX_GROUPS} groups can be told "
+            "apart: choose a coarser column"
+        )
+    names = [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in distinct]
+    return {name or "(empty)": np.flatnonzero(inverse == k) for k, name in enumerate(names)}
+
+
+def quarters(values: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the rows of each quarter of a column of numbers, by value."""
+    if not np.isfinite(values).all():
+        raise ValueError("the column to group by misses values: drop such rows, or fill them")
+    edges = np.unique(np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
+    place = np.clip(np.searchsorted(edges, values, side="left"), 1, len(edges) - 1)
+    names = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(edges)]
+    return {name: np.flatnonzero(place == k + 1) for k, name in enumerate(names)}

@@ -1,0 +1,239 @@
+"""Predictions in named arrays: which of them are scores and labels, and of what kind."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure.metrics.positions import flatten_positions
+from toosure.predictions.kinds import check_log_probs, guess_kind, kind_of_one
+from toosure.predictions.labels import class_numbers, flat, kept_rows, parse_booleans
+from toosure.predictions.options import ReadOptions
+from toosure.predictions.predictions import (
+    Kind,
+    Predictions,
+    as_tensor,
+    from_confidence,
+    from_logits,
+    from_probs,
+)
+from toosure.predictions.usual_names import (
+    CLASS_NAMES,
+    CORRECT,
+    SCORES,
+    UNTOLD_SCORES,
+    listed,
+    pick,
+    pick_label,
+)
+
+FROM_ARRAYS: dict[Kind, Callable[[Any, Any], Predictions]] = {
+    "logits": from_logits,
+    "probs": from_probs,
+    "confidence": from_confidence,
+}
+
+
+def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
+    """Take named arrays; without a kind their names say it, or else their values."""
+    prefix = f"{options.split}_" if options.split else ""
+    names = [name.removeprefix(prefix) for name in arrays if name.startswith(prefix)]
+    own = {name: arrays[prefix + name] for name in names}
+
+    kind, score = pick_scores(names, options)
+    if kind == "confidence":
+        truth = pick(names, CORRECT, "what was correct", "--label-column")
+    else:
+        truth = pick_label(names, options.label)
+    if truth is None and score is not None and options.unlabelled:
+        own["labels"] = np.zeros(len(own[score]), dtype=np.int64)
+        predictions = of_classes(own, score, "labels", kind, options)
+        extras = {name: v for name, v in predictions.extras.items() if name != "labels"}
+        return replace(predictions, extras=extras, note="no labels")
+    if score is None or truth is None:
+        missing = score_name(kind) if score is None else truth_name(kind)
+        raise ValueError(missing_array(prefix + missing, arrays, options))
+
+    if kind == "confidence":
+        predictions = from_confidence(vector(own[score]), hits(own[truth]))
+    else:
+        predictions = of_classes(own, score, truth, kind, options)
+
+    guessed = (score, truth) != (score_name(predictions.kind), truth_name(predictions.kind))
+    if guessed or options.ignore_index is not None:
+        note = f"read {described(predictions)} from {prefix + score!r}, "
+        note += f"{'hits' if kind == 'confidence' else 'labels'} from {prefix + truth!r}"
+        predictions = replace(predictions, note=note)
+    return replace(predictions, extras=predictions.extras or row_arrays(own, score, predictions.n))
+
+
+def pick_scores(names: Sequence[str], options: ReadOptions) -> tuple[Kind | None, str | None]:
+    """Return the array of the scores and its kind; no kind where only the values tell it."""
+    if options.columns:
+        if len(options.columns) > 1 or options.columns[0] not in names:
+            raise ValueError(
+                f"--columns must name one array; got {','.join(options.columns)}, and it holds "
+                f"{listed(names)}"
+            )
+        return options.kind, options.columns[0]
+    if options.kind is not None:
+        named = pick(names, SCORES[options.kind], options.kind, "--columns")
+        if named is None and options.kind != "confidence":
+            named = pick(names, UNTOLD_SCORES, "scores", "--columns")
+        return options.kind, named
+
+    kinds = {kind: pick(names, SCORES[kind], kind, "--columns") for kind in FROM_ARRAYS}
+    found = {kind: name for kind, name in kinds.items() if name is not None}
+    if len(found) > 1:
+        raise ValueError(f"holds {' and '.join(found.values())}: choose one with --kind")
+    if found:
+        return next(iter(found.items()))
+    return None, pick(names, UNTOLD_SCORES, "scores", "--columns")
+
+
+def of_classes(
+    arrays: Mapping[str, Any], score: str, truth: str, kind: Kind | None, options: ReadOptions
+) -> Predictions:
+    """Take an array of scores and one of labels."""
+    if arrays[score] is None:
+        raise ValueError(f"{score} holds Python objects, which are not read: save numbers")
+    scores = as_tensor(arrays[score], score)
+    if not scores.is_floating_point():
+        scores = scores.double()
+    labels = label_array(arrays[truth], truth)
+    if scores.ndim > 2:
+        return of_positions(scores, as_tensor(labels, truth), kind, options)
+    if labels.ndim > 1 and labels.shape == scores.shape and is_multilabel(labels):
+        raise ValueError(
+            f"{truth} hold several labels per row, of independent outputs: say --multilabel"
+        )
+    if labels.ndim > 1 or len(labels) != len(scores):  # whose shapes do not match
+        return FROM_ARRAYS[kind or "logits"](scores, as_tensor(labels, truth))
+
+    kept = kept_rows(labels, options.ignore_index)
+    if not kept.all():
+        scores = scores[torch.from_numpy(kept)]
+        labels = labels[kept]
+    binary = scores.ndim == 1 or scores.shape[1] == 1
+    if kind is None:
+        column = scores.reshape(-1)
+        kind = kind_of_one(score, column) if binary else guess_kind(scores)
+
+    check_log_probs(score, scores)
+
+    classes = 2 if binary else scores.shape[1]
+    class_names = options.classes or stored_names(arrays, classes)
+    if options.classes and len(options.classes) != classes:
+        raise ValueError(
+            f"--classes must name {classes} classes in their order; {len(options.classes)} given"
+        )
+    numbers = class_numbers(labels, class_names, classes, binary)
+    predictions = FROM_ARRAYS[kind](scores, numbers)
+    extras = {name: values[kept] for name, values in row_arrays(arrays, score, len(kept)).items()}
+    return replace(predictions, names=class_names, extras=extras)
+
+
+def is_multilabel(labels: np.ndarray) -> bool:
+    """Whether labels (N, K) are 0 and 1, and not one-hot."""
+    if labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
+        return False
+    return bool((labels.sum(1) != 1).any())
+
+
+def of_positions(
+    scores: Tensor, labels: Tensor, kind: Kind | None, options: ReadOptions
+) -> Predictions:
+    """Take scores of tokens (N, T, C) or pixels (N, C, H, W); each sequence or image is a group."""
+    ignored = -100 if options.ignore_index is None else options.ignore_index
+    rows = flatten_positions(scores, labels, ignored)
+    predictions = FROM_ARRAYS[kind or guess_kind(rows.outputs)](rows.outputs, rows.labels)
+
+    groups = rows.groups.unique(return_inverse=True)[1]
+    if int(groups.max()) == 0:  # one sequence alone shows no spread
+        return replace(predictions, names=options.classes)
+    return replace(predictions, names=options.classes, groups=groups, group_name=rows.group_name)
+
+
+def label_array(values: Any, name: str) -> np.ndarray:
+    """Return labels as an array of numbers, booleans or text, (N, 1) as (N,)."""
+    if values is None:
+        raise ValueError(
+            f"{name} holds Python objects, which are not read: save names as text, "
+            f"np.array({name}, dtype=str)"
+        )
+    if isinstance(values, Tensor):
+        values = as_tensor(values, name).numpy()
+    array = flat(np.asarray(values))
+    return array.astype(str) if array.dtype.kind == "S" else array
+
+
+def stored_names(arrays: Mapping[str, Any], classes: int) -> tuple[str, ...]:
+    """Return the names of the classes that a file holds beside its scores; none if it has none."""
+    for name in CLASS_NAMES:
+        values = arrays.get(name)
+        if isinstance(values, np.ndarray) and values.shape == (classes,):
+            return tuple(map(str, values.tolist()))
+    return ()
+
+
+def vector(values: Any) -> Any:
+    """Return (N,) of (N, 1)."""
+    return values[:, 0] if getattr(values, "ndim", 1) == 2 and values.shape[1] == 1 else values
+
+
+def hits(values: Any) -> Any:
+    """Return what was correct, read from text where it is text."""
+    values = vector(values)
+    is_text = isinstance(values, np.ndarray) and values.dtype.kind == "U"
+    return parse_booleans(values) if is_text else values
+
+
+def row_arrays(arrays: Mapping[str, Any], score: str, n: int) -> dict[str, np.ndarray]:
+    """Return the other arrays of one value per row."""
+    extras = {}
+    for name, values in arrays.items():
+        if name != score and getattr(values, "shape", None) in ((n,), (n, 1)):
+            array = values.numpy() if isinstance(values, Tensor) else np.asarray(values)
+            extras[name] = array.reshape(n)
+    return extras
+
+
+def described(predictions: Predictions) -> str:
+    """Say what kind of scores were read."""
+    if predictions.kind == "confidence":
+        return "confidences"
+    word = "probabilities" if predictions.kind == "probs" else "logits"
+    return (
+        f"{word} of class 1" if predictions.binary else f"{word} of {predictions.classes} classes"
+    )
+
+
+def score_name(kind: Kind | None) -> str:
+    return kind or "logits"
+
+
+def truth_name(kind: Kind | None) -> str:
+    """Return our name of the array that says what was true."""
+    return "correct" if kind == "confidence" else "labels"
+
+
+def missing_array(name: str, arrays: Mapping[str, Any], options: ReadOptions) -> str:
+    """Say which array is missing, and where it may be."""
+    hint = "" if options.split else split_hint(arrays)
+    if not hint and arrays:
+        hint = ": name the scores and the true classes with --columns NAME --label-column NAME"
+    return f"no array {name!r}; it holds {listed(sorted(arrays))}{hint}"
+
+
+def split_hint(arrays: Mapping[str, Any]) -> str:
+    """Name the splits of a file read without one: those that have predictions and truth."""
+    splits = set()
+    for kind in FROM_ARRAYS:
+        for name in arrays:
+            prefix = name.removesuffix(kind)
+            if name.endswith(f"_{kind}") and f"{prefix}{truth_name(kind)}" in arrays:
+                splits.add(prefix.removesuffix("_"))
+    return f": choose --split {' or '.join(sorted(splits))}" if splits else ""

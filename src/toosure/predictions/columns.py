@@ -1,0 +1,72 @@
+"""Columns of a table: which are numbers, which are damaged, and several as one array."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure.predictions.csv_files import is_number
+
+Columns = Mapping[str, np.ndarray]
+
+
+def is_numbers(values: np.ndarray) -> bool:
+    """Whether a column holds numbers, and no booleans."""
+    return values.dtype.kind in "iuf"
+
+
+def is_score(values: np.ndarray) -> bool:
+    """Whether a column of numbers may hold scores rather than predicted classes."""
+    return is_numbers(values) and not bool((values == np.rint(values)).all())
+
+
+def check_damaged(values: np.ndarray, name: str) -> None:
+    """Refuse a column that is numbers but for some cells."""
+    if values.dtype.kind != "U":
+        return
+    numeric = [is_number(cell) for cell in values.tolist()]
+    if sum(numeric) > len(numeric) / 2:
+        row = numeric.index(False)
+        raise ValueError(
+            f"column {name!r} holds {str(values[row])!r} in row {row} (line {row + 2}): "
+            "numbers are needed; correct or drop that row, or name the columns with --columns"
+        )
+
+
+def number_column(columns: Columns, name: str) -> np.ndarray:
+    """Return a column as float64, or say which cell is no number."""
+    values = columns[name]
+    if values.dtype.kind in "biuf":
+        return values if values.dtype.kind == "f" else values.astype(np.float64)
+    if values.dtype.kind == "U":
+        for row, cell in enumerate(values.tolist()):
+            if not is_number(cell):
+                raise ValueError(
+                    f"column {name!r} holds {cell!r} in row {row} (line {row + 2}): numbers are "
+                    "needed; correct or drop that row"
+                )
+        return values.astype(np.float64)
+    raise ValueError(f"column {name!r} must be numbers; got {values.dtype}")
+
+
+def stacked(columns: Columns, names: Sequence[str]) -> Tensor:
+    """Return columns side by side, (N, C) float64; one column of lists is such an array itself."""
+    parts = [number_column(columns, name) for name in names]
+    if len(parts) == 1 and parts[0].ndim == 2:
+        return torch.from_numpy(np.ascontiguousarray(parts[0], dtype=np.float64))
+    for name, part in zip(names, parts, strict=True):
+        if part.ndim != 1:
+            raise ValueError(f"column {name!r} holds lists, and there are others: choose one")
+    return torch.from_numpy(np.stack(parts, 1).astype(np.float64, copy=False))
+
+
+def other_columns(
+    columns: Columns, chosen: Sequence[str], kept: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the columns that are no scores, of the rows that are kept."""
+    return {
+        name: values[kept]
+        for name, values in columns.items()
+        if name not in chosen and values.ndim == 1 and len(values) == len(kept)
+    }

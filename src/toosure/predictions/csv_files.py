@@ -1,0 +1,122 @@
+"""Read .csv files as people write them: commas, semicolons or tabs, numbers and text mixed."""
+
+import csv
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+SEPARATORS = (",", ";", "\t", "|")
+
+
+def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str, np.ndarray]:
+    """Read a .csv with a header: columns of numbers as float64, all others as text.
+
+    `as_text` tells which of the names stay as they are spelled: labels may be names.
+    """
+    separator = separator_of(path)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        names = [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
+    if len(set(names)) < len(names):
+        raise ValueError(f"has two columns of one name among {', '.join(names)}")
+    if not names:
+        return {}
+
+    spelled = [names.index(name) for name in as_text(names)]
+    numeric = [i for i in numeric_columns(path, separator) if i not in spelled]
+    numbers = read_numbers(path, separator, numeric)
+    if numbers is None:
+        return columns_of_rows(path, separator, names, spelled)
+
+    others = [i for i in range(len(names)) if i not in numeric]
+    columns = dict(zip(names, read_text(path, separator, names, others), strict=True))
+    return columns | {names[i]: numbers[:, k] for k, i in enumerate(numeric)}
+
+
+def separator_of(path: Path) -> str:
+    """Return what separates the names of the header: the most frequent of , ; tab and |."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header = file.readline()
+    return max(SEPARATORS, key=header.count)
+
+
+def numeric_columns(path: Path, separator: str) -> list[int]:
+    """Return the positions whose cell in the first row is a number."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, delimiter=separator)
+        next(rows)
+        first = next(rows, [])
+    return [i for i, cell in enumerate(first) if is_number(cell)]
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
+
+
+def read_numbers(path: Path, separator: str, positions: list[int]) -> np.ndarray | None:
+    """Read columns of numbers, fast; None where one of them is none after all."""
+    if not positions:
+        return np.zeros((0, 0))
+    with (
+        warnings.catch_warnings(action="ignore", category=UserWarning),  # no rows: refused later
+        path.open(encoding="utf-8-sig", newline="") as file,
+    ):
+        next(csv.reader(file, delimiter=separator))
+        try:
+            rows = np.loadtxt(
+                file, np.float64, delimiter=separator, quotechar='"', usecols=positions, ndmin=2,
+                comments=None,
+            )  # fmt: skip
+        except ValueError:
+            return None
+    return rows.reshape(-1, len(positions))
+
+
+def read_rows(path: Path, separator: str, width: int) -> list[list[str]]:
+    """Read the cells below the header; each row must have one for every name."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=separator)
+        next(reader)
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != width:
+                raise ValueError(
+                    f"line {reader.line_num} has {len(row)} cells and the header {width}"
+                )
+            rows.append(row)
+    return rows
+
+
+def read_text(
+    path: Path, separator: str, names: list[str], positions: list[int]
+) -> list[np.ndarray]:
+    """Return a column of text for each name; empty for the others than `positions`."""
+    columns = [np.zeros(0)] * len(names)
+    if not positions:
+        return columns
+    rows = read_rows(path, separator, len(names))
+    for i in positions:
+        columns[i] = np.array([row[i].strip() for row in rows], dtype=np.str_)
+    return columns
+
+
+def columns_of_rows(
+    path: Path, separator: str, names: list[str], spelled: list[int]
+) -> dict[str, np.ndarray]:
+    """Read all cells as text and turn the columns that are numbers throughout into numbers."""
+    rows = read_rows(path, separator, len(names))
+    columns = {}
+    for i, name in enumerate(names):
+        cells = [row[i].strip() for row in rows]
+        if i not in spelled and all(map(is_number, cells)):
+            columns[name] = np.array(list(map(float, cells)), dtype=np.float64)
+        else:
+            columns[name] = np.array(cells, dtype=np.str_)
+    return columns

@@ -1,0 +1,157 @@
+"""Labels in any form that files hold: class names, numbers, whole floats, booleans, columns."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from toosure.predictions.usual_names import listed
+
+BOOLEANS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+LONGEST = 18  # digits of an integer that fits
+
+
+def flat(values: np.ndarray) -> np.ndarray:
+    """Return labels (N,) of labels (N,) or (N, 1); others stay as they are."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def kept_rows(values: np.ndarray, ignore_index: int | None) -> np.ndarray:
+    """Return which rows have another label than `ignore_index`, (N,) bool."""
+    if ignore_index is None:
+        return np.ones(len(values), dtype=bool)
+    if values.dtype.kind in "biuf":
+        return np.asarray(values != ignore_index)
+    spellings = (str(ignore_index), f"{ignore_index}.0")
+    return ~np.isin(np.char.strip(values.astype(str)), spellings)
+
+
+def class_numbers(
+    values: np.ndarray, names: Sequence[str], classes: int, binary: bool = False
+) -> np.ndarray:
+    """Number the labels: by the names of the classes, or as they are if all are whole numbers.
+
+    `names` are empty where nobody named the classes; `binary` is one score per row.
+    """
+    if values.dtype.kind == "b":
+        return boolean_numbers(values, names, classes)
+    if values.dtype.kind == "c":
+        raise ValueError("labels are complex numbers: give the number or the name of each class")
+
+    spelled, inverse = np.unique(spellings_of(values), return_inverse=True)
+    numbers = numbers_by_name(spelled.tolist(), names)
+    if numbers is None:
+        numbers = whole_numbers(spelled.tolist(), names, classes, binary)
+    return np.array(numbers, dtype=np.int64)[inverse]
+
+
+def boolean_numbers(values: np.ndarray, names: Sequence[str], classes: int) -> np.ndarray:
+    """Return 0 and 1 for booleans, which can only tell two classes apart."""
+    if classes != 2:
+        raise ValueError(
+            f"labels are true or false, which cannot say which of {classes} classes is true"
+        )
+    return values.astype(np.int64)
+
+
+def spellings_of(values: np.ndarray) -> np.ndarray:
+    """Return labels as text: 3.0 as "3", names without blanks around them."""
+    if values.dtype.kind == "f":
+        missing = np.flatnonzero(~np.isfinite(values))
+        if len(missing):
+            raise ValueError(
+                f"row {missing[0]} has no label ({values[missing[0]]}): drop such rows"
+            )
+        fractions = np.flatnonzero(values != np.rint(values))
+        if len(fractions):
+            row = fractions[0]
+            raise ValueError(
+                f"labels must be class numbers or names; got {values[row]:g} in row {row} "
+                "(targets of a regression, or soft labels?)"
+            )
+        values = values.astype(np.int64)
+    return np.char.strip(values.astype(str))
+
+
+def numbers_by_name(spelled: list[str], names: Sequence[str]) -> list[int] | None:
+    """Return the class number of each spelling; None if one of them names no class."""
+    number = {name: k for k, name in enumerate(names)}
+    for aliases in ({}, {f"{name}.0": k for name, k in number.items() if name.isdecimal()}):
+        if all(label in number or label in aliases for label in spelled):
+            return [number.get(label, aliases.get(label, -1)) for label in spelled]
+
+    # Two classes called true and false, however they are spelled.
+    lower = {name.lower(): k for name, k in number.items()}
+    if set(lower) == {"true", "false"} and all(label.lower() in lower for label in spelled):
+        return [lower[label.lower()] for label in spelled]
+    return None
+
+
+def whole_numbers(
+    spelled: list[str], names: Sequence[str], classes: int, binary: bool
+) -> list[int]:
+    """Return labels that are whole numbers, or say how to name the classes."""
+    if classes == 2 and all(label.lower() in BOOLEANS for label in spelled):
+        return [int(BOOLEANS[label.lower()]) for label in spelled]
+
+    for label in spelled:
+        digits = label.removesuffix(".0").lstrip("-")
+        if not digits.isdecimal() or len(digits) > LONGEST:
+            raise ValueError(name_problem(label, spelled, names, classes, binary))
+
+    numbers = [int(label.removesuffix(".0")) for label in spelled]
+    low = min(numbers)
+    high = max(numbers)
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"labels must be integers in [0, {classes}); got {low} to {high}"
+            + range_hint(numbers, classes)
+        )
+    return numbers
+
+
+def name_problem(
+    label: str, spelled: list[str], names: Sequence[str], classes: int, binary: bool
+) -> str:
+    """Say that a label is no class, and what to do."""
+    if label.lower() in ("", "nan", "none", "null", "na", "<na>"):
+        return f"a row has no label ({label!r}): drop such rows"
+    if names and not binary:
+        expected = f"a class column's name or an integer in [0, {classes})"
+        return f"label must be {expected}; got {label!r}, and the classes are {listed(names)}"
+    if binary:
+        return (
+            f"labels are {listed(spelled)}: say which of two is class 1, whose probability the "
+            f"file holds, as the second one: --classes {other_of(spelled)},{spelled[-1]}"
+        )
+    return (
+        f"labels are names ({listed(spelled)}): give those of all {classes} columns in their "
+        f"order, --classes {','.join(spelled[:3])}{',...' if classes > 3 else ''}"
+    )
+
+
+def other_of(spelled: list[str]) -> str:
+    return spelled[0] if len(spelled) > 1 else "other"
+
+
+def range_hint(numbers: list[int], classes: int) -> str:
+    """Say how labels that do not count from 0 are read, where the numbers tell; else nothing."""
+    if min(numbers) == 1 and max(numbers) == classes:
+        first = ",".join(map(str, range(1, min(classes, 3) + 1)))
+        return f": if they count from 1, say --classes {first}{',...' if classes > 3 else ''}"
+    if classes == 2 and len(set(numbers)) == 2:
+        low, high = sorted(set(numbers))
+        return f": if class 1 is {high}, say --classes={low},{high}"
+    if -100 in numbers or -1 in numbers:
+        ignored = -100 if -100 in numbers else -1
+        return f": if {ignored} marks rows without a label, say --ignore-index {ignored}"
+    return ""
+
+
+def parse_booleans(values: np.ndarray) -> np.ndarray:
+    """Read true and false, 1 and 0, as a column of any file spells them."""
+    spellings, inverse = np.unique(values.astype(str), return_inverse=True)
+    for spelling in spellings.tolist():
+        if spelling.strip().lower() not in BOOLEANS:
+            raise ValueError(f"correct must be true or false (1 or 0); got {spelling!r}")
+    truths = [BOOLEANS[spelling.strip().lower()] for spelling in spellings]
+    return np.array(truths, dtype=bool)[inverse]

@@ -1,0 +1,18 @@
+"""What a user says about a file of predictions, where its names do not."""
+
+from dataclasses import dataclass
+
+from toosure.predictions.predictions import Kind
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a file; what is not given is told from its names and values."""
+
+    kind: Kind | None = None
+    split: str | None = None
+    label: str | None = None  # the column or array of the true classes
+    columns: tuple[str, ...] = ()  # of the scores, in the order of the classes
+    classes: tuple[str, ...] = ()  # their names, in the order of the columns
+    ignore_index: int | None = None  # rows with this label are left out
+    unlabelled: bool = False  # without labels every row counts as class 0: for scores alone

@@ -1,0 +1,112 @@
+"""Which columns of a table hold scores: as asked, by prefix, by a usual name, or all numbers."""
+
+import numpy as np
+
+from toosure.metrics.inputs import distribution_problem
+from toosure.predictions.columns import Columns, check_damaged, is_numbers, is_score, stacked
+from toosure.predictions.labels import flat
+from toosure.predictions.options import ReadOptions
+from toosure.predictions.predictions import Kind
+from toosure.predictions.usual_names import (
+    CORRECT,
+    SCORES,
+    UNTOLD_SCORES,
+    class_of,
+    expand,
+    is_other,
+    listed,
+    pick,
+    with_prefix,
+)
+
+
+def score_columns(columns: Columns, label: str, options: ReadOptions) -> list[str]:
+    """Return the columns that hold scores, or say how to name them."""
+    chosen = score_columns_or_none(columns, label, options)
+    if chosen is None:
+        raise ValueError(
+            f"no column of a class; it holds only {listed(columns)}: say which hold "
+            "probabilities or logits, --columns NAME,NAME"
+        )
+    return chosen
+
+
+def score_columns_or_none(columns: Columns, label: str, options: ReadOptions) -> list[str] | None:
+    """Return the columns that hold scores: as asked, by prefix, by a usual name, or all numbers."""
+    names = [name for name in columns if name != label]
+    if options.columns:
+        return expand(options.columns, names)
+
+    groups = [group for prefix, group in with_prefix(names).items() if fits(prefix, options.kind)]
+    groups = [group for group in groups if all(is_numbers(columns[name]) for name in group)]
+    if len(groups) > 1:
+        groups = distributions_among(columns, groups)
+    if len(groups) == 1:
+        return groups[0]
+    if len(groups) > 1:
+        choices = " or ".join(f"--columns {','.join(group[:2])},..." for group in groups)
+        raise ValueError(f"{listed(g[0] for g in groups)} may all begin the scores: say {choices}")
+
+    known = SCORES[options.kind] if options.kind else (*SCORES["logits"], *SCORES["probs"])
+    named = pick(names, known, "scores", "--columns")
+    if named is None and (untold := pick(names, UNTOLD_SCORES, "scores", "--columns")):
+        named = untold if is_score(columns[untold]) else None
+    if named is not None and not mixed_with_classes(columns, names, named):
+        return [named]
+    return bare_columns(columns, names, label, options)
+
+
+def mixed_with_classes(columns: Columns, names: list[str], named: str) -> bool:
+    """Whether a column of a usual name is one class among others: all numbers then sum to 1."""
+    numeric = [name for name in names if is_numbers(columns[name]) and not is_other(name)]
+    if columns[named].ndim > 1 or len(numeric) < 3:
+        return False
+    return distribution_problem(stacked(columns, numeric)) is None
+
+
+def bare_columns(
+    columns: Columns, names: list[str], label: str, options: ReadOptions
+) -> list[str] | None:
+    """Return the class columns of a table whose column names are those of the classes."""
+    for name in names:
+        check_damaged(columns[name], name)
+    numeric = [name for name in names if not is_other(name) and is_numbers(columns[name])]
+    numeric = [n for n in numeric if n.lower() not in (*CORRECT, *SCORES["confidence"])]
+    spelled = set(np.unique(flat(columns[label]).astype(str)).tolist())
+    named = [name for name in numeric if name in (options.classes or spelled)]
+
+    # Only the columns that labels name, where these alone are probabilities.
+    if 1 < len(named) < len(numeric) and distribution_problem(stacked(columns, named)) is None:
+        return named
+    if len(numeric) == 1 and class_of(numeric[0]) not in (spelled - {numeric[0]}):
+        raise ValueError(
+            f"one column of numbers, {numeric[0]!r}, beside the label {label!r}: if it is the "
+            f"probability or the logit of class 1, say --columns {numeric[0]}"
+        )
+    if options.kind != "probs":
+        check_counts(columns, numeric)
+    return numeric or None
+
+
+def check_counts(columns: Columns, numeric: list[str]) -> None:
+    """Refuse a column of whole numbers among others that are not: an age is no logit."""
+    whole = [n for n in numeric if len(columns[n]) and (columns[n] == np.rint(columns[n])).all()]
+    others = [name for name in numeric if name not in whole]
+    if whole and len(others) > 1 and len(columns[numeric[0]]) > 2:
+        raise ValueError(
+            f"column {whole[0]!r} holds whole numbers and may be no class: say which columns are, "
+            f"--columns {','.join(others)}"
+        )
+
+
+def fits(prefix: str, kind: Kind | None) -> bool:
+    """Whether columns of a prefix may be scores of a kind."""
+    if kind is None:
+        return True
+    return ("logit" in prefix) == (kind == "logits") or prefix in ("score", "scores", "output")
+
+
+def distributions_among(columns: Columns, groups: list[list[str]]) -> list[list[str]]:
+    """Of several groups of columns, keep the one that alone holds probabilities."""
+    found = [g for g in groups if distribution_problem(stacked(columns, g)) is None]
+    return found if len(found) == 1 else groups

@@ -1,0 +1,158 @@
+"""Predictions in a table: its scores and labels, read and checked."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from toosure.predictions.columns import Columns, number_column, other_columns, stacked
+from toosure.predictions.kinds import kind_of_columns
+from toosure.predictions.labels import class_numbers, flat, kept_rows, parse_booleans
+from toosure.predictions.options import ReadOptions
+from toosure.predictions.predictions import (
+    Kind,
+    Predictions,
+    from_confidence,
+    from_logits,
+    from_probs,
+)
+from toosure.predictions.score_columns import score_columns, score_columns_or_none
+from toosure.predictions.usual_names import (
+    CORRECT,
+    LABELS,
+    SCORES,
+    WEAK_LABELS,
+    class_of,
+    listed,
+    pick,
+    pick_label,
+)
+
+KIND_WORDS: dict[Kind, str] = {
+    "logits": "logit",
+    "probs": "probability",
+    "confidence": "confidence",
+}
+
+
+def text_columns(names: Sequence[str], options: ReadOptions) -> list[str]:
+    """Return the columns of a .csv that are text though they look like numbers: labels and hits."""
+    strong = any(name.lower() in LABELS for name in names)
+    labels = LABELS if strong else WEAK_LABELS
+    return [n for n in names if n == options.label or n.lower() in (*labels, *CORRECT)]
+
+
+def from_table(columns: Columns, options: ReadOptions) -> Predictions:
+    """Take a table: scores by class and labels, or confidences and whether each was correct."""
+    if options.split:
+        raise ValueError("--split chooses arrays of .npz and .pt; a table has none")
+    names = list(columns)
+    label = pick_label(names, options.label)
+    confidence = pick(names, SCORES["confidence"], "confidences", "--columns")
+    correct = pick(names, CORRECT, "what was correct", "--columns")
+
+    asked = options.kind == "confidence"
+    if asked or (options.kind is None and label is None and not options.columns):
+        if confidence and correct:
+            return confidence_table(columns, confidence, correct)
+        if asked or (confidence and not label):
+            needed = "confidence" if correct else "correct"
+            raise ValueError(f"no column {needed!r}; it holds {listed(names)}")
+
+    if any(len(values) == 0 for values in columns.values()):
+        raise ValueError("is empty: there are no rows below the names of the columns")
+    if label is None and options.unlabelled and columns:
+        zeros = np.zeros(len(next(iter(columns.values()))), dtype=np.int64)
+        return without_labels(class_table({**columns, "labels": zeros}, "labels", options))
+    if label is None:
+        remedy = ": say which holds the true class, --label-column NAME" if names else ""
+        raise ValueError(f"no column 'label'; it holds {listed(names)}{remedy}")
+    if confidence and correct and not options.kind and not options.columns:
+        chosen = score_columns_or_none(columns, label, options)
+        if chosen is None:
+            return confidence_table(columns, confidence, correct)
+    return class_table(columns, label, options)
+
+
+def without_labels(predictions: Predictions) -> Predictions:
+    """Leave out the labels that were made up for a file without any."""
+    extras = {name: values for name, values in predictions.extras.items() if name != "labels"}
+    note = predictions.note.partition(", labels")[0]
+    return replace(predictions, extras=extras, note=f"{note}, no labels")
+
+
+def confidence_table(columns: Columns, confidence: str, correct: str) -> Predictions:
+    """Take the columns of confidences and hits."""
+    numbers = number_column(columns, confidence)
+    predictions = from_confidence(numbers, parse_booleans(flat(columns[correct])))
+    return replace(
+        predictions,
+        note=f"read confidences from {confidence!r}, hits from {correct!r}",
+        extras=other_columns(columns, (confidence,), np.ones(len(numbers), dtype=bool)),
+    )
+
+
+def class_table(columns: Columns, label: str, options: ReadOptions) -> Predictions:
+    """Take a table of scores and labels."""
+    chosen = score_columns(columns, label, options)
+    labels = flat(columns[label])
+    kept = kept_rows(labels, options.ignore_index)
+    scores = stacked(columns, chosen)[torch.from_numpy(kept)]
+    kind = options.kind or kind_of_columns(chosen, scores)
+
+    binary = scores.shape[1] == 1
+    classes = 2 if binary else scores.shape[1]
+    class_names = names_of(chosen, scores.shape[1], labels[kept], options)
+    numbers = class_numbers(labels[kept], class_names, classes, binary)
+
+    take = from_logits if kind == "logits" else from_probs
+    predictions = take(scores[:, 0] if binary else scores, numbers)
+    unused = [name for name in columns if name not in (*chosen, label)]
+    return replace(
+        predictions,
+        names=class_names if len(class_names) == classes else (),
+        note=note_of(kind, chosen, scores.shape[1], label, unused, int((~kept).sum())),
+        extras=other_columns(columns, chosen, kept),
+    )
+
+
+def note_of(
+    kind: Kind, chosen: Sequence[str], width: int, label: str, unused: list[str], ignored: int
+) -> str:
+    """Say in one line what was read."""
+    word = KIND_WORDS[kind]
+    if len(chosen) == 1 and width > 1:
+        what = f"{width} {word} columns from {chosen[0]!r}"
+    elif len(chosen) == 1:
+        what = f"one {word} column {chosen[0]!r} of class 1"
+    else:
+        what = f"{len(chosen)} {word} columns {listed(chosen)}"
+
+    note = f"read {what}, labels from {label!r}"
+    if unused:
+        note += f", left out {listed(unused)}"
+    if ignored:
+        note += f", ignored {ignored:,} rows by their label"
+    return note
+
+
+def names_of(
+    chosen: Sequence[str], width: int, labels: np.ndarray, options: ReadOptions
+) -> tuple[str, ...]:
+    """Return the names of the classes: as asked, or those of the columns; none where unknown."""
+    classes = max(width, 2)
+    if options.classes:
+        if len(options.classes) != classes:
+            given = f"{len(options.classes)} given"
+            raise ValueError(f"--classes must name {classes} classes in their order; {given}")
+        return options.classes
+    if len(chosen) == width > 1:
+        return tuple(class_of(name) for name in chosen)
+
+    # One column named by its class, as p_spam: the other label is class 0.
+    spelled = np.unique(np.char.strip(labels.astype(str))).tolist()
+    own = class_of(chosen[0])
+    if width == 1 and own in spelled and len(spelled) == 2 and not own.isdecimal():
+        return (next(label for label in spelled if label != own), own)
+    return ()

@@ -1,0 +1,132 @@
+"""Usual names of labels, scores and other columns, and which of them a file means."""
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from toosure.predictions.predictions import Kind
+
+# Names that say what a column or array is, without regard to case. The first one is ours.
+LABELS = (
+    *("labels", "label", "y_true", "target", "targets", "true_label", "true_labels"),
+    *("ground_truth", "true_class", "y_test", "y_val"),
+)
+# Names that may be something else: taken for labels only where none of the others is there.
+WEAK_LABELS = ("y", "truth", "gt", "actual", "class", "outcome", "gold")
+SCORES: dict[Kind, tuple[str, ...]] = {
+    "logits": ("logits", "logit", "log_probs", "logprobs", "log_prob"),
+    "probs": (
+        *("probs", "prob", "proba", "probas", "probabilities", "probability", "y_prob", "y_probs"),
+        *("y_proba", "y_pred_proba", "y_pred_prob", "pred_proba", "pred_prob", "pred_probs"),
+        *("predict_proba", "predicted_proba", "predicted_probability", "softmax"),
+    ),
+    "confidence": ("confidence", "confidences", "conf", "max_prob"),
+}
+CORRECT = ("correct", "is_correct", "corrects", "hits", "hit")
+# Names of scores that do not say which: the values tell.
+UNTOLD_SCORES = (
+    *("y_score", "y_scores", "scores", "score", "outputs", "output", "y_pred", "y_hat"),
+    *("preds", "pred", "predictions", "prediction", "decision_function"),
+)
+KNOWN = (*LABELS, *WEAK_LABELS, *CORRECT, *UNTOLD_SCORES, *(n for s in SCORES.values() for n in s))
+CLASS_NAMES = ("classes", "class_names", "classes_", "target_names")  # of an array file
+
+# Columns of a table that are no scores: of rows, and of what was predicted.
+OTHER = (
+    *("", "id", "ids", "index", "idx", "row", "uid", "uuid", "name", "file", "filename", "path"),
+    *("image", "text", "split", "fold", "weight", "sample_weight", "group", "date", "time"),
+    *("timestamp", "y_pred", "pred", "preds", "prediction", "predictions", "predicted"),
+    *("predicted_label", "predicted_class", "pred_label", "pred_class"),
+)
+PREFIX = re.compile(
+    r"(?i)^(p|prob|probs|proba|probability|pred_proba|y_prob|y_proba|y_pred_proba|logit|logits|"
+    r"score|scores|y_score|class|output)(?:[_ .:\-](.+)|(\d+)|[(\[](.+)[)\]])$"
+)
+
+
+def is_other(name: str) -> bool:
+    """Whether a column is named as one of row numbers, file names or predicted classes.
+
+    >>> [is_other(name) for name in ("id", "Unnamed: 0", "patient_id", "cat")]
+    [True, True, True, False]
+    """
+    low = name.lower()
+    return low in OTHER or low.startswith(("unnamed:", "__index_level_")) or low.endswith("_id")
+
+
+def pick(names: Iterable[str], usual: Sequence[str], what: str, option: str) -> str | None:
+    """Return the one of `names` that is usual for `what`; None if there is none.
+
+    Where several are, the user must say which.
+
+    >>> pick(["id", "Target"], LABELS, "labels", "--label-column")
+    'Target'
+    """
+    found = [name for name in names if name.lower() in usual]
+    if len(found) > 1:
+        raise ValueError(f"{' and '.join(found)} may all be {what}: say which with {option} NAME")
+    return found[0] if found else None
+
+
+def pick_label(names: Sequence[str], wanted: str | None) -> str | None:
+    """Return the column or array of the labels: the one asked for, or one of a usual name."""
+    if wanted is not None:
+        if wanted not in names:
+            raise ValueError(f"no column {wanted!r}; it holds {listed(names)}")
+        return wanted
+    label = pick(names, LABELS, "labels", "--label-column")
+    return label or pick(names, WEAK_LABELS, "labels", "--label-column")
+
+
+def expand(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the columns that `--columns` names; `*` stands for any text.
+
+    >>> expand(["p_*"], ["id", "p_a", "p_b"])
+    ['p_a', 'p_b']
+    """
+    chosen: list[str] = []
+    for pattern in patterns:
+        if pattern in names:
+            found = [pattern]
+        else:
+            found = [name for name in names if fnmatchcase(name, pattern)]
+        if not found:
+            raise ValueError(f"no column {pattern!r}; it holds {listed(names)}")
+        chosen += [name for name in found if name not in chosen]
+    return chosen
+
+
+def with_prefix(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns that share a prefix of scores, two or more, by that prefix.
+
+    >>> with_prefix(["id", "p_a", "p_b", "logit_a"])
+    {'p': ['p_a', 'p_b']}
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        if (match := PREFIX.match(name)) and not is_other(name) and name.lower() not in KNOWN:
+            groups.setdefault(match[1].lower(), []).append(name)
+    return {prefix: group for prefix, group in groups.items() if len(group) > 1}
+
+
+def class_of(name: str) -> str:
+    """Return the class that a column of scores is named by.
+
+    >>> class_of("p_benign"), class_of("prob(cat)"), class_of("dog")
+    ('benign', 'cat', 'dog')
+    """
+    match = None if name.lower() in KNOWN else PREFIX.match(name)
+    return next(part for part in match.groups()[1:] if part) if match else name
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Name things, the first few of many.
+
+    >>> listed("abcd", 2), listed("")
+    ('a, b, ... (4 in all)', 'nothing')
+    """
+    names = list(names)
+    if not names:
+        return "nothing"
+    shown = ", ".join(name or "(a column without a name)" for name in names[:most])
+    return shown + (f", ... ({len(names)} in all)" if len(names) > most else "")

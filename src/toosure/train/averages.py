@@ -1,0 +1,163 @@
+"""Averages of a run's weights, followed beside the raw ones: `--average ema:decay=0.999`."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from toosure.config import RunConfig
+from toosure.data import Dataset
+from toosure.data.dataset import Split
+from toosure.ensembles import log_mean_probability
+from toosure.metrics import accuracy, ece, nll
+from toosure.runs import RunWriter
+from toosure.watch.measurer import predictor_of
+from toosure.watch.split import logits_of
+
+ROW_EXAMPLES = 2048  # training examples that BatchNorm is refreshed with for a row
+END_EXAMPLES = 50_000  # and for the predictions at the end
+CHUNK = 256
+
+
+class Averages:
+    """Follow the averages that a run names, and predict with each of them.
+
+    They are loaded into a copy of the network, whose BatchNorm statistics are computed again from
+    training examples: those of the raw weights do not fit an average.
+    """
+
+    def __init__(
+        self, config: RunConfig, model: nn.Module, objective: object, data: Dataset
+    ) -> None:
+        self.averages = {word.name: word.build() for word in config.averages}
+        self.steps = config.steps
+        self.seed = config.seed
+        self.data = data
+        self.weights = list(model.parameters())  # of the raw network
+        self.copy = deepcopy(model)
+        self.predictor = predictor_of(self.copy, objective)
+
+    def update(self, step: int, ends_epoch: bool) -> None:
+        """Show the averages the weights after a step."""
+        for average in self.averages.values():
+            average.update(self.weights, step, self.steps, ends_epoch)
+
+    def report(self) -> dict[str, float]:
+        """Return accuracy, NLL and ECE of each average on validation data.
+
+        SWAG is shown by its mean network: its samples are for the end of the run.
+        """
+        val = self.data.val
+        if val is None or not len(val):
+            return {}
+
+        numbers: dict[str, float] = {}
+        for name, average in self.averages.items():
+            if not average.ready:
+                continue
+            logits = self.logits(average.mean, val, ROW_EXAMPLES).cpu()
+            if bool(torch.isfinite(logits).all()):
+                labels = val.y.cpu()
+                numbers |= {
+                    f"{name}/accuracy": float(accuracy(logits, labels)),
+                    f"{name}/nll": float(nll(logits, labels)),
+                    f"{name}/ece": float(ece(logits, labels)),
+                }
+        return numbers
+
+    def logits(self, weights: Sequence[Tensor], split: Split, examples: int) -> Tensor:
+        """Return what a set of weights predicts for a split, (N, C)."""
+        self.load(weights, examples)
+        return logits_of(self.predictor, split.x)
+
+    @torch.no_grad()
+    def load(self, weights: Sequence[Tensor], examples: int) -> None:
+        """Put weights into the copy of the network, and refresh its BatchNorm statistics."""
+        torch._foreach_copy_(list(self.copy.parameters()), list(weights))
+        refresh_statistics(self.copy, self.predictor, self.data.train.x[:examples])
+
+    def write(self, writer: RunWriter) -> None:
+        """Write the predictions of each average beside those of the raw weights."""
+        for name, average in self.averages.items():
+            if not average.ready:
+                continue
+            self.write_predictions(writer, f"predictions_{name}.npz", average.draws(self.seed))
+            if name == "swag" and "swa" not in self.averages:
+                self.write_predictions(writer, "predictions_swa.npz", iter([average.mean]))
+
+    def write_predictions(
+        self, writer: RunWriter, file: str, draws: Iterator[Sequence[Tensor]]
+    ) -> None:
+        """Write the log of the mean probability over sets of weights, of the held-out splits."""
+        splits = {"val": self.data.val, "test": self.data.test, "shift": self.data.shifted()}
+        present = {
+            name: split for name, split in splits.items() if split is not None and len(split)
+        }
+        logits: dict[str, list[Tensor]] = {name: [] for name in present}
+        for weights in draws:
+            self.load(weights, END_EXAMPLES)
+            for name, split in present.items():
+                logits[name].append(logits_of(self.predictor, split.x).cpu())
+
+        arrays: dict[str, Any] = {}
+        for name, split in present.items():
+            together = logits[name]
+            mixed = (
+                together[0] if len(together) == 1 else log_mean_probability(torch.stack(together))
+            )
+            arrays[f"{name}_logits"] = mixed.numpy()
+            arrays[f"{name}_labels"] = split.y.cpu().numpy()
+        if arrays:
+            writer.write_file(file, lambda target: np.savez(target, **arrays))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: average.state_dict() for name, average in self.averages.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, average in self.averages.items():
+            average.load_state_dict(state[name], self.weights)
+
+
+@torch.no_grad()
+def refresh_statistics(model: nn.Module, call: nn.Module, x: Tensor) -> None:
+    """Compute BatchNorm's running statistics again, as plain means over batches of `x`.
+
+    `call` is what runs the model, as its objective predicts with it. Nothing happens to a network
+    without such layers. One row alone has no variance, so a last batch of one is left out.
+    """
+    layers = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
+    if not layers or not len(x):
+        return
+
+    with refreshing(layers):
+        for part in x.split(CHUNK):
+            if len(part) > 1:
+                call(part)
+
+
+@contextmanager
+def refreshing(layers: Sequence[_NormBase]) -> Iterator[None]:
+    """Inside, these layers alone are in training mode, and average all batches alike."""
+    before = [(layer, layer.training, layer.momentum) for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.training = True
+        layer.momentum = None
+    try:
+        yield
+    finally:
+        for layer, training, momentum in before:
+            layer.training = training
+            layer.momentum = momentum
+
+
+def build_averages(
+    config: RunConfig, model: nn.Module, objective: object, data: Dataset
+) -> Averages | None:
+    """Return the averages of a run; None where it names none."""
+    return Averages(config, model, objective, data) if config.average else None

@@ -1,0 +1,194 @@
+"""Averages of weights: closed forms, SWAG's covariance, BatchNorm, runs that resume."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from toosure.config import RunConfig
+from toosure.data import digits
+from toosure.ensembles.averages import EMA, SWA, SWAG
+from toosure.train import ProgressListener, Runtime, train
+from toosure.train.averages import refresh_statistics
+
+DATA = digits(train=96, val=40, test=30)
+
+
+def fed(average, values, steps=None, every=1):
+    """An average that has seen these weights, one step each."""
+    for step, value in enumerate(values):
+        weights = [torch.as_tensor(value, dtype=torch.float64)]
+        average.update(weights, step, steps or len(values), ends_epoch=(step + 1) % every == 0)
+    return average
+
+
+def test_ema_is_its_recursion_and_follows_torch():
+    values = torch.randn(40, 3, dtype=torch.float64)
+    wanted = values[0]
+    for t, value in enumerate(values[1:], 1):
+        decay = min(0.9, (1 + t) / (10 + t))
+        wanted = decay * wanted + (1 - decay) * value
+    torch.testing.assert_close(fed(EMA(0.9), values).mean[0], wanted)
+    assert torch.equal(fed(EMA(0.0), values).mean[0], values[-1])
+
+
+def test_swa_is_the_mean_of_the_iterates_that_end_epochs():
+    values = torch.randn(20, 3, dtype=torch.float64)
+    average = fed(SWA(start=0.5), values, every=4)  # ends of epochs: steps 12, 16, 20
+    assert average.count == 3
+    torch.testing.assert_close(average.mean[0], values[[11, 15, 19]].mean(0))
+    torch.testing.assert_close(fed(SWA(start=0.9), values, every=7).mean[0], values[19])
+    assert not fed(SWA(), values[:5], steps=20).ready
+
+
+def test_swag_samples_have_maddox_covariance():
+    """Variance diag / 2 + D D^T / (2 (K - 1)): D holds deviations from the running mean."""
+    values = torch.randn(6, 2, dtype=torch.float64)
+    average = fed(SWAG(rank=4, start=0.0), values)
+    assert len(average.deviations) == 4
+    running = values.cumsum(0) / torch.arange(1, 7)[:, None]
+    deviations = (values - running)[-4:].T  # (2, K)
+    diagonal = values.square().mean(0) - values.mean(0).square()
+    torch.testing.assert_close(average.variance()[0], diagonal)
+    wanted = diagonal.diag() / 2 + deviations @ deviations.T / (2 * (4 - 1))
+
+    generator = torch.Generator().manual_seed(0)
+    samples = torch.stack([average.sample(generator)[0] for _ in range(20_000)])
+    found = torch.cov(samples.T)
+    error = ((wanted.diag()[:, None] * wanted.diag() + wanted**2) / 20_000).sqrt()
+    assert ((found - wanted).abs() < 4 * error).all()
+    assert (
+        samples.mean(0) - values.mean(0)
+    ).abs().max() < 4 * wanted.diag().max().sqrt() / math.sqrt(20_000)
+
+
+def test_swag_of_equal_iterates_has_no_variance():
+    average = fed(SWAG(start=0.0, samples=2), torch.full((5, 3), 0.25, dtype=torch.float64))
+    for weights in average.draws(seed=0):
+        assert torch.equal(weights[0], torch.full((3,), 0.25, dtype=torch.float64))
+    one = fed(SWAG(start=0.0), torch.randn(1, 3, dtype=torch.float64))
+    assert torch.equal(one.sample(torch.Generator())[0], one.mean[0])
+
+
+def test_samples_repeat_by_the_seed():
+    average = fed(SWAG(start=0.0, samples=2), torch.randn(5, 3, dtype=torch.float64))
+    one, again, other = ([w[0] for w in average.draws(seed)] for seed in (0, 0, 1))
+    assert torch.equal(one[0], again[0]) and not torch.equal(one[0], one[1])
+    assert not torch.equal(one[0], other[0])
+
+
+@pytest.mark.parametrize("average", [EMA(0.9), SWA(0.0), SWAG(rank=2, start=0.0)])
+def test_state_goes_on(average):
+    values = torch.randn(8, 3, dtype=torch.float64)
+    fed(average, values[:4], steps=8)
+    again = type(average)()
+    again.__dict__ |= {k: v for k, v in vars(average).items() if isinstance(v, int | float)}
+    again.load_state_dict(average.state_dict(), [values[0]])
+    for step in range(4, 8):
+        for each in (average, again):
+            each.update([values[step]], step, 8, ends_epoch=True)
+    assert torch.equal(average.mean[0], again.mean[0])
+    assert average.count == again.count == 8
+
+
+def test_refreshed_statistics_are_those_of_the_data():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5)).double().eval()
+    x = 2 + 3 * torch.randn(512, 3, dtype=torch.float64)
+    refresh_statistics(model, model, x)
+    halves = x.split(256)
+    torch.testing.assert_close(model[0].running_mean, x.mean(0))
+    torch.testing.assert_close(model[0].running_var, (halves[0].var(0) + halves[1].var(0)) / 2)
+    assert not model[0].training and model[0].momentum == 0.1
+    refresh_statistics(nn.Linear(2, 2), model, x)  # nothing to do
+
+
+# -- in a run -----------------------------------------------------------------------------------
+
+
+CONFIG = {
+    "data": "digits:train=96,val=40,test=30",
+    "model": "wrn:depth=10,width=1",
+    "optimizer": "sgd:lr=0.1,momentum=0.9",
+    "batch": 32,
+    "steps": 9,
+    "every": 3,
+    "measure": (),
+}
+
+
+class Cut(ProgressListener):
+    def row(self, row):
+        if row["step"] == 6:
+            raise ValueError("cut")
+
+
+def test_a_run_follows_averages_beside_its_weights_and_resumes(tmp_path):
+    config = RunConfig(**CONFIG, average="ema:decay=0.5+swag:samples=2,start=0.3")
+    whole = train(config, tmp_path / "whole", Runtime("cpu"), data=DATA)
+    last = whole.rows[-1]
+    assert {"ema/accuracy", "ema/nll", "ema/ece", "swag/nll"} <= last.keys()
+    assert "swag/nll" not in whole.rows[0]
+
+    with pytest.raises(ValueError, match="cut"):
+        train(config, tmp_path / "cut", Runtime("cpu", checkpoint=0.0), Cut(), data=DATA)
+    resumed = train(config, tmp_path / "cut", Runtime("cpu"), data=DATA)
+    for file in ("", "_ema", "_swa", "_swag"):
+        arrays = [np.load(run.path / f"predictions{file}.npz") for run in (whole, resumed)]
+        assert arrays[0]["test_logits"].shape == (30, 10)
+        assert np.array_equal(arrays[0]["test_logits"], arrays[1]["test_logits"])
+    kept = [
+        {k: v for k, v in run.rows[-1].items() if "seconds" not in k} for run in (whole, resumed)
+    ]
+    assert kept[0] == kept[1]
+
+
+def test_averages_do_not_change_the_training(tmp_path):
+    plain = train(RunConfig(**CONFIG), tmp_path, Runtime("cpu"), data=DATA)
+    averaged = train(RunConfig(**CONFIG, average="ema"), tmp_path, Runtime("cpu"), data=DATA)
+    logits = [np.load(run.path / "predictions.npz")["test_logits"] for run in (plain, averaged)]
+    assert np.array_equal(*logits)
+    for one, two in zip(plain.rows, averaged.rows, strict=True):
+        assert all(two[k] == v for k, v in one.items() if "seconds" not in k)
+
+
+def test_an_ema_of_no_memory_is_the_network_with_refreshed_statistics(tmp_path):
+    """An mlp has no statistics, so both are the same numbers."""
+    settings = CONFIG | {"model": "mlp:width=8", "average": "ema:decay=0"}
+    run = train(RunConfig(**settings), tmp_path, Runtime("cpu"), data=DATA)
+    raw, average = (np.load(run.path / f"predictions{n}.npz") for n in ("", "_ema"))
+    assert np.array_equal(raw["val_logits"], average["val_logits"])
+    assert run.rows[-1]["ema/ece"] == pytest.approx(run.rows[-1]["val/ece"])
+
+
+def test_an_ensemble_can_be_averaged_too(tmp_path):
+    settings = CONFIG | {"objective": "batch_ensemble:members=2", "average": "ema"}
+    run = train(RunConfig(**settings), tmp_path, Runtime("cpu"), data=DATA)
+    assert np.load(run.path / "predictions_ema.npz")["test_logits"].shape == (30, 10)
+    assert "ema/nll" in run.rows[-1] and "objective/member_nll" in run.rows[-1]
+
+
+def test_words_of_averages():
+    config = RunConfig(average="swag:samples=30,rank=5+ema:decay=0.9990")
+    assert config.average == "swag:rank=5+ema"
+    assert RunConfig.from_json(config.to_json()) == config
+    assert "swag-rank5-ema" in config.name
+    assert RunConfig(average=None).id == RunConfig().id
+    with pytest.raises(ValueError, match="average names ema twice"):
+        RunConfig(average="ema+ema:decay=0.9")
+    with pytest.raises(ValueError, match="no average is called 'polyak'"):
+        RunConfig(average="polyak")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: EMA(1.0), "decay is a share"),
+        (lambda: SWA(1.0), "start is a share"),
+        (lambda: SWAG(rank=0), "rank and samples must be at least 1"),
+    ],
+)
+def test_mistakes_are_found(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -52,6 +52,7 @@ class Run:
         below = root is not None and self.path != root
         name = self.path.relative_to(root).as_posix() if below and root else self.path.name
         self.id = name if name.isprintable() else printable(name)
+        self.name = self.id.rpartition("/")[2]
         self._snapshots: dict[int, dict[str, np.ndarray]] = {}
         self._signatures: dict[str, Signature | None] = {}
         self.unreadable_files: dict[str, str] = {}  # files of arrays, and why
@@ -64,10 +65,6 @@ class Run:
 
     def __hash__(self) -> int:
         return hash(self.path)
-
-    @property
-    def name(self) -> str:
-        return printable(self.path.name)
 
     # -- what was asked, where, and how it ended --------------------------------------------
 

@@ -8,6 +8,7 @@ from toosure.cli import (  # noqa: F401
     calibrate,
     compare,
     data,
+    ensemble,
     evaluate,
     report,
     reproduce,

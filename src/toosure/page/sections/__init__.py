@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from toosure.page.page_runs import PageRuns
 from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import comparison
+from toosure.page.sections.members import members
 from toosure.page.sections.moments import moments
 from toosure.page.sections.pareto import pareto
 from toosure.page.sections.phase import correlations, phase
@@ -44,6 +45,7 @@ class Section:
 SECTIONS = [
     Section("summary", summary),
     Section("comparison", comparison),
+    Section("members", members),
     Section("pareto", pareto, holds_figures=True),
     Section("trajectories", trajectories, holds_figures=True, parts={"refinement": refinement}),
     Section("phase", phase, holds_figures=True, parts={"correlations": correlations}),

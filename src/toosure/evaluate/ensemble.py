@@ -1,6 +1,7 @@
 """Average the predictions of finished runs: the mixture, its members, and what each adds."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,10 @@ from toosure.predictions import Predictions, from_logits
 
 Split = str  # "test", "val", "shift", or "" where a file holds one set of rows
 Numbers = dict[str, float]
+
+
+class OtherRows(ValueError):
+    """Say that predictions are not of the same rows."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +95,17 @@ def average_predictions(
     """
     if len(members) < 2:
         raise ValueError(f"an ensemble needs two members or more; got {len(members)}")
-    splits = [
-        split for split in next(iter(members.values())) if all(split in m for m in members.values())
-    ]
-    if judged not in splits:
+    if any(judged not in of for of in members.values()):
         raise ValueError(f"not every member has predictions of {judged or 'these rows'}")
 
-    mixed = {split: mixture({n: m[split] for n, m in members.items()}) for split in splits}
+    # Runs may be validated on other rows than they share: such a split has no mixture.
+    first = next(iter(members.values()))
+    mixed = {judged: mixture({name: of[judged] for name, of in members.items()})}
+    for split in first:
+        if split != judged and all(split in of for of in members.values()):
+            with suppress(OtherRows):
+                mixed[split] = mixture({name: of[split] for name, of in members.items()})
+
     logits = torch.stack([logits_in(name, of[judged]) for name, of in members.items()])
     labels = mixed[judged].labels
     assert labels is not None
@@ -117,7 +126,7 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
     logits = [logits_in(name, each) for name, each in members.items()]
     for name, each, rows in zip(names[1:], list(members.values())[1:], logits[1:], strict=True):
         if rows.shape != logits[0].shape or not torch.equal(as_labels(each), as_labels(first)):
-            raise ValueError(
+            raise OtherRows(
                 f"{name} was judged on other rows than {names[0]}: members of an ensemble need the "
                 "same data, split and order"
             )

@@ -6,8 +6,8 @@ from toosure.runs import Run
 
 NOTE = (
     "At the last row of each run, on validation data. An ensemble predicts the mean of the "
-    "probabilities of its members; these are shown by their mean, each judged alone. Two disagree on "
-    "the share of rows where they predict different classes. An average of the weights (EMA, SWA) "
+    "probabilities of its members; these are shown by their mean, each judged alone. Two disagree "
+    "on the rows where they predict different classes. An average of the weights (EMA, SWA) "
     "is one network, with BatchNorm statistics computed again. Margin certificates are about one "
     "network and are not measured on a mixture; the sharpness of a mixture is that of its log mean "
     "probability, with random members at their means."

@@ -10,7 +10,7 @@ BIN := .venv/bin
 	@touch $@
 
 demo: .venv/ready
-	$(BIN)/python examples/demo.py
+	$(BIN)/toosure demo --workers 2
 
 test: .venv/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -q

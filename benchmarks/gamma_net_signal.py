@@ -53,12 +53,14 @@ def small_net(width: int = 32) -> nn.Sequential:
 def train(model: nn.Module, x: Tensor, y: Tensor, epochs: int) -> None:
     """Train with focal loss of a large gamma, which leaves the network under-confident."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     loss = FocalLoss(GAMMA)
     for _ in range(epochs):
         for places in torch.randperm(len(x)).split(128):
             optimizer.zero_grad()
             loss(model(x[places]), y[places]).backward()
             optimizer.step()
+        schedule.step()
 
 
 def features_of(model: nn.Sequential, x: Tensor) -> Tensor:
@@ -86,7 +88,7 @@ def summed_slope(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-root", default="data")
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--draws", type=int, default=300)
     arguments = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

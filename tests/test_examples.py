@@ -17,16 +17,6 @@ def test_examples_are_short(file):
     assert len(file.read_text().splitlines()) <= 40
 
 
-def test_demo(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["demo.py", ".", "50"])  # `make demo` takes 500 steps
-    runpy.run_path(str(EXAMPLES / "demo.py"), run_name="__main__")
-    shown = capsys.readouterr().out
-    assert shown.count("complete at step 50") == 5
-    assert "It claims " in shown and "Runs: runs/demo" in shown
-    assert (tmp_path / "demo_report.html").stat().st_size > 1_000_000
-
-
 def test_own_loop(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLES / "own_loop.py"))

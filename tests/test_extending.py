@@ -71,7 +71,8 @@ def test_a_quantity_by_one_entry(made_up_quantity, tmp_path, monkeypatch):
 
     page = report(runs)
     assert ">unsure share, %<" in page  # a column of the comparison
-    assert '<h3 title="share of examples below a confidence of 0.9">Unsure share</h3>' in page
+    meaning = 'data-tip="share of examples below a confidence of 0.9"'
+    assert f'<h3><a class="term" href="#term-unsure" {meaning}>Unsure share</a></h3>' in page
 
     evaluated = json.loads(run_command("evaluate", folder, "--json"))
     assert evaluated["unsure"] == pytest.approx(rows[-1]["val/unsure"], abs=0.5)

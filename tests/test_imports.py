@@ -18,7 +18,7 @@ LAYERS = [
     {"words", "config", "runs", "predictions"},
     {"watch", "evaluate", "recalibration", "sklearn"},
     {"train"},
-    {"sweep", "figures", "page", "integrations", "recipes"},
+    {"sweep", "figures", "page", "integrations", "recipes", "demo"},
     {"cli", "__main__"},
 ]
 RANK = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}

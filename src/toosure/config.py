@@ -231,9 +231,10 @@ def typed(name: str, value: object, annotation: object) -> object:
 def as_measures(names: str | Iterable[str]) -> tuple[str, ...]:
     """Return the quantities to measure in the order of their table; an unknown name raises.
 
-    A single name may be given without a list.
+    A single name may be given without a list; "none" alone is nothing.
     """
     names = (names,) if isinstance(names, str) else tuple(names)
+    names = () if names == ("none",) else names
     known = measures()
     for name in names:
         if name not in known:

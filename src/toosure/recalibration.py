@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from toosure.evaluate import Estimate
+from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import ece_change
 from toosure.evaluate.evaluation import MAX_BINS, MAX_CALL_NUMBERS, estimate
 from toosure.metrics import ece, nll
@@ -48,6 +49,7 @@ class Recalibration:
     after: Side
     change: Estimate  # of the NLL, paired by row
     ece_change: Estimate  # paired by row
+    class_one: bool = False  # whether tables and binned errors are those of P(class 1)
 
     @property
     def held_out(self) -> str:
@@ -149,9 +151,12 @@ def recalibrate(
 
     before = fit if judge is None else judge
     outputs = choice.held_out if judge is None else choice.calibrator(rows_of(judge)[0])
-    after = replace(from_logits(outputs, rows_of(before)[1]), source=before.source)
+    after = replace(
+        from_logits(outputs, rows_of(before)[1]), source=before.source, binary=before.binary
+    )
     options: dict[str, Any] = {"level": level, "seed": seed, "samples": 1000}
     sides = [side(each, bins, options) for each in (before, after)]
+    judged = (judged_view(before), judged_view(after))
 
     return Recalibration(
         source=fit.source,
@@ -164,8 +169,14 @@ def recalibrate(
         before=sides[0],
         after=sides[1],
         change=nll_change(before, after, level),
-        ece_change=ece_change(before, after, bins, **options),
+        ece_change=ece_change(*judged, bins, **options),
+        class_one=before.binary,
     )
+
+
+def judged_view(predictions: Predictions) -> Predictions:
+    """Return what diagrams and binned errors are of: P(class 1) of a binary classifier."""
+    return class_one_view(predictions) if predictions.binary else predictions
 
 
 def makers(method: str) -> dict[str, Callable[[], Calibrator]]:
@@ -239,14 +250,16 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
 
 def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
     """Measure predictions; none of the metrics can be below 0, and so no interval is."""
+    judged = judged_view(predictions)
     estimates = {}
     for name in METRICS:
-        value = estimate(name, predictions, bins, "right", options)
+        source = judged if name in OF_CLASS_ONE else predictions
+        value = estimate(name, source, bins, "right", options)
         bounded = value if value.low is None else value._replace(low=max(0.0, value.low))
         estimates[name] = bounded
 
     table = reliability_from_confidence(
-        predictions.confidence, predictions.correct, bins, level=options["level"]
+        judged.confidence, judged.correct, bins, level=options["level"]
     )
     return Side(estimates, table)
 

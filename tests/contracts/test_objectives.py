@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from toosure.binary import TwoColumns
 from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.losses import FocalLoss
@@ -301,3 +302,53 @@ def test_a_gpu_and_a_graph_give_the_same(name, tmp_path):
     graph = train(config, tmp_path / "graph", Means("cuda", graph=True))
     found, wanted = graph.rows[-1]["train/loss"], eager.rows[-1]["train/loss"]
     assert found == pytest.approx(wanted, rel=1e-4)
+
+
+class BinaryNet(Net):
+    """The same network with one output."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 1)
+
+
+def binary_step(name, columns, labels, loss=None):
+    """Return loss and gradients of one step, of one output or of its two columns."""
+    torch.manual_seed(0)
+    net = BinaryNet()
+    model = TwoColumns(net) if columns else net
+    objective = parse("objective", word(name)).build(loss=loss, seed=1, training_steps=100)
+    x, y = DATA.train.x[:32], labels[:32]
+    if hasattr(objective, "setup"):
+        objective.setup(model, ((x, y), (DATA.train.x[32:64], labels[32:64])))
+    problem = prepared(objective, model, (x, y, torch.arange(32)))
+    value = objective(model, problem)
+    slopes = torch.autograd.grad(value, list(net.parameters()))
+    if hasattr(objective, "epoch_end"):
+        objective.epoch_end(model)
+    return value, slopes, objective
+
+
+@EACH
+@pytest.mark.parametrize("form", ["booleans", "a column of floats"])
+def test_one_logit_per_example_is_two_columns(name, form):
+    truth = DATA.train.y < 5
+    given = truth if form == "booleans" else truth.float()[:, None]
+    if name == "balcal":
+        with pytest.raises(ValueError, match="one logit per example"):
+            binary_step(name, False, given)
+        return
+
+    losses = [None] if name in ("adafocal", "ar_adals") else [None, nn.BCEWithLogitsLoss()]
+    bilevel = name in ("gamma_net", "meta_smoothing")  # they need the head itself, not a wrapper
+    for loss in losses[: 1 if bilevel else 2]:
+        value, slopes, objective = binary_step(name, False, given, loss)
+        assert value.isfinite()
+        if bilevel:
+            continue
+        expected, expected_slopes, other = binary_step(name, True, truth.long())
+        torch.testing.assert_close(value, expected)
+        for slope, theirs in zip(slopes, expected_slopes, strict=True):
+            torch.testing.assert_close(slope, theirs, rtol=1e-4, atol=1e-5)
+        if hasattr(objective, "report"):
+            assert objective.report() == pytest.approx(other.report(), rel=1e-4)

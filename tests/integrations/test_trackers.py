@@ -76,6 +76,10 @@ def test_live_rows_and_diagrams_are_those_of_the_folder(tmp_path):
     assert scalars(tmp_path / "tb") == expected(run)
     assert scalars(tmp_path / "tb")[2][ODD] == -0.25 and scalars(tmp_path / "tb")[2]["flag"] == 1
 
+    points = events(tmp_path / "tb").Scalars("val/ece")  # their clock is that of the rows
+    seconds = [row["seconds"] for row in run.rows]
+    assert points[3].wall_time - points[0].wall_time == pytest.approx(seconds[3] - seconds[0])
+
     # The snapshot of the last row is written after it: closing sends its diagram.
     images = events(tmp_path / "tb").Images("val/reliability")
     assert [image.step for image in images] == run.snapshots and run.snapshots[-1] == 3

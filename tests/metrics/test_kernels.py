@@ -7,12 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 from scipy.special import betaln
 from scipy.stats import beta, dirichlet, norm
 from torch import tensor
 
 from toosure import metrics
 from toosure.metrics.kernel import pair_sum, sorted_pairs
+from toosure.metrics.smooth import root_of
 
 
 def rows(n=60, classes=4, seed=0, scale=2.0):
@@ -88,6 +90,8 @@ DIFFERENTIABLE = {
     "sece grid": (metrics.sece, {"bandwidth": 0.1, "form": "grid"}),
     "sece soft": (metrics.sece, {"bandwidth": 0.1, "soft_accuracy": True}),
     "sece others": (metrics.sece, {"bandwidth": 0.1, "leave_one_out": True}),
+    "sece gap": (metrics.sece, {"bandwidth": 0.1, "form": "gap"}),
+    "sece unbiased": (metrics.sece, {"bandwidth": 0.1, "form": "unbiased"}),
     "dece": (metrics.dece, {"accuracy_slope": 5.0, "bin_temperature": 0.2}),
     "mmce": (metrics.mmce, {}),
     "mmce weighted": (metrics.mmce, {"weighted": True}),
@@ -342,3 +346,20 @@ def test_smece_of_any_few_rows(pairs):
     residual = correct.double() - confidence
     value = float(metrics.smece_from_confidence(confidence, correct))
     assert abs(float(residual.mean())) - 1e-6 <= value <= float(residual.abs().mean()) + 1e-6
+
+
+def test_roots_are_those_of_scipy_bit_for_bit():
+    random = np.random.default_rng(0)
+    compared = 0
+    for _ in range(500):
+        slope, place, level, size = random.normal(size=4) * (3, 1, 0.3, 100)
+        low = random.random()
+        high = low + random.random()
+
+        def curve(x, slope=slope, place=place, level=level, size=size):
+            return size * (math.tanh(slope * (x - place)) + level)
+
+        if (curve(low) < 0) != (curve(high) < 0):
+            assert root_of(curve, low, high) == brentq(curve, low, high, xtol=1e-9)
+            compared += 1
+    assert compared > 50

@@ -11,7 +11,9 @@ from torch import nn
 from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.losses import DECELoss, FocalLoss, SECELoss
+from toosure.losses.loss import top_label_rows
 from toosure.margins.robust import evaluating
+from toosure.metrics.bandwidth import batch_bandwidth
 from toosure.models import mlp
 from toosure.objectives import GammaNet, MetaSmoothing
 from toosure.objectives.gamma_net import SampleGamma
@@ -26,6 +28,13 @@ from toosure.objectives.virtual_step import virtual_step
 from toosure.train import Means, train
 
 CE = nn.CrossEntropyLoss()
+# The paper's SECE with all its gradients, on a whole new meta batch, at the run's rate.
+PLAIN = {"bandwidth": 0.1, "form": "points", "leave_one_out": False, "detach": False}
+PLAIN |= {"fresh": None, "meta_batch": 128, "virtual_lr": None}
+
+
+def plain(**options):
+    return GammaNet(**{**PLAIN, "width": 4, **options})
 
 
 class Constant(nn.Module):
@@ -95,7 +104,7 @@ class Normed(nn.Module):
 
 
 def slow_outer(objective, model, batch, meta, values, rate, scope):
-    """The outer loss after a virtual step, on a real copy of the network."""
+    """Logits of the meta batch after a virtual step, on a real copy of the network."""
     x, y, _ = batch
     copied = copy.deepcopy(model)
     objective.assign(values)
@@ -107,7 +116,41 @@ def slow_outer(objective, model, batch, meta, values, rate, scope):
     for mine, kept in zip(copied.buffers(), model.buffers(), strict=True):
         mine.copy_(kept)  # the batch moved the running statistics
     copied.eval()
-    return objective.outer(copied(meta[0]), meta[1]).item()
+    with torch.no_grad():
+        return copied(meta[0])
+
+
+def held_still(objective, logits, labels):
+    """The outer loss as a function of logits, with what has no gradient as `logits` set it.
+
+    That is an automatic bandwidth, and for `detach` the kernel weights.
+    """
+    if not isinstance(objective, GammaNet):
+        return lambda moved: objective.outer(moved, labels).item()
+
+    error = objective.outer.terms[0].whole
+    confidence, correct = top_label_rows(logits, labels)
+    bandwidth = error.bandwidth
+    if bandwidth == "auto":
+        bandwidth = float(batch_bandwidth(confidence))
+
+    still = copy.deepcopy(objective.outer)
+    still.terms[0].whole.bandwidth = bandwidth
+    if not error.detach:
+        return lambda moved: still(moved, labels).item()
+
+    weights = torch.exp(-(((confidence[:, None] - confidence) / bandwidth) ** 2) / 2)
+    if error.leave_one_out:
+        weights.fill_diagonal_(0)
+    weights /= weights.sum(1, keepdim=True)
+
+    def outer(moved):
+        c, _ = top_label_rows(moved, labels)
+        if error.form == "gap":
+            return (weights @ (correct.double() - c)).abs().mean().item()
+        return (weights @ correct.double() - c).abs().mean().item()
+
+    return outer
 
 
 def read_by_outer_loss(model, inputs, scope):
@@ -122,23 +165,23 @@ def read_by_outer_loss(model, inputs, scope):
 @pytest.mark.parametrize(
     ("make", "network"),
     [
-        (lambda **k: GammaNet(width=4, bandwidth=0.1, **k), lambda: None),
-        (lambda **k: GammaNet(width=4, bandwidth=0.1, **k), Normed),
-        (
-            lambda **k: GammaNet(width=4, bandwidth=0.1, ce=1.0, sece=0.5, most=None, **k),
-            lambda: None,
-        ),
-        (lambda **k: GammaNet(width=4, bandwidth=0.1, least=0.5, tau=2.0, **k), lambda: None),
-        (lambda **k: GammaNet(width=4, bandwidth=0.1, leave_one_out=True, **k), lambda: None),
-        (lambda **k: GammaNet(width=4, bandwidth=0.1, soft_accuracy=True, **k), lambda: None),
-        (lambda **k: GammaNet(width=4, bandwidth=0.1, form="grid", **k), lambda: None),
-        (lambda **k: GammaNet(width=4, bandwidth=0.1, form="gap", **k), lambda: None),
-        (lambda **k: GammaNet(width=4, bandwidth=0.1, form="unbiased", **k), lambda: None),
+        (plain, lambda: None),
+        (plain, Normed),
+        (lambda **k: plain(ce=1.0, sece=0.5, most=None, **k), lambda: None),
+        (lambda **k: plain(least=0.5, tau=2.0, **k), lambda: None),
+        (lambda **k: plain(leave_one_out=True, **k), lambda: None),
+        (lambda **k: plain(soft_accuracy=True, **k), lambda: None),
+        (lambda **k: plain(form="grid", **k), lambda: None),
+        (lambda **k: plain(form="gap", **k), lambda: None),
+        (lambda **k: plain(form="unbiased", **k), lambda: None),
+        (lambda **k: plain(bandwidth="auto", **k), lambda: None),
+        (lambda **k: plain(detach=True, **k), lambda: None),
+        (lambda **k: GammaNet(width=4, **k), Normed),
         (lambda **k: MetaSmoothing(per_class=True, **k), lambda: None),
     ],
     ids=[
         *("sece", "batch norm", "sece and ce, unbounded", "bounds and tau", "leave one out"),
-        *("soft accuracy", "grid", "gap", "unbiased", "smoothing"),
+        *("soft accuracy", "grid", "gap", "unbiased", "auto", "detached", "defaults", "smoothing"),
     ],
 )
 def test_the_meta_gradient_is_a_finite_difference(make, network, scope):
@@ -158,13 +201,20 @@ def test_the_meta_gradient_is_a_finite_difference(make, network, scope):
     generator = torch.Generator().manual_seed(1)
     ways = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in own]
     found = sum((s * way).sum() for s, way in zip(slopes, ways, strict=True)).item()
+    with torch.no_grad():
+        gammas = objective.values(model, features.detach(), x, y)
+    start = slow_outer(objective, model, batch, meta, gammas, rate, scope)
+    outer_of = held_still(objective, start, meta[1])
+    assert outer.item() == pytest.approx(outer_of(start), rel=1e-9)
+
     values, h = [], 1e-5
     for sign in (1, -2):
         with torch.no_grad():
             for p, way in zip(own, ways, strict=True):
                 p += sign * h * way
             gammas = objective.values(model, features.detach(), x, y)
-        values.append(slow_outer(objective, model, batch, meta, gammas, rate, scope))
+        logits = slow_outer(objective, model, batch, meta, gammas, rate, scope)
+        values.append(outer_of(logits))
     numeric = (values[0] - values[1]) / (2 * h)
     assert abs(numeric) > 1e-6
     assert found == pytest.approx(numeric, rel=1e-5)
@@ -172,7 +222,7 @@ def test_the_meta_gradient_is_a_finite_difference(make, network, scope):
 
 @pytest.mark.parametrize("scope", ["head", "full"])
 def test_a_step_of_no_length_has_no_meta_gradient(scope):
-    objective = GammaNet(scope=scope, meta=20)
+    objective = GammaNet(scope=scope, meta=20, virtual_lr=None)
     model, batch = ready(objective)
     before = [p.clone() for p in objective.hyper.parameters()]
     objective.prepare(model, batch, lr=0.0)
@@ -237,7 +287,7 @@ def test_a_constant_gamma_is_plain_training(gamma, loss):
 
 def test_gamma_net_lowers_its_outer_loss():
     """On one batch, more and more meta-steps bring SECE after the virtual step down."""
-    objective = GammaNet(meta=20, meta_batch=200, bandwidth=0.1, lr=0.01, virtual_lr=5.0, ce=1.0)
+    objective = plain(meta=20, meta_batch=200, lr=0.01, virtual_lr=5.0, ce=1.0)
     model, batch = ready(objective)
     meta = read_by_outer_loss(model, objective.meta.x, "head"), objective.meta.y
 
@@ -276,7 +326,7 @@ def test_tau_narrows_the_gammas():
 
 @pytest.mark.parametrize("feed", ["penultimate", "noise", "random", "hidden.1"])
 def test_what_the_gamma_net_reads(feed):
-    objective = GammaNet(feed=feed, meta=20, width=4)
+    objective = GammaNet(feed=feed, meta=20, width=4, virtual_lr=None)
     model, batch = ready(objective)
     _, _, one = objective.prepare(model, batch, lr=0.0)
     _, _, two = objective.prepare(model, batch, lr=0.0)
@@ -336,9 +386,12 @@ def test_no_smoothing_is_cross_entropy():
 def test_outer_losses_are_those_said(fixture_f):
     found = MetaSmoothing().outer(*fixture_f).item()
     assert found == pytest.approx(0.68762214 + 0.5 * 0.32921968, abs=1e-6)
-    found = GammaNet(ce=1.0, sece=0.5).outer(*fixture_f).item()
+    found = plain(bandwidth=0.01, ce=1.0, sece=0.5).outer(*fixture_f).item()
     assert found == pytest.approx(0.68762214 + 0.5 * 0.32925889, abs=1e-6)
-    assert GammaNet().outer(*fixture_f).item() == pytest.approx(0.32925889, abs=1e-6)
+    found = plain(bandwidth=0.01).outer(*fixture_f).item()
+    assert found == pytest.approx(0.32925889, abs=1e-6)
+    ours = SECELoss(bandwidth="auto", form="gap", leave_one_out=True, detach=True)
+    assert GammaNet().outer(*fixture_f).item() == pytest.approx(ours.penalty(*fixture_f).item())
     assert isinstance(DECELoss().base, nn.CrossEntropyLoss) and SECELoss().bandwidth == 0.01
 
 
@@ -412,6 +465,11 @@ def test_setup_is_asked_for():
         (lambda: GammaNet(sece=0.0), "one of them above 0"),
         (lambda: GammaNet(sece=-1.0, ce=2.0), "not negative"),
         (lambda: GammaNet(width=0), "width >= 1"),
+        (lambda: GammaNet(least=1.0), "least 1.0, start 1.0"),
+        (lambda: GammaNet(fresh=600), "fresh <= meta_batch; got 600 and 512"),
+        (lambda: GammaNet(bandwidth="wide"), "positive number or \"auto\"; got 'wide'"),
+        (lambda: GammaNet(bandwidth=0.0), "bandwidth must be positive"),
+        (lambda: GammaNet(form="line"), "form must be one of"),
         (lambda: MetaSmoothing(start=0.6), "start <= most"),
     ],
 )

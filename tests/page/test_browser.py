@@ -30,9 +30,10 @@ def address(tmp_path_factory):
 def test_no_error_and_no_sideways_scroll(browser, visit, ask, address, width, scheme):
     visit(address, width, scheme)
     assert browser.get_log("browser") == []
-    assert ask("document.querySelectorAll('.plot .main-svg').length") >= 2
+    browser.execute_script("toosure.drawAll()")
+    assert ask("document.querySelectorAll('.plot > svg.chart').length") >= 2
     assert ask("document.documentElement.scrollWidth") <= width
-    fits = "Math.abs(p._fullLayout.width - p.offsetWidth) <= 1"  # a resize is drawn a moment later
+    fits = "Math.abs(p.chart.width - p.offsetWidth) <= 1"  # a resize is drawn a moment later
     wait_until(lambda: ask(f"[...document.querySelectorAll('.plot')].every(p => {fits})"))
 
 
@@ -43,7 +44,7 @@ def test_only_the_file_is_loaded(browser, visit, ask, address):
 
 
 def test_dark_figures_have_dark_colours(browser, visit, ask, address):
-    colour = "document.querySelector('.plot')._fullLayout.font.color"
+    colour = "document.querySelector('.plot svg g:nth-of-type(2)').getAttribute('fill')"
     visit(address, 1280, "light")
     light = ask(colour)
     visit(address, 1280, "dark")
@@ -51,7 +52,7 @@ def test_dark_figures_have_dark_colours(browser, visit, ask, address):
     browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
     assert ask(colour) == light  # paper is white
     browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
-    assert ask(colour) != light
+    wait_until(lambda: ask(colour) != light)
 
 
 def test_a_press_on_a_heading_sorts(browser, visit, ask, address):
@@ -70,15 +71,47 @@ def test_a_press_on_a_heading_sorts(browser, visit, ask, address):
     assert ask(column) == sorted(down)
 
 
-def test_legend_and_axes_do_not_overlap(browser, visit, ask, address):
+def test_legend_lies_above_the_axes_and_is_not_cut(browser, visit, ask, address):
     for width in (390, 1280):
         visit(address, width)
+        browser.execute_script("toosure.drawAll()")
         boxes = ask(
-            "[...document.querySelectorAll('.plot')].map(p => [p.querySelector('.legend')"
-            ".getBoundingClientRect().bottom, p.querySelector('.xy .gridlayer, .gridlayer')"
-            ".getBoundingClientRect().top])",
+            "[...document.querySelectorAll('.plot')].map(p => {"
+            " const box = p.getBoundingClientRect();"
+            " const names = [...p.querySelectorAll('g[transform] text')].map(t => t"
+            ".getBoundingClientRect()); return [Math.max(...names.map(n => n.bottom)) - box.top,"
+            " p.chart.top, Math.max(...names.map(n => n.right)), box.right] })"
         )
-        assert all(legend <= grid + 1 for legend, grid in boxes), boxes
+        assert len(boxes) == 2
+        for bottom, top, right, edge in boxes:
+            assert bottom <= top + 1 and right <= edge + 1
+
+
+def test_every_point_of_a_figure_can_be_read_by_keyboard(browser, visit, ask, address):
+    from selenium.webdriver.common.keys import Keys
+
+    visit(address)
+    browser.execute_script("document.querySelector('.plot').focus()")
+    browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    said = ask("document.querySelector('.plot .tip').textContent")
+    assert "accuracy" in said and "95 % interval" in said
+    first = said
+    browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert ask("document.querySelector('.plot .tip').textContent") != first
+    browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert ask("document.querySelector('.plot .tip').hidden")
+
+
+def test_figures_become_files_and_tables_csv(browser, visit, ask, address):
+    visit(address)
+    text = ask("toosure.svgText(document.querySelector('.plot'))")
+    assert text.startswith("<svg") and "too sure" in text and "xmlns=" in text
+    png = browser.execute_async_script(
+        "toosure.pngUrl(document.querySelector('.plot')).then(arguments[0])"
+    )
+    assert png.startswith("data:image/png;base64,") and len(png) > 5000
+    csv = ask("toosure.csv(document.querySelector('.sortable'))")
+    assert csv.splitlines()[0].startswith("class,samples,") and len(csv.splitlines()) == 4
 
 
 def test_prints(browser, visit, ask, address):

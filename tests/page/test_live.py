@@ -224,7 +224,7 @@ def append(folder, step, **numbers):
 
 @pytest.mark.xdist_group("browser")
 def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
-    ece = "document.querySelector('[data-role=ece]').data"
+    ece = "(toosure.drawAll(), document.querySelector('[data-role=ece]').chart.data)"
     last = f"Array.from({ece}[0].x).at(-1)"
     visit(server.address)
     wait_until(lambda: ask("document.getElementById('said').textContent").startswith("live"))
@@ -233,12 +233,15 @@ def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
     wait_until(lambda: ask(last) == 50)
     assert ask(f"Array.from({ece}[0].y).at(-1)") == pytest.approx(30)
     path, ends = ask(
-        "document.querySelector('[data-role=phase]').data.map(t => [t.y, t.customdata])"
+        "document.querySelector('[data-role=phase]').chart.data.map(t => [t.y, t.customdata])"
     )
     assert path[0][-1] == ends[0][-1] == pytest.approx(30) and path[1][-1] == ends[1][-1] == 50
     np.savez(first / "snapshots" / "50.npz", **snapshot(7))
     wait_until(lambda: ask("document.getElementById('moment-said').textContent") == "step 50")
     cells = "document.querySelector('#comparison td:nth-child(4)').textContent"
+    wait_until(
+        lambda: ask("document.querySelector('#ranking td:nth-child(5)').textContent") == "30.00"
+    )
     wait_until(lambda: ask(cells) == "30.00")
     make_run(server.folder / "second", {"optimizer": "muon", "steps": 9}, steps=range(3))
     wait_until(lambda: ask("document.querySelectorAll('.chip').length") == 2)
@@ -250,6 +253,35 @@ def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
     server.start()
     wait_until(lambda: ask(last) == 60)
     assert "live" in ask("document.getElementById('said').textContent")
+
+
+@pytest.mark.xdist_group("browser")
+def test_progress_and_what_happens_is_announced(browser, visit, ask, server):
+    """A run that goes on has its pace; one that becomes too sure, or diverges, is told on top."""
+    config = {"optimizer": "adamw:lr=0.1", "steps": 100, "every": 5, "measure": ["gn_sharpness"]}
+    with RunWriter(server.folder / "going", config) as writer:
+        writer.write_environment({"device": "cpu", "command": "toosure train --optimizer adamw"})
+        for step in (0, 10, 20):
+            writer.append(row(step, gap=-0.2))
+        writer.write_snapshot(20, snapshot(3, gap=-0.2))
+        writer.set_status("running", 20)
+        visit(server.address)
+        cells = "[...document.querySelectorAll('#progress tbody td')].map(c => c.textContent)"
+        wait_until(lambda: ask("!!document.querySelector('#progress progress')"))
+        name, status, far, left, rate, measured, command = ask(cells)
+        assert (name, status, command) == ("adamw:lr=0.1", "running", "copy")
+        assert "20 of 100" in far and left == "8 s" and rate == "1"  # ten steps a second
+        assert measured == "metrics, GN sharpness, every 5 steps"
+        typed = "document.querySelector('#progress [data-do=copy-text]').dataset.text"
+        assert ask(typed) == "toosure train --optimizer adamw"
+
+        wait_until(lambda: ask("document.getElementById('said').textContent").startswith("live"))
+        writer.append(row(30, gap=0.3))
+        alerts = "document.getElementById('alerts').textContent"
+        wait_until(lambda: "adamw:lr=0.1: over-confident by 30" in ask(alerts))
+        writer.set_status("diverged", 30)
+    wait_until(lambda: "adamw:lr=0.1: diverged" in ask(alerts))
+    assert browser.get_log("browser") == []
 
 
 @pytest.mark.slow
@@ -267,9 +299,12 @@ def test_a_thousand_rows_a_second_do_not_stall_the_page(browser, visit, ask, ser
             file.write("\n".join(lines) + "\n")
         step += 200
         time.sleep(max(0, 0.2 - (time.monotonic() - start)))
-    last = "Array.from(document.querySelector('[data-role=ece]').data[0].x).at(-1)"
+    last = (
+        "(toosure.drawAll(), Array.from(document.querySelector('[data-role=ece]')"
+        ".chart.data[0].x).at(-1))"
+    )
     wait_until(lambda: ask(last) == step - 1)
-    assert ask("document.querySelector('[data-role=ece]').data[0].x.length") < 5000
+    assert ask("document.querySelector('[data-role=ece]').chart.data[0].x.length") < 5000
     drawing = ask("(s => (toosure.drawAll(), performance.now() - s))(performance.now())")
     # The longest the page did not answer, ms: as long as a few drawings take on this machine.
     assert ask("Math.max(...gaps)") < max(2000, 20 * drawing)

@@ -145,17 +145,27 @@ def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
     [
         ("", "no column 'label'; it holds nothing"),
         ("x,y,label\n", "empty"),
-        ("x,y\n1,2\n", "no column 'label'; it holds x, y"),
+        ("x,z\n1,2\n", "no column 'label'; it holds x, z: .*--label-column NAME"),
         ("label\n1\n", "no column of a class"),
-        ("x,y,label\n1,oops,0\n", "could not convert string 'oops'"),
+        ("x,y,label\n1,oops,0\n1,2,0\n1,2,0\n", "'y' holds 'oops' in row 0 .line 2.: numbers"),
+        ("x,y,label\n1,oops,0\n", "one column of numbers, 'x', beside the label"),
         ("x,y,label\n1,-1,0\n2\n", "cannot be read as .csv"),
         ("x,y,label\n-1,1,cat\n", "class column's name or an integer in \\[0, 2\\); got 'cat'"),
         ("x,y,label\n-1,1,2\n", "labels must be integers in \\[0, 2\\); got 2 to 2"),
         ("x,y,label\n-1,1,0.5\n", "got '0.5'"),
         ("x,y,label\n-1,nan,0\n", "row 0 of 1 holds NaN"),
-        (",x,y,label\n0,-1,1,0\n", "save with index=False"),
         ("x,x,label\n-1,1,0\n", "two columns of one name"),
-        ("id,x,y,label\n7,-1,1,0\n", "column 'id' is no class"),
+        ("x,y,label\n-1,1,0\n2,-1,0\n1,0\n", "line 4 has 2 cells and the header 3"),
+        (
+            "x,y,age,label\n-1,.1,30,0\n2,-.1,40,1\n1.5,.2,50,0\n",
+            "'age'.*--columns x,y",
+        ),
+        ("y_true,y_pred\n0,1\n1,1\n", "no column of a class"),
+        (
+            "label,target,p_a,p_b\n0,0,.5,.5\n",
+            "label and target may all be labels",
+        ),
+        ("label,p_a,p_b,logit_a,logit_b\n0,2,.5,1,-1\n", "p_a, logit_a may all begin the scores"),
     ],
 )
 def test_csv_faults(tmp_path, text, words):
@@ -172,7 +182,8 @@ def test_parquet(tmp_path):
     words = np.array(["c0", "c2", "c2", "c1"])
     by_name = read_predictions(parquet_file(tmp_path / "b.parquet", **columns, label=words))
     assert by_name.labels.tolist() == LABELS.tolist()
-    refused(parquet_file(tmp_path / "c.parquet", c0=words, c1=words, label=LABELS), "column 'c0'")
+    words_only = parquet_file(tmp_path / "c.parquet", c0=words, c1=words, label=LABELS)
+    refused(words_only, "no column of a class; it holds only c0, c1, label")
     holes = parquet_file(tmp_path / "e.parquet", **columns, label=[0, None, 2, 1])
     refused(holes, "column 'label' misses 1 of 4 values")
     (tmp_path / "d.parquet").write_bytes(b"no parquet")
@@ -222,9 +233,9 @@ def test_unreadable_files(tmp_path):
         refused(tmp_path / "a.npz", "cannot be read as .npz")
     refused(tmp_path / "a.npz", "not an archive of arrays")  # text, not a pickle to be trusted
     np.savez(tmp_path / "o.npz", logits=np.array([{}]), labels=LABELS)
-    refused(tmp_path / "o.npz", "cannot be read as .npz")
-    (tmp_path / "a.txt").write_text("x")
-    refused(tmp_path / "a.txt", "save .npz, .pt, .csv or .parquet")
+    refused(tmp_path / "o.npz", "logits holds Python objects, which are not read")
+    (tmp_path / "a.doc").write_text("x")
+    refused(tmp_path / "a.doc", "save .npz, .npy, .pt, .csv, .jsonl or .parquet")
     np.save(tmp_path / "a.npy", LOGITS)
     (tmp_path / "a.npy").rename(tmp_path / "b.npz")
     refused(tmp_path / "b.npz", "one array without a name")
@@ -272,23 +283,24 @@ def test_faulty_values(take, first, second, words):
         take(first, second)
 
 
-def test_log_probs_are_logits_and_no_split(tmp_path):
+def test_log_probs_are_logits(tmp_path):
     logs = np.log(PROBS)
     path = npz_file(tmp_path / "a.npz", log_probs=logs, labels=LABELS)
-    refused(path, "log_probs are logits too; save them as logits$")
-    followed = npz_file(tmp_path / "b.npz", logits=logs, labels=LABELS)
-    assert read_predictions(followed).confidence.numpy() == pytest.approx(PROBS.max(1))
+    predictions = read_predictions(path)
+    assert predictions.kind == "logits" and "from 'log_probs'" in predictions.note
+    assert predictions.confidence.numpy() == pytest.approx(PROBS.max(1))
 
     split = npz_file(tmp_path / "c.npz", test_log_probs=logs, test_labels=LABELS)
-    refused(split, "test_log_probs are logits too; save them as test_logits$", split="test")
-    refused(split, "it holds test_labels, test_log_probs$")
+    assert read_predictions(split, split="test").correct.tolist() == CORRECT
+    refused(split, "it holds test_labels, test_log_probs")
     wrong = npz_file(tmp_path / "d.npz", log_probs=LOGITS, labels=LABELS)  # the name is not true
-    refused(wrong, "it holds labels, log_probs$")
+    refused(wrong, "log_probs are no log-probabilities: of exp.log_probs., row 0 sums to 9.4")
 
 
 def test_a_split_is_proposed_only_with_its_truth(tmp_path):
     path = npz_file(tmp_path / "a.npz", my_logits=LOGITS, labels=LABELS)
-    refused(path, "it holds labels, my_logits$")
+    refused(path, "it holds labels, my_logits: name the scores .*--columns NAME")
+    assert read_predictions(path, columns=["my_logits"]).correct.tolist() == CORRECT
     path = npz_file(tmp_path / "b.npz", val_logits=LOGITS, val_labels=LABELS)
     refused(path, "choose --split val$")
 
@@ -306,7 +318,8 @@ def test_a_table_of_no_known_kind_says_what_it_is(rows, words, tmp_path):
 
 def test_a_table_of_one_column_of_probabilities(tmp_path):
     path = csv_file(tmp_path / "a.csv", "x,label", [[0.7, 1], [0.2, 0]])
-    refused(path, "one column is one class.*both columns, 1 - p and p")
+    refused(path, "one column of numbers, 'x', beside the label 'label'.*--columns x")
+    assert read_predictions(path, columns=["x"]).binary
 
 
 def test_one_output_per_example_is_a_binary_classifier():

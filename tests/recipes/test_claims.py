@@ -15,6 +15,7 @@ from toosure.recipes.too_sharp import (
     calmo,
     certificates,
     couplings,
+    figures,
     hypotheses,
     mse,
     muon,
@@ -55,7 +56,7 @@ def test_table_1_is_the_mean_over_rates_and_two_deviations_decide(tmp_path):
     assert gd.found.startswith("0.68 ± 0.05 (n = 4") and gd.passed is True
     assert gd.paper == "0.83 ± 0.08"
     assert claims["Table 1: r of train ECE and sharpness, SGD"].passed is False
-    assert claims["Table 1: r of train ECE and sharpness, Muon"].passed is None
+    assert claims["Table 1: r of train ECE and sharpness, Muon"].passed is False
     assert claims["Table 1: r of train ECE and sharpness, SAM"].note == "no complete run"
     assert "2.4 of the paper's" in claims["Table 1: r of train ECE and sharpness, Muon"].note
     by_seed = findings.values["couplings"]["train ECE"]["GD"]["0"]
@@ -95,8 +96,17 @@ def test_quick_and_other_data_are_not_judged_by_the_papers_figures(tmp_path):
         for config in sweeps.rate_configs(setting, "GD", 0):
             a, b = with_r(0.83)
             write_run(tmp_path, config, train_ece=a, train_gn_sharpness=b)
-        claims = table1.findings(setting, RunStore(tmp_path)).claims
-        assert {claim.passed for claim in claims} == {None}
+        findings = table1.findings(setting, RunStore(tmp_path))
+        assert {claim.passed for claim in findings.claims} == {None}
+        assert findings.claims[0].found.startswith("0.83 ± 0.00")
+
+        # Nothing of the paper's table stands beside them, in claims, tables or pictures.
+        assert {claim.paper for claim in findings.claims} == {""}
+        assert not [row for row in findings.tables[0].rows if "paper" in row[0]]
+        (drawing,) = (
+            d for d in figures.of_table_1(setting, RunStore(tmp_path)) if d.name == "table1"
+        )
+        assert "paper" not in drawing.note and len(drawing.draw().data) == 2
 
 
 def bump(at, n=161, width=6.0):
@@ -134,6 +144,24 @@ def test_figure_1_fails_by_one_run_of_eight(tmp_path):
         == "7 of 8 runs; peaks 0 to 750 steps apart, of ECE at 2,000 to 2,000"
     )
     assert findings.tables[0].rows[0][1:3] == ("2,000", "2,750")
+
+
+def test_one_jump_at_the_edge_of_stability_is_no_peak_and_the_caption_agrees(tmp_path):
+    jumping = bump(40, width=30.0)
+    jumping[100] = 2.0  # one row, far from the hump
+    for config in rise_and_fall.configs(PAPER):
+        write_run(tmp_path, config, train_ece=bump(40, width=30.0), train_gn_sharpness=jumping)
+    store = RunStore(tmp_path)
+    findings = rise_and_fall.findings(PAPER, store)
+    assert findings.claims[1].passed is True
+    assert findings.claims[1].found.startswith("8 of 8 runs; peaks 0 to 0 steps apart")
+    assert "running means over 5% of a run (400 steps)" in findings.tables[0].note
+
+    (drawing,) = figures.of_figure_1(PAPER, store)
+    assert (
+        "rise and fall in 8 of 8 runs. Their peaks are 0 to 0 steps apart; in 8 of 8"
+        in drawing.note
+    )
 
 
 # -- hypotheses, Muon, BulkSGD --------------------------------------------------------------
@@ -234,6 +262,18 @@ def test_bulk_claims_hold_for_a_run_that_oscillates_and_fail_for_a_calm_one(tmp_
         claims = bulk_sgd.claims(PAPER, store, sweeps.bulk_sgd(PAPER))
         claims += bulk_sgd.oscillation_claims(PAPER, store)
         assert [claim.passed for claim in claims] == [expected, True, expected]
+
+
+def test_longer_bulk_runs_say_how_often_they_renew_and_what_they_are_held_against(tmp_path):
+    for config in sweeps.long_bulk_sgd(PAPER).values():
+        loss = np.linspace(2.3, 0.1, 101)
+        write_run(tmp_path, config, train_loss=loss, train_gn_sharpness=loss, train_ece=loss)
+    findings = bulk_sgd.long_run_findings(PAPER, RunStore(tmp_path))
+    sharp, falling = findings.claims
+    assert sharp.says.endswith("over 20,000 steps, directions renewed every 10 steps")
+    assert sharp.paper == "thousands, over 100,000 steps, directions renewed at every step"
+    assert (sharp.passed, falling.passed) == (False, True)
+    assert findings.tables[0].note.endswith("each step, directions renewed every 10 steps.")
 
 
 def test_a_diverged_bulk_run_counts_up_to_its_end_and_does_not_fall(tmp_path):
@@ -355,6 +395,13 @@ def scored(accuracy, ece, seeds=3):
 def test_calmo_must_not_cost_accuracy(calmo_scores, expected):
     claim = calmo.improvement_claim(PAPER, "SGD", scored(0.75, 0.08), calmo_scores)
     assert claim.passed is expected
+
+
+def test_one_seed_of_calmo_is_reported_and_not_judged():
+    claim = calmo.improvement_claim(
+        PAPER, "Muon", scored(0.75, 0.08, seeds=1), scored(0.76, 0.05, seeds=1)
+    )
+    assert claim.passed is None and claim.note == "n = 1: reported, not judged"
 
 
 # -- the whole ------------------------------------------------------------------------------

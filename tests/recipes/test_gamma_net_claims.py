@@ -57,8 +57,8 @@ def test_nothing_is_judged_where_runs_are_missing():
 )
 def test_features_against_noise(own, noise, passed):
     of = {
-        "penultimate": scored(own, n=1),
-        "noise": [] if noise is None else scored(noise, n=1),
+        "penultimate": scored(own),
+        "noise": [] if noise is None else scored(noise),
     }
     (claim,) = ablations.feature_claims(PAPER, of)
     assert claim.passed is passed

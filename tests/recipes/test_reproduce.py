@@ -35,6 +35,7 @@ def test_every_run_is_complete_and_counted(sharp):
     assert len(runs) == 22 and {run.status for run in runs} == {"complete"}
     assert "22 of 22: complete" in result.stdout
     assert "judged claims hold; " in result.stdout.splitlines()[-1]
+    assert "(quick: small runs on digits" in result.stdout.splitlines()[-1]
 
 
 def test_repeating_trains_nothing(sharp):
@@ -53,6 +54,7 @@ def test_json_has_claims_values_and_provenance(sharp):
     assert {c["verdict"] for c in record["claims"]} == {"pass", "not judged"}
     cell = record["parts"]["table1"]["values"]["couplings"]["train ECE"]["GD"]["0"]
     assert len(cell) == 2 and all(-1 <= each["low"] <= each["high"] <= 1 for each in cell)
+    assert min(each["pearson"] for each in cell) > 0.5  # quick tells the paper's story
     run = record["parts"]["mse"]["runs"][0]
     assert run["rows"] > 3 and run["seconds"] > 0 and run["device"] == "cpu"
 
@@ -204,7 +206,7 @@ def test_gamma_net_end_to_end(tmp_path):
         "CE",
         "focal",
         "FLSD-53",
-        "SECE alone",
+        "CE + 0.5 SECE",
         "gamma-net, not learning",
         "gamma-net + SECE",
     }

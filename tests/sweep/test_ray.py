@@ -28,6 +28,7 @@ from toosure.sweep.driver import Driver
 from toosure.sweep.folder_transfer import FolderPacker, unpack
 from toosure.sweep.jobs import Jobs
 from toosure.sweep.node import Mailbox, change_folder
+from toosure.sweep.silence import SILENCE, SilenceWatch
 from toosure.train import Runtime, train
 from waiting import LIMIT, free_port, wait_until
 
@@ -191,6 +192,53 @@ def test_a_lost_node_whose_folders_are_brought_back(head, second, tmp_path):
     ends_well(show, done, alone)
     assert any("its worker died" in message for message in show.said)
     assert any(step > 0 for _, step in show.begun)
+
+
+@ONE_CLUSTER
+@pytest.mark.slow
+def test_a_node_that_falls_silent_is_explained_while_ray_waits_for_it(head, second, tmp_path):
+    """Its processes stand still and keep their connections, as behind a cut cable."""
+    held = Held(tmp_path, after=30)
+    asked = configs(seed=[0, 1], steps=[60], every=[20], model=[held.model])
+    alone = held.alone(asked, tmp_path / "alone")
+    stopped = []
+
+    def strike():
+        for pid in family(second.pid):
+            os.kill(pid, signal.SIGSTOP)
+            stopped.append(pid)
+
+    class Hearing(Acting):
+        def say(self, message):
+            super().say(message)
+            if "was not heard of" in message:
+                while stopped:
+                    os.kill(stopped.pop(), signal.SIGCONT)
+                held.go.touch()
+
+    show = Hearing(strike, step=20)
+    done = sweep(asked, tmp_path / "ray", EVERY_STEP, show, on=head.address)
+    ends_well(show, done, alone)
+    assert any("starts again elsewhere from its last checkpoint" in said for said in show.said)
+
+
+def test_a_silent_run_is_named_once_and_again_after_it_was_heard():
+    now = 0.0
+    watch = SilenceWatch(clock=lambda: now)
+    watch.hear(1)
+    watch.hear(2)
+    now = SILENCE - 1
+    watch.hear(2)
+    assert watch.newly_silent() == []
+    now = SILENCE + 1
+    assert watch.newly_silent() == [1] and watch.newly_silent() == []
+    watch.hear(1)
+    now = 3 * SILENCE
+    assert sorted(watch.newly_silent()) == [1, 2]
+    watch.forget(1)
+    watch.hear(2)
+    now = 5 * SILENCE
+    assert watch.newly_silent() == [2]
 
 
 @ONE_CLUSTER

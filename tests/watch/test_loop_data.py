@@ -19,8 +19,10 @@ from torch.utils.data import (
 )
 
 from toosure import Watch
+from toosure.processes import Processes
 from toosure.runs import RunError
 from toosure.watch.drawn_indices import chosen_rows
+from toosure.watch.same_watch import check_same_everywhere
 from toosure.watch.sample import ExampleSource
 
 ROWS = 60
@@ -321,3 +323,17 @@ def test_rows_that_a_state_needs_and_that_are_gone(damage, tmp_path):
 def test_our_own_loop_takes_no_hash():
     source = ExampleSource(hashes=False)
     assert "sha256" not in source.sample("train", data()).note
+
+
+def test_processes_must_hold_the_same_examples():
+    class Two(Processes):
+        def largest(self, *numbers):
+            return [number + self.other for number in numbers]
+
+    same, different = Two(count=2), Two(count=2)
+    object.__setattr__(same, "other", 0)
+    object.__setattr__(different, "other", 1)
+    notes = {"train": {"sha256": "ffffffffffffffff"}}
+    check_same_everywhere(notes, same)
+    with pytest.raises(ValueError, match="hold different examples of train"):
+        check_same_everywhere(notes, different)

@@ -166,3 +166,10 @@ def test_a_list_of_keys_and_a_function_of_labels():
     chosen = Watch.of(model, examples, inputs=["input_ids", "attention_mask"], measure=()).last
     expected = Watch.of(model, examples, labels=lambda b: b["labels"], measure=()).last
     assert numbers(chosen) == numbers(expected)
+
+
+def test_a_model_in_data_parallel_is_read_as_itself():
+    model, examples = bert(), texts()
+    row = Watch.of(nn.DataParallel(model), examples, measure="gn_sharpness").last
+    expected = Watch.of(model, examples, measure="gn_sharpness").last
+    assert numbers(row) == pytest.approx(numbers(expected), rel=1e-3)

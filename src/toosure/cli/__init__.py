@@ -8,6 +8,7 @@ from toosure.cli import (  # noqa: F401
     calibrate,
     compare,
     data,
+    demo,
     ensemble,
     evaluate,
     report,

@@ -18,6 +18,7 @@ from toosure.cli.file_options import (
     KindOption,
     LabelColumn,
     ScoreColumns,
+    check_page,
     write_text,
 )
 from toosure.cli.waiting import Waiting
@@ -58,6 +59,8 @@ def compare(
 
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     try:
+        if html:
+            check_page(html)
         with Waiting("reading") as waiting:
             sides = []
             for path in (first, second):
@@ -98,7 +101,7 @@ def with_names(
 
 def write_page(result: "Comparison", path: Path) -> None:
     """Write the page of a comparison, or say why it cannot be written."""
-    from toosure.page.paired import comparison_page
+    from toosure.page.two_models import comparison_page
 
     write_text(path, comparison_page(result))
 
@@ -108,7 +111,7 @@ def print_comparison(result: "Comparison") -> None:
     from rich.console import Console
 
     from toosure.page.html import printed
-    from toosure.page.paired import word
+    from toosure.page.two_models import word
 
     typer.echo(f"{result.sentence}.\n")
     table = numbers_table(

@@ -19,6 +19,7 @@ from toosure.cli.file_options import (
     LabelColumn,
     LabelsFile,
     ScoreColumns,
+    check_page,
     paired_files,
     write_text,
 )
@@ -74,6 +75,12 @@ def evaluate(
     classes: ClassNames = None,
     ignore_index: IgnoreIndex = None,
     labels: LabelsFile = None,
+    top_label: Annotated[
+        bool,
+        typer.Option(
+            "--top-label", help="Of two classes: judge the predicted one, not P(class 1)."
+        ),
+    ] = False,
     by: Annotated[
         str | None, typer.Option(help="Also judge the rows of each value of this column.")
     ] = None,
@@ -101,7 +108,10 @@ def evaluate(
 
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     settings: Settings = {"bins": bins, "edge": edge.value, "level": ci, "seed": seed}
+    judged = {"top_label": True} if top_label else {}
     try:
+        if html:
+            check_page(html)
         conditions = [parse_condition(text) for text in fail_if or []]
         keys = None if everything or as_json or html else first_keys(conditions)
         with Waiting("reading") as waiting:
@@ -113,7 +123,7 @@ def evaluate(
             results = []
             for each in predictions:
                 waiting.update(f"measuring {each.source}")
-                results.append(measured(each, keys, settings))
+                results.append(measured(each, keys, settings | judged))
             groups = [subgroups(each, by, **settings) for each in predictions] if by else []
             if html:
                 write_page(only_one(results, "--html"), html)
@@ -144,7 +154,7 @@ def measured(
     """Evaluate predictions: all metrics, or those in `keys`."""
     from toosure.evaluate import evaluate as measure
 
-    return measure(predictions, only=keys, **settings)
+    return measure(predictions, multilabel=False, only=keys, **settings)
 
 
 def read_all(

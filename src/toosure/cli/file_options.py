@@ -1,5 +1,6 @@
 """Options that say how to read a file of predictions, shared by the commands that take one."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -104,6 +105,12 @@ def paired_files(files: Sequence[Path], labels: Path | None) -> list[tuple[Path,
         if not file.is_file():
             raise ValueError(f"{file.name}: no such file")
     return [npy_pair(*arrays)]
+
+
+def check_page(path: Path) -> None:
+    """Refuse, before the work, a page that could not be written."""
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise ValueError(f"{path}: cannot be written (no such folder, or not a file of ours)")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -29,7 +29,7 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="The recipe: too-sharp, gamma-net or ensembles.")],
     only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,
     quick: Annotated[
-        bool, typer.Option(help="Small, on digits: how it works, not the paper's figures.")
+        bool, typer.Option(help="Small, on noisy digits: the same story, not the figures.")
     ] = False,
     data: Annotated[str, typer.Option(help="cifar10 or cifar100.")] = "cifar10",
     seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from rich.status import Status
 
-DELAY = 2.0  # seconds before anything is shown
+DELAY = 2.0  # seconds before anything is shown on a terminal
+LOG_DELAY = 10.0  # and before a log has a line
 
 
 class Waiting:
-    """Show a spinner with what is being done, and for how long; on a log, one line.
+    """Show a spinner with what is being done, and for how long; in a log, one line, later.
 
     Nothing is shown, and nothing imported, by work that ends within two seconds.
     """
 
-    def __init__(self, text: str, delay: float = DELAY) -> None:
+    def __init__(self, text: str, delay: float | None = None) -> None:
         self.text = text
-        self.delay = delay
+        if delay is None:
+            delay = DELAY if sys.stderr.isatty() else LOG_DELAY
         self.started = time.monotonic()
         self.status: Status | None = None
         self.lock = threading.Lock()

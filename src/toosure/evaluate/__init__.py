@@ -1,6 +1,16 @@
 """Evaluate predictions: every metric with its interval, and the verdict on them."""
 
+from toosure.evaluate.by_kind import evaluate
 from toosure.evaluate.estimates import Estimate
-from toosure.evaluate.evaluation import ClassRow, Evaluation, evaluate
+from toosure.evaluate.multilabel import LabelRow, MultilabelEvaluation
+from toosure.evaluate.per_class import ClassRow
+from toosure.evaluate.result import Evaluation
 
-__all__ = ["ClassRow", "Estimate", "Evaluation", "evaluate"]
+__all__ = [
+    "ClassRow",
+    "Estimate",
+    "Evaluation",
+    "LabelRow",
+    "MultilabelEvaluation",
+    "evaluate",
+]

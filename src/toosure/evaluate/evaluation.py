@@ -1,20 +1,22 @@
 """Evaluate predictions: every metric with its interval, the gap, and one row per class."""
 
 import inspect
-import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from toosure import metrics
+from toosure.evaluate.class_one import OF_CLASS_ONE, ONLY_TOP_LABEL, class_one_view
 from toosure.evaluate.estimates import Estimate, calibrated_ece, confidence_gap, hit_rate
-from toosure.metrics.binned import Reliability, reliability_from_confidence
-from toosure.metrics.confidence import row_chunks
+from toosure.evaluate.grouped import grouped_chance, grouped_gap, grouped_hit_rate
+from toosure.evaluate.per_class import class_rows
+from toosure.evaluate.result import Evaluation as Evaluation
+from toosure.evaluate.result import metric_keys as metric_keys
+from toosure.evaluate.result import wanted_keys
+from toosure.metrics.binned import reliability_from_confidence
 from toosure.predictions import Predictions
-from toosure.quantities import QUANTITIES, evaluation_groups
+from toosure.quantities import QUANTITIES
 
 MAX_BINS = 1000  # resampling holds a number for each bin and replica
 MAX_PAIRS = 2e9  # n^2 times the numbers compared: some seconds
@@ -22,7 +24,6 @@ MAX_SPLIT_NUMBERS = 4e6  # in the predictions: a split takes the score at some 4
 MAX_CALL_NUMBERS = 20_000  # in the predictions of a metric that is called for every replica
 MAX_CALLS = 200
 SCORE_SPLITS = {"nll": metrics.nll_split, "brier": metrics.brier_split}
-OF_VERDICT = ("accuracy", "ece")
 PARTS = ("_calibration", "_refinement")
 Metric = Callable[..., Tensor]
 Bootstrap = dict[str, Any]  # level, seed and samples
@@ -48,99 +49,30 @@ def confidence_is_enough(key: str) -> bool:
     return key == "accuracy" or of_confidence
 
 
-class ClassRow(NamedTuple):
-    """One class: how often it is true, how probable it is held, and how far the two differ."""
-
-    name: str
-    samples: int
-    recall: float | None  # None for a class without samples
-    frequency: float
-    probability: float  # mean p_k over all samples
-    ece: float  # against the rest
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What is known of some predictions."""
-
-    source: str
-    kind: str
-    n: int
-    classes: int | None
-    bins: int
-    edge: str
-    level: float
-    metrics: dict[str, Estimate]
-    left_out: dict[str, str]  # metric -> why it was not taken
-    gap: Estimate  # mean confidence minus accuracy
-    chance: Estimate  # the ECE that a calibrated model with these confidences shows
-    table: Reliability
-    per_class: tuple[ClassRow, ...]
-
-    def omissions(self) -> list[str]:
-        """Return why metrics were left out, one line per reason."""
-        reasons = dict.fromkeys(self.left_out.values())
-        named = {why: [n for n, w in self.left_out.items() if w == why] for why in reasons}
-        return [f"Left out: {', '.join(names)} ({why})." for why, names in named.items()]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values by metric name; None where infinite, undefined or left out."""
-        values = {name: finite(self.metrics[name].value) for name in self.metrics}
-        intervals = {
-            name: [finite(each.low), finite(each.high)]
-            for name, each in self.metrics.items()
-            if finite(each.low) is not None
-        }
-        counts = {"n": self.n, "classes": self.classes, "bins": self.bins, "edge": self.edge}
-        both = dict.fromkeys(self.left_out) | values
-        ordered = {name: both[name] for name in metric_keys() if name in both}
-        return ordered | counts | {"intervals": {"level": self.level} | intervals}
-
-
-def finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def metric_keys() -> list[str]:
-    """Return the metrics of an evaluation, in the order of their groups."""
-    return [key for keys in evaluation_groups().values() for key in keys]
-
-
-def evaluate(
+def evaluate_classes(
     predictions: Predictions,
-    bins: int = 15,
-    edge: str = "right",
-    level: float = 0.95,
-    seed: int = 0,
-    samples: int = 1000,
+    of_class_one: bool,
+    bins: int,
+    edge: str,
+    bootstrap: Bootstrap,
     only: Collection[str] | None = None,
 ) -> Evaluation:
-    """Measure every metric that `predictions` allow, with bootstrap intervals where affordable.
-
-    `only` names the metrics to measure; accuracy and ECE, on which the verdict rests, always are,
-    and the rows per class are left out.
-
-    >>> from toosure.predictions import from_confidence
-    >>> result = evaluate(from_confidence([0.9, 0.8, 0.7, 0.6], [True, True, False, True]))
-    >>> round(result.gap.value, 3), round(result.metrics["ece"].value, 3)
-    (0.0, 0.35)
-    """
-    if not 0 < level < 1:
-        raise ValueError(f"the level of intervals must lie between 0 and 1; got {level:g}")
-    if not 1 <= bins <= MAX_BINS:
-        raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
+    """Measure the predicted class, or P(class 1), of one label per row."""
+    # What is judged: confidence and hits of the predicted class, or P(class 1) and its truth.
+    judged = class_one_view(predictions) if of_class_one else predictions
 
     keys = wanted_keys(only)
     left_out = {key: why for key in keys if (why := reason_against(key, predictions))}
-    bootstrap: Bootstrap = {"level": level, "seed": seed, "samples": samples}
+    if of_class_one:
+        why = "is of the predicted class: say top_label=True"
+        left_out |= {key: why for key in ONLY_TOP_LABEL if key in keys}
     estimates = score_parts(predictions, keys, left_out)
     for key in keys:
         if key not in left_out and key not in estimates:
-            estimates[key] = estimate(key, predictions, bins, edge, bootstrap)
+            source = judged if key in OF_CLASS_ONE else predictions
+            estimates[key] = estimate(key, source, bins, edge, bootstrap)
 
-    table = reliability_from_confidence(
-        predictions.confidence, predictions.correct, bins, edge, level=level
-    )
+    groups = predictions.groups
     return Evaluation(
         source=predictions.source,
         kind=predictions.kind,
@@ -148,25 +80,32 @@ def evaluate(
         classes=predictions.classes,
         bins=bins,
         edge=edge,
-        level=level,
+        level=bootstrap["level"],
         metrics=estimates,
         left_out=left_out,
-        gap=confidence_gap(predictions, **bootstrap),
-        chance=calibrated_ece(predictions, bins, edge, **bootstrap),
-        table=table,
+        gap=gap_of(judged, bootstrap),
+        chance=chance_of(judged, bins, edge, bootstrap),
+        table=reliability_from_confidence(
+            judged.confidence, judged.correct, bins, edge, level=bootstrap["level"]
+        ),
         per_class=class_rows(predictions, bins, edge) if only is None else (),
+        class_one=of_class_one,
+        top_gap=gap_of(predictions, bootstrap) if of_class_one else None,
+        groups=None if groups is None else int(groups.max()) + 1,
+        group_name=predictions.group_name,
     )
 
 
-def wanted_keys(only: Collection[str] | None) -> list[str]:
-    """Return the metrics to measure, in their order, or say which of those asked for is none."""
-    keys = metric_keys()
-    if only is None:
-        return keys
-    for key in only:
-        if key not in keys:
-            raise ValueError(f"no metric {key!r}; there are {', '.join(keys)}")
-    return [key for key in keys if key in (*only, *OF_VERDICT)]
+def gap_of(predictions: Predictions, bootstrap: Bootstrap) -> Estimate:
+    """Return mean confidence minus accuracy, resampling rows or whole groups."""
+    take = confidence_gap if predictions.groups is None else grouped_gap
+    return take(predictions, **bootstrap)
+
+
+def chance_of(predictions: Predictions, bins: int, edge: str, bootstrap: Bootstrap) -> Estimate:
+    """Return the ECE that chance gives, of independent rows or of groups."""
+    take = calibrated_ece if predictions.groups is None else grouped_chance
+    return take(predictions, bins, edge, **bootstrap)
 
 
 def reason_against(key: str, predictions: Predictions) -> str | None:
@@ -191,6 +130,8 @@ def estimate(
     key: str, predictions: Predictions, bins: int, edge: str, bootstrap: Bootstrap
 ) -> Estimate:
     """Return a metric's value and, where it is affordable, its bootstrap interval."""
+    if key == "accuracy" and predictions.groups is not None:
+        return grouped_hit_rate(predictions, **bootstrap)
     if key == "accuracy":
         return hit_rate(predictions.correct, bootstrap["level"])
     if metric_of(key) is None:
@@ -204,6 +145,8 @@ def estimate(
             options["edge"] = edge
 
     resampled = QUANTITIES[key].resampled
+    if key == "smece" and predictions.groups is not None:
+        resampled = "calls"  # its own interval is of independent rows
     too_slow = resampled == "calls" and pair[0].numel() > MAX_CALL_NUMBERS
     if not resampled or too_slow:
         return Estimate(float(metric(*pair, **options)))
@@ -214,7 +157,13 @@ def estimate(
     resample: Callable[..., metrics.Interval] = metrics.confidence_interval
     if of_confidence:
         resample = metrics.confidence_interval_from_confidence
-    interval = resample(metric, *pair, **bootstrap | {"samples": samples}, **options)
+    options |= bootstrap | {"samples": samples}
+    if predictions.groups is not None:
+        resample = metrics.cluster_interval
+        if of_confidence:
+            resample = metrics.cluster_interval_from_confidence
+        options["groups"] = predictions.groups
+    interval = resample(metric, *pair, **options)
     return Estimate(*(float(each) for each in interval))
 
 
@@ -255,7 +204,7 @@ def value_by_table(key: str, predictions: Predictions, bins: int) -> float:
 
 
 def score_parts(
-    predictions: Predictions, keys: list[str], left_out: dict[str, str]
+    predictions: Predictions, keys: Sequence[str], left_out: dict[str, str]
 ) -> dict[str, Estimate]:
     """Return what of each score is calibration and what refinement, without intervals."""
     estimates = {}
@@ -266,33 +215,3 @@ def score_parts(
             estimates[f"{name}_calibration"] = Estimate(float(split.calibration))
             estimates[f"{name}_refinement"] = Estimate(float(split.refinement))
     return estimates
-
-
-def class_rows(predictions: Predictions, bins: int, edge: str) -> tuple[ClassRow, ...]:
-    """Return one row per class; none where only confidences came."""
-    logits = predictions.logits
-    labels = predictions.labels
-    n = predictions.n
-    if logits is None or labels is None:
-        return ()
-    classes = logits.shape[1]
-    names = predictions.names or tuple(map(str, range(classes)))
-
-    if predictions.probs is None:
-        errors = metrics.classwise_ece(logits, labels, bins, edge, reduction="none")
-    else:
-        errors = metrics.classwise_ece_from_probabilities(
-            predictions.probs, labels, bins, edge, reduction="none"
-        )
-
-    counts = torch.bincount(labels, minlength=classes)
-    hits = torch.bincount(labels[predictions.correct], minlength=classes)
-    mass = torch.zeros(classes, dtype=torch.float64)
-    for rows in row_chunks(logits):
-        mass += rows.softmax(1).sum(0, dtype=torch.float64)
-
-    columns = (counts.tolist(), hits.tolist(), mass.tolist(), errors.tolist())
-    return tuple(
-        ClassRow(name, count, hit / count if count else None, count / n, total / n, error)
-        for name, count, hit, total, error in zip(names, *columns, strict=True)
-    )

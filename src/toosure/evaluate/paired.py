@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toosure.evaluate.estimates import Estimate
-from toosure.evaluate.evaluation import MAX_BINS, finite
+from toosure.evaluate.evaluation import MAX_BINS
 from toosure.evaluate.paired_scores import PairedScore, paired_scores
+from toosure.evaluate.result import finite
 from toosure.metrics.binned import Reliability, reliability_from_confidence
 from toosure.predictions import Predictions
 from toosure.quantities import QUANTITIES

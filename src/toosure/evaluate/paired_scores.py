@@ -48,8 +48,7 @@ def paired_scores(
 
     scores = []
     for key, make in makers.items():
-        sides = [make(side, bins) for side in (first, second)]
-        scores.append(paired(key, *sides, rows=first.n))
+        scores.append(paired(key, make(first, bins), make(second, bins), first.n))
     return scores, left_out
 
 
@@ -79,6 +78,8 @@ def nll(predictions: Predictions, bins: int) -> tuple[float, Weighted]:
 
 def mean_of(values: np.ndarray) -> tuple[float, Weighted]:
     """Return the mean over rows."""
+    if not np.isfinite(values).all():
+        return float(values.mean()), lambda weights: np.nan
     return float(values.mean()), lambda weights: float(weights @ values / weights.sum())
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toosure.evaluate.estimates import Estimate, confidence_gap, hit_rate
-from toosure.evaluate.evaluation import estimate
+from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.evaluation import estimate, gap_of
 from toosure.predictions import Predictions, take_rows
 from toosure.verdicts import judge_gap
 
@@ -110,10 +110,10 @@ def subgroups(
     groups = []
     for name, rows in members.items():
         own = take_rows(predictions, rows)
-        gap = confidence_gap(own, **bootstrap)
+        gap = gap_of(own, bootstrap)
         assert gap.low is not None and gap.high is not None
         kind, sentence = judge_gap(gap.value, gap.low, gap.high, own.n)
-        accuracy = hit_rate(own.correct, single)
+        accuracy = estimate("accuracy", own, bins, edge, bootstrap)
         ece = estimate("ece", own, bins, edge, bootstrap)
         claimed = float(own.confidence.double().mean())
         groups.append(Subgroup(name, own.n, accuracy, claimed, gap, ece, kind, sentence))

@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple
 
 from toosure.evaluate import Estimate, Evaluation
+from toosure.evaluate.class_one import class_one_means, judge_class_one
 from toosure.verdicts import MAX_HALF_WIDTH, judge_gap, plural, signed
 
 
@@ -24,6 +25,11 @@ def verdict(result: Evaluation) -> Verdict:
     """
     gap = result.gap
     beyond = result.metrics["ece"].value > highest(result.chance)
+    if result.class_one:
+        kind, sentence = judge_class_one(result, beyond)
+        reasons = (*class_one_means(result), against_chance(result, beyond), *more(result))
+        return Verdict(kind, sentence, reasons)
+
     kind, sentence = judge_gap(gap.value, lowest(gap), highest(gap), result.n, uneven=beyond)
     return Verdict(kind, sentence, (means(result), against_chance(result, beyond), *more(result)))
 

@@ -1,6 +1,7 @@
 """Runs that differ only in their seed belong together, under the shortest name that tells them."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,6 +28,11 @@ class Group:
     runs: tuple[Any, ...]
 
 
+MAX_TEXT = 200  # letters of a setting in a label
+WORDS = ("optimizer", "loss", "objective", "model", "data", "schedule")  # settings that are words
+FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
+
+
 def group_runs(runs: Sequence[Measured]) -> list[Group]:
     """Put runs of the same setting together, in the order of their first.
 
@@ -34,44 +40,30 @@ def group_runs(runs: Sequence[Measured]) -> list[Group]:
     """
     members: dict[str, list[Measured]] = {}
     for place, run in enumerate(runs):
-        members.setdefault(setting_of(run, place), []).append(run)
+        setting = {key: value for key, value in run.config.items() if key != "seed"}
+        text = json.dumps(setting, sort_keys=True) if run.config else str(place)
+        members.setdefault(text, []).append(run)
     labels = labels_of([group[0] for group in members.values()])
     return [Group(label, tuple(each)) for label, each in zip(labels, members.values(), strict=True)]
-
-
-def setting_of(run: Measured, place: int) -> str:
-    """Return a text that is equal for runs which differ in their seed alone."""
-    if not run.config:
-        return str(place)
-    return json.dumps({k: v for k, v in run.config.items() if k != "seed"}, sort_keys=True)
-
-
-MAX_TEXT = 200  # letters of a setting in a label
-FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
 
 
 def labels_of(runs: Sequence[Measured]) -> list[str]:
     """Return one label per run: as few settings as tell the runs apart, or its name."""
     keys = dict.fromkeys([*FIRST, *(key for run in runs for key in run.config if key != "seed")])
     labels = [""] * len(runs)
-    chosen: list[str] = []
     for key in keys:
-        longer = [label_of(run, [*chosen, key]) for run in runs]
+        longer = list(labels)
+        for place, run in enumerate(runs):
+            if run.config.get(key) is not None:
+                longer[place] += ", " * bool(labels[place]) + setting_text(key, run.config)
         if len(set(longer)) > len(set(labels)) or key == FIRST[0]:
             labels = longer
-            chosen.append(key)
 
-    twice = {label for label in labels if labels.count(label) > 1}
+    count = Counter(labels)
     return [
-        run.name if not label or label in twice else label
+        label if label and count[label] == 1 else run.name
         for run, label in zip(runs, labels, strict=True)
     ]
-
-
-def label_of(run: Measured, keys: Sequence[str]) -> str:
-    return ", ".join(
-        setting_text(key, run.config) for key in keys if run.config.get(key) is not None
-    )
 
 
 def setting_text(key: str, config: Mapping[str, Any]) -> str:
@@ -79,8 +71,7 @@ def setting_text(key: str, config: Mapping[str, Any]) -> str:
     value = config[key]
     if isinstance(value, list):
         value = " ".join(map(str, value))
-    words = ("data", "model", "optimizer", "loss", "objective", "schedule")
-    text = str(value) if key in words else f"{key} {value}"
+    text = str(value) if key in WORDS else f"{key} {value}"
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
@@ -89,3 +80,27 @@ def name_of(run: Measured, group: Group) -> str:
     if len(group.runs) == 1:
         return group.label
     return f"{group.label}, seed {run.config.get('seed')}"
+
+
+def settings_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return every setting of a config as text, those inside words by their own names.
+
+    >>> settings_of({"optimizer": "sgd:lr=0.1,momentum=0.9", "steps": 500, "seed": 0})
+    {'optimizer': 'sgd', 'lr': '0.1', 'momentum': '0.9', 'steps': '500'}
+    """
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        if key == "seed" or value is None or isinstance(value, dict):
+            continue
+        text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        if key not in WORDS:
+            found.setdefault(key, text[:MAX_TEXT])
+            continue
+
+        name, _, rest = text.partition(":")
+        found[key] = name[:MAX_TEXT]
+        for part in rest.split(","):
+            inner, sign, given = part.partition("=")
+            if sign:
+                found.setdefault(inner, given[:MAX_TEXT])
+    return found

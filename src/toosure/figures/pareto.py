@@ -1,11 +1,12 @@
 """Two goals at once: the runs that no other beats in both, and a figure of all of them."""
 
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from toosure.figures.style import BLUE, QUIET, as_text, plain_layout
+from toosure.figures.style import PALETTE, PLAIN_LAYOUT, QUIET
 from toosure.quantities import Quantity
 
 if TYPE_CHECKING:
@@ -31,26 +32,28 @@ def pareto_front(values: np.ndarray, signs: Sequence[float]) -> np.ndarray:
 def pareto_figure(
     values: np.ndarray, front: np.ndarray, labels: Sequence[str], goals: Sequence[Quantity]
 ) -> "Figure":
-    """Draw runs by two goals; those of the front are joined by a line.
+    """Draw runs by two goals; those of the front are joined by stairs.
 
     `values` are (N, 2), in the units of the goals.
     """
     import plotly.graph_objects as go
 
-    drawing = go.Figure(layout=plain_layout())
+    drawing = go.Figure(layout=PLAIN_LAYOUT)
     first, second = goals
     hover = f"%{{text}}<br>{first.short} %{{x:.4g}}, {second.short} %{{y:.4g}}<extra></extra>"
-    names = np.array([as_text(label) for label in labels], dtype=object)
+    names = np.array([escape(label, quote=False) for label in labels], dtype=object)
     drawing.add_scatter(
         x=values[~front, 0],
         y=values[~front, 1],
         text=names[~front],
         mode="markers",
-        name="beaten in both",
+        name="beaten by another",
         marker={"color": QUIET, "size": 8, "symbol": "circle-open", "opacity": 0.8},
         hovertemplate=hover,
     )
 
+    # Stairs: what can be had at each value of the first goal.
+    stairs = "vh" if first.better == "higher" else "hv"
     order = np.flatnonzero(front)[np.argsort(values[front, 0], kind="stable")]
     drawing.add_scatter(
         x=values[order, 0],
@@ -58,8 +61,8 @@ def pareto_figure(
         text=names[order],
         mode="lines+markers",
         name="Pareto front",
-        line={"color": BLUE, "width": 1.5, "shape": "linear"},
-        marker={"color": BLUE, "size": 10},
+        line={"color": PALETTE[0], "width": 1.5, "shape": stairs},
+        marker={"color": PALETTE[0], "size": 10},
         hovertemplate=hover,
     )
     drawing.update_xaxes(title_text=first.heading)

@@ -1,14 +1,15 @@
 """Calibration error against sharpness: the path of each run, and how close the two keep."""
 
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from toosure.figures.groups import Group, Measured, group_runs, name_of
-from toosure.figures.style import PALETTE, as_text, log_axis, plain_layout
+from toosure.figures.style import PALETTE, PLAIN_LAYOUT, log_axis
 from toosure.figures.thinning import extremes
-from toosure.figures.trajectory import NAMES, as_steps, id_of
+from toosure.figures.trajectory import NAMES
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -37,14 +38,23 @@ def correlation(run: Measured, split: str = "train") -> Correlation | None:
 
     Nothing where a run has fewer than three such rows, or where one of the two never changes.
     """
-    from scipy.stats import rankdata
-
     pair = paired(run, split)
     if pair is None or len(pair[0]) < 3 or np.ptp(pair[1]) == 0 or np.ptp(pair[2]) == 0:
         return None
     _, sharpness, ece = pair
-    ranks = np.corrcoef(rankdata(sharpness), rankdata(ece))[0, 1]
+    ranks = np.corrcoef(ranked(sharpness), ranked(ece))[0, 1]
     return Correlation(float(np.corrcoef(sharpness, ece)[0, 1]), float(ranks), len(ece))
+
+
+def ranked(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each value; equal ones share the mean of theirs.
+
+    >>> ranked(np.array([3.0, 1.0, 3.0])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[places]
 
 
 def phase_portrait(
@@ -56,7 +66,7 @@ def phase_portrait(
     """
     import plotly.graph_objects as go
 
-    drawing = go.Figure(layout=plain_layout())
+    drawing = go.Figure(layout=PLAIN_LAYOUT)
     for place, group in enumerate(group_runs(runs)):
         for run in group.runs:
             for split in splits:
@@ -76,11 +86,16 @@ def paths(run: Measured, group: Group, place: int, split: str, points: int) -> l
     shown = np.union1d(extremes(sharpness, points // 2), extremes(ece, points // 2))
 
     colour = PALETTE[place % len(PALETTE)]
-    name = as_text(name_of(run, group))
+    name = escape(name_of(run, group), quote=False)
     shared: dict[str, Any] = {
         "type": "scatter",
-        "name": as_text(group.label),
-        "meta": {"group": place, "split": split, "run": id_of(run), "key": "phase"},
+        "name": escape(group.label, quote=False),
+        "meta": {
+            "group": place,
+            "split": split,
+            "run": getattr(run, "id", run.name),
+            "key": "phase",
+        },
         "hovertemplate": f"{name}<br>{NAMES.get(split, split)}, step %{{customdata:,}}<br>"
         "sharpness %{x:.3g}, ECE %{y:.3g} points<extra></extra>",
     }
@@ -110,5 +125,5 @@ def coordinates(step: np.ndarray, sharpness: np.ndarray, ece: np.ndarray) -> dic
     return {
         "x": sharpness.astype(np.float32),
         "y": (100 * ece).astype(np.float32),
-        "customdata": as_steps(step),
+        "customdata": step.astype(np.int64),
     }

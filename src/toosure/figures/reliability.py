@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toosure.figures.style import BLUE, INK, ORANGE, QUIET, plain_layout
+from toosure.figures.style import INK, NEUTRAL, OVER, PLAIN_LAYOUT, QUIET, UNDER
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure, Scatter
@@ -28,10 +28,44 @@ def bins_of(snapshot: Mapping[str, np.ndarray], split: str) -> Bins:
     return Bins(*(snapshot[f"{split}_{name}"] for name in Bins._fields))
 
 
-def reliability_diagram(table: "Reliability | Bins", level: float = 0.95) -> "Figure":
+class Wording(NamedTuple):
+    """What the axes and marks of a diagram are called."""
+
+    claimed: str
+    true: str
+    over: str  # marks below the line
+    under: str
+    right: str  # the two parts of a bar
+    wrong: str
+    mean_claimed: str
+
+
+TOP_LABEL = Wording(
+    "confidence", "accuracy", "too sure", "not sure enough", "right", "wrong", "mean confidence"
+)
+
+
+def probability_wording(event: str) -> Wording:
+    """Return what a diagram of P(event) against its frequency says, as of "class 1"."""
+    return Wording(
+        f"P({event})",
+        f"frequency of {event}",
+        "too high",
+        "too low",
+        event,
+        f"not {event}",
+        f"mean P({event})",
+    )
+
+
+def reliability_diagram(
+    table: "Reliability | Bins", level: float = 0.95, wording: Wording = TOP_LABEL
+) -> "Figure":
     """Draw accuracy over confidence, one mark per bin with its interval.
 
-    Below the line the model is too sure.
+    Below the line the model is too sure. A bin whose interval holds its confidence is neutral. Of a
+    binary model, `probability_wording("class 1")` names the axes P(class 1) and frequency of class
+    1.
 
     The area of a mark is the share of the samples in its bin. `level` is that of the intervals.
 
@@ -43,23 +77,30 @@ def reliability_diagram(table: "Reliability | Bins", level: float = 0.95) -> "Fi
     import plotly.graph_objects as go
 
     bins = filled_bins(table)
-    over = bins["confidence"] > bins["accuracy"]
     interval = f"{100 * level:g} % interval"
-    drawing = go.Figure(layout=plain_layout())
+    drawing = go.Figure(layout=PLAIN_LAYOUT)
     drawing.add_scatter(
         **{"x": [0, 100], "y": [0, 100], "mode": "lines", "hoverinfo": "skip"},
         **{"name": "calibrated", "line": {"color": QUIET, "width": 1.5, "dash": "dash"}},
     )
-    for mask, name, colour, symbol in (
-        (over, "too sure", ORANGE, "circle"),
-        (~over, "not sure enough", BLUE, "diamond"),
-    ):
+    names = (wording.over, wording.under, "within chance")
+    for mask, name, (colour, symbol) in zip(sides(bins), names, SIDES, strict=True):
         if mask.any():
             chosen = {key: values[mask] for key, values in bins.items()}
-            drawing.add_trace(marks(chosen, name, colour, symbol, interval))
-    drawing.update_xaxes(title_text="confidence, %", range=[0, 100], dtick=20)
-    drawing.update_yaxes(title_text="accuracy, %", range=[0, 100], dtick=20)
+            drawing.add_trace(marks(chosen, name, colour, symbol, interval, wording))
+    drawing.update_xaxes(title_text=f"{wording.claimed}, %", range=[0, 100], dtick=20)
+    drawing.update_yaxes(title_text=f"{wording.true}, %", range=[0, 100], dtick=20)
     return drawing
+
+
+SIDES = ((OVER, "circle"), (UNDER, "diamond"), (NEUTRAL, "square"))  # in the order of `sides`
+
+
+def sides(bins: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which bins are too sure, which not sure enough, and which may be neither."""
+    over = bins["high"] < bins["confidence"]
+    under = bins["low"] > bins["confidence"]
+    return over, under, ~over & ~under
 
 
 def filled_bins(table: "Reliability | Bins") -> dict[str, np.ndarray]:
@@ -73,7 +114,12 @@ def filled_bins(table: "Reliability | Bins") -> dict[str, np.ndarray]:
 
 
 def marks(
-    bins: dict[str, np.ndarray], name: str, colour: str, symbol: str, interval: str
+    bins: dict[str, np.ndarray],
+    name: str,
+    colour: str,
+    symbol: str,
+    interval: str,
+    wording: Wording = TOP_LABEL,
 ) -> "Scatter":
     """Return the marks of some bins, with whiskers for their intervals."""
     import plotly.graph_objects as go
@@ -94,12 +140,13 @@ def marks(
             **{"type": "data", "symmetric": False, "thickness": 1.5, "width": 4},
             **{"array": bins["high"] - accuracy, "arrayminus": accuracy - bins["low"]},
         },
-        hovertemplate="confidence %{x:.1f} %<br>accuracy %{y:.1f} %<br>%{customdata[0]:,} samples"
+        hovertemplate=f"{wording.claimed} %{{x:.1f}} %<br>{wording.true} %{{y:.1f}} %<br>"
+        "%{customdata[0]:,} samples"
         f"<br>{interval} %{{customdata[1]:.1f}} to %{{customdata[2]:.1f}} %<extra></extra>",
     )
 
 
-def confidence_histogram(table: "Reliability | Bins") -> "Figure":
+def confidence_histogram(table: "Reliability | Bins", wording: Wording = TOP_LABEL) -> "Figure":
     """Draw how often each confidence occurs, right and wrong stacked, with the two means.
 
     >>> from toosure.metrics.binned import reliability_from_confidence
@@ -112,24 +159,30 @@ def confidence_histogram(table: "Reliability | Bins") -> "Figure":
     bins = filled_bins(table)
     right = bins["share"] * bins["accuracy"] / 100
     means = {name: np.dot(bins["share"], bins[name]) / 100 for name in ("accuracy", "confidence")}
-    drawing = go.Figure([bars(bins, right, "right", BLUE)], plain_layout())
-    drawing.add_trace(bars(bins, bins["share"] - right, "wrong", ORANGE))
+    drawing = go.Figure([bars(bins, right, wording.right, NEUTRAL, wording)], PLAIN_LAYOUT)
+    drawing.add_trace(bars(bins, bins["share"] - right, wording.wrong, INK, wording))
     top = 1.05 * bins["share"].max()
     for name, value, dash in (
-        ("accuracy", means["accuracy"], "dot"),
-        ("mean confidence", means["confidence"], "solid"),
+        (wording.true, means["accuracy"], "dot"),
+        (wording.mean_claimed, means["confidence"], "solid"),
     ):
         drawing.add_scatter(
             **{"x": [value, value], "y": [0, top], "mode": "lines", "hoverinfo": "skip"},
-            **{"name": f"{name} {value:.1f} %", "line": {"color": INK, "width": 2, "dash": dash}},
+            **{"name": f"{name} {value:.1f} %", "line": {"color": QUIET, "width": 2, "dash": dash}},
         )
     drawing.update_layout(barmode="stack", bargap=0)
-    drawing.update_xaxes(title_text="confidence, %", range=[0, 100], dtick=20)
+    drawing.update_xaxes(title_text=f"{wording.claimed}, %", range=[0, 100], dtick=20)
     drawing.update_yaxes(title_text="samples, %", rangemode="tozero", nticks=6)
     return drawing
 
 
-def bars(bins: dict[str, np.ndarray], height: np.ndarray, name: str, colour: str) -> "Bar":
+def bars(
+    bins: dict[str, np.ndarray],
+    height: np.ndarray,
+    name: str,
+    colour: str,
+    wording: Wording = TOP_LABEL,
+) -> "Bar":
     """Return a bar for each bin, as wide as the bin."""
     import plotly.graph_objects as go
 
@@ -142,7 +195,7 @@ def bars(bins: dict[str, np.ndarray], height: np.ndarray, name: str, colour: str
         name=name,
         marker={"color": colour, "line": {"width": 0}},
         customdata=np.stack([left, right], 1),
-        hovertemplate="confidence %{customdata[0]:.1f} to %{customdata[1]:.1f} %<br>"
+        hovertemplate=f"{wording.claimed} %{{customdata[0]:.1f}} to %{{customdata[1]:.1f}} %<br>"
         f"{name}: %{{y:.2f}} % of the samples<extra></extra>",
     )
 
@@ -165,8 +218,8 @@ def margin_histogram(edges: np.ndarray, counts: np.ndarray) -> "Figure":
     right = edges[1:]
     centre = (left + right) / 2
     share = 100 * counts / max(1, counts.sum())
-    drawing = go.Figure(layout=plain_layout())
-    for mask, name, colour in ((centre < 0, "wrong", ORANGE), (centre >= 0, "right", BLUE)):
+    drawing = go.Figure(layout=PLAIN_LAYOUT)
+    for mask, name, colour in ((centre < 0, "wrong", INK), (centre >= 0, "right", NEUTRAL)):
         drawing.add_bar(
             **{"x": centre[mask], "y": share[mask], "width": 0.92 * (right - left)[mask]},
             **{"name": name, "marker": {"color": colour, "line": {"width": 0}}},

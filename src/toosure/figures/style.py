@@ -9,48 +9,54 @@ import numpy as np
 INK = "#1d2229"
 QUIET = "#5c6672"
 LINE = "#dbe0e6"
-# After Okabe & Ito (2008), darkened where they are too pale for a line on white.
-BLUE = "#0072b2"
+# Two colours mean too sure and not sure enough, everywhere, and no run has them. After Okabe & Ito
+# (2008): all eyes tell them apart.
 ORANGE = "#d55e00"
-GREEN = "#00835f"
-PURPLE = "#b0568d"
-OCHRE = "#9a7200"
-PALETTE = (BLUE, ORANGE, GREEN, PURPLE, OCHRE, QUIET)
+BLUE = "#0072b2"
+OVER = ORANGE
+UNDER = BLUE
+NEUTRAL = "#7d8793"  # what chance may explain
+# Runs: as far from those two, and from each other, as lines on white can be.
+TEAL = "#00818f"
+VIOLET = "#6f4bc0"
+MAGENTA = "#b5308a"
+OLIVE = "#7d7a00"
+BROWN = "#8a5a3c"
+GREEN = "#2f8a3e"
+PALETTE = (TEAL, MAGENTA, OLIVE, VIOLET, BROWN, GREEN)
 DARK = {  # what a dark page draws in their place
     **{INK: "#e7eaee", QUIET: "#9da7b3", LINE: "#323942"},
-    **{BLUE: "#56b4e9", ORANGE: "#f0a050", GREEN: "#4cc9a0", PURPLE: "#e79bcb", OCHRE: "#e3d35c"},
+    **{BLUE: "#56b4e9", ORANGE: "#f0a050", NEUTRAL: "#8b95a1"},
+    **{TEAL: "#4cc5d0", VIOLET: "#b59cf0", MAGENTA: "#ef86c4"},
+    **{OLIVE: "#cfc94a", BROWN: "#d3a283", GREEN: "#6fce7e"},
 }
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 CLEAR = "rgba(0,0,0,0)"
 
 
-def plain_axis() -> dict[str, Any]:
-    """Return the axis that all figures share: a quiet grid and nothing else."""
-    return {
-        **{"gridcolor": LINE, "linecolor": LINE, "zeroline": False, "ticks": ""},
-        **{"tickfont": {"color": QUIET}, "title": {"font": {"color": QUIET}, "standoff": 12}},
-        **{"automargin": True, "fixedrange": True},
-    }
-
-
-def plain_layout() -> dict[str, Any]:
-    """Return the layout that all figures share: no frame, quiet grid, legend above."""
-    return {
-        "template": "none",
-        "autosize": True,
-        "paper_bgcolor": CLEAR,
-        "plot_bgcolor": CLEAR,
-        "font": {"family": FONT, "size": 13, "color": INK},
-        "margin": {"l": 50, "r": 22, "t": 12, "b": 48},
-        "xaxis": plain_axis(),
-        "yaxis": plain_axis(),
-        "hoverlabel": {"font": {"family": FONT, "size": 13}, "align": "left", "namelength": -1},
-        "legend": {
-            **{"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
-            **{"font": {"color": INK}, "traceorder": "normal"},
-            **{"itemclick": False, "itemdoubleclick": False},
-        },
-    }
+# The axis that all figures share: a quiet grid and nothing else.
+PLAIN_AXIS: dict[str, Any] = {
+    **{"gridcolor": LINE, "linecolor": LINE, "zeroline": False, "ticks": ""},
+    **{"tickfont": {"color": QUIET}, "title": {"font": {"color": QUIET}, "standoff": 12}},
+    **{"automargin": True, "fixedrange": True},
+}
+# The layout that all figures share: no frame, the legend above.
+PLAIN_LAYOUT: dict[str, Any] = {
+    "template": "none",
+    "autosize": True,
+    "paper_bgcolor": CLEAR,
+    "plot_bgcolor": CLEAR,
+    "font": {"family": FONT, "size": 13, "color": INK},
+    "margin": {"l": 50, "r": 22, "t": 12, "b": 48},
+    "xaxis": PLAIN_AXIS,
+    "yaxis": PLAIN_AXIS,
+    "hoverlabel": {"font": {"family": FONT, "size": 13}, "align": "left", "namelength": -1},
+    "legend": {
+        **{"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+        **{"font": {"color": INK}, "traceorder": "normal"},
+        **{"itemclick": False, "itemdoubleclick": False},
+    },
+}
 
 
 def log_axis(values: Iterable[np.ndarray]) -> dict[str, Any]:
@@ -80,12 +86,3 @@ def round_ticks(low: float, high: float) -> list[float]:
     step = next((k * unit for k in (1, 2, 5) if k * unit >= least), 10 * unit)
     places = range(math.ceil(low / step) - 1, math.floor(high / step) + 2)
     return [float(f"{k * step:.6g}") for k in places if k > 0]
-
-
-def as_text(name: str) -> str:
-    """Escape a name for Plotly, which reads some tags in its texts.
-
-    >>> as_text("<b>a & b</b>")
-    '&lt;b&gt;a &amp; b&lt;/b&gt;'
-    """
-    return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toosure.figures.groups import Group, Measured, group_runs, name_of
-from toosure.figures.style import LINE, PALETTE, QUIET, as_text, log_axis, plain_axis, plain_layout
-from toosure.figures.thinning import thin
-from toosure.quantities import Quantity, described, own_keys, shown_in
+from toosure.figures.style import LINE, PALETTE, PLAIN_AXIS, PLAIN_LAYOUT, QUIET, log_axis
+from toosure.figures.thinning import extremes, thin
+from toosure.quantities import described, own_keys, shown_in
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -64,27 +65,20 @@ def panel_keys(runs: Sequence[Measured]) -> list[str]:
 
 def draw_axes(drawing: "Figure", panels: Sequence[str]) -> None:
     """Give a figure of panels its axes and its height."""
-    drawing.update_layout(plain_layout(), height=260 * len(panels) if len(panels) > 1 else None)
-    drawing.update_xaxes(plain_axis() | {"fixedrange": False})
+    drawing.update_layout(PLAIN_LAYOUT, height=260 * len(panels) if len(panels) > 1 else None)
+    drawing.update_xaxes(PLAIN_AXIS | {"fixedrange": False})
     drawing.update_xaxes(title_text="step", row=len(panels), col=1)
 
     for row, key in enumerate(panels, 1):
-        panel = panel_of(key)
-        title = {"text": panel.heading, "font": {"color": QUIET}}
-        drawing.update_yaxes(
-            plain_axis() | {"title": title}, row=row, col=1, nticks=6, tickformat="~g"
-        )
-        if panel.log:
+        quantity = described(key)
+        axis = PLAIN_AXIS | {"title": {"text": quantity.heading, "font": {"color": QUIET}}}
+        drawing.update_yaxes(axis, row=row, col=1, nticks=6, tickformat="~g")
+        if quantity.log:
             traces = drawing.select_traces(row=row, col=1)
             drawing.update_yaxes(log_axis(trace.y for trace in traces), row=row, col=1)
         if key == "gap":
             drawing.update_yaxes(zeroline=True, zerolinecolor=LINE, zerolinewidth=2, row=row, col=1)
     drawing.update_layout(showlegend=len(drawing.data) > 1)
-
-
-def panel_of(key: str) -> Quantity:
-    """Return how a key is drawn; one that is not listed goes by its name."""
-    return described(key)
 
 
 def lines(
@@ -103,17 +97,17 @@ def lines(
             if y is None:
                 continue
 
-            x, y = thin(run.columns["step"], y, points)
+            step = run.columns["step"]
+            finite = np.isfinite(y)
+            step, y = step[finite], y[finite]
+            kept = extremes(y, points)
+
             first = in_legend and number == 0 and split == splits[0]
-            trace = line(name_of(run, group), group.label, place, split, x, y, first)
-            trace["meta"] |= {"run": id_of(run), "key": key}
+            name = name_of(run, group)
+            trace = line(name, group.label, place, split, step[kept], y[kept], first)
+            trace["meta"] |= {"run": getattr(run, "id", run.name), "key": key}
             traces.append(trace)
     return traces
-
-
-def id_of(run: Measured) -> str:
-    """Return what tells a run from all others on a page: its place in the folder, or its name."""
-    return getattr(run, "id", run.name)
 
 
 def values_of(run: Measured, split: str, key: str) -> np.ndarray | None:
@@ -132,7 +126,7 @@ def values_of(run: Measured, split: str, key: str) -> np.ndarray | None:
                 values = confidence - accuracy
         if values is None or not np.isfinite(values).any():
             return None
-        return panel_of(key).scale * values
+        return described(key).scale * values
 
 
 def has_panel(runs: Sequence[Measured], key: str) -> bool:
@@ -143,14 +137,18 @@ def has_panel(runs: Sequence[Measured], key: str) -> bool:
 def line(
     name: str, label: str, place: int, split: str, x: np.ndarray, y: np.ndarray, legend: bool
 ) -> dict[str, Any]:
-    """Return one line, small enough to travel: steps as integers, values in single precision."""
+    """Return one line, small enough to travel: steps as integers, values in single precision.
+
+    Names are escaped, since Plotly reads some tags in its texts.
+    """
     solid = split != "train"
+    whole = np.abs(x).max(initial=0) <= np.iinfo(np.int32).max
     return {
         "type": "scatter",
         "mode": "lines" if len(x) > 1 else "markers",
-        "x": as_steps(x),
+        "x": x.astype(np.int32) if whole else x,
         "y": y.astype(np.float32),
-        "name": as_text(label),
+        "name": escape(label, quote=False),
         "legendgroup": str(place),
         "showlegend": legend,
         "line": {
@@ -159,15 +157,9 @@ def line(
             "dash": "solid" if solid else "dot",
         },
         "meta": {"group": place, "split": split},
-        "hovertemplate": f"{as_text(name)}<br>{NAMES.get(split, split)}, step %{{x:,}}: "
-        "<b>%{y:.4g}</b><extra></extra>",
+        "hovertemplate": f"{escape(name, quote=False)}<br>{NAMES.get(split, split)}, "
+        "step %{x:,}: <b>%{y:.4g}</b><extra></extra>",
     }
-
-
-def as_steps(steps: np.ndarray) -> np.ndarray:
-    """Return steps in few bytes, and as they are where these would not hold them."""
-    limit = np.iinfo(np.int32).max
-    return steps.astype(np.int32) if (np.abs(steps) <= limit).all() else steps
 
 
 def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
@@ -182,11 +174,15 @@ def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
         x, y = thin(run.columns["step"], edge, points)
         trace = line(group.label, group.label, place, "train", x, y, False)
         trace["line"] |= {"dash": "dash", "width": 1.2}
-        trace["meta"] = {"group": place, "split": "edge", "run": id_of(run), "key": "stability"}
+        trace["meta"] = {
+            "group": place,
+            "split": "edge",
+            "run": getattr(run, "id", run.name),
+            "key": "stability",
+        }
         trace["opacity"] = 0.75
-        trace["hovertemplate"] = (
-            f"{as_text(group.label)}<br>edge of stability: <b>%{{y:.4g}}</b><extra></extra>"
-        )
+        name = escape(group.label, quote=False)
+        trace["hovertemplate"] = f"{name}<br>edge of stability: <b>%{{y:.4g}}</b><extra></extra>"
         traces.append(trace)
     return traces
 

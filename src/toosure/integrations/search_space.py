@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 from toosure.config import WORDS, RunConfig
 from toosure.words import Choices, SearchWord, parse_search
-from toosure.words.search import Choose, Domain, read_domain
+from toosure.words.search import Choose, Domain, chooser, read_domain
 from toosure.words.values import parts_of, read
 
 NUMBERS = ("steps", "batch", "seed", "clip", "eps", "every")  # settings of a run to search over
@@ -91,7 +91,7 @@ class SearchSpace:
         yield lambda name, domain: domain.examples[0]
         for chosen, domain in self.domains():
             for example in domain.examples[1:]:
-                yield lambda name, d, c=chosen, e=example: e if name == c else d.examples[0]
+                yield chooser(chosen, example)
 
 
 def words_of(kind: str, values: str | Sequence[str | None] | None) -> tuple[Alternative, ...]:

@@ -1,5 +1,6 @@
 """Rows as scalars of TensorBoard, and reliability diagrams as images."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ class TensorBoardSender(RowSender):
         require_tensorboard()
         self.directory = target if isinstance(target, str | Path) else None
         self.writer = None if isinstance(target, str | Path) else target
+        self.began: float | None = None  # the clock at the run's second 0
         self.sent: list[tuple[int, dict[str, float]]] = []  # in a folder of one's own
 
     def send_numbers(self, step: int, numbers: dict[str, float]) -> None:
@@ -76,8 +78,11 @@ class TensorBoardSender(RowSender):
 
     def _add(self, step: int, numbers: dict[str, float]) -> None:
         assert self.writer is not None
+        seconds = numbers.get("seconds", 0.0)
+        if self.began is None:
+            self.began = time.time() - seconds
         for key, value in numbers.items():
-            self.writer.add_scalar(self.prefix + key, value, step)
+            self.writer.add_scalar(self.prefix + key, value, step, self.began + seconds)
 
     def send_diagram(self, step: int, split: str, bins: Bins) -> None:
         assert self.writer is not None

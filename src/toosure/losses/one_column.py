@@ -7,7 +7,14 @@ from torch import Tensor, nn
 from toosure.binary import is_one_column, one_column, two_columns
 
 
-def two_class_pair(loss: nn.Module, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def class_pair(loss: nn.Module | None, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits (N, C) and labels as they are; one logit per example becomes two columns."""
+    if is_one_column(logits):
+        return two_class_pair(loss, logits, labels)
+    return logits, labels
+
+
+def two_class_pair(loss: nn.Module | None, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return one logit per example, (N,) or (N, 1), as two columns, and its labels as classes (N,).
 
     Labels are 0 and 1 of any type, (N,) or (N, 1). Nothing waits for a GPU: another label there
@@ -19,7 +26,7 @@ def two_class_pair(loss: nn.Module, logits: Tensor, labels: Tensor) -> tuple[Ten
             f"one logit per example needs floating logits and labels ({n},) or ({n}, 1); got "
             f"{logits.dtype} {tuple(logits.shape)} and {tuple(labels.shape)}"
         )
-    if (reason := reason_against(loss)) is not None:
+    if loss is not None and (reason := reason_against(loss)) is not None:
         raise ValueError(reason)
 
     labels = labels.reshape(-1)

@@ -13,6 +13,9 @@ per example, (N,) or (N, 1), with labels 0 and 1 or booleans. Where to find what
     scores           NLL, Brier, accuracy, entropy; calibration and refinement
     ranking, ood     AUROC, AURC, coverage; out-of-distribution detection
     intervals        bootstrap intervals of all of these, on counts (`bootstrap_cells`) or rows
+    cluster_intervals  the same by whole groups: sequences, images, people
+    multilabel       independent labels (N, K): each, pooled, and the worst (`label_faults`)
+    positions        tokens and pixels as rows with their sequence or image
     streaming        the same over batches, with torchmetrics' interface; imported by name only,
                      because it loads torchmetrics
     confidence       confidence and correctness of the top label, in one pass over the logits
@@ -33,6 +36,10 @@ from toosure.metrics.binned import (
     rmsce_from_confidence,
 )
 from toosure.metrics.classwise import classwise_ece, classwise_ece_from_probabilities
+from toosure.metrics.cluster_intervals import (
+    cluster_interval,
+    cluster_interval_from_confidence,
+)
 from toosure.metrics.confidence import class_one, top_label
 from toosure.metrics.debiased import debiased_ece, debiased_ece_from_confidence
 from toosure.metrics.differentiable import (
@@ -48,7 +55,13 @@ from toosure.metrics.intervals import (
     confidence_interval_from_confidence,
 )
 from toosure.metrics.kernel import mmce, mmce_from_confidence
+from toosure.metrics.multilabel import (
+    LabelCalibration,
+    MultilabelCalibration,
+    multilabel_calibration,
+)
 from toosure.metrics.ood import auroc_ood, fpr95_ood
+from toosure.metrics.positions import FlatPositions, flatten_positions
 from toosure.metrics.ranking import (
     accuracy_coverage,
     accuracy_coverage_from_confidence,
@@ -82,7 +95,10 @@ from toosure.metrics.simplex import (
 from toosure.metrics.smooth import smece, smece_from_confidence
 
 __all__ = [
+    "FlatPositions",
     "Interval",
+    "LabelCalibration",
+    "MultilabelCalibration",
     "Reliability",
     "Split",
     "accuracy",
@@ -106,6 +122,8 @@ __all__ = [
     "class_one",
     "classwise_ece",
     "classwise_ece_from_probabilities",
+    "cluster_interval",
+    "cluster_interval_from_confidence",
     "confidence_interval",
     "confidence_interval_from_confidence",
     "debiased_ece",
@@ -115,6 +133,7 @@ __all__ = [
     "ece",
     "ece_from_confidence",
     "entropy",
+    "flatten_positions",
     "fpr95_ood",
     "kde_ece",
     "kde_ece_from_confidence",
@@ -123,6 +142,7 @@ __all__ = [
     "median_distance",
     "mmce",
     "mmce_from_confidence",
+    "multilabel_calibration",
     "nll",
     "nll_split",
     "reliability",

@@ -10,8 +10,8 @@ from torch import Tensor
 from toosure.metrics import binned, debiased, kernel, ood, ranking, scores, smooth
 from toosure.metrics.binned import error_of
 from toosure.metrics.binned_interval import BinnedError, interval_of_gaps
+from toosure.metrics.bootstrap_cells import Interval as Interval
 from toosure.metrics.bootstrap_cells import (
-    Interval,
     Resampler,
     aurc_of_ranks,
     auroc_of_ranks,

@@ -49,7 +49,7 @@ def may_be_probabilities(logits: Tensor) -> bool:
     [True, False, False]
     """
     low, high = torch.stack(torch.aminmax(logits.detach())).tolist()
-    return low >= 0 and high <= 1
+    return bool(low >= 0 and high <= 1)
 
 
 def labels_of_two_classes(labels: Tensor, n: int) -> Tensor:

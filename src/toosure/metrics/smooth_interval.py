@@ -86,7 +86,8 @@ def smooth(masses: np.ndarray, width: float) -> np.ndarray:
 
     k = math.pi * np.arange(grid + 1)
     damped = np.fft.rfft(mirrored) * np.exp(-0.5 * (width * k) ** 2)
-    return np.fft.irfft(damped, 2 * grid)[..., : grid + 1] * grid
+    smoothed: np.ndarray = np.fft.irfft(damped, 2 * grid)[..., : grid + 1] * grid
+    return smoothed
 
 
 def trapezoid_weights(grid: int) -> np.ndarray:

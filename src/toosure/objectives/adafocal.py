@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from toosure.data import Split
 from toosure.losses.focal import focal_rows, inverse_focal_rows
 from toosure.losses.loss import Loss, Reduction, log_likelihood, top_label_rows
+from toosure.losses.one_column import class_pair
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.network import outputs
 from toosure.objectives.splits import validation_split
@@ -101,8 +102,8 @@ class AdaFocal(nn.Module):
     def epoch_end(self, model: nn.Module) -> None:
         """Bin the validation confidences again and correct every gamma."""
         assert self.val is not None
-        logits = outputs(model, self.val.x)
-        confidence, correct = top_label_rows(logits, self.val.y)
+        logits, labels = class_pair(None, outputs(model, self.val.x), self.val.y)
+        confidence, correct = top_label_rows(logits, labels)
         self.correct(confidence.double(), correct.double())
 
     def correct(self, confidence: Tensor, correct: Tensor) -> None:

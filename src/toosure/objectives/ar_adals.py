@@ -5,9 +5,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from toosure.binary import TwoColumns, binary_labels, is_one_column
 from toosure.data import Dataset, Split
 from toosure.losses import LabelSmoothingLoss
 from toosure.losses.loss import top_label_rows
+from toosure.losses.one_column import class_pair
 from toosure.margins import normalised_margin
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.network import outputs
@@ -95,13 +97,18 @@ class ARAdaLS(nn.Module):
             self.val_places.copy_(self.ranked(model, val))
         self.epochs += 1
 
-        logits = outputs(model, val.x)
-        confidence, correct = top_label_rows(logits, val.y)
+        logits, labels = class_pair(None, outputs(model, val.x), val.y)
+        confidence, correct = top_label_rows(logits, labels)
         self.correct(confidence, correct, classes=logits.shape[1])
 
     def ranked(self, model: nn.Module, split: Split) -> Tensor:
         """Return the group of each example, the least robust in group 0."""
-        return quantile_groups(normalised_margin(model, split.x, split.y), self.groups)
+        network, labels = model, split.y
+        first = outputs(model, split.x[:1])
+        if is_one_column(first):
+            network = TwoColumns(model)
+            labels = binary_labels(labels)
+        return quantile_groups(normalised_margin(network, split.x, labels), self.groups)
 
     @torch.no_grad()
     def correct(self, confidence: Tensor, correct: Tensor, classes: int) -> None:

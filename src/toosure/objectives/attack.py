@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from toosure.losses.one_column import class_pair
 from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32
 
@@ -26,7 +27,8 @@ def linf_attack(
     with evaluating(model), torch.enable_grad():
         for _ in range(steps):
             point = (x + shift).requires_grad_()
-            loss = F.cross_entropy(at_least_float32(model(point)), labels, reduction="sum")
+            logits, classes = class_pair(None, at_least_float32(model(point)), labels)
+            loss = F.cross_entropy(logits, classes, reduction="sum")
             (gradient,) = torch.autograd.grad(loss, point)
             shift = (shift + step * gradient.sign()).clamp(-eps, eps)  # type: ignore[arg-type]
     return x + shift
@@ -37,6 +39,7 @@ def margin_of(logits: Tensor, labels: Tensor, temperature: float = 0.0) -> Tenso
 
     The runner-up is chosen without gradient and read by its index: cheap to differentiate twice.
     """
+    logits, labels = class_pair(None, logits, labels)
     column = labels[:, None]
     own = logits.gather(1, column).squeeze(1)
     if temperature == 0:

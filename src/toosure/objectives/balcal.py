@@ -68,6 +68,11 @@ class BalCAL(SeededModule):
         """Build the adaptor and the fixed frame for a network."""
         head = head_of(model)
         classes = head.out_features
+        if classes == 1:
+            raise ValueError(
+                "balcal adds a fixed head with a direction for each class, which one logit per "
+                "example has not: give the network two outputs"
+            )
         device = head.weight.device
         width = max(head.in_features, classes)
         self.adaptor = Adaptor(head.in_features, width, self.generator).to(device)

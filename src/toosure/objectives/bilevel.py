@@ -26,12 +26,11 @@ from toosure.objectives.network import (
 from toosure.objectives.seeded import SeededModule
 from toosure.objectives.side_stream import beside
 from toosure.objectives.splits import Splits, splits_of, subset
-from toosure.objectives.stored_features import StoredFeatures
+from toosure.objectives.stored_features import StoredFeatures, stored_features
 from toosure.objectives.virtual_step import virtual_step
 from toosure.processes import Sharded
 
 Scope = Literal["head", "full"]
-CHUNK = 256  # meta examples that pass the network together before the first step
 Drawn = tuple[Tensor, Tensor, Tensor | None, Tensor]  # inputs, labels, meta indices, rate
 
 
@@ -88,7 +87,7 @@ class Bilevel(SeededModule):
         self.taken = 0  # steps
         self.optimizer: torch.optim.Optimizer | None = None
         self.register_buffer("slope", torch.zeros(()))
-        self.signal = MetaSignal()  # of the sum of the outer loss's slopes in the values
+        self.signal = MetaSignal(meta_batch / (fresh or meta_batch))  # of the slopes in the values
         self.stored: StoredFeatures | None = None
 
     # -- what subclasses define -------------------------------------------------------------
@@ -132,16 +131,10 @@ class Bilevel(SeededModule):
         self.hyper = self.make_hyper(model, splits).to(device)
         on_gpu = device.type == "cuda"  # a CUDA graph needs Adam's step counter there, too
         self.optimizer = torch.optim.Adam(self.hyper.parameters(), self.lr, capturable=on_gpu)
-        if self.fresh is not None and self.scope == "head":
-            self.stored = self.first_features(model, self.meta)
+        if self.fresh and self.scope == "head":
+            first = self.draw_indices(self.meta_batch).to(device)
+            self.stored = stored_features(model, self.meta.x[first], self.meta.y[first])
         return splits
-
-    def first_features(self, model: nn.Module, meta: Split) -> StoredFeatures:
-        """Return the features of a first meta batch, passed in parts."""
-        indices = self.draw_indices(self.meta_batch).to(meta.x.device)
-        with evaluating(model), torch.no_grad():
-            parts = [features_and_logits(model, meta.x[i])[0] for i in indices.split(CHUNK)]
-        return StoredFeatures(torch.cat(parts), meta.y[indices])
 
     def draw_indices(self, count: int) -> Tensor:
         """Draw so many examples of the meta split, with replacement."""
@@ -296,13 +289,13 @@ class Bilevel(SeededModule):
             "generator": super().get_extra_state(),
             "optimizer": adam,
             "taken": self.taken,
-            "signal": self.signal.moments.clone(),
+            "signal": self.signal.sums.clone(),
         }
 
     def set_extra_state(self, state: Any) -> None:
         super().set_extra_state(state["generator"])
         self.taken = state["taken"]
         if "signal" in state:  # older checkpoints have none
-            self.signal.moments.copy_(state["signal"])
+            self.signal.sums.copy_(state["signal"])
         if self.optimizer is not None and state["optimizer"]:
             load_adam(self.optimizer, state["optimizer"])

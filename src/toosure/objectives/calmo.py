@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from toosure.losses.one_column import class_pair
 from toosure.metrics.inputs import check_choice
 from toosure.objectives.attack import linf_attack, margin_of
 from toosure.objectives.contract import Batch, criterion_of, reduction_factor
@@ -88,12 +89,15 @@ class CalMO(nn.Module):
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, *attacked = prepared
-        logits, roughness = self.logits_and_roughness(model, x, labels)
+        outputs, roughness = self.logits_and_roughness(model, x, labels)
+        logits, classes = class_pair(self.loss, outputs, labels)
         penalty = self.smooth * roughness
         for other in attacked:  # one input, or none where robust is 0
-            penalty = penalty + self.robust * divergence(logits, model(other))
+            penalty = penalty + self.robust * divergence(
+                logits, class_pair(None, model(other), labels)[0]
+            )
 
-        loss: Tensor = self.loss(logits, labels)
+        loss: Tensor = self.loss(logits, classes)
         return loss + reduction_factor(self.loss, len(x)) * penalty
 
     def logits_and_roughness(

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from toosure.losses.one_column import class_pair
 from toosure.losses.smoothing import LabelSmoothingLoss
 from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32
@@ -84,7 +85,7 @@ class CCAT(SeededModule):
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, *label_shares = prepared
-        logits = model(x)
+        logits, labels = class_pair(self.loss, model(x), labels)
         loss: Tensor
         if not label_shares:
             loss = self.loss(logits, labels)
@@ -118,7 +119,8 @@ def wrong_confidence(model: nn.Module, x: Tensor, labels: Tensor) -> tuple[Tenso
     """Return the largest probability of a wrong class, (N,), and its gradient by the input."""
     x = x.detach().requires_grad_()
     with torch.enable_grad():
-        log_probs = at_least_float32(model(x)).log_softmax(1)
+        logits, labels = class_pair(None, at_least_float32(model(x)), labels)
+        log_probs = logits.log_softmax(1)
         wrong = log_probs.scatter(1, labels[:, None], -torch.inf).amax(1)
         (gradient,) = torch.autograd.grad(wrong.sum(), x)  # the log has the same direction
     return wrong.detach().to(x), gradient

@@ -12,6 +12,9 @@ from typing import Any, NotRequired, Protocol, TypedDict, TypeVar, cast, runtime
 
 from torch import Tensor, nn
 
+from toosure.losses.loss import Sum
+from toosure.losses.one_column import class_pair
+
 Batch = tuple[Tensor, Tensor, Tensor]  # inputs, labels, indices into the training split
 Prepared = TypeVar("Prepared")  # what `prepare` returns, tensors in tuples or lists
 
@@ -37,7 +40,8 @@ class Objective(Protocol[Prepared]):
     BSAM cuts a batch into parts and prepares each: an argument called `part` receives the number
     of the part, so that something done once per step can be done for part 0.
 
-    `loss` is the criterion of (logits, labels), which CSAM replaces by its own. Two optional
+    `loss` is the criterion of (logits, labels), which CSAM replaces by its own. A network may give
+    one logit per example, (N,) or (N, 1), with labels 0 and 1 (`class_pair`). Two optional
     attributes: `streams = True` says that `setup` reads no training examples, which may then stay
     on disk; `cuda_graph = "reason"` says why no CUDA graph can record the loss (see
     `toosure.optim.why_not_recorded`).
@@ -153,7 +157,7 @@ class Plain(nn.Module):
 
     def forward(self, model: nn.Module, prepared: Batch) -> Tensor:
         inputs, labels, _ = prepared
-        loss: Tensor = self.loss(model(inputs), labels)
+        loss: Tensor = self.loss(*class_pair(self.loss, model(inputs), labels))
         return loss
 
 
@@ -163,11 +167,16 @@ def as_objective(method: object) -> Any:
 
 
 def criterion_of(loss: nn.Module | None) -> nn.Module:
-    """Return the loss, by default cross-entropy; raise where it is not one number per batch."""
+    """Return the loss, by default cross-entropy; raise where it is not one number per batch.
+
+    Objectives see one logit per example as two classes: torch's binary loss is taken as a term.
+    """
     if getattr(loss, "reduction", "mean") == "none":
         raise ValueError(
             "training needs one number per batch: a loss with reduction 'mean' or 'sum'; got 'none'"
         )
+    if isinstance(loss, nn.BCEWithLogitsLoss):
+        return Sum([(1.0, loss)])
     return nn.CrossEntropyLoss() if loss is None else loss
 
 

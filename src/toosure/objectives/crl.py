@@ -7,6 +7,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
+from toosure.losses.one_column import class_pair
 from toosure.metrics.inputs import check_choice
 from toosure.objectives.contract import Batch, criterion_of, reduction_factor
 from toosure.objectives.splits import splits_of
@@ -76,7 +77,7 @@ class CRL(nn.Module):
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, indices, history, uncounted = prepared
-        logits = model(x)
+        logits, labels = class_pair(self.loss, model(x), labels)
         with torch.no_grad():
             correct = (logits.argmax(1) == labels).to(self.fresh)
             self.fresh.index_add_(0, indices, correct * uncounted)

@@ -14,13 +14,13 @@ from toosure.losses.soft import Form
 from toosure.margins.robust import evaluating
 from toosure.objectives.bilevel import Bilevel, Scope
 from toosure.objectives.contract import criterion_of
+from toosure.objectives.meta_signal import SignalToNoise
 from toosure.objectives.network import head_of, output_of, statistics_still
 from toosure.objectives.splits import Splits
 
 COLLAPSED = 0.95  # share of gammas at a bound above which a warning is given
 EDGE = 0.01  # share of the range that counts as being at a bound
-NOISE = 0.2  # signal-to-noise ratio of a meta-step that noise alone may show
-MOVED = 0.25  # by which the mean gamma has moved between two rows, if not by chance
+MOVED = 0.25  # between two rows, from which a move of the mean gamma on noise is worth a warning
 
 
 class GammaNet(Bilevel):
@@ -164,10 +164,10 @@ class GammaNet(Bilevel):
         """Return statistics of the last gammas, whether they collapsed, and the meta-gradient."""
         mean, std, low, high, bound = self.gammas.tolist()
         collapsed = bound > COLLAPSED
-        ratio = self.signal.ratio
+        signal = self.signal.take()
         if collapsed:
             self.warn_of_collapse(bound, mean)
-        self.warn_of_noise(ratio, mean)
+        self.warn_of_noise(signal, mean)
 
         return {
             "objective/gamma_mean": mean,
@@ -177,7 +177,7 @@ class GammaNet(Bilevel):
             "objective/gamma_at_bound": bound,
             "objective/gamma_collapsed": float(collapsed),
             "objective/meta_gradient": float(self.slope),
-            "objective/meta_signal_to_noise": ratio,
+            "objective/meta_signal_to_noise": signal.per_step,
         }
 
     def warn_of_collapse(self, bound: float, mean: float) -> None:
@@ -191,19 +191,19 @@ class GammaNet(Bilevel):
             stacklevel=3,
         )
 
-    def warn_of_noise(self, ratio: float, mean: float) -> None:
-        """Warn once if gamma moved since the last row, and its gradient was hardly but noise."""
+    def warn_of_noise(self, signal: SignalToNoise, mean: float) -> None:
+        """Warn once if gamma moved since the last row while its mean gradient was mere noise."""
         moved = 0.0 if self.last_mean is None else abs(mean - self.last_mean)
         self.last_mean = mean
-        noisy = self.signal.judged and ratio < NOISE and moved > MOVED
-        if not noisy or self.warned_of_noise:
+        if self.warned_of_noise or moved < MOVED or not signal.is_noise:
             return
 
         self.warned_of_noise = True
         warnings.warn(
             f"gamma-net moves on noise: the mean gamma moved by {moved:.2g} to {mean:.3g} since "
-            f"the last row, while the signal-to-noise ratio of a meta-step is {ratio:.2g}; try "
-            "detach=true, leave_one_out=true, bandwidth=auto, or a larger meta_batch",
+            "the last row, while the mean meta-gradient of those steps is "
+            f"{signal.overall:.2g} standard errors from 0; try detach=true, leave_one_out=true, "
+            "bandwidth=auto, a larger meta_batch or a smaller lr",
             stacklevel=3,
         )
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from toosure.losses.one_column import class_pair
 from toosure.margins.robust import Norm
 from toosure.metrics.inputs import check_choice
 from toosure.objectives.attack import linf_attack, margin_of
@@ -91,7 +92,7 @@ class MarginTail(nn.Module):
         x, labels, share, *attacked = prepared
         loss: Tensor
         if self.tail == 0 and self.smooth == 0:
-            loss = self.loss(model(x), labels)
+            loss = self.loss(*class_pair(self.loss, model(x), labels))
             return loss
 
         # m_lo at the attacked input, where there is one.
@@ -113,7 +114,7 @@ class MarginTail(nn.Module):
                 model, x, lambda z: self.margins(z, labels), penalty_of
             )
 
-        loss = self.loss(logits, labels)
+        loss = self.loss(*class_pair(self.loss, logits, labels))
         return loss + reduction_factor(self.loss, len(x)) * share * penalty
 
     def tail_of(self, low: Tensor) -> Tensor:

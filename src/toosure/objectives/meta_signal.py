@@ -1,53 +1,71 @@
-"""How much of a meta-gradient is signal: its running mean against its running spread."""
+"""How much of a meta-gradient is signal: its mean against its spread, between two rows."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-STEPS = 50  # over which the running means look back
-FEW_STEPS = 1 - math.exp(-1)  # weight of the means after STEPS steps; before, nothing is judged
+ENOUGH_STEPS = 50  # before which a small mean says nothing
+STANDARD_ERRORS = 2.0  # from 0, below which a mean cannot be told from it
+
+
+@dataclass(frozen=True)
+class SignalToNoise:
+    """The mean of a number over some steps, in units of its spread.
+
+    `per_step` is |mean| / standard deviation. `overall` is that times the square root of the
+    number of independent steps: below 2, the mean cannot be told from 0.
+    """
+
+    per_step: float = 0.0
+    overall: float = 0.0
+    steps: int = 0
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether enough steps were taken to tell, and their mean cannot be told from 0."""
+        return self.steps >= ENOUGH_STEPS and self.overall < STANDARD_ERRORS
 
 
 class MetaSignal(nn.Module):
-    """Follow one number per meta-step: running means of it and of its square.
+    """Add up one number per meta-step, and its square, until they are asked for.
 
-    |mean| / spread is the signal-to-noise ratio of a single step. A number without signal shows
-    about .1, the error of a mean over so many steps. Nothing waits for the device until `ratio`.
+    `overlap` is the number of steps after which two numbers share no meta example.
 
     >>> signal = MetaSignal()
     >>> for number in (1.0, 3.0) * 200:
     ...     signal.add(torch.tensor(number))
-    >>> round(signal.ratio, 1)
-    2.0
+    >>> read = signal.take()
+    >>> round(read.per_step, 1), round(read.overall)
+    (2.0, 40)
     """
 
-    moments: Tensor  # mean, mean square, and the weight that both have collected
+    sums: Tensor  # steps, sum and sum of squares since the last `take`
 
-    def __init__(self) -> None:
+    def __init__(self, overlap: float = 1.0) -> None:
         super().__init__()
-        zeros = torch.zeros(3, dtype=torch.float64)
-        self.register_buffer("moments", zeros, persistent=False)
+        self.overlap = overlap
+        self.last = SignalToNoise()
+        self.register_buffer("sums", torch.zeros(3, dtype=torch.float64), persistent=False)
 
     @torch.no_grad()
     def add(self, number: Tensor) -> None:
         """Take the number of one meta-step, in place, so that a CUDA graph can record it."""
         number = number.double()
-        latest = torch.stack([number, number**2, torch.ones_like(number)])
-        self.moments.lerp_(latest.to(self.moments), 1 / STEPS)
+        step = torch.stack([torch.ones_like(number), number, number**2])
+        self.sums.add_(step.to(self.sums))
 
-    @property
-    def ratio(self) -> float:
-        """|mean| / spread of a step; 0 where there is no spread yet."""
-        mean, square, weight = self.moments.tolist()
-        if not weight:
-            return 0.0
+    def take(self) -> SignalToNoise:
+        """Return the ratio since the last call and start anew; the last one without two steps."""
+        steps, total, squares = self.sums.tolist()
+        if steps < 2:
+            return self.last
+        self.sums.zero_()
 
-        mean, square = mean / weight, square / weight
-        variance = square - mean**2
-        return abs(mean) / math.sqrt(variance) if variance > 0 else 0.0
-
-    @property
-    def judged(self) -> bool:
-        """Whether enough steps were taken to judge the ratio."""
-        return float(self.moments[2]) > FEW_STEPS
+        mean = total / steps
+        variance = squares / steps - mean**2
+        per_step = abs(mean) / math.sqrt(variance) if variance > 0 else 0.0
+        overall = per_step * math.sqrt(steps / self.overlap)
+        self.last = SignalToNoise(per_step, overall, int(steps))
+        return self.last

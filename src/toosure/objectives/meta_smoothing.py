@@ -83,7 +83,7 @@ class MetaSmoothing(Bilevel):
         return {
             "objective/smoothing": share,
             "objective/meta_gradient": float(self.slope),
-            "objective/meta_signal_to_noise": self.signal.ratio,
+            "objective/meta_signal_to_noise": self.signal.take().per_step,
         }
 
 

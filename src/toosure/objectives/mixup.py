@@ -7,6 +7,7 @@ import torch
 from scipy.special import betainc, betaincinv
 from torch import Tensor, nn
 
+from toosure.losses.one_column import class_pair
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.seeded import SeededModule
 
@@ -44,8 +45,8 @@ class Mixup(SeededModule):
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, others, share = prepared
         logits = model(x)
-        own: Tensor = self.loss(logits, labels)
-        other: Tensor = self.loss(logits, others)
+        own: Tensor = self.loss(*class_pair(self.loss, logits, labels))
+        other: Tensor = self.loss(*class_pair(self.loss, logits, others))
         return share * own + (1 - share) * other
 
 
@@ -101,7 +102,8 @@ class MIT(SeededModule):
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         first, second, labels, others, one, two = prepared
         own, other = unmixed(model(first), model(second), one, two)
-        loss: Tensor = self.loss(own, labels) + self.loss(other, others)
+        loss: Tensor = self.loss(*class_pair(self.loss, own, labels))
+        loss = loss + self.loss(*class_pair(self.loss, other, others))
         return loss / 2
 
 

@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from toosure.binary import is_one_column
 from toosure.data import Dataset, Split
 
 Pair = tuple[Tensor, Tensor]  # inputs and labels
@@ -62,7 +63,9 @@ def is_pair(pair: object) -> bool:
     if not isinstance(pair, tuple) or len(pair) != 2:
         return False
     x, y = pair
-    return isinstance(x, Tensor) and isinstance(y, Tensor) and x.shape[:1] == y.shape
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        return False
+    return x.shape[:1] == y.shape[:1] and is_one_column(y)
 
 
 def split_of(pair: Pair) -> Split:

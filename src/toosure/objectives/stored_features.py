@@ -3,6 +3,11 @@
 import torch
 from torch import Tensor, nn
 
+from toosure.margins.robust import evaluating
+from toosure.objectives.network import features_and_logits
+
+CHUNK = 256  # examples that pass the network together
+
 
 class StoredFeatures(nn.Module):
     """Hold features and labels of the last `size` meta examples; new ones push the oldest out.
@@ -29,3 +34,11 @@ class StoredFeatures(nn.Module):
         n = len(labels)
         self.features.copy_(torch.cat([self.features[n:], features.to(self.features)]))
         self.labels.copy_(torch.cat([self.labels[n:], labels]))
+
+
+@torch.no_grad()
+def stored_features(model: nn.Module, x: Tensor, labels: Tensor) -> StoredFeatures:
+    """Pass examples through the network, in parts, and store their features."""
+    with evaluating(model):
+        parts = [features_and_logits(model, part)[0] for part in x.split(CHUNK)]
+    return StoredFeatures(torch.cat(parts), labels)

@@ -11,8 +11,9 @@ from torch.optim.optimizer import ParamsT
 
 from toosure.data.seeds import derive_seed
 from toosure.metrics.inputs import check_count, check_positive
+from toosure.optim.micro_batches import Closure
 from toosure.optim.passes import dense_gradient, weights_restored
-from toosure.optim.sam import SAM, Closure
+from toosure.optim.sam import SAM
 from toosure.optim.validators import (
     Validator,
     check_decay,
@@ -54,6 +55,7 @@ class BSAM(SAM):
 
     cuda_graph: ClassVar[bool | str] = "draws its noise on the host"
     passes_arguments_to: ClassVar[str] = ""  # it knows its base
+    first_pass_at_w: ClassVar[bool] = False  # at a sample
 
     pickled: ClassVar[tuple[str, ...]] = (*SAM.pickled, "sub_batches")
     validators: ClassVar[dict[str, Validator]] = {

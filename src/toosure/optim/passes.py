@@ -37,6 +37,18 @@ def dense_gradient(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
+def with_dense_gradient(p: Tensor) -> Tensor:
+    """Return the parameter, or a stand-in whose gradient is the values of its sparse one."""
+    if p.grad is None or not p.grad.is_sparse:
+        return p
+
+    p.grad = p.grad.coalesce()  # else a row that occurs twice would count twice
+    values = p.grad._values()
+    stand_in = values.detach()
+    stand_in.grad = values
+    return stand_in
+
+
 def global_norm(tensors: Sequence[Tensor]) -> Tensor:
     """Return the Euclidean norm of all tensors together, without waiting for the device.
 

@@ -11,18 +11,25 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from toosure.metrics.inputs import check_positive
+from toosure.optim.micro_batches import (
+    Closure,
+    as_closures,
+    mean_loss,
+    only_closure,
+    shares_of,
+)
 from toosure.optim.passes import (
     by_member,
     climb_,
     dense_gradient,
     global_norm,
     weights_restored,
+    with_dense_gradient,
 )
 from toosure.optim.statistics import RunningStatistics
 from toosure.optim.validators import Validator, check_arguments, check_not_negative
 from toosure.optim.wrapper import Wrapper
 
-Closure = Callable[[], Any]  # computes the loss, calls backward, returns the loss
 Bucket = tuple[dict[str, Any], list[Tensor], list[Tensor]]  # a group, parameters, their gradients
 
 
@@ -54,6 +61,10 @@ class SAM(Wrapper):
     """
 
     passes_arguments_to: ClassVar[str] = "base"
+    first_pass_at_w: ClassVar[bool] = True  # so that gradients computed elsewhere can serve
+
+    # What `step()` without a closure calls at the perturbed point; see `step`.
+    second_pass: Closure | None = None
 
     pickled: ClassVar[tuple[str, ...]] = ("base", "clip_norm", "statistics")
     validators: ClassVar[dict[str, Validator]] = {"rho": check_not_negative}
@@ -87,8 +98,14 @@ class SAM(Wrapper):
         *,
         scaler: torch.amp.GradScaler | None = None,
         weights: Sequence[float] | None = None,
+        gradients_ready: bool = False,
     ) -> Any:
         """Step once; return the loss at w.
+
+        With `gradients_ready` the gradients at hand are those at w, as a framework has computed
+        them (over micro-batches, too): the closure is called once, at the perturbed point, and its
+        loss there is returned. A step without closure does so with `second_pass`, where that is
+        set: for a framework that calls `step()`.
 
         A list of closures is one batch in micro-batches (m-sharpness): each finds its own
         perturbation, and the gradients found there are averaged, by `weights` (the sizes of the
@@ -97,9 +114,14 @@ class SAM(Wrapper):
         infinite gradient in either pass leaves weights and state as they were; call
         `scaler.update()` after the step.
         """
-        closures = _as_list(closure)
-        shares = _shares(weights, len(closures))
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        if closure is None and self.second_pass is not None:
+            return self._step_with_gradients(self.second_pass, scaler)
+        if gradients_ready:
+            return self._step_with_gradients(only_closure(closure), scaler)
+
+        closures = as_closures(closure)
+        shares = shares_of(weights, len(closures))
         several = len(closures) > 1
 
         losses: list[Any] = []
@@ -115,7 +137,7 @@ class SAM(Wrapper):
                 if self._perturbs():
                     if scaler is not None and not self._unscaled_is_finite(scaler):
                         scaler.unscale_(self.base)  # so that scaler.update() knows of the infinity
-                        return _mean(losses, shares)
+                        return mean_loss(losses, shares)
                     with self._perturbed(share):
                         self._pass(closure)
 
@@ -126,7 +148,30 @@ class SAM(Wrapper):
             p.grad = gradient
         self._descend(scaler)
         self.pending = {}
-        return _mean(losses, shares)
+        return mean_loss(losses, shares)
+
+    def _step_with_gradients(self, closure: Closure, scaler: torch.amp.GradScaler | None) -> Any:
+        """Step from the gradients at w that are there; return the loss at the perturbed point."""
+        if not self.first_pass_at_w:
+            raise ValueError(
+                f"{type(self).__name__} takes its first gradient at another point than w, so that "
+                "gradients computed there are of no use: give step a closure, and nothing else"
+            )
+        if not self._trained():
+            raise ValueError("there are no gradients to step with: call backward() before the step")
+
+        self.pending = {}
+        loss = None
+        if self._perturbs():
+            if scaler is not None and not self._unscaled_is_finite(scaler):
+                scaler.unscale_(self.base)  # so that scaler.update() knows of the infinity
+                return None
+            with self.statistics.held_still(self._trained), self._perturbed(1.0):
+                loss = self._pass(closure)
+
+        self._descend(scaler)
+        self.pending = {}
+        return loss
 
     def _pass(self, closure: Closure) -> Any:
         """Run the closure on fresh gradients; stale ones must not reach the second pass."""
@@ -187,7 +232,7 @@ class SAM(Wrapper):
         if self.clip_norm is not None:
             for part in by_member(self.param_groups):
                 trained = [p for group in part for p in group["params"] if p.grad is not None]
-                dense = [_with_dense_gradient(p) for p in trained]
+                dense = [with_dense_gradient(p) for p in trained]
                 torch.nn.utils.clip_grad_norm_(dense, self.clip_norm)
 
         self._update()
@@ -248,40 +293,3 @@ def _check_base(base: object) -> None:
             f"base must step with the gradients at hand; {name} wants to run the closure "
             "itself. Take one such as torch.optim.SGD or AdamW"
         )
-
-
-def _as_list(closure: Closure | Iterable[Closure] | None) -> list[Closure]:
-    """Return one closure or several as a list; raise where there is none."""
-    closures = [closure] if callable(closure) else list(closure or [])
-    if not closures:
-        raise ValueError("step needs a closure that computes the loss, calls backward, returns it")
-    return closures
-
-
-def _shares(weights: Sequence[float] | None, count: int) -> list[float]:
-    """Return each closure's fraction of the batch."""
-    weights = [1] * count if weights is None else list(weights)
-    if len(weights) != count or not all(weight > 0 for weight in weights):
-        raise ValueError(f"weights must be a positive number for each of {count}; got {weights}")
-    return [weight / sum(weights) for weight in weights]
-
-
-def _mean(losses: list[Any], shares: list[float]) -> Any:
-    """Return the loss of the batch, or of the micro-batches before the step was given up."""
-    if len(losses) == 1 or any(loss is None for loss in losses):
-        return losses[0]
-
-    shares = shares[: len(losses)]
-    return sum(loss * share for loss, share in zip(losses, shares, strict=True)) / sum(shares)
-
-
-def _with_dense_gradient(p: Tensor) -> Tensor:
-    """Return the parameter, or a stand-in whose gradient is the values of its sparse one."""
-    if p.grad is None or not p.grad.is_sparse:
-        return p
-
-    p.grad = p.grad.coalesce()  # else a row that occurs twice would count twice
-    values = p.grad._values()
-    stand_in = values.detach()
-    stand_in.grad = values
-    return stand_in

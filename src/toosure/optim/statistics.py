@@ -71,6 +71,30 @@ class RunningStatistics:
             if hook is not None:
                 hook.remove()
 
+    @contextmanager
+    def held_still(self, trained: Callable[[], list[Tensor]]) -> Iterator[None]:
+        """Around a second pass whose first was not ours: statistics end as they began.
+
+        Layers that were not seen before are copied when they are about to run.
+        """
+        self.traced = False
+        self.several = True
+        self.before = _copied(_layers(self._modules()))
+        hook = register_module_forward_pre_hook(self) if self.model is None else None
+
+        try:
+            yield
+            if self.model is None and (self.traced or _something_is_compiled()):
+                _check_all_seen(self._modules(), trained(), None, self.traced)
+        finally:
+            if hook is not None:
+                hook.remove()
+            self.after = self.before
+            self._restore()
+            self.several = False
+            self.before = {}
+            self.after = {}
+
     def keep(self, trained: Callable[[], list[Tensor]], loss: object) -> None:
         """After a first pass: keep the statistics of layers that had not moved before it.
 

@@ -3,7 +3,7 @@
 from html import escape
 
 from toosure.evaluate.estimates import Estimate
-from toosure.figures import reliability_diagram
+from toosure.figures import TOP_LABEL, Wording, probability_wording, reliability_diagram
 from toosure.page.html import figure, page, printed, prose, section, table, tiles
 from toosure.quantities import QUANTITIES, shown_in
 from toosure.recalibration import Recalibration, Side
@@ -57,19 +57,20 @@ def key_numbers(result: Recalibration) -> list[tuple[str, str, str]]:
 
 def diagrams(result: Recalibration) -> str:
     """Return the reliability diagrams before and after, side by side."""
+    below = "P(class 1) is too high" if result.class_one else "the model is too sure"
     note = (
         f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
-        f"{100 * result.level:g} % intervals. Below the dashed line the model is too sure."
+        f"{100 * result.level:g} % intervals. Below the dashed line {below}."
     )
-    return f'<div class="pair">{diagram(result.before, "Before", note, result.level)}' + (
-        f"{diagram(result.after, 'After', note, result.level)}</div>"
-    )
+    wording = probability_wording("class 1") if result.class_one else TOP_LABEL
+    before = diagram(result.before, "Before", note, result.level, wording)
+    after = diagram(result.after, "After", note, result.level, wording)
+    return f'<div class="pair">{before}{after}</div>'
 
 
-def diagram(side: Side, title: str, note: str, level: float) -> str:
-    return figure(
-        reliability_diagram(side.table, level), f"{title}: accuracy over confidence", note
-    )
+def diagram(side: Side, title: str, note: str, level: float, wording: Wording) -> str:
+    drawing = reliability_diagram(side.table, level, wording)
+    return figure(drawing, f"{title}: {wording.true} over {wording.claimed}", note)
 
 
 def both(result: Recalibration) -> str:

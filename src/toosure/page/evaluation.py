@@ -3,8 +3,9 @@
 from html import escape
 
 from toosure.evaluate import Estimate, Evaluation
+from toosure.evaluate.class_one import OF_CLASS_ONE
 from toosure.evaluate.verdict import verdict
-from toosure.figures import confidence_histogram, reliability_diagram
+from toosure.figures import confidence_histogram, probability_wording, reliability_diagram
 from toosure.page.html import figure, page, printed, prose, section, table, tiles
 from toosure.quantities import QUANTITIES, evaluation_groups, shown_in
 
@@ -20,7 +21,12 @@ def evaluation_page(result: Evaluation) -> str:
         class_table(result) if result.per_class else "",
         footer(result),
     ]
-    return page(f"{sentence} – {result.source}", "\n".join(blocks))
+    return page(f"{sentence} – {name_of(result)}", "\n".join(blocks))
+
+
+def name_of(result: Evaluation) -> str:
+    """Return where the predictions came from."""
+    return result.source or "predictions in memory"
 
 
 def headline(result: Evaluation) -> str:
@@ -29,7 +35,7 @@ def headline(result: Evaluation) -> str:
     tone = kind if kind in ("over", "under", "fine") else ""
     backing = "".join(f"<p>{prose(reason)}</p>" for reason in reasons)
     return (
-        f'<header><p class="source">toosure · evaluation of {escape(result.source)}</p>'
+        f'<header><p class="source">toosure · evaluation of {escape(name_of(result))}</p>'
         f'<h1><span class="{tone}">{escape(sentence)}</span></h1>{backing}</header>'
     )
 
@@ -47,12 +53,20 @@ def key_numbers(result: Evaluation) -> list[tuple[str, str, str]]:
         name = q.short if q.unit == "%" else q.heading
         numbers.append((name, value, interval(estimate, q.scale, digits)))
 
-    claimed = percent(result.metrics["accuracy"].value + result.gap.value)
-    numbers.insert(1, ("mean confidence", claimed, "claimed"))
+    claimed = percent(result.frequency + result.gap.value)
+    if result.class_one:
+        true = f"class 1 true in {percent(result.frequency)}"
+        numbers.insert(1, ("mean P(class 1)", claimed, true))
+    else:
+        numbers.insert(1, ("mean confidence", claimed, "claimed"))
     return [*numbers, ("samples", f"{result.n:,}", counted(result))]
 
 
 def counted(result: Evaluation) -> str:
+    if result.groups is not None:
+        return f"of {result.groups:,} {result.group_name}s"
+    if result.class_one:
+        return "binary"
     return "confidences only" if result.classes is None else f"{result.classes:,} classes"
 
 
@@ -70,17 +84,45 @@ def interval(estimate: Estimate, scale: float, digits: int) -> str:
 def figures(result: Evaluation) -> str:
     """Return the reliability diagram and the confidence histogram, side by side."""
     level = f"{100 * result.level:g} %"
+    marks = (
+        f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
+        f"{level} intervals{whisker_note(result)}."
+    )
+    if result.class_one:
+        return class_one_figures(result, marks)
+
     diagram = figure(
         reliability_diagram(result.table, result.level),
         "Accuracy at each confidence",
-        f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
-        f"{level} intervals. Below the dashed line the model is too sure.",
+        f"{marks} Below the dashed line the model is too sure.",
     )
-
     histogram = figure(
         confidence_histogram(result.table),
         "How often it is how sure",
         "Samples by confidence, right and wrong. Calibrated, the two lines coincide.",
+    )
+    return f'<div class="pair">{diagram}{histogram}</div>'
+
+
+def whisker_note(result: Evaluation) -> str:
+    """Say that the whiskers of a bin count its rows as independent, where they are not."""
+    return "" if result.groups is None else ", as if rows were independent"
+
+
+def class_one_figures(result: Evaluation, marks: str) -> str:
+    """Return the diagram and the histogram of P(class 1)."""
+    wording = probability_wording("class 1")
+    diagram = figure(
+        reliability_diagram(result.table, result.level, wording),
+        "How often class 1 is true at each P(class 1)",
+        f"P(class 1) against the frequency of class 1, not the confidence of the predicted class. "
+        f"{marks} Below the dashed line P(class 1) is too high.",
+    )
+    histogram = figure(
+        confidence_histogram(result.table, wording),
+        "How often P(class 1) is how high",
+        "Samples by P(class 1), those of class 1 and the others. Calibrated, the two lines "
+        "coincide.",
     )
     return f'<div class="pair">{diagram}{histogram}</div>'
 
@@ -90,9 +132,27 @@ def metrics_tables(result: Evaluation) -> str:
     edges = "(a, b]" if result.edge == "right" else "[a, b)"
     level = f"{100 * result.level:g} %"
     note = f"{result.n:,} samples, {result.bins} bins {edges}, low and high of {level} intervals."
-    note = " ".join([note, *result.omissions()])
+    note = " ".join([note, *kind_notes(result), *result.omissions()])
     groups = "".join(group_table(*group, result) for group in evaluation_groups().items())
     return section("Every metric", note, f'<div class="pair tables">{groups}</div>')
+
+
+def kind_notes(result: Evaluation) -> list[str]:
+    """Say of what the numbers are, where it is not the predicted class of independent rows."""
+    notes = []
+    if result.class_one:
+        of_class_one = ", ".join(key for key in OF_CLASS_ONE if key in result.metrics)
+        notes.append(
+            f"Of P(class 1): {of_class_one}; the rest is of both classes or of the predicted one."
+        )
+    if result.class_one and "brier" in result.metrics:
+        brier = result.metrics["brier"].value / 2
+        notes.append(
+            f"The Brier score is summed over both classes; of P(class 1) alone it is {brier:.4f}."
+        )
+    if result.groups is not None:
+        notes.append(f"Intervals resample whole {result.group_name}s, {result.groups:,} of them.")
+    return notes
 
 
 def group_table(title: str, names: tuple[str, ...], result: Evaluation) -> str:
@@ -138,10 +198,23 @@ def class_table(result: Evaluation) -> str:
 
 def footer(result: Evaluation) -> str:
     """Return how the verdict is reached."""
+    if result.class_one:
+        return class_one_footer(result)
     return (
         "<footer><p>The gap is mean confidence minus accuracy. The model is called over- or "
         f"under-confident when the {100 * result.level:g} % interval of the gap leaves "
         "out 0; uneven when only the ECE is above what chance gives; well calibrated when the gap "
         "is known to one point or better; otherwise it cannot be told. What chance gives is the "
         "ECE of labels drawn from the model’s own confidences.</p></footer>"
+    )
+
+
+def class_one_footer(result: Evaluation) -> str:
+    """Return how the verdict on a binary model is reached."""
+    return (
+        "<footer><p>Two gaps are judged: mean P(class 1) minus the frequency of class 1, and mean "
+        "confidence of the predicted class minus accuracy. Of those whose "
+        f"{100 * result.level:g} % interval leaves out 0 the larger one is named: P(class 1) too "
+        "high or too low, or the model over- or under-confident. Uneven when only the ECE of "
+        "P(class 1) is above what chance gives.</p></footer>"
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from toosure import __version__
 from toosure.figures.style import DARK
+from toosure.quantities import Quantity
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -26,8 +27,23 @@ class Shown(NamedTuple):
     best: bool = False
 
 
-Cell = str | int | float | tuple[str, str] | Shown | None
+class Markup(str):
+    """A cell that is HTML already; it is sorted by its `value`."""
+
+    value: float | str = ""
+
+    @classmethod
+    def of(cls, html: str, value: float | str) -> "Markup":
+        """Return HTML that was escaped, with what it is sorted by."""
+        made = cls(html)
+        made.value = value
+        return made
+
+
+Cell = str | int | float | tuple[str, str] | Shown | Markup | None
+Heading = str | Quantity
 LONG = 24  # rows of a sortable table that scrolls by itself
+CHART = ("chart.js", "chart_hover.js")
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
@@ -37,9 +53,9 @@ POLICY = (
 def page(
     title: str, body: str, scripts: bool = True, more: Sequence[str] = (), policy: str = POLICY
 ) -> str:
-    """Return a whole page; its figures are drawn by the plotly.js that it carries.
+    """Return a whole page; its figures are drawn by the scripts that it carries.
 
-    `more` names scripts beside this file that a page needs besides its own.
+    `more` names scripts beside this file that a page needs besides those of every page.
 
     >>> "<title>a &lt;b&gt;</title>" in page("a <b>", "<p>hello</p>", scripts=False)
     True
@@ -59,11 +75,10 @@ def asset(name: str) -> str:
 
 
 def scripting(more: Sequence[str] = ()) -> str:
-    """Return plotly.js, the colours of the dark page and our own scripts, inline."""
-    from plotly.offline import get_plotlyjs
-
+    """Return the colours of the dark page and our scripts, inline."""
     colours = f"const DARK = {in_script(json.dumps(DARK))};"
-    scripts = (get_plotlyjs(), colours, *map(asset, more), asset("page.js"))
+    names = (*CHART, *more, "tools.js", "page.js")
+    scripts = (colours, *map(asset, names))
     return "\n".join(f"<script>{code}</script>" for code in scripts)
 
 
@@ -90,20 +105,49 @@ def prose(text: str) -> str:
     )
 
 
+FIGURE_TOOLS = (
+    '<p class="tools">save as <button type="button" data-do="svg">SVG</button> '
+    '<button type="button" data-do="png">PNG</button></p>'
+)
+TABLE_TOOLS = (
+    '<p class="tools"><button type="button" data-do="copy-table">copy</button> '
+    '<button type="button" data-do="csv">CSV</button></p>'
+)
+
+
 def figure(drawing: "Figure", title: str, note: str = "", heading: str = "h2") -> str:
     """Return a block with a title, a Plotly figure and a line on how to read it."""
     said = f"<figcaption>{prose(note)}</figcaption>" if note else ""
     return (
-        f"<figure><{heading}>{escape(title)}</{heading}>{plot(drawing, title, note)}{said}</figure>"
+        f"<figure><{heading}>{escape(title)}</{heading}>{plot(drawing, title, note)}{said}"
+        f"{FIGURE_TOOLS}</figure>"
     )
 
 
-def plot(drawing: "Figure", title: str, note: str = "", kind: str = "", role: str = "") -> str:
-    """Return a figure alone; `kind` is a class of ours, `role` what our scripts call it."""
+def plot(
+    drawing: "Figure | None", title: str, note: str = "", kind: str = "", role: str = ""
+) -> str:
+    """Return a figure alone; `kind` is a class of ours, `role` what our scripts call it.
+
+    Without a drawing, the scripts make it from the data of the page.
+    """
+    source = ""
+    if drawing is not None:
+        source = f'<script type="application/json">{in_script(drawing.to_json())}</script>'
+    label = ". ".join(filter(None, (title, note)))
     return (
-        f'<div class="{" ".join(("plot", kind)).strip()}" role="img" data-role="{escape(role)}" '
-        f'aria-label="{escape(". ".join(filter(None, (title, note))))}"></div>'
-        f'<script type="application/json">{in_script(drawing.to_json())}</script>'
+        f'<div class="{" ".join(("plot", kind)).strip()}" role="img" tabindex="0" '
+        f'data-role="{escape(role)}" aria-label="{escape(label)}"></div>{source}'
+    )
+
+
+def term(quantity: Quantity, text: str = "") -> str:
+    """Return the name of a quantity that says what it means and leads to its definition."""
+    if not quantity.says:
+        return escape(text or quantity.heading)
+    return (
+        f'<a class="term" href="#term-{escape(quantity.key)}" data-tip="{escape(quantity.says)}">'
+        f"{escape(text or quantity.heading)}</a>"
     )
 
 
@@ -116,42 +160,53 @@ def tiles(values: Iterable[tuple[str, str, str]]) -> str:
     return f'<dl class="tiles">{cells}</dl>'
 
 
-def section(title: str, note: str, *blocks: str, name: str = "") -> str:
-    """Return a titled part of the page; `name` is its anchor."""
+def section(title: str, note: str, *blocks: str, name: str = "", short: str = "") -> str:
+    """Return a titled part of the page; one with a `name` can be folded, and linked to by it.
+
+    `short` is its title in the contents.
+    """
     said = f"<p>{prose(note)}</p>" if note else ""
-    anchor = f' id="{escape(name)}"' if name else ""
-    return f"<section{anchor}><h2>{escape(title)}</h2>{said}{''.join(blocks)}</section>"
+    inner = f"{said}{''.join(blocks)}"
+    if not name:
+        return f"<section><h2>{escape(title)}</h2>{inner}</section>"
+    link = f'<a class="anchor" href="#{escape(name)}" aria-label="link to {escape(title)}">#</a>'
+    return (
+        f'<section id="{escape(name)}" data-title="{escape(short or title)}"><details open>'
+        f"<summary><h2>{escape(title)}</h2></summary>{link}{inner}</details></section>"
+    )
 
 
 def table(
-    header: Sequence[str],
+    header: Sequence[Heading],
     rows: Iterable[Sequence[Cell]],
     formats: Sequence[str] | None = None,
     sortable: bool = False,
-    tips: Sequence[str] | None = None,
+    attributes: Sequence[str] | None = None,
 ) -> str:
     """Return a table; columns without words are aligned as numbers and printed by `formats`.
 
-    A cell of two texts is a name and a small line below. `tips` say what the columns mean. On a
-    narrow screen a table scrolls sideways in its own box.
+    A quantity as a heading says what it means. A cell of two texts is a name and a small line
+    below. `attributes` are those of the rows. A sortable table can be copied and saved as CSV. On
+    a narrow screen a table scrolls sideways in its own box.
     """
     rows = list(rows)
     formats = formats or [""] * len(header)
-    tips = tips or [""] * len(header)
     marks = [marked(all(is_number(row[i]) for row in rows)) for i in range(len(header))]
 
-    columns = zip(header, marks, tips, strict=True)
-    head = "".join(heading(name, mark, sortable, tip) for name, mark, tip in columns)
-    body = "".join(
-        f"<tr>{''.join(cell(*each) for each in zip(row, formats, marks, strict=True))}</tr>"
-        for row in rows
-    )
+    head = "".join(heading(*each, sortable) for each in zip(header, marks, strict=True))
+    lines = []
+    for row, attribute in zip(rows, attributes or [""] * len(rows), strict=True):
+        cells = "".join(cell(*each) for each in zip(row, formats, marks, strict=True))
+        lines.append(f"<tr {attribute}>{cells}</tr>" if attribute else f"<tr>{cells}</tr>")
+
     kind = ' class="sortable"' if sortable else ""
     tall = " tall" if sortable and len(rows) > LONG else ""
-    return (
-        f'<div class="scroll{tall}"><table{kind}><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+    name = ", ".join(each if isinstance(each, str) else each.short for each in header)
+    drawn = (
+        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="table: {escape(name)}">'
+        f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
+    return f'<div class="sheet">{drawn}{TABLE_TOOLS}</div>' if sortable else drawn
 
 
 def is_number(value: Cell) -> bool:
@@ -163,15 +218,27 @@ def marked(numeric: bool) -> str:
     return ' class="number"' if numeric else ""
 
 
-def heading(name: str, mark: str, sortable: bool, tip: str = "") -> str:
-    """Return a column's heading; a button where a press sorts by it."""
-    inner = f'<button type="button">{escape(name)}</button>' if sortable else escape(name)
-    title = f' title="{escape(tip)}"' if tip else ""
-    return f'<th scope="col"{mark}{title}>{inner}</th>'
+def heading(name: Heading, mark: str, sortable: bool) -> str:
+    """Return a column's heading; a button where a press sorts by it, a link to what it means."""
+    text = name if isinstance(name, str) else name.heading
+    if not sortable:
+        inner = escape(text) if isinstance(name, str) else term(name)
+        return f'<th scope="col"{mark}>{inner}</th>'
+
+    what = ""
+    if isinstance(name, Quantity) and name.says:
+        what = (
+            f' <a class="what" href="#term-{escape(name.key)}" data-tip="{escape(name.says)}" '
+            f'aria-label="what is {escape(name.short)}?">?</a>'
+        )
+    return f'<th scope="col"{mark}><button type="button">{escape(text)}</button>{what}</th>'
 
 
 def cell(value: Cell, form: str, mark: str) -> str:
     """Return one cell, with the value that it is sorted by."""
+    if isinstance(value, Markup):
+        return f'<td{mark} data-value="{escape(str(value.value))}">{value}</td>'
+
     if isinstance(value, Shown):
         text = escape(value.text)
         text = f"<strong>{text}</strong>" if value.best else text

@@ -8,7 +8,7 @@
   const address = (path) => (token ? `${path}?token=${encodeURIComponent(token)}` : path);
   const find = (id) => document.getElementById(id);
   let cursors = {};
-  let added = new Map(); // "run key" -> values since the page was written
+  const added = toosure.extra; // "run key" -> values since the page was written
   let structure = "";
   let stamp = "";
   let refreshed = 0;
@@ -50,29 +50,6 @@
     added.set(key, line);
   }
 
-  // Few, round ticks on a log axis that grew, as `toosure.figures` chooses them.
-  function retick(axis, values) {
-    if (axis.type !== "log") return;
-    const logs = values.flat().filter((value) => value > 0).map(Math.log10);
-    if (!logs.length) return;
-    const [low, high] = [logs.reduce((a, b) => Math.min(a, b), Infinity), logs.reduce((a, b) => Math.max(a, b), -Infinity)];
-    const decades = high - low;
-    if (decades > 0 && decades < 0.8) {
-      Object.assign(axis, { tickmode: "array", tickvals: roundTicks(10 ** low, 10 ** high), dtick: null });
-      return;
-    }
-    Object.assign(axis, { tickmode: null, tickvals: null, dtick: decades >= 2 ? Math.ceil(decades / 6) : decades ? "D2" : 1 });
-  }
-
-  function roundTicks(low, high) {
-    const least = (high - low) / 5;
-    const unit = 10 ** Math.floor(Math.log10(least));
-    const step = [1, 2, 5, 10].map((k) => k * unit).find((each) => each >= least) || 10 * unit;
-    const found = [];
-    for (let k = Math.ceil(low / step) - 1; k <= Math.floor(high / step) + 1; k += 1) if (k > 0) found.push(Number((k * step).toPrecision(6)));
-    return found;
-  }
-
   function take(run, { cursor, columns }) {
     cursors[run] = cursor;
     const { step, ...values } = columns;
@@ -83,53 +60,54 @@
     }
   }
 
-  const TYPES = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array };
-  function plain(values) { // Plotly writes long arrays as base64
-    if (!values || !values.bdata) return values || [];
-    const bytes = Uint8Array.from(atob(values.bdata), (letter) => letter.charCodeAt(0));
-    return [...new TYPES[values.dtype](bytes.buffer)];
+  // ---- what happened: a run that diverged, or became too sure ------------------------------
+  let verdicts = {}; // of each run: name, status, kind and sentence
+  function announce(now) {
+    const news = [];
+    for (const [run, [name, status, kind, sentence]] of Object.entries(now)) {
+      const [, oldStatus, oldKind] = verdicts[run] || [];
+      if (status === "diverged" && oldStatus !== "diverged") news.push(`${name}: diverged`);
+      else if (kind === "over" && oldKind !== "over") news.push(`${name}: ${sentence.charAt(0).toLowerCase()}${sentence.slice(1)}`);
+    }
+    verdicts = now;
+    if (!news.length) return;
+    const list = find("alerts");
+    list.prepend(...news.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
+    while (list.children.length > 5) list.lastChild.remove();
+    list.hidden = false;
   }
 
-  toosure.extend = (drawing) => {
-    for (const trace of drawing.data) {
-      const { run, key, split } = trace.meta;
-      const name = key === "stability" ? key : key === "ends" ? `${split}/phase` : `${split}/${key}`;
-      const more = added.get(`${run} ${name}`);
-      if (!more || !more.x.length) continue;
-      if (key === "ends") {
-        trace.x = [plain(trace.x)[0], more.x.at(-1)];
-        trace.y = [plain(trace.y)[0], more.y.at(-1)];
-        trace.customdata = [plain(trace.customdata)[0], more.step.at(-1)];
-        continue;
-      }
-      trace.x = plain(trace.x).concat(more.x);
-      trace.y = plain(trace.y).concat(more.y);
-      if (key === "phase") trace.customdata = plain(trace.customdata).concat(more.step);
-      if (trace.mode === "markers") trace.mode = "lines";
-    }
-    if (!added.size) return;
-    retick(drawing.layout.yaxis, drawing.data.map((trace) => plain(trace.y)));
-    retick(drawing.layout.xaxis, drawing.data.map((trace) => plain(trace.x)));
-  };
+  // ---- new sections in the place of old ones; what was folded or is being used stays -------
+  function replace(id, html) {
+    const old = find(id);
+    if (!old || old.contains(document.activeElement)) return;
+    const isFolded = old.querySelector(":scope > details")?.open === false;
+    const scrolled = [...old.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
+    old.outerHTML = html;
+    const fresh = find(id);
+    if (isFolded) fresh?.querySelector(":scope > details")?.removeAttribute("open");
+    fresh?.querySelectorAll(".scroll").forEach((box, i) => { if (scrolled[i]) [box.scrollLeft, box.scrollTop] = scrolled[i]; });
+  }
 
   async function writeAnew() {
     const { html, cursors: now, structure: shape } = await ask("body");
     const top = window.scrollY;
-    toosure.plots().forEach((plot) => Plotly.purge(plot));
     find("all").innerHTML = html;
-    [cursors, structure, added] = [now, shape, new Map()];
+    added.clear();
+    [cursors, structure] = [now, shape];
     toosure.ready();
-    toosure.drawAll();
-    toosure.started();
+    toosure.watchPlots();
     window.scrollTo(0, top);
   }
 
   async function refresh() {
     const parts = await ask("sections");
     for (const [id, html] of Object.entries(parts.html)) {
-      const old = find(id);
-      if (old) old.outerHTML = html;
+      replace(id, html);
+      await new Promise((done) => { setTimeout(done); }); // one section at a time: the page answers
     }
+    toosure.tablesChanged();
+    announce(parts.verdicts);
     if (find("frames")) toosure.setFrames(parts.frames);
     else if (parts.frames.length) structure = ""; // the first snapshot: a new section
     refreshed = Date.now();
@@ -166,7 +144,7 @@
       else {
         const changed = Object.entries(news.runs);
         changed.forEach(([run, rows]) => take(run, rows));
-        if (changed.length && !document.hidden) toosure.lines().forEach(toosure.draw);
+        if (changed.length && !document.hidden) toosure.linePlots().forEach(toosure.redraw);
         if ((changed.length || news.stamp !== stamp) && Date.now() - refreshed > 2000) {
           await refresh();
           stamp = news.stamp;
@@ -183,7 +161,7 @@
     find("save").href = address("report");
     if (going) return;
     going = true;
-    ({ cursors, structure, stamp } = JSON.parse(find("cursors").textContent));
+    ({ cursors, structure, stamp, verdicts } = JSON.parse(find("cursors").textContent));
     beat();
   };
 })();

@@ -13,7 +13,7 @@ from toosure.figures import panel_keys, stability
 from toosure.figures.trajectory import NAMES, values_of
 from toosure.page.html import POLICY, in_script, page
 from toosure.page.page_runs import PageRuns
-from toosure.page.report import SCRIPTS, body, report_of, title_of
+from toosure.page.report import SCRIPTS, body, conclusion_of, report_of, title_of
 from toosure.page.sections import SECTIONS
 from toosure.page.sections.moments import frames
 from toosure.runs import Run, RunFolder
@@ -32,6 +32,7 @@ class PageAnswers:
         self.source = printable(str(folder))
         self._kept: dict[str, tuple[object, bytes]] = {}
         self._standing: tuple[object, dict[str, Any]] = (None, {})
+        self._colours: dict[str, int] = {}  # of settings, by label: kept while the page is open
 
     def page(self) -> bytes:
         """Return the page as it is now, which then asks for what is new."""
@@ -78,26 +79,28 @@ class PageAnswers:
         return kept[1]
 
     def _page(self, runs: Sequence[Run]) -> str:
-        known = in_script(as_json(self.standing(runs) | {"cursors": cursors_of(runs)}))
+        page_runs = self._page_runs(runs)
+        start = {"cursors": cursors_of(runs), "verdicts": verdicts_of(page_runs)}
+        known = in_script(as_json(self.standing(runs) | start))
         bar = (
             '<div id="bar"><span id="pulse"></span><span id="said" role="status">…</span>'
             '<a id="save" class="plain" download="report.html" href="report">save as report</a>'
-            "</div>"
+            '</div><ul id="alerts" class="alerts" role="alert" hidden></ul>'
         )
-        inner = f'{bar}<div id="all">{self._inside(runs)}</div>'
+        inner = f'{bar}<div id="all">{self._inside(page_runs)}</div>'
         script = f'<script type="application/json" id="cursors">{known}</script>'
-        title = title_of(runs, printable(self.folder.folder.name)) if runs else "toosure live"
+        title = title_of(page_runs) if runs else "toosure live"
         policy = f"{POLICY}; connect-src 'self'"
         return page(title, inner + script, more=(*SCRIPTS, "live.js"), policy=policy)
 
     def _body(self, runs: Sequence[Run]) -> str:
-        answer = {"html": self._inside(runs), "cursors": cursors_of(runs)}
+        answer = {"html": self._inside(self._page_runs(runs)), "cursors": cursors_of(runs)}
         return as_json(answer | self.standing(runs))
 
     def _sections(self, runs: Sequence[Run]) -> str:
         if not runs:
-            return as_json({"html": {}, "frames": []})
-        page_runs = PageRuns(runs, self.source)
+            return as_json({"html": {}, "frames": [], "verdicts": {}})
+        page_runs = self._page_runs(runs)
         snapshots = frames(page_runs)  # read first: what is damaged is among the warnings
         with np.errstate(all="ignore"):
             html = {
@@ -105,16 +108,32 @@ class PageAnswers:
                 for section in SECTIONS
                 for name, make in section.replaced().items()
             }
-        return as_json({"html": html, "frames": snapshots})
+        return as_json({"html": html, "frames": snapshots, "verdicts": verdicts_of(page_runs)})
 
-    def _inside(self, runs: Sequence[Run]) -> str:
+    def _page_runs(self, runs: Sequence[Run]) -> PageRuns:
+        """Return the runs of a page that keeps the colours of the one before."""
+        page_runs = PageRuns(runs, self.source, conclusion_of(runs), self._colours)
+        self._colours = page_runs.places
+        return page_runs
+
+    def _inside(self, page_runs: PageRuns) -> str:
         """Return the inside of the page, or that it waits."""
-        if runs:
-            return body(runs, self.source)
+        if page_runs.runs:
+            return body(page_runs)
         return (
             f'<header><p class="source">toosure · {escape(self.source)}</p>'
             "<h1>Waiting for the first run</h1></header>"
         )
+
+
+def verdicts_of(page_runs: PageRuns) -> dict[str, list[str]]:
+    """Return the name, status, kind and sentence of each run, for the page to announce changes."""
+    names = {run.id: name for name, run in page_runs.named}
+    return {
+        run.id: [names[run.id], run.status, verdict.kind, verdict.sentence]
+        for run in page_runs.runs
+        for verdict in [page_runs.verdicts[run.id]]
+    }
 
 
 def version_of(runs: Sequence[Run]) -> tuple[object, ...]:

@@ -1,57 +1,80 @@
-// Draws each figure in the colours of the page, sorts tables, and turns the page light for paper.
+// Every page: draws figures when they come into sight, in the colours of the page and of paper.
 "use strict";
-const toosure = window.toosure || (window.toosure = {});
 (() => {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const config = { responsive: true, displayModeBar: false, doubleClick: "reset" };
+  const PAPER = "#14171b"; // of the dark page
   let onPaper = false;
+  const tint = (colour) => {
+    if (!dark.matches || onPaper) return colour;
+    return colour === "#ffffff" ? PAPER : DARK[String(colour).toLowerCase()] || colour;
+  };
 
-  // A figure as it was written, in the colours of now; `arrange` of another script may change it.
-  function drawingOf(plot) {
-    const isDark = dark.matches && !onPaper;
-    const drawing = JSON.parse(plot.nextElementSibling.textContent, (key, value) =>
-      isDark && typeof value === "string" ? DARK[value.toLowerCase()] || value : value);
-    return toosure.arrange ? toosure.arrange(plot, drawing) : drawing;
+  // A figure stands in the script after its element; `figureOf` of another script may make it.
+  function figureOf(plot) {
+    if (!plot.figure) {
+      const source = plot.nextElementSibling;
+      plot.figure = source?.type === "application/json" ? JSON.parse(source.textContent) : null;
+    }
+    return toosure.figureOf?.(plot) || plot.figure;
   }
+
   toosure.draw = (plot) => {
-    const { data, layout } = drawingOf(plot);
-    return Plotly.react(plot, data, layout, config);
+    plot.stale = false;
+    const figure = figureOf(plot);
+    if (figure && toosure.chart(plot, figure, { tint })) toosure.drawn?.(plot);
   };
   toosure.plots = () => [...document.querySelectorAll(".plot")];
-  toosure.drawAll = () => toosure.plots().map(toosure.draw);
+  toosure.drawAll = () => toosure.plots().forEach(toosure.draw);
 
-  function sortBy(heading) {
-    const table = heading.closest("table");
-    const column = [...heading.parentNode.children].indexOf(heading);
-    const down = heading.getAttribute("aria-sort") !== "descending";
-    const key = (row) => row.children[column].dataset.value;
-    const compare = (a, b) => {
-      const [x, y] = [Number(key(a)), Number(key(b))];
-      if (Number.isNaN(x) && Number.isNaN(y)) return key(b).localeCompare(key(a), undefined, { numeric: true });
-      return Number.isNaN(x) ? 1 : Number.isNaN(y) ? -1 : y - x;
-    };
-    const rows = [...table.tBodies[0].rows].sort((a, b) => (down ? compare(a, b) : compare(b, a)));
-    for (const other of heading.parentNode.children) other.removeAttribute("aria-sort");
-    heading.setAttribute("aria-sort", down ? "descending" : "ascending");
-    table.tBodies[0].append(...rows);
-  }
-
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest(".sortable th button");
-    if (button) sortBy(button.closest("th"));
+  // What is out of sight is drawn when it comes into sight, and one figure at a time.
+  const seen = new WeakSet();
+  const waiting = new Set();
+  const drawNext = () => {
+    const [plot] = waiting;
+    if (!plot) return;
+    waiting.delete(plot);
+    if (plot.isConnected) toosure.draw(plot);
+    if (waiting.size) setTimeout(drawNext);
+    else document.documentElement.dataset.ready = ""; // tests wait for it
+  };
+  toosure.redraw = (plot) => {
+    plot.stale = true;
+    if (!seen.has(plot)) return;
+    if (!waiting.size) setTimeout(drawNext);
+    waiting.add(plot);
+  };
+  const sight = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) seen.add(target); else seen.delete(target);
+      if (isIntersecting && target.stale !== false) toosure.redraw(target);
+    }
+  }, { rootMargin: "300px" });
+  const size = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      const { width, height } = target.chart || {};
+      if (target.chart && (width !== target.clientWidth || height !== target.clientHeight)) toosure.redraw(target);
+    }
   });
+  toosure.watchPlots = () => {
+    for (const plot of toosure.plots()) {
+      if (plot.watched) continue;
+      plot.watched = true;
+      sight.observe(plot);
+      size.observe(plot);
+    }
+  };
+
   function paper(isPaper) {
     onPaper = isPaper;
     document.documentElement.classList.toggle("light", isPaper);
-    toosure.drawAll();
-    toosure.plots().forEach((plot) => Plotly.Plots.resize(plot));
+    if (isPaper) toosure.drawAll();
+    else toosure.plots().forEach(toosure.redraw);
   }
-  dark.addEventListener("change", toosure.drawAll);
+  dark.addEventListener("change", () => toosure.plots().forEach(toosure.redraw));
   window.addEventListener("beforeprint", () => paper(true));
   window.addEventListener("afterprint", () => paper(false));
   toosure.ready?.();
-  const drawn = toosure.drawAll();
+  toosure.watchPlots();
   toosure.started?.();
-  // <html data-ready> says that the figures are drawn and the buttons answer: tests wait for it.
-  Promise.all(drawn).finally(() => { document.documentElement.dataset.ready = ""; });
+  requestAnimationFrame(() => setTimeout(() => { if (!waiting.size) document.documentElement.dataset.ready = ""; }, 0));
 })();

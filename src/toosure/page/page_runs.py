@@ -1,27 +1,78 @@
-"""What a page is made of: the runs of a folder, grouped and named."""
+"""What a page is made of: the runs of a folder, grouped, named, ranked and compared, each once."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from toosure.figures import Group, group_runs
 from toosure.figures.groups import name_of
+from toosure.page.paired import Comparison, compare
+from toosure.page.ranking import Standing, ranked
+from toosure.page.run_verdict import RunVerdict, judge
 from toosure.runs import Run
+
+PLAIN = ("sgd", "gd", "adam", "adamw")  # optimizers that others are compared with, in this order
 
 
 @dataclass(frozen=True)
 class PageRuns:
-    """The runs of a page; `source` is what to call them together."""
+    """The runs of a page.
+
+    `source` is what to call them together, `conclusion` a sentence that their author wrote.
+    `colours` keeps the colours of an earlier page, by label, so that a live page does not change
+    them when the order does.
+    """
 
     runs: Sequence[Run]
     source: str = ""
+    conclusion: str = ""
+    colours: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def standings(self) -> list[Standing]:
+        """How each setting stands, in the one order of the page: by validation NLL."""
+        return ranked(group_runs(self.runs), self.verdicts)
+
+    @cached_property
+    def verdicts(self) -> dict[str, RunVerdict]:
+        """The verdict on each run, by its id."""
+        return {run.id: judge(run) for run in self.runs}
 
     @cached_property
     def groups(self) -> list[Group]:
-        """Runs that differ in their seed alone, together."""
-        return group_runs(self.runs)
+        """Runs that differ in their seed alone, together, in the order of the page."""
+        return [standing.group for standing in self.standings]
 
     @cached_property
     def named(self) -> list[tuple[str, Run]]:
         """Each run with what to call it, in the order of the groups."""
         return [(name_of(run, group), run) for group in self.groups for run in group.runs]
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The place of each setting in the palette, by label."""
+        places = dict(self.colours)
+        for group in self.groups:
+            places.setdefault(group.label, len(places))
+        return places
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """The settings on the same examples, with resampled scores; None where there are none."""
+        return compare(self.groups)
+
+    @cached_property
+    def reference(self) -> Group:
+        """The setting that others are compared with at first: the plain optimizer."""
+
+        def plainness(group: Group) -> tuple[int, int, int]:
+            config = group.runs[0].config
+            name = str(config.get("optimizer", "")).partition(":")[0]
+            extras = sum(config.get(key) is not None for key in ("objective", "ensemble"))
+            is_plain = str(config.get("loss") or "ce").partition(":")[0] in ("ce", "cross_entropy")
+            rank = PLAIN.index(name) if name in PLAIN else len(PLAIN)
+            return extras + (not is_plain), rank, self.groups.index(group)
+
+        compared = self.comparison.settings if self.comparison else {}
+        candidates = [group for group in self.groups if group.label in compared] or self.groups
+        return min(candidates, key=plainness)

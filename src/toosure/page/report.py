@@ -1,18 +1,21 @@
 """The page of `toosure report`: every section, for the runs of a folder, in one file."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from toosure.figures.style import PALETTE
+from toosure.page.decision import decide
 from toosure.page.html import page
 from toosure.page.page_runs import PageRuns
-from toosure.page.run_verdict import headline, judge
 from toosure.page.sections import SECTIONS
 from toosure.runs import Run, find_runs
-from toosure.runs.regular_files import printable
+from toosure.runs.regular_files import printable, read_regular
 
-SCRIPTS = ("runs.js",)
+SCRIPTS = ("panels.js", "runs.js", "moments.js")
+MAX_CONCLUSION = 600  # letters
 
 
 def report(folder: str | Path) -> str:
@@ -28,18 +31,49 @@ def report(folder: str | Path) -> str:
 
 def report_of(runs: Sequence[Run], source: str) -> str:
     """Return the self-contained page of runs that were read; `source` is what to call them."""
-    return page(title_of(runs, source), body(runs, source), more=SCRIPTS)
+    page_runs = PageRuns(runs, source, conclusion_of(runs))
+    return page(title_of(page_runs), body(page_runs), more=SCRIPTS)
 
 
-def title_of(runs: Sequence[Run], source: str) -> str:
-    return f"{headline([judge(run) for run in runs])[1]} – {source}"
+def conclusion_of(runs: Sequence[Run]) -> str:
+    """Return what the author of the runs concluded: `conclusion.txt` beside their folders."""
+    folders = {run.path.parent for run in runs}
+    if len(folders) != 1:
+        return ""
+    try:
+        content = read_regular(folders.pop() / "conclusion.txt", MAX_CONCLUSION * 4, False)
+    except (OSError, ValueError):
+        return ""
+    text = content.decode("utf-8", errors="replace")
+    return printable(" ".join(text.split())[:MAX_CONCLUSION])
 
 
-def body(runs: Sequence[Run], source: str) -> str:
-    """Return everything inside the page: one section after another."""
-    page_runs = PageRuns(runs, source)
+def title_of(page_runs: PageRuns) -> str:
+    return f"{decide(page_runs).title} – {page_runs.source}"
+
+
+def body(page_runs: PageRuns) -> str:
+    """Return everything inside the page: the contents, then one section after another."""
     with np.errstate(all="ignore"):  # rows may hold any number: what overflows is not drawn
-        return "\n".join([*(section.make(page_runs) for section in SECTIONS), footer()])
+        sections = [section.make(page_runs) for section in SECTIONS]
+    return "\n".join([contents(sections, len(page_runs.groups)), *sections, footer()])
+
+
+def contents(sections: Sequence[str], settings: int) -> str:
+    """Return the bar that follows: a link to each section, and a filter where settings are many."""
+    found = (re.match(r'<section id="(\w+)" data-title="([^"]*)"', text) for text in sections)
+    links = "".join(f'<a href="#{name[1]}">{name[2]}</a>' for name in found if name)
+    sought = ""
+    if settings > len(PALETTE):
+        sought = (
+            '<label class="filter">filter <input type="search" id="sought" '
+            'placeholder="lr=0.1 csam" aria-describedby="sought-count"></label>'
+            '<span id="sought-count" role="status"></span>'
+        )
+    return (
+        f'<nav id="contents" aria-label="contents"><div class="links"><a href="#summary">Decision'
+        f"</a>{links}</div>{sought}</nav>"
+    )
 
 
 def footer() -> str:

@@ -31,6 +31,7 @@ class RunVerdict(NamedTuple):
     gap: float = math.nan
     half: float = math.nan
     training_only: bool = False  # of data that the run was fitted to
+    n: int = 0  # examples that it rests on
 
 
 def judge(run: Run) -> RunVerdict:
@@ -55,7 +56,7 @@ def judge(run: Run) -> RunVerdict:
         sentence += f": a gap of {signed(now / 100)} ± {half:.1f} points"
     if end:
         sentence += f"; {end[:1].lower()}{end[1:]}"
-    return RunVerdict(kind, sentence, now, half, run.training_only)
+    return RunVerdict(kind, sentence, now, half, run.training_only, n)
 
 
 def gaps(run: Run) -> np.ndarray:

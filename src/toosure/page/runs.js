@@ -1,203 +1,216 @@
-// The pages of runs: what is shown and how, axes that move together, the slider through training.
+// Pages of runs: which settings are shown, the filter, the reference, accuracy against ECE.
 "use strict";
-window.toosure = {};
 (() => {
+  const BEST = 6;
   const find = (id) => document.getElementById(id);
-  const state = { split: "both", scale: "log", steps: "linear", phase: "train", moment: {} };
-  const shown = new Map(); // label of a group -> whether it is drawn
-  toosure.state = state;
+  const { state, shown } = toosure;
+  let matches = () => true; // whether a setting passes the filter
+  let reference = null;
 
-  // ---- what is drawn -----------------------------------------------------------------------
-  const isShown = (group) => {
-    const chip = document.querySelector(`.chip[data-group="${group}"]`);
-    return !chip || chip.getAttribute("aria-pressed") === "true";
-  };
-
-  toosure.arrange = (plot, drawing) => {
+  toosure.figureOf = (plot) => {
     const role = plot.dataset.role;
-    if (filled[role]) return frame() ? filled[role](drawing, frame()) : drawing;
-    if (!role) return drawing;
-    const split = role === "phase" ? state.phase : state.split;
-    drawing.data = drawing.data.filter(({ meta }) => isShown(meta.group) &&
-      (split === "both" || meta.split === split || meta.split === "" || (meta.split === "edge" && split !== "val")));
-    toosure.extend?.(drawing);
-    if (role !== "phase") {
-      const { xaxis, yaxis } = drawing.layout;
-      if (yaxis.type === "log" && state.scale === "linear") Object.assign(yaxis, { type: "linear", dtick: null, tickmode: null, tickvals: null });
-      xaxis.type = state.steps;
-      if (state.range) Object.assign(xaxis, { range: state.range, autorange: false });
-      if (!matchMedia("(pointer: fine)").matches) xaxis.fixedrange = true; // a finger scrolls
-    }
-    return drawing;
+    if (plot.classList.contains("linked")) return toosure.linkedFigure(plot);
+    if (role === "phase") return toosure.phaseFigure();
+    if (role === "tradeoff") return tradeoffFigure();
+    if (plot.multiple) return toosure.panelFigure(...plot.multiple());
+    return toosure.momentFigure?.(plot) || null;
   };
+  const lineRoles = (plot) => plot.classList.contains("linked") || plot.multiple || ["phase", "tradeoff"].includes(plot.dataset.role);
+  toosure.linePlots = () => toosure.plots().filter(lineRoles);
+  const redrawLines = () => toosure.linePlots().forEach(toosure.redraw);
 
-  const panels = () => toosure.plots().filter((plot) => plot.closest(".panels"));
-  const lines = toosure.lines = () => toosure.plots().filter((plot) => plot.dataset.role && !filled[plot.dataset.role]);
-
-  function link(plot) {
-    plot.on("plotly_relayout", (change) => {
-      const range = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-      if (range[0] === undefined && !change["xaxis.autorange"]) return;
-      state.range = range[0] === undefined ? null : range;
-      for (const other of panels()) if (other !== plot) toosure.draw(other);
-    });
-  }
-
+  // ---- which settings are shown ------------------------------------------------------------
+  const chips = () => [...document.querySelectorAll(".chip")];
   function press(group, value) {
-    for (const button of group.querySelectorAll("button")) {
-      button.setAttribute("aria-pressed", String(button.dataset.value === value));
+    for (const button of group.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.dataset.value === value));
+  }
+  toosure.press = press;
+
+  function show(labels) {
+    shown.clear();
+    labels.forEach((label) => shown.add(label));
+    markChips();
+    redrawLines();
+  }
+  function markChips() {
+    for (const chip of chips()) {
+      chip.setAttribute("aria-pressed", String(shown.has(chip.dataset.label)));
+      chip.hidden = !matches(Number(chip.dataset.group));
     }
   }
+  const passing = () => toosure.lines().groups.map((group, i) => [group, i]).filter(([, i]) => matches(i));
+  const best = () => passing().slice(0, BEST).map(([group]) => group.label);
 
   document.addEventListener("click", (event) => {
     const chip = event.target.closest(".chip");
     const choice = event.target.closest("[data-choice] button");
+    const set = event.target.closest("[data-set]");
     if (chip) {
-      const pressed = chip.getAttribute("aria-pressed") !== "true";
-      chip.setAttribute("aria-pressed", String(pressed));
-      shown.set(chip.dataset.label, pressed);
-      lines().forEach(toosure.draw);
+      const { label } = chip.dataset;
+      if (shown.has(label)) shown.delete(label); else shown.add(label);
+      markChips();
+      redrawLines();
     } else if (choice) {
       const group = choice.closest("[data-choice]");
       state[group.dataset.choice] = choice.dataset.value;
       if (group.dataset.choice === "steps") state.range = null;
       press(group, choice.dataset.value);
-      lines().forEach(toosure.draw);
+      redrawLines();
+    } else if (set) {
+      show({ best, all: () => passing().map(([group]) => group.label), none: () => [] }[set.dataset.set]());
     }
   });
 
-  // ---- the slider --------------------------------------------------------------------------
-  let runs = [];
-  let playing = null;
-  const frames = () => runs[state.moment.run]?.splits[state.moment.split] || [];
-  const frame = () => frames()[state.moment.place];
-
-  const percent = (value) => `${value.toFixed(1)} %`;
-  const filled = {
-    reliability(drawing, { bins: [, counts, confidence, accuracy, low, high] }) {
-      const total = counts.reduce((a, b) => a + b, 0);
-      const over = (i) => confidence[i] > accuracy[i];
-      const sides = [over, (i) => !over(i)];
-      drawing.data.slice(1).forEach((marks, side) => {
-        const at = counts.map((_, i) => i).filter(sides[side]);
-        const pick = (values) => at.map((i) => values[i]);
-        marks.x = pick(confidence);
-        marks.y = pick(accuracy);
-        marks.customdata = at.map((i) => [counts[i], low[i], high[i]]);
-        marks.marker.size = at.map((i) => Math.sqrt(36 + (500 * counts[i]) / total));
-        marks.error_y.array = at.map((i) => high[i] - accuracy[i]);
-        marks.error_y.arrayminus = at.map((i) => accuracy[i] - low[i]);
-      });
-      return drawing;
-    },
-    confidence(drawing, { of, bins: [index, counts, confidence, accuracy] }) {
-      const total = counts.reduce((a, b) => a + b, 0);
-      const share = counts.map((count) => (100 * count) / total);
-      const right = share.map((value, i) => (value * accuracy[i]) / 100);
-      const width = 100 / of;
-      drawing.data.slice(0, 2).forEach((bars, side) => {
-        bars.x = index.map((i) => (i + 0.5) * width);
-        bars.y = side ? share.map((value, i) => value - right[i]) : right;
-        bars.width = index.map(() => 0.92 * width);
-        bars.customdata = index.map((i) => [i * width, (i + 1) * width]);
-      });
-      const mean = (values) => share.reduce((sum, value, i) => sum + (value * values[i]) / 100, 0);
-      const top = 1.05 * Math.max(...share);
-      [["accuracy", mean(accuracy)], ["mean confidence", mean(confidence)]].forEach(([name, value], i) => {
-        Object.assign(drawing.data[2 + i], { x: [value, value], y: [0, top], name: `${name} ${percent(value)}` });
-        document.querySelectorAll('[data-key="confidence"] b')[i].textContent = percent(value);
-      });
-      return drawing;
-    },
-    margin(drawing, { range: [low, high], margin }) {
-      const total = margin.reduce((a, b) => a + b, 0) || 1;
-      const width = (high - low) / margin.length;
-      const centre = margin.map((_, i) => low + (i + 0.5) * width);
-      [(x) => x < 0, (x) => x >= 0].forEach((side, i) => {
-        const at = centre.map((_, k) => k).filter((k) => side(centre[k]));
-        drawing.data[i].x = at.map((k) => centre[k]);
-        drawing.data[i].y = at.map((k) => (100 * margin[k]) / total);
-        drawing.data[i].width = at.map(() => 0.92 * width);
-      });
-      const all = frames().flatMap((each) => each.range);
-      const [from, to] = [Math.min(...all), Math.max(...all)];
-      drawing.layout.xaxis.range = [from - 0.02 * (to - from), to + 0.02 * (to - from)];
-      return drawing;
-    },
+  // ---- the filter: words and settings, all of which must hold ------------------------------
+  const SIGNS = {
+    "=": (a, b) => (Number.isNaN(Number(a)) || Number.isNaN(Number(b)) ? a.includes(b) : Number(a) === Number(b)),
+    "<": (a, b) => Number(a) < Number(b), ">": (a, b) => Number(a) > Number(b),
+    "<=": (a, b) => Number(a) <= Number(b), ">=": (a, b) => Number(a) >= Number(b), "!=": (a, b) => !SIGNS["="](a, b),
+  };
+  toosure.parseFilter = (text) => {
+    const parts = text.trim().toLowerCase().split(/\s+/).filter(Boolean).map((word) => {
+      const [, key, sign, value] = /^([\w.]+)(<=|>=|!=|=|<|>)(.+)$/.exec(word) || [];
+      if (!sign) return (group) => group.label.toLowerCase().includes(word) || Object.values(group.settings).some((each) => each.toLowerCase().includes(word));
+      return (group) => {
+        const given = group.settings[key] ?? group.numbers[key]?.toString();
+        return given !== undefined && SIGNS[sign](given.toLowerCase(), value);
+      };
+    });
+    return (group) => parts.every((holds) => holds(group));
   };
 
-  function move() {
-    const slider = find("moment-step");
-    const each = frames();
-    const place = Math.min(state.moment.place, each.length - 1);
-    Object.assign(state.moment, { place });
-    Object.assign(slider, { max: each.length - 1 });
-    slider.value = place;
-    find("moment-said").textContent = `step ${each[place].step.toLocaleString("en")}`;
-    toosure.plots().filter((plot) => filled[plot.dataset.role]).forEach(toosure.draw);
+  function applyFilter() {
+    const box = find("sought");
+    if (!box) return;
+    const { groups } = toosure.lines();
+    const holds = toosure.parseFilter(box.value);
+    const passed = new Set(groups.filter(holds).map((group) => group.label));
+    matches = (i) => passed.has(groups[i].label);
+    for (const row of document.querySelectorAll("tr[data-label]")) row.hidden = !passed.has(row.dataset.label);
+    find("sought-count").textContent = box.value.trim() ? `${passed.size} of ${groups.length}` : "";
+    markChips();
+  }
+  document.addEventListener("input", (event) => {
+    if (event.target.id !== "sought") return;
+    applyFilter();
+    show(best());
+  });
+
+  // ---- accuracy against ECE ----------------------------------------------------------------
+  function tradeoffFigure() {
+    const { groups } = toosure.lines();
+    const known = groups.map((group, i) => ({ ...group, i })).filter((group) => group.ranked && group.numbers.ece !== undefined && group.numbers.accuracy !== undefined && matches(group.i));
+    const front = [];
+    for (const group of [...known].sort((a, b) => b.numbers.accuracy - a.numbers.accuracy || a.numbers.ece - b.numbers.ece)) {
+      if (!front.length || group.numbers.ece < front.at(-1).numbers.ece) front.push(group);
+    }
+    const is = (wanted) => known.filter((group) => shown.has(group.label) === wanted);
+    const marks = (some, isBright) => ({
+      type: "scatter", mode: "markers", cliponaxis: false,
+      x: some.map((group) => group.numbers.accuracy), y: some.map((group) => group.numbers.ece),
+      customdata: some.map((group) => [group.label, group.numbers.nll ?? NaN]),
+      marker: { color: some.map((group) => (isBright ? toosure.colourOf(group.i) : "#7d8793")), size: isBright ? 11 : 7, opacity: isBright ? 1 : 0.6 },
+      hovertemplate: "%{customdata[0]}<br>accuracy %{x:.2f} %<br>ECE %{y:.2f} points<br>NLL %{customdata[1]:.3f}",
+    });
+    const line = { type: "scatter", mode: "lines", hoverinfo: "skip", name: "Pareto front", x: front.map((group) => group.numbers.accuracy), y: front.map((group) => group.numbers.ece), line: { color: "#5c6672", width: 1.5, dash: "dash" } };
+    return { data: [line, marks(is(false), false), marks(is(true), true)], layout: { showlegend: false, xaxis: { title: { text: "accuracy, %" } }, yaxis: { title: { text: "ECE, points" } } } };
   }
 
-  function chooseRun(run, isFirst) {
-    state.moment.run = Math.min(run, runs.length - 1);
-    const splits = Object.keys(runs[state.moment.run].splits);
-    if (!splits.includes(state.moment.split)) state.moment.split = splits[0];
-    const names = { val: "validation", train: "training" };
-    find("moment-split").replaceChildren(...splits.map((split) => {
-      const button = document.createElement("button");
-      Object.assign(button, { type: "button", textContent: names[split] || split });
-      button.dataset.value = split;
-      button.addEventListener("click", () => { state.moment.split = split; press(find("moment-split"), split); move(); });
-      return button;
+  // ---- small multiples ---------------------------------------------------------------------
+  const number = (text) => (Number.isNaN(Number(text)) ? Infinity : Number(text));
+  function drawMultiples() {
+    const box = find("multiples-panels");
+    if (!box) return;
+    const { groups, byKey } = toosure.lines();
+    const setting = find("multiples-setting").value;
+    const panel = byKey.get(find("multiples-quantity").value);
+    const values = [...new Set(groups.map((group) => group.settings[setting] ?? "none"))].sort((a, b) => number(a) - number(b) || a.localeCompare(b));
+    const members = (value) => groups.map((_, i) => i).filter((i) => (groups[i].settings[setting] ?? "none") === value && matches(i));
+    box.replaceChildren(...values.map((value) => {
+      const figure = document.createElement("figure");
+      const title = Object.assign(document.createElement("h3"), { textContent: `${setting} = ${value}` });
+      const plot = Object.assign(document.createElement("div"), { className: "plot", tabIndex: 0 });
+      plot.setAttribute("role", "img");
+      plot.setAttribute("aria-label", `${panel.heading} where ${setting} is ${value}`);
+      plot.multiple = () => [panel, members(value), { yRange: rangeOf(panel, values.flatMap(members)), onlyShown: true }];
+      figure.append(title, plot);
+      return figure;
     }));
-    press(find("moment-split"), state.moment.split);
-    if (!isFirst) move();
+    toosure.watchPlots();
   }
-
-  function play() {
-    const button = find("moment-play");
-    if (playing) { clearInterval(playing); playing = null; button.textContent = "▶"; return; }
-    if (state.moment.place >= frames().length - 1) state.moment.place = -1;
-    button.textContent = "❚❚";
-    playing = setInterval(() => {
-      if (state.moment.place >= frames().length - 1) return play();
-      state.moment.place += 1;
-      move();
-    }, 350);
+  function rangeOf(panel, members) {
+    const isLog = panel.log && state.scale === "log";
+    let [low, high] = [Infinity, -Infinity];
+    for (const { y, split } of toosure.tracesOf(panel, members)) if (split !== "edge") for (const value of y) if (Number.isFinite(value) && (!isLog || value > 0)) { low = Math.min(low, value); high = Math.max(high, value); }
+    if (low >= high) return null;
+    return isLog ? [Math.log10(low) - 0.05, Math.log10(high) + 0.05] : [low - 0.04 * (high - low), high + 0.04 * (high - low)];
   }
+  document.addEventListener("change", (event) => { if (event.target.closest("#multiples")) drawMultiples(); });
 
-  // New snapshots of a live page; the slider follows the newest if it stood there.
-  toosure.setFrames = (found) => {
-    const atEnd = state.moment.place >= frames().length - 1;
-    runs = found;
-    if (!runs.length) return;
-    const select = find("moment-run");
-    state.moment.run = Math.min(state.moment.run ?? 0, runs.length - 1);
-    select.value = String(state.moment.run);
-    chooseRun(state.moment.run, true);
-    if (atEnd || state.moment.place === undefined) state.moment.place = frames().length - 1;
-    if (find("moment-step").max !== "") move();
+  // ---- differences against any reference ---------------------------------------------------
+  let scores = null;
+  const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+  const variance = (values) => { const middle = mean(values); return values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1); };
+  const meanHalf = (values) => (values.length < 2 ? 0 : scores.student[Math.min(values.length - 2, scores.student.length - 1)] * Math.sqrt(variance(values) / values.length));
+  // As `toosure.page.paired` takes them: the same resampled examples, and seed by seed where both have the same.
+  toosure.differences = (label, other) => {
+    const [a, b] = [scores.settings[label], scores.settings[other]];
+    const [x, y] = [a, b].map((each) => (each.unpacked ??= toosure.unpack(scores.arrays[each.samples])));
+    const count = x.length / scores.quantities.length;
+    const isPaired = String(a.seeds) === String(b.seeds);
+    return scores.quantities.map((_, k) => {
+      const [ours, theirs] = [a, b].map((each) => each.by_seed.map((row) => row[k]));
+      const gaps = Array.from({ length: count }, (__, i) => x[k * count + i] - y[k * count + i]);
+      const seeds = isPaired ? meanHalf(ours.map((value, i) => value - theirs[i])) : Math.hypot(meanHalf(ours), meanHalf(theirs));
+      return { value: mean(ours) - mean(theirs), half: Math.hypot(1.959964 * Math.sqrt(variance(gaps)), seeds) };
+    });
+  };
+  const signed = (value, digits) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
+  function fillDifferences() {
+    const select = find("reference");
+    if (!select) return;
+    if (reference !== null && scores.settings[reference]) select.value = reference;
+    for (const row of document.querySelectorAll("#difference-table tbody tr")) {
+      const isReference = row.dataset.label === select.value;
+      row.cells[0].querySelector("small").textContent = isReference ? "the reference" : "";
+      toosure.differences(row.dataset.label, select.value).forEach(({ value, half }, k) => {
+        const { scale, digits, lower } = scores.quantities[k];
+        const cell = row.cells[k + 1];
+        const text = document.createElement("span");
+        const isChance = isReference || !(Math.abs(value) > half);
+        text.className = isChance ? "chance" : (value < 0) === lower ? "gain" : "loss";
+        text.textContent = isReference ? "–" : signed(scale * value, digits);
+        if (!isReference) text.append(Object.assign(document.createElement("small"), { textContent: `± ${(scale * half).toFixed(digits)}` }));
+        cell.dataset.value = String(isReference ? 0 : scale * value);
+        cell.replaceChildren(text);
+      });
+    }
+  }
+  document.addEventListener("change", (event) => {
+    if (event.target.id !== "reference") return;
+    reference = event.target.value;
+    fillDifferences();
+  });
+
+  // Called when a live page put new tables in the place of old ones.
+  toosure.tablesChanged = () => {
+    scores = find("scores") ? JSON.parse(find("scores").textContent) : null;
+    if (reference !== null) fillDifferences();
+    applyFilter();
   };
 
   // Called with the page, and again when a live page is written anew.
   toosure.ready = () => {
-    for (const chip of document.querySelectorAll(".chip")) {
-      if (shown.has(chip.dataset.label)) chip.setAttribute("aria-pressed", String(shown.get(chip.dataset.label)));
-    }
+    toosure.readLines();
+    const isFirst = !shown.size;
+    const labels = new Set(toosure.lines().groups.map((group) => group.label));
+    for (const label of shown) if (!labels.has(label)) shown.delete(label);
+    if (isFirst || !shown.size) best().forEach((label) => shown.add(label));
     for (const group of document.querySelectorAll("[data-choice]")) press(group, state[group.dataset.choice]);
-    const source = find("frames");
-    if (!source) return;
-    runs = JSON.parse(source.textContent);
-    state.moment.run = Math.min(state.moment.run ?? 0, runs.length - 1);
-    find("moment-run").value = String(state.moment.run);
-    chooseRun(state.moment.run, true);
-    state.moment.place = Math.min(state.moment.place ?? Infinity, frames().length - 1);
-    find("moment-run").addEventListener("change", (event) => { state.moment.place = Infinity; chooseRun(Number(event.target.value)); });
-    find("moment-step").addEventListener("input", (event) => { state.moment.place = Number(event.target.value); move(); });
-    find("moment-play").addEventListener("click", play);
+    toosure.tablesChanged();
+    markChips();
+    toosure.readyMoments?.();
+    drawMultiples();
   };
-  toosure.started = () => {
-    panels().forEach(link);
-    if (find("frames")) move();
-    toosure.follow?.();
-  };
+  toosure.started = () => toosure.follow?.();
 })();

@@ -12,7 +12,7 @@ from toosure.predictions.predictions import (
     from_probs,
     take_rows,
 )
-from toosure.predictions.reading import from_frame, npy_pair, read_predictions
+from toosure.predictions.reading import from_frame, is_frame, npy_pair, read_predictions
 
 __all__ = [
     "Kind",
@@ -21,6 +21,7 @@ __all__ = [
     "from_frame",
     "from_logits",
     "from_probs",
+    "is_frame",
     "npy_pair",
     "read_predictions",
     "take_rows",

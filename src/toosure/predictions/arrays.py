@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.metrics.positions import flatten_positions
 from toosure.predictions.kinds import check_log_probs, guess_kind, kind_of_one
 from toosure.predictions.labels import class_numbers, flat, kept_rows, parse_booleans
 from toosure.predictions.options import ReadOptions
@@ -103,9 +104,14 @@ def of_classes(
     if not scores.is_floating_point():
         scores = scores.double()
     labels = label_array(arrays[truth], truth)
-    if scores.ndim > 2 or labels.ndim > 1 or len(labels) != len(scores):
-        plain = as_tensor(labels, truth)  # several labels per row, tokens, pixels, other lengths
-        return FROM_ARRAYS[kind or "logits"](scores, plain)
+    if scores.ndim > 2:
+        return of_positions(scores, as_tensor(labels, truth), kind, options)
+    if labels.ndim > 1 and labels.shape == scores.shape and is_multilabel(labels):
+        raise ValueError(
+            f"{truth} hold several labels per row, of independent outputs: say --multilabel"
+        )
+    if labels.ndim > 1 or len(labels) != len(scores):  # whose shapes do not match
+        return FROM_ARRAYS[kind or "logits"](scores, as_tensor(labels, truth))
 
     kept = kept_rows(labels, options.ignore_index)
     if not kept.all():
@@ -128,6 +134,27 @@ def of_classes(
     predictions = FROM_ARRAYS[kind](scores, numbers)
     extras = {name: values[kept] for name, values in row_arrays(arrays, score, len(kept)).items()}
     return replace(predictions, names=class_names, extras=extras)
+
+
+def is_multilabel(labels: np.ndarray) -> bool:
+    """Whether labels (N, K) are 0 and 1, and not one-hot."""
+    if labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
+        return False
+    return bool((labels.sum(1) != 1).any())
+
+
+def of_positions(
+    scores: Tensor, labels: Tensor, kind: Kind | None, options: ReadOptions
+) -> Predictions:
+    """Take scores of tokens (N, T, C) or pixels (N, C, H, W); each sequence or image is a group."""
+    ignored = -100 if options.ignore_index is None else options.ignore_index
+    rows = flatten_positions(scores, labels, ignored)
+    predictions = FROM_ARRAYS[kind or guess_kind(rows.outputs)](rows.outputs, rows.labels)
+
+    groups = rows.groups.unique(return_inverse=True)[1]
+    if int(groups.max()) == 0:  # one sequence alone shows no spread
+        return replace(predictions, names=options.classes)
+    return replace(predictions, names=options.classes, groups=groups, group_name=rows.group_name)
 
 
 def label_array(values: Any, name: str) -> np.ndarray:
@@ -197,9 +224,7 @@ def missing_array(name: str, arrays: Mapping[str, Any], options: ReadOptions) ->
     """Say which array is missing, and where it may be."""
     hint = "" if options.split else split_hint(arrays)
     if not hint and arrays:
-        hint = (
-            ": say which hold the scores and the true classes, --columns NAME --label-column NAME"
-        )
+        hint = ": name the scores and the true classes with --columns NAME --label-column NAME"
     return f"no array {name!r}; it holds {listed(sorted(arrays))}{hint}"
 
 

@@ -138,10 +138,17 @@ def take_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
     [False]
     """
     index = torch.from_numpy(rows)
-    own = {
-        name: None if values is None else values[index]
-        for name in ("confidence", "correct", "logits", "labels", "probs", "groups")
-        for values in (getattr(predictions, name),)
-    }
-    extras = {name: values[rows] for name, values in predictions.extras.items()}
-    return replace(predictions, **own, extras=extras)
+
+    def chosen(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values[index]
+
+    return replace(
+        predictions,
+        confidence=predictions.confidence[index],
+        correct=predictions.correct[index],
+        logits=chosen(predictions.logits),
+        labels=chosen(predictions.labels),
+        probs=chosen(predictions.probs),
+        groups=chosen(predictions.groups),
+        extras={name: values[rows] for name, values in predictions.extras.items()},
+    )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -128,6 +128,17 @@ def looks_like_labels(path: Path) -> bool:
     return array.dtype.kind != "f" or bool((array == np.rint(array)).all())
 
 
+def is_frame(values: object) -> TypeGuard[Any]:
+    """Return whether values are a data frame, or a dict of columns.
+
+    >>> is_frame({"y": [1]}), is_frame([[0.5, 0.5]])
+    (True, False)
+    """
+    if isinstance(values, Mapping):
+        return True
+    return hasattr(values, "columns") and hasattr(values, "__getitem__")
+
+
 def from_frame(
     frame: object,
     label: str | None = None,
@@ -142,16 +153,15 @@ def from_frame(
     >>> from_frame({"y": [1, 0], "p_cat": [0.9, 0.4], "p_dog": [0.1, 0.6]}, label="y").names
     ('cat', 'dog')
     """
-    names = list(frame) if isinstance(frame, Mapping) else getattr(frame, "columns", None)
-    if names is None:
+    if not is_frame(frame):
         raise ValueError(
             f"predictions must be made by read_predictions, from_logits, from_probs or "
             f"from_confidence, or be a data frame; got {type(frame).__name__}"
         )
 
     table = {}
-    for name in names:
-        values = np.asarray(frame[name])  # type: ignore[index]  # any frame
+    for name in frame if isinstance(frame, Mapping) else frame.columns:
+        values = np.asarray(frame[name])
         table[str(name)] = (
             column_of(values.tolist(), str(name)) if values.dtype == object else values
         )

@@ -11,6 +11,7 @@ from toosure.predictions.usual_names import (
     CORRECT,
     SCORES,
     UNTOLD_SCORES,
+    class_of,
     expand,
     is_other,
     listed,
@@ -77,7 +78,7 @@ def bare_columns(
     # Only the columns that labels name, where these alone are probabilities.
     if 1 < len(named) < len(numeric) and distribution_problem(stacked(columns, named)) is None:
         return named
-    if len(numeric) == 1 and not named:
+    if len(numeric) == 1 and class_of(numeric[0]) not in (spelled - {numeric[0]}):
         raise ValueError(
             f"one column of numbers, {numeric[0]!r}, beside the label {label!r}: if it is the "
             f"probability or the logit of class 1, say --columns {numeric[0]}"

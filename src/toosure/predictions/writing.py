@@ -3,6 +3,7 @@
 import csv
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
             write_csv(path, probs, extras, predictions)
             return
 
-        arrays = {"probs": probs[:, 1] if predictions.binary else probs, **extras}
+        arrays: dict[str, Any] = {"probs": probs[:, 1] if predictions.binary else probs, **extras}
         if predictions.names:
             arrays["class_names"] = np.array(predictions.names)
         if path.suffix.lower() == ".npz":

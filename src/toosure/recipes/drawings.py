@@ -8,9 +8,16 @@ import numpy as np
 
 from toosure.figures import Group, bins_of
 from toosure.figures.phase import paths
-from toosure.figures.reliability import filled_bins, marks
-from toosure.figures.style import BLUE, ORANGE, PALETTE, QUIET, log_axis, plain_axis, plain_layout
-from toosure.figures.trajectory import edges, lines, panel_of
+from toosure.figures.reliability import SIDES, filled_bins, marks, sides
+from toosure.figures.style import (
+    PALETTE,
+    PLAIN_AXIS,
+    PLAIN_LAYOUT,
+    QUIET,
+    log_axis,
+)
+from toosure.figures.trajectory import edges, lines
+from toosure.quantities import described
 from toosure.runs import Run
 
 if TYPE_CHECKING:
@@ -87,19 +94,19 @@ def grid(rows: int, titles: Sequence[str], height: int = 210) -> "Figure":
         vertical_spacing=0.14 / rows,
         horizontal_spacing=0.05,
     )
-    drawing.update_layout(plain_layout())
+    drawing.update_layout(PLAIN_LAYOUT)
     margin = {"l": 60, "r": 16, "t": 60, "b": 48}
     return drawing.update_layout(height=height * rows + 90, margin=margin)
 
 
 def label_axes(drawing: "Figure", panels: Sequence[str]) -> "Figure":
     """Give a grid of panels its axes and its legend."""
-    drawing.update_xaxes(plain_axis())
-    drawing.update_yaxes(plain_axis())
+    drawing.update_xaxes(PLAIN_AXIS)
+    drawing.update_yaxes(PLAIN_AXIS)
     drawing.update_xaxes(title_text="step", row=len(panels))
 
     for row, key in enumerate(panels, 1):
-        panel = panel_of(key)
+        panel = described(key)
         drawing.update_yaxes(title_text=panel.title, row=row, col=1)
         if panel.log:
             traces = list(drawing.select_traces(row=row))
@@ -118,8 +125,8 @@ def portraits(columns: Sequence[Column]) -> "Figure":
             traces = paths(run, Group(label, (run,)), colour, column.split, MAX_POINTS)
             add_to_cell(drawing, traces, 1, number)
 
-    drawing.update_xaxes(plain_axis())
-    drawing.update_yaxes(plain_axis())
+    drawing.update_xaxes(PLAIN_AXIS)
+    drawing.update_yaxes(PLAIN_AXIS)
     for number in range(1, len(columns) + 1):
         sharpness = [trace.x for trace in drawing.select_traces(col=number)]
         axis = log_axis(sharpness) if sharpness else {}
@@ -151,18 +158,14 @@ def reliabilities(columns: Sequence[Column]) -> "Figure":
 
         run = next(iter(column.runs.values()))
         bins = filled_bins(bins_of(run.snapshot(run.snapshots[-1]), column.split))
-        over = bins["confidence"] > bins["accuracy"]
-        for mask, name, colour, symbol in (
-            (over, "too sure", ORANGE, "circle"),
-            (~over, "not sure enough", BLUE, "diamond"),
-        ):
+        for mask, (colour, symbol) in zip(sides(bins), SIDES, strict=True):
             if mask.any():
                 chosen = {key: values[mask] for key, values in bins.items()}
-                trace = marks(chosen, name, colour, symbol, "95 % interval")
+                trace = marks(chosen, "", colour, symbol, "95 % interval")
                 drawing.add_trace(trace, row=1, col=number)
 
-    drawing.update_xaxes(plain_axis() | {"range": [0, 100], "dtick": 25})
-    drawing.update_yaxes(plain_axis() | {"range": [0, 105], "dtick": 25})
+    drawing.update_xaxes(PLAIN_AXIS | {"range": [0, 100], "dtick": 25})
+    drawing.update_yaxes(PLAIN_AXIS | {"range": [0, 105], "dtick": 25})
     drawing.update_xaxes(title_text="confidence, %")
     drawing.update_yaxes(title_text="accuracy, %", col=1)
     return drawing.update_layout(showlegend=False)
@@ -180,7 +183,7 @@ def compare_means(categories: Sequence[str], series: Sequence[MeanSeries], title
     """Draw means with their deviations, the series side by side at each category."""
     import plotly.graph_objects as go
 
-    drawing = go.Figure(layout=plain_layout())
+    drawing = go.Figure(layout=PLAIN_LAYOUT)
     for number, each in enumerate(series):
         offset = 0.14 * (number - (len(series) - 1) / 2)
         drawing.add_scatter(
@@ -201,7 +204,7 @@ def slacks(run: Run, names: Mapping[str, str], from_step: float | None) -> "Figu
     """Draw columns of a run (key -> label) on one log axis, a dotted line at `from_step`."""
     import plotly.graph_objects as go
 
-    drawing = go.Figure(layout=plain_layout())
+    drawing = go.Figure(layout=PLAIN_LAYOUT)
     for number, (key, label) in enumerate(names.items()):
         y = run.columns[key]
         drawable = np.isfinite(y) & (y > 0)

@@ -35,10 +35,14 @@ class Setting:
         return min(self.seeds_or(0))
 
     @property
+    def as_in_the_paper(self) -> bool:
+        """Whether the runs are on the paper's data, so that its figures may stand beside them."""
+        return not self.quick and self.data == "cifar10"
+
+    @property
     def why_not_judged(self) -> str:
         """Why the paper's figures decide nothing here; empty where they do."""
-        as_in_the_paper = not self.quick and self.data == "cifar10"
-        return "" if as_in_the_paper else "judged on CIFAR-10 only"
+        return "" if self.as_in_the_paper else "judged on CIFAR-10 only"
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,15 @@ def missing_runs(present: int, expected: int) -> str:
     """Say how many of the expected runs are missing; empty where none is."""
     missing = expected - present
     return f"{missing} of {expected} runs missing or ended early" if missing else ""
+
+
+def single_run(*counts: int) -> str:
+    """Say that one run alone decides nothing; empty where every side has several.
+
+    >>> single_run(1, 3), single_run(2, 3)
+    ('n = 1: reported, not judged', '')
+    """
+    return "n = 1: reported, not judged" if min(counts) == 1 else ""
 
 
 def claims_without_runs(*sentences: str) -> list[Claim]:

@@ -26,10 +26,13 @@ def score(outcome: Outcome) -> str:
     """Say how many judged claims hold, how many are not judged, and which parts are missing."""
     verdicts = [claim.passed for claim in outcome.claims if claim.passed is not None]
     unjudged = len(outcome.claims) - len(verdicts)
+    holding = f"{sum(verdicts)} of {len(verdicts)} judged claims hold"
     text = (
-        f"{sum(verdicts)} of {len(verdicts)} judged claims hold; "
+        f"{holding if verdicts else 'no claim is judged'}; "
         f"{unjudged} are reported without a verdict"
     )
+    if outcome.setting.quick:
+        text += " (quick: small runs on digits, not the paper's data)"
 
     usual = (part.name for part in outcome.recipe.chosen(()))
     absent = [name for name in usual if name not in outcome.findings]

@@ -9,12 +9,14 @@ import numpy as np
 
 from toosure.runs.json_text import parse_json
 from toosure.runs.regular_files import in_bytes, open_regular
+from toosure.runs.uniform_rows import uniform_rows
 
 Row = dict[str, Any]
 ROWS_AT_ONCE = 2000  # parsed before they are put into columns
 MAX_LINE = 1 << 20  # bytes of a row; ours have some thousand
 MAX_KEYS = 2000  # different keys of all rows
 MAX_STEP = 2**53
+UNIFORM_BYTES = 1 << 14  # new bytes from which on rows are looked at together
 
 
 class RowReader:
@@ -69,13 +71,50 @@ class RowReader:
 
                 self.inode = file.st_ino
                 lines.seek(self._offset)
+                while file.st_size - self._offset > UNIFORM_BYTES and self._take_uniform(lines):
+                    pass
                 while rows := self._next_rows(lines):
                     self._append(rows)
+                    while len(rows) == ROWS_AT_ONCE and self._take_uniform(lines):
+                        pass
         except FileNotFoundError:
             self._blocked = "it is a link to nowhere" if self.file.is_symlink() else ""
         except (OSError, ValueError, MemoryError) as error:
             self._blocked = str(error)
+        if self.count != before:
+            self._columns = None
+            self._rows = None
         return self.count > before
+
+    def _take_uniform(self, lines: BinaryIO) -> bool:
+        """Take in a block of rows that have the same keys; nothing is read where they do not."""
+        block = lines.read(MAX_LINE)
+        block = block[: block.rfind(b"\n") + 1]
+        rows = uniform_rows(block) if block else None
+        known = self._lists.keys()
+        if rows is None or "step" not in rows.keys or len({*known, *rows.keys}) > MAX_KEYS:
+            lines.seek(self._offset)
+            return False
+
+        steps = rows.values[:, rows.keys.index("step")]
+        if np.abs(steps).max() > MAX_STEP:
+            lines.seek(self._offset)
+            return False
+
+        count = len(rows.values)
+        empty = np.full(count, np.nan).tobytes()
+        for key in rows.keys:
+            self._lists.setdefault(key, array("d", [float("nan")]) * self.count)
+        columns = dict(zip(rows.keys, rows.values.T, strict=True))
+        for key, values in self._lists.items():
+            values.frombytes(columns[key].tobytes() if key in columns else empty)
+
+        self._offset += len(block)
+        self._lines += count
+        lines.seek(self._offset)
+        self.last = rows.last
+        self.count += count
+        return True
 
     def _next_rows(self, lines: BinaryIO) -> list[Row]:
         """Parse some whole lines, and move on past them."""
@@ -127,8 +166,6 @@ class RowReader:
             )
         self.last = rows[-1]
         self.count += len(rows)
-        self._columns = None
-        self._rows = None
 
     @property
     def columns(self) -> dict[str, np.ndarray]:

@@ -70,8 +70,9 @@ class RunWriter:
             return
         new = json.loads(json.dumps(config))
         old = read_json(self.path / "config.json")
-        if old and old != new:
-            differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        # A setting that did not exist yet when a run began counts as not given.
+        differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        if old and differ:
             raise RunError(f"{self.path} holds another run: it differs in {', '.join(differ)}")
         if not old:
             with self.writing():

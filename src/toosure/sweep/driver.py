@@ -19,6 +19,7 @@ from toosure.sweep.folder_transfer import FolderPacker, Package, unpack
 from toosure.sweep.jobs import Job, Jobs, RunOutcome, Sweep
 from toosure.sweep.node import Mailbox, Task, run_task, sees
 from toosure.sweep.pool import skip_finished
+from toosure.sweep.silence import SILENCE, SilenceWatch
 from toosure.train import Runtime
 from toosure.train.interrupt import Stop, interruptible
 
@@ -91,6 +92,8 @@ class Driver:
         self.numbers = itertools.count()
         self.attempts: dict[int, Attempt] = {}  # by number
         self.references: dict[object, Attempt] = {}  # by Ray's reference to the task
+        self.silence = SilenceWatch()
+        self.has_room = True  # whether a node could take a run, as far as was said
         self.stopping = False
 
     def all_see_folder(self) -> bool:
@@ -108,13 +111,12 @@ class Driver:
 
     def go(self, stop: Stop) -> None:
         """Keep the cluster busy until nothing is left, or until each run has its checkpoint."""
-        if any(self.needs.values()) and not self.slots():
-            self.jobs.listener.say("no node has the CPUs and GPUs of a run now; waiting for one")
         try:
             while self.jobs.under_way or (self.jobs.waiting and not self.stopping):
                 if stop.requested and not self.stopping:
                     self.stop()
                 if not self.stopping:
+                    self.explain_wait()
                     self.submit_jobs()
                 self.receive(self.ended_tasks())
         finally:
@@ -134,6 +136,25 @@ class Driver:
             if not attempt.started:
                 self.ray.cancel(reference)
                 self.record(reference, RunOutcome("left"))
+
+    def explain_wait(self) -> None:
+        """Say when no node can take a run, and which runs are not heard of.
+
+        Ray gives a node up whose processes are gone within seconds, and one that only is silent
+        (no power, no network) after about a minute. Its runs are then submitted again.
+        """
+        had_room = self.has_room
+        self.has_room = not any(self.needs.values()) or self.slots() > 0
+        if had_room and not self.has_room:
+            self.jobs.listener.say("no node has the CPUs and GPUs of a run now; waiting for one")
+
+        for number in self.silence.newly_silent():
+            job = self.attempts[number].job
+            self.jobs.listener.say(
+                f"{job.config.name} was not heard of for {SILENCE:.0f} s: its node is lost or very "
+                "busy. Once Ray gives the node up, after about a minute, the run starts again "
+                "elsewhere from its last checkpoint"
+            )
 
     # -- submitting -------------------------------------------------------------------------
 
@@ -197,6 +218,7 @@ class Driver:
             if attempt is None:
                 continue
             attempt.started = True
+            self.silence.hear(number)
             for event in events:
                 self.handle(attempt, event)
 
@@ -220,6 +242,7 @@ class Driver:
         """Record how an attempt ended; what it may still post is not read."""
         attempt = self.references.pop(reference)
         del self.attempts[attempt.number]
+        self.silence.forget(attempt.number)
         if outcome.kind == "died":
             self.mailbox.disown.remote(attempt.number)
         attempt.close()

@@ -37,6 +37,7 @@ class BatchReader:
 
     def learn_from(self, model: nn.Module, ignored: int) -> None:
         """Note what a model takes and how its labels lie; `ignored` is the label of no row."""
+        model = unwrapped(model)
         self.takes = names_of_arguments(model)
         self.shifts = not callable(self.labels) and predicts_next_token(model)
         self.padding = getattr(getattr(model, "config", None), "pad_token_id", None) or 0
@@ -65,18 +66,19 @@ class BatchReader:
     def _labels_of(self, name: str, batch: Any) -> Any:
         if self.labels is not None:
             return chosen(name, "labels", batch, self.labels)
-        if isinstance(batch, Mapping):
-            key = label_key(batch)
-            if key is not None:
-                return batch[key]
-            if self.shifts and "input_ids" in batch:  # a language model predicts its own inputs
-                seen = torch.as_tensor(batch.get("attention_mask", 1)).bool()
-                return torch.as_tensor(batch["input_ids"]).masked_fill(~seen, self.ignored)
-            raise ValueError(
-                f"a batch of {name} has the keys {list(batch)} and none of {list(LABEL_KEYS)}: "
-                'name that of the labels, labels="..."'
-            )
-        return pair_of(name, batch)[1]
+        if not isinstance(batch, Mapping):
+            return pair_of(name, batch)[1]
+
+        key = label_key(batch)
+        if key is not None:
+            return batch[key]
+        if self.shifts and "input_ids" in batch:  # a language model predicts its own inputs
+            seen = torch.as_tensor(batch.get("attention_mask", 1)).bool()
+            return torch.as_tensor(batch["input_ids"]).masked_fill(~seen, self.ignored)
+        raise ValueError(
+            f"a batch of {name} has the keys {list(batch)} and none of {list(LABEL_KEYS)}: "
+            'name that of the labels, labels="..."'
+        )
 
     def _inputs_of(self, name: str, batch: Any) -> Any:
         if isinstance(self.inputs, str | int) or callable(self.inputs):
@@ -178,6 +180,7 @@ def as_tensor(what: str, values: Any) -> Tensor:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{what} cannot become a tensor ({error})") from None
+
     if tensor.ndim == 0:
         raise ValueError(f"{what} must have examples along their first axis; got one number")
     return tensor.detach()
@@ -193,10 +196,18 @@ def first_of(inputs: Inputs) -> Tensor:
     return tensors_of(inputs)[0]
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model inside one that is compiled or data-parallel."""
+    inner = getattr(model, "_orig_mod", model)
+    if isinstance(inner, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        inner = inner.module
+    assert isinstance(inner, nn.Module)
+    return inner
+
+
 def names_of_arguments(model: nn.Module) -> tuple[str, ...] | None:
     """Return the names of what a model's forward takes; None where it takes any."""
-    network = getattr(model, "_orig_mod", model)
-    kinds = inspect.signature(network.forward).parameters
+    kinds = inspect.signature(model.forward).parameters
     names = [n for n, p in kinds.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     return tuple(names) if names else None
 

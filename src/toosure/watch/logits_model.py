@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from toosure.binary import binary_labels, is_one_column
 from toosure.metrics.inputs import as_labels
-from toosure.watch.batch_reader import Inputs, tensors_of
+from toosure.watch.batch_reader import Inputs, tensors_of, unwrapped
 from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
 from toosure.watch.sample import Sample, rows_of
 
@@ -68,7 +68,7 @@ class HeldInputs(nn.Module):
 
     def __init__(self, model: nn.Module, inputs: Inputs) -> None:
         super().__init__()
-        self.model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+        self.model = unwrapped(model)
         self.inputs = inputs
 
     def forward(self, rows: Tensor) -> Any:

@@ -10,9 +10,12 @@ from torch import Tensor, nn
 from toosure.data.dataset import Split
 from toosure.data.image_files import ImageFiles
 from toosure.objectives.contract import HasMeanPredict
+from toosure.processes import ALONE
+from toosure.watch.batch_reader import unwrapped
 from toosure.watch.best import Best, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
 from toosure.watch.logits_model import Rows, as_rows
+from toosure.watch.same_watch import check_same_everywhere
 from toosure.watch.sample import ExampleSource
 from toosure.watch.split import Observation, WatchedSplit
 
@@ -63,6 +66,8 @@ class Measurer:
                 per_example=rows.per_example,
                 **patterns_inside(rows.model, predictor, settings),
             )
+
+        check_same_everywhere(self.notes, settings.get("processes", ALONE))
 
         self.best: Best | None = None
         if "best" in measure:
@@ -184,6 +189,6 @@ def patterns_inside(
     patterns = settings.get("parameters")
     if patterns is None or outer is model:
         return dict(settings)
-    inner = getattr(model, "_orig_mod", model)
+    inner = unwrapped(model)
     prefix = next(name for name, module in outer.named_modules() if module in (model, inner))
     return {**settings, "parameters": [f"{prefix}.{pattern}" for pattern in patterns]}

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toosure.processes import Processes
+
 Notes = Mapping[str, Mapping[str, Any]]  # how the examples of each split came about
 
 
@@ -28,3 +30,18 @@ def check_same_watch(
 def hashes_in(notes: Notes) -> dict[str, str]:
     """Return the hash of each split's examples, where one was taken."""
     return {name: note["sha256"] for name, note in notes.items() if "sha256" in note}
+
+
+def check_same_everywhere(notes: Notes, processes: Processes) -> None:
+    """Raise where the processes of a run do not hold the same examples."""
+    if processes.count == 1:
+        return
+    for name, text in hashes_in(notes).items():
+        number = int(text[:15], 16)  # fits 64 bits with its sign
+        largest, negative = processes.largest(number, -number)
+        if largest != -negative:
+            raise ValueError(
+                f"the processes of this run hold different examples of {name}, and each measures "
+                "its part of one set: give each the same tensors, or a Dataset and not a loader "
+                "of the process's own share"
+            )

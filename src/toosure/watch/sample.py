@@ -187,11 +187,13 @@ def random_state_restored(data: Any, seed: int) -> Iterator[None]:
     own = getattr(data, "generator", None)  # of a loader
     generator = own if isinstance(own, torch.Generator) else torch.Generator()
     own_state = generator.get_state()
+
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # not those of devices, as manual_seed does
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         generator.manual_seed(seed)
+
         try:
             yield
         finally:

@@ -43,6 +43,14 @@ class RowSink:
             self.writer = own_writer(run, config, resuming)
             self._finalizer = weakref.finalize(watch, end_run, self.writer, self.rows, best)
 
+    def fail_unless_closed(self, watch: object) -> None:
+        """Let the run be one that failed where nobody closes it before the watch is gone."""
+        if self._finalizer is not None and self.writer is not None and self._finalizer.detach():
+            message = "training did not come to its end"
+            self._finalizer = weakref.finalize(
+                watch, end_run, self.writer, self.rows, self.best, "failed", message
+            )
+
     def begin(self, device: torch.device, step: int, notes: Notes) -> None:
         """Note in a folder of one's own where the run goes on, on what, and that it does."""
         if self._finalizer is not None and self.writer is not None:

@@ -83,6 +83,8 @@ class WatchedSplit:
         of_curvature = tuple(q.key for q in wanted if q.cost == "curvature")
         if of_curvature:
             options = {"sampled_rtol": SAMPLING_ERROR, "group": processes.group} | curvature
+            if per_example > 1:
+                options["replay"] = False  # which examples a row belongs to is read on the host
             network = model if self.mean_network is None else self.mean_network
             self.tracker = make_tracker(
                 network, self.own_data, curved(loss), of_curvature, **options

@@ -9,14 +9,19 @@ from dataclasses import dataclass, field
 from toosure.page.page_runs import PageRuns
 from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import comparison
+from toosure.page.sections.differences import differences
+from toosure.page.sections.helped import helped
 from toosure.page.sections.members import members
 from toosure.page.sections.moments import moments
 from toosure.page.sections.pareto import pareto
 from toosure.page.sections.phase import correlations, phase
+from toosure.page.sections.progress import progress
 from toosure.page.sections.provenance import provenance
 from toosure.page.sections.summary import summary
 from toosure.page.sections.temperature import temperature
+from toosure.page.sections.tradeoff import multiples, tradeoff
 from toosure.page.sections.trajectories import refinement, trajectories
+from toosure.page.sections.words import words
 
 Make = Callable[[PageRuns], str]
 
@@ -44,13 +49,19 @@ class Section:
 
 SECTIONS = [
     Section("summary", summary),
+    Section("progress", progress),
+    Section("differences", differences),
+    Section("helped", helped),
+    Section("tradeoff", tradeoff, holds_figures=True),
     Section("comparison", comparison),
     Section("members", members),
     Section("pareto", pareto, holds_figures=True),
     Section("trajectories", trajectories, holds_figures=True, parts={"refinement": refinement}),
+    Section("multiples", multiples, holds_figures=True),
     Section("phase", phase, holds_figures=True, parts={"correlations": correlations}),
     Section("moments", moments, holds_figures=True),
     Section("calibrators", temperature),  # the id is older: links to it stay valid
     Section("certificate", certificates),
     Section("provenance", provenance),
+    Section("words", words),
 ]

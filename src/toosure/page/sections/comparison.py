@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from html import escape
 
 import numpy as np
 
 from toosure.figures import Group
 from toosure.page.html import Cell, Shown, printed, section, table
 from toosure.page.page_runs import PageRuns
+from toosure.page.ranking import ENDED_EARLY, last_value
 from toosure.quantities import Quantity, described, own_keys, shown_in
 from toosure.runs import Run
-
-ENDED_EARLY = ("diverged", "failed", "stopped", "interrupted")
 
 
 def comparison(page: PageRuns) -> str:
@@ -33,12 +33,11 @@ def comparison(page: PageRuns) -> str:
             cells.append(shown(values[i][j], column, is_best))
         rows.append(cells)
 
-    header = ("run", *(column.heading for column in columns))
-    tips = ("", *(column.says for column in columns))
+    attributes = [f'data-label="{escape(group.label)}"' for group in groups]
     return section(
         "Side by side",
         note_on(groups),
-        table(header, rows, sortable=True, tips=tips),
+        table(["run", *columns], rows, sortable=True, attributes=attributes),
         name="comparison",
     )
 
@@ -89,21 +88,6 @@ def last_values(group: Group, column: Quantity) -> list[float]:
     runs = [run for run in group.runs if not run.training_only] or group.runs
     values = [last_value(run, column.key) for run in runs]
     return [column.scale * value for value in values if value is not None]
-
-
-def last_value(run: Run, key: str) -> float | None:
-    """Return the last value of a quantity on the split that judges, or of the whole row."""
-    value = last_of(run, f"{run.split}/{key}")
-    return last_of(run, key) if value is None else value
-
-
-def last_of(run: Run, key: str) -> float | None:
-    """Return the last finite value of a key."""
-    values = run.columns.get(key)
-    if values is None:
-        return None
-    finite = values[np.isfinite(values)]
-    return float(finite[-1]) if len(finite) else None
 
 
 def ended_early(group: Group) -> bool:

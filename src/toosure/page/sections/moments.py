@@ -9,22 +9,22 @@ import numpy as np
 
 from toosure.figures import Bins, bins_of, confidence_histogram, margin_histogram
 from toosure.figures import reliability_diagram as diagram
-from toosure.page.html import in_script, plot, prose
+from toosure.page.html import FIGURE_TOOLS, in_script, plot, section
 from toosure.page.page_runs import PageRuns
 from toosure.runs import Run
 
-MAX_SNAPSHOTS = 1600  # snapshots on one page: about 1.3 kB each
+MAX_SNAPSHOTS = 800  # snapshots on one page: about 1.3 kB each
 TITLES = {
     "reliability": "Accuracy at each confidence",
     "confidence": "How often it is how sure",
     "margin": "How far from the border",
 }
-SIDES = '<span class="under">■</span> right <span class="over">■</span> wrong'
+PARTS = '<span class="right">■</span> right <span class="wrong">■</span> wrong'
 KEYS = {  # what the marks mean; the scripts put numbers into <b>
     "reliability": '<span class="over">●</span> too sure <span class="under">◆</span> not sure '
-    "enough <span>╌ calibrated</span>",
-    "confidence": f"{SIDES} <span>┊ accuracy <b></b></span> <span>│ claimed <b></b></span>",
-    "margin": SIDES,
+    'enough <span class="chance">■</span> within chance <span>╌ calibrated</span>',
+    "confidence": f"{PARTS} <span>┊ accuracy <b></b></span> <span>│ claimed <b></b></span>",
+    "margin": PARTS,
 }
 
 
@@ -44,30 +44,31 @@ def moments(page: PageRuns) -> str:
     }
     plots = "".join(
         f'<figure><h3>{TITLES[key]}</h3><p class="key" data-key="{key}">{KEYS[key]}</p>'
-        f"{plot(drawing.update_layout(showlegend=False), TITLES[key], role=key)}</figure>"
+        f"{plot(drawing.update_layout(showlegend=False), TITLES[key], role=key)}{FIGURE_TOOLS}"
+        "</figure>"
         for key, drawing in drawings.items()
     )
     note = (
         "One moment of one run. Below the dashed line it is too sure; calibrated, the two upright "
         "lines coincide; left of 0 it is wrong. Whiskers are 95 % intervals."
     )
-    return (
-        f'<section id="moments"><h2>Through training</h2><p>{prose(note)}</p>'
+    controls = (
         f'<div class="controls"><label class="wide">run <select id="moment-run">{choices}</select>'
         '</label><span class="choice" id="moment-split" role="group" aria-label="data"></span>'
-        '<label class="slide"><button type="button" id="moment-play" aria-label="play">▶</button>'
+        '<span class="slide"><button type="button" id="moment-play" aria-label="play">▶</button>'
         '<input type="range" id="moment-step" min="0" step="1" aria-label="moment of training">'
-        '<output id="moment-said" for="moment-step"></output></label></div>'
-        f'<div class="triple">{plots}</div>{frames_script(runs)}</section>'
+        '<output id="moment-said" for="moment-step"></output></span></div>'
     )
+    blocks = (controls, f'<div class="triple">{plots}</div>', frames_script(runs))
+    return section("Through training", note, *blocks, name="moments")
 
 
 EXAMPLE = Bins(
-    edges=np.array([0.0, 0.5, 1.0]),
-    counts=np.array([1, 1]),
-    accuracy=np.array([0.5, 0.5]),
-    confidence=np.array([0.4, 0.8]),
-    interval=np.array([[0.1, 0.9], [0.1, 0.9]]),
+    edges=np.array([0.0, 0.3, 0.6, 1.0]),
+    counts=np.array([1, 1, 1]),
+    accuracy=np.array([0.5, 0.5, 0.5]),
+    confidence=np.array([0.2, 0.5, 0.9]),
+    interval=np.array([[0.3, 0.7], [0.3, 0.7], [0.3, 0.7]]),
 )  # has every kind of mark, for the scripts to fill
 
 

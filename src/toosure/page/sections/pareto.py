@@ -22,7 +22,7 @@ class StudyRuns:
     goals: tuple[Quantity, Quantity]
     labels: list[str]
     values: np.ndarray  # (N, 2), in the units of the goals
-    front: np.ndarray  # (N,) whether no other run is better in both
+    front: np.ndarray  # (N,) whether no other run beats it
 
 
 def pareto(page: PageRuns) -> str:
@@ -31,9 +31,9 @@ def pareto(page: PageRuns) -> str:
     if not blocks:
         return ""
     note = (
-        "Complete runs of a study (toosure tune), last row. Those of the front are not beaten in "
-        "both goals by any other; which of them to take is your choice. They were chosen on these "
-        "data: judge the one you take on test data."
+        "Complete runs of a study (toosure tune), last row. Beside a run of the front no other is "
+        "as good in all goals and better in one; which of them to take is your choice. They were "
+        "chosen on these data: judge the one you take on test data."
     )
     return section("Pareto front", note, *blocks, name="pareto")
 

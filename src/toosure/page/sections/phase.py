@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toosure.figures import correlation, phase_portrait
-from toosure.page.html import Cell, Shown, plot, printed, section, table
+from toosure.figures import correlation
+from toosure.figures.phase import paired
+from toosure.page.html import FIGURE_TOOLS, Cell, Shown, plot, printed, section, table
 from toosure.page.page_runs import PageRuns
 
-MAX_POINTS = 300_000
 CHOICE = (
     '<div class="controls"><span class="choice" role="group" aria-label="data" '
     'data-choice="phase"><button type="button" data-value="train">training</button>'
@@ -18,21 +18,21 @@ CHOICE = (
 
 def phase(page: PageRuns) -> str:
     """Return ECE against sharpness, and their correlations; nothing where there is no sharpness."""
-    points = max(100, min(1000, MAX_POINTS // (8 * max(1, len(page.runs)))))
-    drawing = phase_portrait(page.runs, ("train", "val"), points)
-    if not drawing.data:
+    if not any(paired(run, split) for run in page.runs for split in ("train", "val")):
         return ""
 
     note = (
         "Each path is a run, a dot its start, a cross its end. Beside it, how closely the two go "
         "together over the rows of a run: by value (Pearson) and by rank (Spearman)."
     )
-    figure = f"<figure>{CHOICE}{plot(drawing, 'ECE against sharpness', role='phase')}</figure>"
+    drawing = plot(None, "ECE against sharpness", role="phase")
+    figure = f"<figure>{CHOICE}{drawing}{FIGURE_TOOLS}</figure>"
     return section(
         "Calibration against sharpness",
         note,
         f'<div class="pair portrait">{figure}{correlations(page)}</div>',
         name="phase",
+        short="Sharpness",
     )
 
 

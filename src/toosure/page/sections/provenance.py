@@ -9,7 +9,8 @@ import numpy as np
 
 from toosure.page.html import Cell, Shown, printed, prose, section, table
 from toosure.page.page_runs import PageRuns
-from toosure.page.sections.comparison import last_of
+from toosure.page.ranking import last_of
+from toosure.page.sections.progress import command
 from toosure.runs import Run
 
 
@@ -18,16 +19,18 @@ def provenance(page: PageRuns) -> str:
     shared = common([run.config for run in page.runs])
     where = common([flat(run.environment) for run in page.runs])
     rows = [row_of(name, run) for name, run in page.named]
-    header = ("run", "status", "steps", "rows", "seconds", "device")
+    header = ("run", "status", "steps", "rows", "seconds", "device", "command")
 
     every = "".join(details(name, run) for name, run in page.named)
     blocks = [
-        table(header, rows, ("", "", ",", ",", "", ""), sortable=True),
+        table(header, rows, ("", "", ",", ",", "", "", ""), sortable=True),
         pairs("Asked of every run" if len(page.runs) > 1 else "Asked", shared),
         pairs("Where", where),
         f"<details><summary>every setting of each run</summary>{every}</details>",
     ]
-    return section("Where this comes from", "", warnings(page), *blocks, name="provenance")
+    return section(
+        "Where this comes from", "", warnings(page), *blocks, name="provenance", short="Origin"
+    )
 
 
 def row_of(name: str, run: Run) -> list[Cell]:
@@ -40,7 +43,7 @@ def row_of(name: str, run: Run) -> list[Cell]:
     took = Shown(seconds, printed(seconds, ",.1f"), cost)
     steps = int(run.columns["step"][-1]) if run.count else 0
     status = (name, run.id) if run.id != name else name
-    return [status, run.status, steps, run.count, took, device_of(run)]
+    return [status, run.status, steps, run.count, took, device_of(run), command(run)]
 
 
 def device_of(run: Run) -> str:

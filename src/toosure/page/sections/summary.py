@@ -1,36 +1,143 @@
-"""The head of the page: the verdict on all runs, and a sentence on each."""
+"""The first screen: which setting to take, how honest it is, what next; then all in one order."""
 
+import math
+from collections.abc import Sequence
 from html import escape
 
-from toosure.page.html import prose
+from toosure.figures.groups import settings_of
+from toosure.figures.style import PALETTE
+from toosure.page.decision import Decision, decide
+from toosure.page.html import Cell, Heading, Markup, Shown, breakable, printed, prose, table
 from toosure.page.page_runs import PageRuns
-from toosure.page.run_verdict import headline, judge
+from toosure.page.ranking import Standing
+from toosure.quantities import described
 
-MAX_UNFOLDED = 12  # verdicts that need no folding
+BAR_WIDTH = 180  # units of the picture of a gap
+BAR_HEIGHT = 20
+MIN_REACH = 2.0  # points: the scale of the bars is no finer
 
 
 def summary(page: PageRuns) -> str:
-    """Return the verdict on all runs and a sentence on each."""
-    verdicts = [(name, judge(run)) for name, run in page.named]
-    kind, sentence = headline([verdict for _, verdict in verdicts])
-    count = f"{len(verdicts)} runs" if len(verdicts) > 1 else verdicts[0][0]
-
-    items = "".join(
-        f'<li><span class="who">{escape(name)}</span> '
-        f'<span class="{verdict.kind}">{prose(verdict.sentence)}.</span></li>'
-        for name, verdict in verdicts
-    )
-    listed = f'<ul class="verdicts">{items}</ul>' if len(verdicts) > 1 else ""
-    if len(verdicts) > MAX_UNFOLDED:
-        listed = f"<details><summary>the verdict on each run</summary>{listed}</details>"
-
+    """Return the decision and the ranking of all settings."""
+    decision = decide(page)
+    count = f"{len(page.runs)} runs" if len(page.runs) > 1 else page.named[0][0]
     source = f"toosure · {escape(page.source)} · {escape(count)}"
+
+    conclusion = f'<p class="conclusion">{prose(page.conclusion)}</p>' if page.conclusion else ""
+    reason = f'<p class="reason">{prose(decision.reason)}</p>' if decision.reason else ""
+    steps = "".join(f"<li>{prose(step)}</li>" for step in decision.steps)
+    following = f'<ul class="next" aria-label="what next">{steps}</ul>' if steps else ""
+    weak = " faint" if decision.standing and decision.standing.is_faint else ""
     return (
-        f'<header id="summary"><p class="source">{source}</p>'
-        f'<h1><span class="{kind}">{unbroken(sentence)}</span></h1>{listed}</header>'
+        f'<header id="summary"><p class="source">{source}</p>{conclusion}'
+        f'<h1><span class="{decision.kind}{weak}">{unbroken(decision.title)}</span></h1>'
+        f"{reason}{following}{ranking(page, decision)}</header>"
     )
 
 
 def unbroken(sentence: str) -> str:
     """Return a headline whose hyphens do not end a line."""
     return prose(sentence).replace("-confident", "-&NoBreak;confident")
+
+
+def ranking(page: PageRuns, decision: Decision) -> str:
+    """Return every setting in the one order, with the bar of its gap; a filter where many."""
+    header: list[Heading] = [
+        "setting",
+        described("gap"),
+        described("nll"),
+        described("accuracy"),
+        described("ece"),
+        "verdict",
+        "n",
+    ]
+    scale = scale_of(page.standings)
+    rows = [row_of(page, standing, scale, decision) for standing in page.standings]
+    attributes = [row_attributes(standing) for standing in page.standings]
+    listed = table(header, rows, ("", "", "", "", "", "", ","), True, attributes)
+
+    return f'<div id="ranking">{listed}</div>'
+
+
+def row_attributes(standing: Standing) -> str:
+    """Return what the filter reads of a row."""
+    settings = settings_of(standing.group.runs[0].config)
+    text = " ".join([standing.label, *(f"{key}={value}" for key, value in settings.items())])
+    return f'data-label="{escape(standing.label)}" data-text="{escape(text)}"'
+
+
+def row_of(
+    page: PageRuns, standing: Standing, scale: tuple[float, float], decision: Decision
+) -> list[Cell]:
+    """Return the row of a setting."""
+    numbers: list[Cell] = [number_cell(standing, key) for key in ("nll", "accuracy", "ece")]
+    weak = " faint" if standing.is_faint else ""
+    verdict = standing.verdict
+    sentence = f'<span class="{verdict.kind}{weak}">{prose(verdict.sentence)}</span>'
+    bar = Markup.of(gap_bar(standing, scale), verdict.gap)
+    chosen = standing is decision.standing and len(page.standings) > 1
+    name = name_cell(page, standing, chosen)
+    return [name, bar, *numbers, Markup.of(sentence, verdict.sentence), standing.n or None]
+
+
+def name_cell(page: PageRuns, standing: Standing, chosen: bool) -> Markup:
+    """Return the name of a setting with its colour, and how many seeds it has."""
+    group = standing.group
+    parts = ["taken"] if chosen else []
+    parts += [f"{len(group.runs)} seeds"] if len(group.runs) > 1 else []
+    parts += ["training data"] if all(run.training_only for run in group.runs) else []
+    parts += [] if standing.is_ranked or "training data" in parts else ["not ranked"]
+    note = f"<small>{escape(', '.join(parts))}</small>" if parts else ""
+    place = page.places[standing.label] % len(PALETTE)
+    text = f'<i class="swatch c{place}"></i>{breakable(standing.label)}{note}'
+    return Markup.of(text, standing.label)
+
+
+def number_cell(standing: Standing, key: str) -> Shown:
+    value = standing.values.get(key)
+    if value is None:
+        return Shown(None, "–")
+    form = described(key).form
+    spread = standing.spreads.get(key)
+    return Shown(value, printed(value, form), f"± {printed(spread, form)}" if spread else "")
+
+
+def scale_of(standings: Sequence[Standing]) -> tuple[float, float]:
+    """Return the points from which and to which the bars of all gaps reach."""
+    ends = [-MIN_REACH / 4, MIN_REACH]
+    for standing in standings:
+        gap, half = standing.verdict.gap, standing.verdict.half
+        ends += [gap, gap - half, gap + half]
+    finite = [end for end in ends if math.isfinite(end)]
+    return min(finite), max(finite)
+
+
+def gap_bar(standing: Standing, scale: tuple[float, float]) -> str:
+    """Return a small picture: a bar from 0 to the gap, a whisker for its interval."""
+    gap, half = standing.verdict.gap, standing.verdict.half
+    if not math.isfinite(gap):
+        return "–"
+    low, high = scale
+
+    def place(points: float) -> float:
+        return round(4 + (BAR_WIDTH - 8) * (points - low) / (high - low), 1)
+
+    start, end = sorted((place(0), place(gap)))
+    width = max(0.5, round(end - start, 1))
+    middle = BAR_HEIGHT / 2
+    weak = " faint" if standing.is_faint else ""
+    kind = standing.verdict.kind if standing.verdict.kind in ("over", "under") else "chance"
+    whisker = ""
+    words = f"gap {printed(gap, '+.1f')} points"
+    if math.isfinite(half):
+        left, right = place(gap - half), place(gap + half)
+        whisker = (
+            f'<path d="M{left},{middle}H{right}M{left},{middle - 4}v8M{right},{middle - 4}v8"/>'
+        )
+        words += f", interval {printed(gap - half, '+.1f')} to {printed(gap + half, '+.1f')}"
+    return (
+        f'<svg class="gap {kind}{weak}" viewBox="0 0 {BAR_WIDTH} {BAR_HEIGHT}" role="img" '
+        f'aria-label="{escape(words)}"><title>{escape(words)}</title>'
+        f'<rect x="{start}" y="{middle - 5}" width="{width}" height="10"/>'
+        f'<path class="zero" d="M{place(0)},0V{BAR_HEIGHT}"/>{whisker}</svg>'
+    )

@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from toosure.page.html import Cell, section, table
+from toosure.page.html import Cell, Heading, Shown, printed, section, table
 from toosure.page.page_runs import PageRuns
+from toosure.page.paired import Difference
+from toosure.page.scaling_effect import scaling_effect
+from toosure.page.sections.differences import listed
 from toosure.runs import Run
 
 NOTE = (
     "One temperature T per run, fitted on validation data by NLL and judged on test data that it "
-    "never saw; accuracy stays as it was. Above 1 it cools an over-confident network. For other "
-    "calibrators: toosure calibrate."
+    "never saw; accuracy stays as it was. Above 1 it cools an over-confident network. ± is half a "
+    "95 % interval; chance is what a perfectly calibrated network may show on so many examples. "
+    "For other calibrators: toosure calibrate."
 )
 NUMBERS = ("temperature", "ece", "ece_after", "nll", "nll_after", "n")
 
@@ -20,25 +24,26 @@ def temperature(page: PageRuns) -> str:
 
     Runs of older versions wrote no such numbers: the section says how to add them.
     """
-    rows = [row_of(name, run.scaling) for name, run in page.named if is_whole(run.scaling)]
+    rows = [row_of(name, run) for name, run in page.named if is_whole(run.scaling)]
     missing = [name for name, run in page.named if lacks_scaling(run)]
     if not rows and not missing:
         return ""
 
     note = NOTE if rows else ""
     if missing:
-        names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
         note += (
-            f" Not judged yet: {names}. To add it, run `toosure calibrate RUN` once for each, with "
-            "its folder as RUN."
+            f" Not judged yet: {listed(missing)}. To add it, run `toosure calibrate RUN` once for "
+            "each, with its folder as RUN."
         )
-    header = ("run", "T", "ECE before, points", "ECE after", "NLL before", "NLL after", "samples")
-    formats = ("", ".3f", ".2f", ".2f", ".3f", ".3f", ",")
+    header: list[Heading] = ["run", "T", "ECE before, points", "ECE after", "by chance"]
+    header += ["NLL before", "NLL after", "samples"]
+    formats = ("", ".3f", "", "", "", ".3f", ".3f", ",")
     return section(
         "Temperature scaling, before and after",
         note.strip(),
         table(header, rows, formats, sortable=True) if rows else "",
         name="calibrators",
+        short="Temperature",
     )
 
 
@@ -52,13 +57,23 @@ def lacks_scaling(run: Run) -> bool:
     return not run.scaling and run.status == "complete" and (run.path / "predictions.npz").is_file()
 
 
-def row_of(name: str, scaling: Mapping[str, Any]) -> list[Cell]:
+def row_of(name: str, run: Run) -> list[Cell]:
+    """Return the row of a run: what it wrote, with intervals where its predictions are kept."""
+    scaling = run.scaling
+    effect = scaling_effect(run)
+    chance = None if effect is None else 100 * effect.chance
     return [
         (name, str(scaling.get("note", ""))),
         scaling["temperature"],
-        100 * scaling["ece"],
-        100 * scaling["ece_after"],
+        points(scaling["ece"], effect.before if effect else None),
+        points(scaling["ece_after"], effect.after if effect else None),
+        Shown(chance, "–" if chance is None else f"up to {chance:.1f}"),
         scaling["nll"],
         scaling["nll_after"],
         scaling["n"],
     ]
+
+
+def points(value: float, estimate: Difference | None) -> Shown:
+    note = "" if estimate is None else f"± {100 * estimate.half:.2f}"
+    return Shown(100 * value, printed(100 * value, ".2f"), note)

@@ -2,21 +2,17 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from toosure.figures import Group, panel_keys, stability, trajectory
+from toosure.figures import panel_keys, stability
 from toosure.figures.style import PALETTE
-from toosure.page.html import plot, prose, section
+from toosure.page.html import FIGURE_TOOLS, plot, prose, section, term
+from toosure.page.line_data import line_script
 from toosure.page.page_runs import PageRuns
 from toosure.quantities import described
 from toosure.runs import Run
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-MAX_POINTS = 300_000  # on one page: about 11 bytes each
 MAX_SHOWN = len(PALETTE)  # groups drawn at first
 MAX_UNFOLDED = 12
 REFINEMENT = "val/refinement"
@@ -24,8 +20,9 @@ EDGE = (
     "Dashed in the sharpness panel: 2/lr, or (2 + 2β)/lr with momentum β, beyond which gradient "
     "descent is unstable; only SGD and GD have one. "
 )
-CHOICES = (
-    ("data", "split", {"both": "both", "val": "validation", "train": "training"}),
+CHOICES: Sequence[tuple[str, str, dict[str, str]]] = (
+    ("data", "split", {"val": "validation", "both": "with training", "train": "training"}),
+    ("seeds", "seeds", {"band": "band over seeds", "each": "each seed"}),
     ("scale", "scale", {"log": "log", "linear": "linear"}),
     ("steps", "steps", {"linear": "steps", "log": "log steps"}),
 )
@@ -33,42 +30,30 @@ CHOICES = (
 
 def trajectories(page: PageRuns) -> str:
     """Return the controls and one panel per quantity, on linked axes."""
-    runs = page.runs
-    keys = panel_keys(runs)
-    points = max(100, min(1000, MAX_POINTS // (2 * (len(keys) + 1) * max(1, len(runs)))))
-    panels = "".join(panel(runs, key, points) for key in keys)
-
-    has_edge = "gn_sharpness" in keys and any(stability(run) is not None for run in runs)
+    keys = panel_keys(page.runs)
+    panels = "".join(map(panel, keys))
+    has_edge = "gn_sharpness" in keys and any(stability(run) is not None for run in page.runs)
     note = (
-        f"Solid lines are validation, dotted ones training data. {EDGE * has_edge}Drag to zoom all "
-        "panels, double-click to go back."
+        f"Validation data; training data are dotted. {EDGE * has_edge}Point at a panel, or move "
+        "with the arrow keys, to read all runs at one step; drag to zoom all panels, double-click "
+        "or press 0 to go back."
     )
     return section(
         "Along training",
         note,
-        legend(page.groups),
-        controls(),
+        f'<div class="bar">{legend(page)}{controls(page)}</div>',
         f'<div class="panels">{panels}</div>',
         refinement(page),
+        line_script(page),
         name="trajectories",
     )
 
 
-def panel(runs: Sequence[Run], key: str, points: int) -> str:
-    """Return one panel under the name of its quantity; what it means is a tooltip."""
+def panel(key: str) -> str:
+    """Return one panel under the name of its quantity, which says what it means."""
     quantity = described(key)
-    drawing = plot(single(runs, key, points), quantity.title, quantity.says, role=key)
-    heading = f'<h3 title="{escape(quantity.says)}">{prose(quantity.title)}</h3>'
-    return f"<figure>{heading}{drawing}</figure>"
-
-
-def single(runs: Sequence[Run], key: str, points: int) -> "Figure":
-    """Return the figure of one quantity, without the legend that the page has for all."""
-    return trajectory(runs, [key], points=points).update_layout(
-        showlegend=False,
-        margin={"l": 62, "r": 8, "t": 6, "b": 40},
-        yaxis={"automargin": False, "title": {"standoff": 6}},
-    )
+    drawing = plot(None, quantity.title, quantity.says, kind="linked", role=key)
+    return f"<figure><h3>{term(quantity, quantity.title)}</h3>{drawing}{FIGURE_TOOLS}</figure>"
 
 
 def refinement(page: PageRuns) -> str:
@@ -97,21 +82,35 @@ def best_moment(name: str, run: Run) -> str:
     )
 
 
-def legend(groups: Sequence[Group]) -> str:
-    """Return one button per group: its colour and name; a press shows or hides it everywhere."""
+def legend(page: PageRuns) -> str:
+    """Return one button per setting, its colour and name; a press shows or hides it everywhere.
+
+    Where there are many, the first six of the ranking are shown at first.
+    """
     chips = "".join(
-        f'<button type="button" class="chip c{i % len(PALETTE)}" data-group="{i}" '
-        f'data-label="{escape(group.label)}" aria-pressed="{str(i < MAX_SHOWN).lower()}">'
-        f"<i></i>{escape(group.label)}</button>"
-        for i, group in enumerate(groups)
+        f'<button type="button" class="chip" data-group="{i}" data-label="{escape(group.label)}" '
+        f'aria-pressed="{str(i < MAX_SHOWN).lower()}">'
+        f'<i class="c{page.places[group.label] % len(PALETTE)}"></i>{escape(group.label)}</button>'
+        for i, group in enumerate(page.groups)
     )
-    return f'<div class="legend" role="group" aria-label="runs shown">{chips}</div>'
+    sets = ""
+    if len(page.groups) > MAX_SHOWN:
+        sets = (
+            '<span class="choice" role="group" aria-label="settings" id="sets">'
+            '<button type="button" data-set="best">best six</button>'
+            '<button type="button" data-set="all">all</button>'
+            '<button type="button" data-set="none">none</button></span>'
+        )
+    return f'{sets}<div class="legend" role="group" aria-label="settings shown">{chips}</div>'
 
 
-def controls() -> str:
+def controls(page: PageRuns) -> str:
     """Return the choices of what is drawn and how."""
+    has_seeds = any(len(group.runs) > 1 for group in page.groups)
     groups = []
     for name, key, options in CHOICES:
+        if key == "seeds" and not has_seeds:
+            continue
         buttons = "".join(
             f'<button type="button" data-value="{value}">{text}</button>'
             for value, text in options.items()

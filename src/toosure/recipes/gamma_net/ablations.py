@@ -69,7 +69,7 @@ def feature_claims(setting: Setting, scores: dict[str, list[Scores]]) -> list[Cl
         return claims_without_runs(says)
 
     n = f"(n = {len(own)} : {len(noise)})"
-    expected = 2 * len(sweeps.ablation_seeds(setting))
+    expected = 2 * len(sweeps.comparison_seeds(setting))
     claim = judge(
         says,
         found=f"{spread_text(own)} : {spread_text(noise)} points {n}",

@@ -47,7 +47,11 @@ AllScores = dict[str, list[Scores]]
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the arms with their spread over seeds, and whether the experiment settles it."""
-    runs = {name: store.runs(sweeps.arm_configs(setting, name)) for name in sweeps.ARMS}
+    wanted = set(sweeps.arms(setting))
+    runs = {
+        name: store.runs(each for each in sweeps.arm_configs(setting, name) if each in wanted)
+        for name in sweeps.ARMS
+    }
     scores = {name: final_scores(of) for name, of in runs.items()}
 
     header = (

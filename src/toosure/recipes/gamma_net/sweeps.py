@@ -65,8 +65,8 @@ def comparison_seeds(setting: Setting) -> tuple[int, ...]:
     return setting.seeds_or(0) if setting.quick else setting.seeds_or(0, 1, 2)
 
 
-def ablation_seeds(setting: Setting) -> tuple[int, ...]:
-    """Return the seeds of the other tables: one, unless the command says others."""
+def bandwidth_seeds(setting: Setting) -> tuple[int, ...]:
+    """Return the seeds of the bandwidths, which are reported only: one, unless others are said."""
     return setting.seeds_or(0)
 
 
@@ -89,8 +89,9 @@ def word_with(name: str, options: dict[str, str]) -> str:
 
 
 def arms(setting: Setting) -> list[RunConfig]:
-    """Return every run of the settling experiment."""
-    return [each for name in ARMS for each in arm_configs(setting, name)]
+    """Return every run of the settling experiment; a quick one has three arms."""
+    names = list(ARMS)[:3] if setting.quick else list(ARMS)
+    return [each for name in names for each in arm_configs(setting, name)]
 
 
 def method_configs(setting: Setting, name: str) -> list[RunConfig]:
@@ -103,9 +104,9 @@ def comparison(setting: Setting) -> list[RunConfig]:
     return [each for name in METHODS for each in method_configs(setting, name)]
 
 
-def gamma_net_configs(setting: Setting, word: str) -> list[RunConfig]:
+def gamma_net_configs(setting: Setting, word: str, seeds: tuple[int, ...]) -> list[RunConfig]:
     """Return the runs of one variant of gamma-net, one per seed."""
-    return [config(setting, seed, objective=word) for seed in ablation_seeds(setting)]
+    return [config(setting, seed, objective=word) for seed in seeds]
 
 
 def bandwidth_values(setting: Setting) -> tuple[str, ...]:
@@ -114,7 +115,8 @@ def bandwidth_values(setting: Setting) -> tuple[str, ...]:
 
 def bandwidth_configs(setting: Setting, bandwidth: str) -> list[RunConfig]:
     """Return gamma-net's runs at one bandwidth of SECE."""
-    return gamma_net_configs(setting, f"gamma_net:bandwidth={bandwidth}")
+    word = f"gamma_net:bandwidth={bandwidth}"
+    return gamma_net_configs(setting, word, bandwidth_seeds(setting))
 
 
 def bandwidths(setting: Setting) -> list[RunConfig]:
@@ -128,7 +130,7 @@ def bandwidths(setting: Setting) -> list[RunConfig]:
 
 def feature_configs(setting: Setting, features: str) -> list[RunConfig]:
     """Return gamma-net's runs with one kind of features as its input."""
-    return gamma_net_configs(setting, FEATURES[features])
+    return gamma_net_configs(setting, FEATURES[features], comparison_seeds(setting))
 
 
 def features(setting: Setting) -> list[RunConfig]:

@@ -50,7 +50,7 @@ RECIPE = Recipe(
         ),
         Part(
             "fig1",
-            "both rise, peak and fall",
+            "both rise and fall, and when they peak",
             rise_and_fall.configs,
             rise_and_fall.findings,
             figures.of_figure_1,
@@ -65,7 +65,7 @@ RECIPE = Recipe(
         ),
         Part(
             "bulk-long",
-            "BulkSGD for longer",
+            "BulkSGD for longer, its directions renewed every tenth step",
             long_with_sgd,
             bulk_sgd.long_run_findings,
             usual=False,

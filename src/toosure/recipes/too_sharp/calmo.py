@@ -12,6 +12,7 @@ from toosure.recipes.recipe import (
     claims_without_runs,
     judge,
     missing_runs,
+    single_run,
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_and_spread, spread_text
@@ -130,7 +131,11 @@ def improvement_claim(
         paper=" -> ".join(f"{accuracy:.1f} % / {ece:.3f}" for accuracy, ece in theirs),
         holds=calmo_ece < plain_ece and calmo_accuracy >= plain_accuracy,
         rule="ours: by the means over seeds",
-        unless=[setting.why_not_judged, missing_runs(len(plain) + len(calmo), expected)],
+        unless=[
+            setting.why_not_judged,
+            missing_runs(len(plain) + len(calmo), expected),
+            single_run(len(plain), len(calmo)),
+        ],
     )
 
 

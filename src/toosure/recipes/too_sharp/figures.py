@@ -78,7 +78,7 @@ def of_figure_1(setting: Setting, store: RunStore) -> list[Drawing]:
     drawing = Drawing(
         "fig1",
         "GD and SGD: ECE follows sharpness (Figure 1)",
-        "Training split. Both rise, peak about together, and fall. Dashed: 2 / lr.",
+        rise_and_fall.caption([run for column in columns for run in column.runs.values()]),
         partial(drawings.trajectories, columns, MAIN_PANELS),
     )
     return [drawing]
@@ -104,7 +104,9 @@ def of_table_1(setting: Setting, store: RunStore) -> list[Drawing]:
     table = Drawing(
         "table1",
         "Table 1 as a picture",
-        "r with sharpness, ours beside the paper's.",
+        "r with sharpness, ours beside the paper's."
+        if setting.as_in_the_paper
+        else "r with sharpness.",
         partial(draw_correlations, setting, store),
     )
     trajectories = [optimizer_drawing(setting, name, runs) for name, runs in groups.items()]
@@ -120,7 +122,8 @@ def draw_correlations(setting: Setting, store: RunStore) -> "Figure":
         rates = [couplings.of_first_seed(by_row[row][name]) for name in names]
         ours = [mean_and_spread(couplings.correlations(each)) for each in rates]
         theirs = [paper.TABLE_1[row][name] for name in names]
-        for source, pairs in (("ours", ours), ("the paper", theirs)):
+        shown = {"ours": ours, "the paper": theirs} if setting.as_in_the_paper else {"ours": ours}
+        for source, pairs in shown.items():
             means, deviations = zip(*pairs, strict=True)
             series.append(MeanSeries(f"{row}, {source}", means, deviations))
     return drawings.compare_means(names, series, "r with sharpness")
@@ -182,8 +185,9 @@ def one_run_per_optimizer(setting: Setting, store: RunStore) -> dict[str, Run]:
 
 def of_mse(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figures A16 and A17: trajectories and reliability diagrams under squared error."""
+    labels = [f"lr {rate}" for rate in sweeps.squared_error_rates(setting)]
     groups = {
-        name: labelled_runs(store, configs, rate_labels(setting, name))
+        name: labelled_runs(store, configs, labels)
         for name, configs in sweeps.squared_error(setting).items()
     }
     groups = {name: runs for name, runs in groups.items() if runs}

@@ -33,7 +33,6 @@ TABLE_1: dict[str, dict[str, tuple[float, float]]] = {
         "SAM": (0.98, 0.01),
     },
 }
-JUDGED = ("GD", "SGD", "SAM")  # AdamW and Muon are reported: their settings are not in the paper
 
 # The number of each optimizer's figure along training: on CIFAR-10, on CIFAR-100.
 TRAJECTORIES = {

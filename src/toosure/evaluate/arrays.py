@@ -1,0 +1,106 @@
+"""Predictions of what a user has in memory: binary, many classes, tokens or pixels, with groups."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure.binary import is_one_column
+from toosure.metrics.cluster_intervals import group_numbers
+from toosure.metrics.inputs import ArrayLike, one_of
+from toosure.metrics.positions import flatten_positions
+from toosure.predictions import Predictions, from_logits, from_probs
+from toosure.predictions.predictions import as_tensor
+
+
+def predictions_of(
+    predictions: Predictions | ArrayLike | None,
+    labels: ArrayLike | None = None,
+    probs: ArrayLike | None = None,
+    ignore_index: int | None = -100,
+    groups: ArrayLike | None = None,
+    names: tuple[str, ...] = (),
+) -> Predictions:
+    """Return predictions as they are, or those of logits or probabilities with labels.
+
+    The shape says what they are: (N,) or (N, 1) is binary, (N, C) of classes, (N, T, C) of tokens
+    and (N, C, H, W) of pixels, whose groups are their sequences or images.
+
+    >>> predictions_of([2.0, -1.0, 0.5], [1, 0, 0]).binary
+    True
+    """
+    if isinstance(predictions, Predictions):
+        if labels is not None or probs is not None:
+            raise ValueError("predictions hold their labels: give nothing besides them")
+        checked = predictions
+    else:
+        checked = from_arrays(predictions, labels, probs, ignore_index, groups)
+        groups = None
+
+    if groups is not None:
+        checked = replace(checked, groups=group_numbers(groups, checked.n))
+    return replace(checked, names=tuple(names)) if names else checked
+
+
+def from_arrays(
+    logits: ArrayLike | None,
+    labels: ArrayLike | None,
+    probs: ArrayLike | None,
+    ignore_index: int | None,
+    groups: ArrayLike | None,
+) -> Predictions:
+    """Return the predictions of arrays, without the rows to ignore."""
+    outputs = as_tensor(one_of(logits, probs), "logits" if probs is None else "probs")
+    if labels is None:
+        raise ValueError("labels are missing: give the true class of each row or position")
+    truth = as_tensor(labels, "labels")
+    take = from_logits if probs is None else from_probs
+
+    if outputs.ndim > 2:
+        rows = flatten_positions(outputs, truth, ignore_index)
+        own = rows.groups if groups is None else of_each_row(groups, rows.groups, len(truth))
+        group_name = rows.group_name if groups is None else "group"
+        checked = take(rows.outputs, rows.labels)
+        return replace(checked, groups=checked_groups(own), group_name=group_name)
+
+    if truth.ndim == 2 and truth.shape[1] > 1 and outputs.shape == truth.shape:
+        check_not_multilabel(truth)
+    kept = rows_kept(outputs, truth, ignore_index)
+    checked = take(outputs[kept], truth[kept])
+    if groups is None:
+        return checked
+    return replace(checked, groups=group_numbers(np.asarray(groups)[kept.numpy()], checked.n))
+
+
+def of_each_row(groups: ArrayLike, rows: Tensor, n: int) -> Tensor:
+    """Return the group of each position from that of its sequence or image, (n,)."""
+    return group_numbers(groups, n)[rows]
+
+
+def checked_groups(groups: Tensor) -> Tensor | None:
+    """Return groups numbered 0 .. G - 1; None where all rows are of one, which shows no spread."""
+    index = groups.unique(return_inverse=True)[1]
+    return index if int(index.max()) > 0 else None
+
+
+def rows_kept(outputs: Tensor, labels: Tensor, ignore_index: int | None) -> Tensor:
+    """Return which rows have a label that is not to be ignored, (N,) bool."""
+    n = len(outputs)
+    if ignore_index is None or labels.shape[:1] != (n,) or not is_one_column(labels):
+        return torch.ones(n, dtype=torch.bool)
+
+    kept = labels.reshape(-1) != ignore_index
+    if n and not bool(kept.any()):
+        raise ValueError(f"every label is ignore_index, {ignore_index}: nothing is left to measure")
+    return kept
+
+
+def check_not_multilabel(labels: Tensor) -> None:
+    """Refuse a label for every output, unless the rows are one-hot: there is a kind for them."""
+    is_01 = bool(((labels == 0) | (labels == 1)).all())
+    if is_01 and bool((labels.sum(1) != 1).any()):
+        raise ValueError(
+            "several labels per row, one for every output: these are independent binary outputs; "
+            "say multilabel=True"
+        )

@@ -1,0 +1,103 @@
+"""A binary evaluation: P(class 1) against how often class 1 is true, and the verdict on it."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from toosure.evaluate.estimates import Estimate
+from toosure.metrics.confidence import class_one
+from toosure.predictions import Predictions
+from toosure.verdicts import GapVerdict, judge_gap, points, signed
+
+if TYPE_CHECKING:
+    from toosure.evaluate.evaluation import Evaluation
+
+# Metrics of a pair (probability, truth); all others stay those of the predicted class.
+OF_CLASS_ONE = (
+    "ece",
+    "adaptive_ece",
+    "mce",
+    "rmsce",
+    "debiased_ece",
+    "smece",
+    "mmce",
+    "sece",
+    "kde_ece",
+)
+ONLY_TOP_LABEL = ("dece",)  # soft accuracy is that of the predicted class
+
+
+def is_of_class_one(predictions: Predictions, top_label: bool | None) -> bool:
+    """Return whether calibration is that of P(class 1): of one output per example, or if asked."""
+    if top_label is None:
+        return predictions.binary
+    if not top_label and predictions.classes != 2:
+        raise ValueError(
+            f"P(class 1) is of two classes; got {predictions.classes or 'confidences'}"
+        )
+    return not top_label
+
+
+def class_one_view(predictions: Predictions) -> Predictions:
+    """Return predictions whose confidence is P(class 1), and which are right where it is true."""
+    if predictions.probs is None:
+        p, true = class_one(predictions.logits, predictions.labels)
+    else:
+        p, true = class_one(probs=predictions.probs, labels=predictions.labels)
+    return replace(predictions, kind="probs", confidence=p, correct=true)
+
+
+def judge_class_one(result: "Evaluation", uneven: bool) -> GapVerdict:
+    """Judge the mean of P(class 1) first, then the confidence of the predicted class.
+
+    The larger of the two gaps that leave out 0 is named: probabilities too high or too low for
+    class 1, or too extreme (over-confident) or too timid on both sides.
+    """
+    gap = result.gap
+    top = result.top_gap
+    assert top is not None
+    top_verdict = judge_gap(top.value, *ends(top), result.n, uneven=uneven)
+
+    low, high = ends(gap)
+    shifted = low > 0 or high < 0
+    larger = abs(gap.value) >= 0.99 * abs(top.value)  # equal where every p lies on one side of 1/2
+    if shifted and (larger or top_verdict.kind not in ("over", "under")):
+        half = gap.half
+        direction = "high" if gap.value > 0 else "low"
+        size = f"{points(abs(gap.value), half)} ± {points(half, half)} points"
+        return GapVerdict(
+            "over" if gap.value > 0 else "under", f"P(class 1) is too {direction} by {size}"
+        )
+    return top_verdict
+
+
+def class_one_means(result: "Evaluation") -> tuple[str, ...]:
+    """Say what was given to class 1 and how often it was true, and the same of the prediction."""
+    gap = result.gap
+    top = result.top_gap
+    assert top is not None
+    accuracy = result.metrics["accuracy"].value
+    level = f"{100 * result.level:g} % interval"
+    of_class = (
+        f"P(class 1) is {100 * (result.frequency + gap.value):.1f} % on average, and class 1 is "
+        f"true in {100 * result.frequency:.1f} % of {result.n:,} samples: a gap of "
+        f"{signed(gap.value)} points ({level} {span(gap)})."
+    )
+    of_prediction = (
+        f"The predicted class is claimed at {100 * (accuracy + top.value):.1f} % and right in "
+        f"{100 * accuracy:.1f} %: a gap of {signed(top.value)} points ({level} {span(top)}), above "
+        "0 where the model is too sure."
+    )
+    return of_class, of_prediction
+
+
+def ends(estimate: Estimate) -> tuple[float, float]:
+    """Return both ends of an interval; the value itself where there is none."""
+    low = estimate.value if estimate.low is None else estimate.low
+    high = estimate.value if estimate.high is None else estimate.high
+    return low, high
+
+
+def span(estimate: Estimate) -> str:
+    """Return an interval in points, with signs."""
+    low, high = ends(estimate)
+    return f"{signed(low)} to {signed(high)}"

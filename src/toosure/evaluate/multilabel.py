@@ -1,0 +1,208 @@
+"""Evaluate independent binary outputs: every label, all pooled, and a verdict that names the worst.
+
+`metrics.multilabel` measures; here the numbers become an evaluation with sentences and JSON.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from toosure.evaluate.estimates import Estimate
+from toosure.metrics.binned import Reliability
+from toosure.metrics.inputs import ArrayLike
+from toosure.metrics.intervals import Interval
+from toosure.metrics.multilabel import (
+    LabelCalibration,
+    as_multilabel,
+    multilabel_calibration,
+    pooled_table,
+)
+from toosure.verdicts import MAX_HALF_WIDTH, plural, signed
+
+MAX_NAMED = 5  # labels that the verdict names
+MEASURES = ("ece", "smece", "brier", "nll")
+
+
+class LabelRow(NamedTuple):
+    """One label of an evaluation."""
+
+    name: str
+    samples: int
+    frequency: float
+    probability: float
+    gap: Estimate
+    ece: Estimate
+    smece: Estimate
+    brier: Estimate  # of one column, mean (p - y)^2
+    nll: Estimate
+    adjusted_p: float
+    fault: str  # "too high", "too low", "uneven", or empty
+
+
+class MultilabelVerdict(NamedTuple):
+    """A sentence, its class, and the sentences that back it."""
+
+    kind: str  # "over", "under", "uneven", "fine" or "unclear"
+    sentence: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MultilabelEvaluation:
+    """What is known of independent labels: each of them, and all entries pooled."""
+
+    source: str
+    n: int
+    bins: int
+    edge: str
+    level: float
+    labels: tuple[LabelRow, ...]
+    pooled: dict[str, Estimate]  # gap, ece, smece, brier, nll
+    table: Reliability  # of all entries
+    worst: tuple[LabelRow, ...]  # the labels with a fault, largest ECE first
+
+    @property
+    def verdict(self) -> MultilabelVerdict:
+        """Name the labels that chance does not explain, and what it rests on."""
+        count = len(self.labels)
+        reasons = (pooled_sentence(self), correction_sentence(self))
+        if self.worst:
+            subject = f"{len(self.worst)} of {count} {plural(count, 'label')}"
+            verb = "is" if len(self.worst) == 1 else "are"
+            sentence = f"{subject} {verb} miscalibrated: {worst_named(self.worst)}"
+            return MultilabelVerdict(direction(self.worst), sentence, reasons)
+
+        if self.pooled["gap"].half <= MAX_HALF_WIDTH:
+            return MultilabelVerdict(
+                "fine", f"No label of {count} is miscalibrated beyond chance", reasons
+            )
+        return MultilabelVerdict(
+            "unclear", f"Cannot tell with {self.n:,} {plural(self.n, 'row')}", reasons
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values: the verdict, the pooled measures and every label."""
+        return {
+            "kind": "multilabel",
+            "verdict": self.verdict.sentence,
+            "n": self.n,
+            "labels": len(self.labels),
+            "bins": self.bins,
+            "edge": self.edge,
+            "level": self.level,
+            "pooled": {name: plain(each) for name, each in self.pooled.items()},
+            "worst": [label.name for label in self.worst],
+            "per_label": [
+                {k: plain(v) if isinstance(v, Estimate) else v for k, v in row._asdict().items()}
+                for row in self.labels
+            ],
+        }
+
+
+def evaluate_multilabel(
+    logits: ArrayLike | None,
+    targets: ArrayLike | None,
+    probs: ArrayLike | None,
+    bins: int,
+    edge: str,
+    ignore_index: int | None,
+    names: tuple[str, ...],
+    level: float,
+    seed: int,
+    samples: int,
+) -> MultilabelEvaluation:
+    """Measure (N, K) independent outputs with targets (N, K)."""
+    result = multilabel_calibration(
+        logits, targets, bins, edge, level, seed, samples, ignore_index, names, probs=probs
+    )
+    pairs = as_multilabel(logits, targets, probs, ignore_index)
+    rows = {label.name: row_of(label) for label in result.labels}
+    return MultilabelEvaluation(
+        source="",
+        n=len(pairs.probs),
+        bins=bins,
+        edge=edge,
+        level=level,
+        labels=tuple(rows.values()),
+        pooled={name: estimate_of(each) for name, each in result.pooled.items()},
+        table=pooled_table(pairs, bins, edge, level),
+        worst=tuple(rows[label.name] for label in result.worst),
+    )
+
+
+def row_of(label: LabelCalibration) -> LabelRow:
+    """Return a label with plain numbers."""
+    return LabelRow(
+        name=label.name,
+        samples=label.samples,
+        frequency=label.frequency,
+        probability=label.probability,
+        gap=estimate_of(label.gap),
+        ece=estimate_of(label.ece),
+        smece=estimate_of(label.smece),
+        brier=estimate_of(label.brier),
+        nll=estimate_of(label.nll),
+        adjusted_p=label.adjusted_p,
+        fault=label.fault,
+    )
+
+
+def estimate_of(interval: Interval) -> Estimate:
+    """Return an interval as numbers, without ends where they are NaN."""
+    value, low, high = (float(each) for each in interval)
+    return Estimate(value) if math.isnan(low) or math.isnan(high) else Estimate(value, low, high)
+
+
+def plain(estimate: Estimate) -> list[float | None]:
+    """Return value, low and high; None where there is none or it is not finite."""
+    return [v if v is not None and math.isfinite(v) else None for v in estimate]
+
+
+def worst_named(worst: tuple[LabelRow, ...]) -> str:
+    """Name the worst labels, each with what is wrong.
+
+    >>> zero = Estimate(0.0)
+    >>> measures = (Estimate(0.1), Estimate(0.1), zero, zero, zero)
+    >>> row = LabelRow("dog", 9, 0.1, 0.2, *measures, adjusted_p=0.01, fault="too high")
+    >>> worst_named((row,))
+    'dog (too high by 10.0 points)'
+    """
+    named = []
+    for row in worst[:MAX_NAMED]:
+        size = f"by {100 * abs(row.gap.value):.1f} points"
+        if row.fault == "uneven":
+            size = f"with an ECE of {100 * row.ece.value:.1f} points"
+        named.append(f"{row.name} ({row.fault} {size})")
+
+    more = len(worst) - MAX_NAMED
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+
+def direction(worst: tuple[LabelRow, ...]) -> str:
+    """Return "over" where all faults are too high, "under" where too low, else "uneven"."""
+    faults = {row.fault for row in worst}
+    if faults == {"too high"}:
+        return "over"
+    return "under" if faults == {"too low"} else "uneven"
+
+
+def pooled_sentence(result: MultilabelEvaluation) -> str:
+    """Say how all entries together are."""
+    gap = result.pooled["gap"]
+    ece = result.pooled["ece"]
+    interval = ""
+    if gap.low is not None and gap.high is not None:
+        interval = f" ({100 * result.level:g} % interval {signed(gap.low)} to {signed(gap.high)})"
+    return (
+        f"Over all {len(result.labels)} labels of {result.n:,} rows, the mean probability is "
+        f"{signed(gap.value)} points off the frequency{interval}, and the pooled ECE is "
+        f"{100 * ece.value:.1f} points; whole rows were resampled."
+    )
+
+
+def correction_sentence(result: MultilabelEvaluation) -> str:
+    """Say how many labels were taken into account."""
+    return (
+        "A label is named where its gap or its ECE is larger than the largest that chance gives "
+        f"among {len(result.labels)} calibrated labels in {100 * result.level:g} % of draws."
+    )

@@ -1,0 +1,50 @@
+"""One row per class of an evaluation: how often it is true, and how probable it is held."""
+
+from typing import NamedTuple
+
+import torch
+
+from toosure import metrics
+from toosure.metrics.confidence import row_chunks
+from toosure.predictions import Predictions
+
+
+class ClassRow(NamedTuple):
+    """One class: how often it is true, how probable it is held, and how far the two differ."""
+
+    name: str
+    samples: int
+    recall: float | None  # None for a class without samples
+    frequency: float
+    probability: float  # mean p_k over all samples
+    ece: float  # against the rest
+
+
+def class_rows(predictions: Predictions, bins: int, edge: str) -> tuple[ClassRow, ...]:
+    """Return one row per class; none where only confidences came."""
+    logits = predictions.logits
+    labels = predictions.labels
+    n = predictions.n
+    if logits is None or labels is None:
+        return ()
+    classes = logits.shape[1]
+    names = predictions.names or tuple(map(str, range(classes)))
+
+    if predictions.probs is None:
+        errors = metrics.classwise_ece(logits, labels, bins, edge, reduction="none")
+    else:
+        errors = metrics.classwise_ece_from_probabilities(
+            predictions.probs, labels, bins, edge, reduction="none"
+        )
+
+    counts = torch.bincount(labels, minlength=classes)
+    hits = torch.bincount(labels[predictions.correct], minlength=classes)
+    mass = torch.zeros(classes, dtype=torch.float64)
+    for rows in row_chunks(logits):
+        mass += rows.softmax(1).sum(0, dtype=torch.float64)
+
+    columns = (counts.tolist(), hits.tolist(), mass.tolist(), errors.tolist())
+    return tuple(
+        ClassRow(name, count, hit / count if count else None, count / n, total / n, error)
+        for name, count, hit, total, error in zip(names, *columns, strict=True)
+    )

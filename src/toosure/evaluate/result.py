@@ -1,0 +1,91 @@
+"""What an evaluation of one label per row holds."""
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.per_class import ClassRow
+from toosure.metrics.binned import Reliability
+from toosure.quantities import evaluation_groups
+
+OF_VERDICT = ("accuracy", "ece")  # it rests on them
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of some predictions."""
+
+    source: str
+    kind: str
+    n: int
+    classes: int | None
+    bins: int
+    edge: str
+    level: float
+    metrics: dict[str, Estimate]
+    left_out: dict[str, str]  # metric -> why it was not taken
+    gap: Estimate  # mean confidence minus accuracy
+    chance: Estimate  # the ECE that a calibrated model with these confidences shows
+    table: Reliability
+    per_class: tuple[ClassRow, ...]
+    class_one: bool = False  # whether calibration errors, gap and table are those of P(class 1)
+    top_gap: Estimate | None = None  # with `class_one`: that of the predicted class
+    groups: int | None = None  # how many were resampled in place of rows
+    group_name: str = "group"
+
+    @property
+    def frequency(self) -> float:
+        """How often the prediction is right; with `class_one`, how often class 1 is true."""
+        return float(self.table.accuracy.nan_to_num() @ self.table.counts.double()) / self.n
+
+    def omissions(self) -> list[str]:
+        """Return why metrics were left out, one line per reason."""
+        reasons = dict.fromkeys(self.left_out.values())
+        named = {why: [n for n, w in self.left_out.items() if w == why] for why in reasons}
+        return [f"Left out: {', '.join(names)} ({why})." for why, names in named.items()]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values by metric name; None where infinite, undefined or left out."""
+        values = {name: finite(self.metrics[name].value) for name in self.metrics}
+        intervals = {
+            name: [finite(each.low), finite(each.high)]
+            for name, each in self.metrics.items()
+            if finite(each.low) is not None
+        }
+        counts: dict[str, Any] = {
+            "n": self.n,
+            "classes": self.classes,
+            "bins": self.bins,
+            "edge": self.edge,
+        }
+        both = dict.fromkeys(self.left_out) | values
+        ordered = {name: both[name] for name in metric_keys() if name in both}
+        if self.class_one:
+            counts |= {"of": "class 1", "frequency": self.frequency}
+        if self.class_one and "brier" in self.metrics:
+            counts |= {"binary_brier": self.metrics["brier"].value / 2}
+        if self.groups is not None:
+            counts |= {"groups": self.groups}
+        return ordered | counts | {"intervals": {"level": self.level} | intervals}
+
+
+def finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def metric_keys() -> list[str]:
+    """Return the metrics of an evaluation, in the order of their groups."""
+    return [key for keys in evaluation_groups().values() for key in keys]
+
+
+def wanted_keys(only: Collection[str] | None) -> list[str]:
+    """Return the metrics to measure, in their order, or say which of those asked for is none."""
+    keys = metric_keys()
+    if only is None:
+        return keys
+    for key in only:
+        if key not in keys:
+            raise ValueError(f"no metric {key!r}; there are {', '.join(keys)}")
+    return [key for key in keys if key in (*only, *OF_VERDICT)]

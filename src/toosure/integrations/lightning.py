@@ -1,0 +1,70 @@
+"""Lightning: `Trainer(callbacks=[WatchCallback(run="runs/mine")])`."""
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from toosure.integrations.watched_loop import WatchedLoop, innermost
+from toosure.optim import SAM
+from toosure.watch import Watch
+from toosure.watch.criterion import Criterion
+from toosure.watch.measurer import Data
+
+
+class WatchCallback(Callback):
+    """Watch the module while Lightning trains it; `options` are those of `Watch`.
+
+    `train` and `val` are the trainer's loaders unless given. The module's `forward` gives the
+    logits, or that of its attribute `network`. The loss that is watched is cross-entropy unless
+    `loss` is given. `optimizer` is the place of the one whose steps count, where there are several.
+    Checkpoints carry the state of the watch. The first process measures and writes.
+    """
+
+    def __init__(
+        self,
+        train: Data | None = None,
+        val: Data | None = None,
+        loss: Criterion | None = None,
+        *,
+        network: str | None = None,
+        optimizer: int = 0,
+        **options: Any,
+    ) -> None:
+        self.loop = WatchedLoop(train, val, loss, options)
+        self.network = network
+        self.optimizer = optimizer
+
+    @property
+    def watch(self) -> Watch | None:
+        """The watch, from the start of training on."""
+        return self.loop.watch
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        optimizer = innermost(trainer.optimizers[self.optimizer])
+        if isinstance(optimizer, SAM) and trainer.accumulate_grad_batches > 1:
+            raise ValueError(
+                f"{type(optimizer).__name__} would step on the last micro-batch only, as it clears "
+                "the gradients before each of its passes: set accumulate_grad_batches=1 (and a "
+                "larger batch), or use manual optimisation with step([closure, ...])"
+            )
+        if not trainer.is_global_zero:
+            return
+
+        model = pl_module if self.network is None else getattr(pl_module, self.network)
+        val = trainer.val_dataloaders
+        first_val = val[0] if isinstance(val, list) else val
+        self.loop.begin(model, optimizer, trainer.train_dataloader, first_val, trainer.global_step)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.loop.end()
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        self.loop.end(exception)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.loop.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.loop.resume = state_dict or None

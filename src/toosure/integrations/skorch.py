@@ -1,0 +1,70 @@
+"""skorch: `NeuralNetClassifier(..., callbacks=[WatchCallback(run="runs/mine")])`."""
+
+from typing import Any
+
+from skorch.callbacks import Callback
+
+from toosure.integrations.watched_loop import WatchedLoop
+from toosure.optim import CSAM
+from toosure.optim.csam import CSAMCriterion
+from toosure.watch import Watch
+from toosure.watch.criterion import Criterion
+from toosure.watch.measurer import Data
+
+
+class WatchCallback(Callback):  # type: ignore[misc]  # skorch has no types
+    """Watch the module while skorch trains it; `options` are those of `Watch`.
+
+    `train` and `val` are the data that skorch trains and validates on, unless given; the loss is
+    the net's criterion. `partial_fit` goes on where the last one ended, and so does a net that was
+    pickled between the two. With CSAM the net's criterion becomes the optimizer's.
+    """
+
+    def __init__(
+        self,
+        train: Data | None = None,
+        val: Data | None = None,
+        loss: Criterion | None = None,
+        **options: Any,
+    ) -> None:
+        self.train = train
+        self.val = val
+        self.loss = loss
+        self.options = options
+        self.loop = WatchedLoop(train, val, loss, options)
+
+    @property
+    def watch(self) -> Watch | None:
+        """The watch, from the start of training on."""
+        return self.loop.watch
+
+    def initialize(self) -> "WatchCallback":
+        self.loop = WatchedLoop(self.train, self.val, self.loss, self.options)
+        return self
+
+    def on_epoch_begin(
+        self, net: Any, dataset_train: Any = None, dataset_valid: Any = None, **given: Any
+    ) -> None:
+        if self.watch is not None and not self.watch.closed:
+            return
+        if self.loop.loss is None:
+            self.loop.loss = net.criterion_
+        if isinstance(net.optimizer_, CSAM) and not isinstance(net.criterion_, CSAMCriterion):
+            net.criterion_ = net.optimizer_.criterion(net.criterion_)
+        self.loop.begin(net.module_, net.optimizer_, dataset_train, dataset_valid)
+
+    def on_train_end(self, net: Any, X: Any = None, y: Any = None, **given: Any) -> None:
+        self.loop.end()
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments, so that scikit-learn can clone the net."""
+        return {"train": self.train, "val": self.val, "loss": self.loss, **self.options}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the watch, which holds a folder, out of a pickle; its state goes with it."""
+        return {**self.get_params(), "resume": self.loop.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        resume = state.pop("resume")
+        self.__init__(**state)  # type: ignore[misc]
+        self.loop.resume = resume or None

@@ -1,0 +1,55 @@
+"""Hugging Face: `Trainer(callbacks=[WatchCallback(run="runs/mine")])`."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from toosure.integrations.sam_trainer import SAMTrainer
+from toosure.integrations.watched_loop import WatchedLoop
+from toosure.watch import Watch
+from toosure.watch.criterion import Criterion
+from toosure.watch.measurer import Data
+
+__all__ = ["SAMTrainer", "WatchCallback"]
+
+STATE_FILE = "toosure_watch.pt"  # in each checkpoint
+
+
+class WatchCallback(TrainerCallback):
+    """Watch the model while the Trainer trains it; `options` are those of `Watch`.
+
+    `train` is the Trainer's loader unless given; give `val`, a data set or a loader such as
+    `trainer.get_eval_dataloader()`. The loss that is watched is cross-entropy unless `loss` is
+    given. Checkpoints carry the state of the watch. The first process measures and writes.
+    """
+
+    def __init__(
+        self,
+        train: Data | None = None,
+        val: Data | None = None,
+        loss: Criterion | None = None,
+        **options: Any,
+    ) -> None:
+        self.loop = WatchedLoop(train, val, loss, options)
+
+    @property
+    def watch(self) -> Watch | None:
+        """The watch, from the start of training on."""
+        return self.loop.watch
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE_FILE
+        self.loop.resume = torch.load(file, weights_only=True) if file.is_file() else None
+        if state.is_world_process_zero:
+            train = given["train_dataloader"]
+            self.loop.begin(given["model"], given["optimizer"], train, None, state.global_step)
+
+    def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero and folder.is_dir():
+            torch.save(self.loop.state_dict(), folder / STATE_FILE)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self.loop.end()

@@ -1,0 +1,85 @@
+"""The watch of a framework's loop: made when training begins, stepped by the optimizer itself."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from toosure.watch import Watch
+from toosure.watch.criterion import Criterion
+from toosure.watch.measurer import Data
+
+
+class WatchedLoop:
+    """Make a watch, count the optimizer's steps into it, close it, and carry its state.
+
+    Steps are counted on the optimizer (a hook after its `step`), because frameworks count other
+    things: micro-batches, passes, nothing at all in manual optimisation.
+    """
+
+    def __init__(
+        self, train: Data | None, val: Data | None, loss: Criterion | None, options: dict[str, Any]
+    ) -> None:
+        self.train = train
+        self.val = val
+        self.loss = loss
+        self.options = options
+        self.watch: Watch | None = None
+        self.resume: Mapping[str, Any] | None = None  # the state of an earlier watch
+        self._hook: RemovableHandle | None = None
+        self._numbers: dict[str, float] = {}  # that join the row of the latest step
+
+    def begin(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        train: Data | None,
+        val: Data | None,
+        steps_taken: int = 0,
+    ) -> None:
+        """Measure the start; `train` and `val` are the framework's, where the user gave none."""
+        if steps_taken and self.resume is None:
+            raise ValueError(
+                f"training goes on at step {steps_taken}, but its checkpoint holds no state of the "
+                "watch: save checkpoints with the callback in place, or train from the start"
+            )
+        if self.watch is not None and not self.watch.closed:
+            self.end(RuntimeError("training did not come to its end"))
+
+        own_train = train if self.train is None else self.train
+        own_val = val if self.val is None else self.val
+        self.watch = Watch(model, self.loss, own_train, own_val, resume=self.resume, **self.options)
+        self.watch.sink.fail_unless_closed(self.watch)
+        self._hook = innermost(optimizer).register_step_post_hook(self._count)
+
+    def _count(self, optimizer: Optimizer, arguments: object, options: object) -> None:
+        if self.watch is not None and not self.watch.closed:
+            self._numbers = {"lr": float(optimizer.param_groups[0]["lr"])}
+            self.watch.step(**self._numbers)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Measure the end, or note that training failed, and let go of the folder."""
+        if self.watch is None or self.watch.closed:
+            return
+        if error is None:
+            self.watch.finish(**self._numbers)
+            self.resume = self.watch.state_dict()  # for a second call of fit
+        if self._hook is not None:
+            self._hook.remove()
+        self.watch.__exit__(None, error, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint of the framework carries; nothing where no watch was made."""
+        if self.watch is None or self.watch.closed:
+            return dict(self.resume or {})
+        return self.watch.state_dict()
+
+
+def innermost(optimizer: Any) -> Optimizer:
+    """Return the optimizer that a framework has wrapped, itself perhaps one around a base."""
+    while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = optimizer.optimizer
+    assert isinstance(optimizer, Optimizer)
+    return optimizer

@@ -1,0 +1,64 @@
+"""Tokens and pixels: outputs for every position of a sequence or an image, as rows with groups."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from toosure.metrics.inputs import ArrayLike
+
+
+class FlatPositions(NamedTuple):
+    """Rows of positions, and the sequence or image that each is of."""
+
+    outputs: Tensor  # (M, C), or (M,) of a binary classifier
+    labels: Tensor  # (M,)
+    groups: Tensor  # (M,) int64, number of the sequence or image
+    group_name: str  # "sequence" or "image"
+
+
+def flatten_positions(
+    outputs: ArrayLike, labels: ArrayLike, ignore_index: int | None = -100
+) -> FlatPositions:
+    """Return outputs of tokens or pixels as rows (M, C), without the positions to ignore.
+
+    Tokens are (N, T, C) with labels (N, T), pixels (N, C, H, W) with labels (N, H, W); where the
+    classes fit only in the other place, they are taken from there. Of a binary classifier the
+    outputs may have the shape of the labels, (N, H, W), or one channel, (N, 1, H, W).
+
+    >>> rows = flatten_positions(torch.zeros(2, 3, 5), torch.tensor([[0, 1, -100], [4, 2, 0]]))
+    >>> rows.outputs.shape, rows.groups.tolist()
+    (torch.Size([5, 5]), [0, 0, 1, 1, 1])
+    """
+    outputs = torch.as_tensor(outputs)
+    labels = torch.as_tensor(labels).to(outputs.device)
+    rows = class_rows(outputs, labels)
+    n = len(labels)
+    groups = torch.arange(n, device=labels.device).repeat_interleave(labels[0].numel() if n else 0)
+    flat = labels.reshape(-1)
+    name = "sequence" if labels.ndim == 2 else "image"
+    if ignore_index is None:
+        return FlatPositions(rows, flat, groups, name)
+
+    kept = flat != ignore_index
+    if not bool(kept.any()):
+        raise ValueError(f"every label is ignore_index, {ignore_index}: nothing is left to measure")
+    return FlatPositions(rows[kept], flat[kept], groups[kept], name)
+
+
+def class_rows(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return outputs (M, C), classes last, or (M,) where there is one output per position."""
+    shape = tuple(outputs.shape)
+    if outputs.ndim >= 3 and outputs.shape == labels.shape:
+        return outputs.reshape(-1)
+
+    last = outputs.ndim >= 3 and shape[:-1] == tuple(labels.shape)
+    second = outputs.ndim >= 3 and (shape[0], *shape[2:]) == tuple(labels.shape)
+    if last and (outputs.ndim == 3 or not second):
+        return outputs.reshape(-1, shape[-1])
+    if second:
+        return outputs.movedim(1, -1).reshape(-1, shape[1])
+    raise ValueError(
+        "outputs of tokens are (N, T, C) with labels (N, T), of pixels (N, C, H, W) with labels "
+        f"(N, H, W); got {shape} and {tuple(labels.shape)}"
+    )

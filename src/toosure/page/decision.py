@@ -1,0 +1,157 @@
+"""Which setting to take, how honest it is, and what to do next: the first screen in sentences."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from toosure.page.html import printed
+from toosure.page.page_runs import PageRuns
+from toosure.page.paired import STANDARD_ERRORS
+from toosure.page.ranking import Standing
+from toosure.page.run_verdict import headline
+from toosure.verdicts import plural
+
+FAINT_GAIN = 0.1  # points of ECE that are not worth a sentence
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The setting to take, and the sentences that say so."""
+
+    kind: str  # of the verdict: its colour
+    title: str
+    reason: str
+    steps: tuple[str, ...]  # what to do next
+    standing: Standing | None = None
+
+
+def decide(page: PageRuns) -> Decision:
+    """Take the lowest validation NLL among settings whose accuracy is not clearly below the top."""
+    overall = headline(list(page.verdicts.values()))
+    ranked = [standing for standing in page.standings if standing.is_ranked]
+    if len(page.standings) == 1:
+        only = page.standings[0]
+        return Decision(only.verdict.kind, only.verdict.sentence, "", next_steps(page, only), only)
+    if not ranked:
+        return Decision(*overall, "No setting has validation data and ended as it should.", ())
+
+    accurate = [standing for standing in ranked if not is_less_accurate(page, standing, ranked)]
+    chosen = accurate[0]
+    sentence = chosen.verdict.sentence
+    title = f"Take {chosen.label}: {sentence[:1].lower()}{sentence[1:]}"
+    reason = f"{reason_for(chosen, accurate, ranked)} {overall[1]}."
+    return Decision(chosen.verdict.kind, title, reason, next_steps(page, chosen), chosen)
+
+
+def reason_for(chosen: Standing, accurate: list[Standing], ranked: list[Standing]) -> str:
+    """Say why a setting was chosen, and which had a lower NLL at a lower accuracy."""
+    count = f"{len(ranked)} {plural(len(ranked), 'setting')}"
+    nll = f", {chosen.nll:.3f}," if math.isfinite(chosen.nll) else ""
+    if len(accurate) == len(ranked):
+        return f"It has the lowest validation NLL{nll} of {count}; none is clearly more accurate."
+
+    if len(accurate) == 1:
+        best = "also " if ranked[0] is chosen else "not "
+        others = f"the other {len(ranked) - 1}" if len(ranked) > 2 else "the other"
+        return f"It is clearly more accurate than {others}; its validation NLL is {best}the lowest."
+
+    reason = (
+        f"It has the lowest validation NLL{nll} among the {len(accurate)} of {count} whose "
+        "accuracy is not clearly below the highest."
+    )
+    if ranked[0] is not chosen:
+        reason += f" {ranked[0].label} has a lower one and is less accurate."
+    return reason
+
+
+def is_less_accurate(page: PageRuns, standing: Standing, ranked: list[Standing]) -> bool:
+    """Whether the accuracy of a setting is below the highest by more than chance.
+
+    On the same examples where predictions were kept, else by the binomial errors of both.
+    """
+    top = max(ranked, key=lambda each: each.values.get("accuracy", -math.inf))
+    if standing is top:
+        return False
+    compared = page.comparison.settings if page.comparison else {}
+    if page.comparison and standing.label in compared and top.label in compared:
+        difference = page.comparison.difference(standing.label, top.label)["accuracy"]
+        return difference.value < 0 and not difference.is_chance
+
+    lower = standing.values.get("accuracy", math.nan)
+    higher = top.values.get("accuracy", math.nan)
+    errors = [
+        binomial_error(each.values.get("accuracy", math.nan), each.n) for each in (standing, top)
+    ]
+    return higher - lower > STANDARD_ERRORS * math.hypot(*errors)
+
+
+def binomial_error(accuracy: float, n: int) -> float:
+    """Return the standard error of an accuracy in per cent; endless where n is not known."""
+    share = min(max(accuracy / 100, 0.0), 1.0)
+    return 100 * math.sqrt(share * (1 - share) / n) if n else math.inf
+
+
+def next_steps(page: PageRuns, chosen: Standing) -> tuple[str, ...]:
+    """Say what to do about a setting: a temperature, nothing, or more data; and what it gained."""
+    steps = [correction(chosen)]
+    against = gain_over_reference(page, chosen)
+    return tuple(step for step in (*steps, against) if step)
+
+
+def correction(chosen: Standing) -> str:
+    """Say what would make a setting more honest."""
+    run = chosen.group.runs[0]
+    verdict = chosen.verdict
+    scaling = run.scaling
+    if verdict.kind == "unclear" and verdict.n and math.isfinite(verdict.half):
+        needed = math.ceil(verdict.n * verdict.half**2 / 100) * 100
+        return (
+            f"Judge it on more data: {verdict.n:,} examples leave ± {verdict.half:.1f} points, "
+            f"about {needed:,} would leave one."
+        )
+    if verdict.kind == "fine":
+        return "Nothing to correct: its confidence can be taken as it is."
+    if is_number(scaling.get("ece")) and is_number(scaling.get("ece_after")):
+        return temperature_sentence(scaling)
+    if (run.path / "predictions.npz").is_file():
+        return f"toosure calibrate {run.id} fits a temperature to it and judges it."
+    return ""
+
+
+def temperature_sentence(scaling: dict[str, Any]) -> str:
+    """Say what a temperature does to the test data of a run."""
+    before, after = 100 * scaling["ece"], 100 * scaling["ece_after"]
+    numbers = f"ECE {before:.1f} → {after:.1f} points on test data"
+    temperature = scaling.get("temperature")
+    name = f"Temperature {temperature:.2f}" if is_number(temperature) else "A temperature"
+    if after < before - FAINT_GAIN:
+        return f"{name} takes {numbers}: divide the logits by it."
+    return f"{name} does not help: {numbers}."
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def gain_over_reference(page: PageRuns, chosen: Standing) -> str:
+    """Say how much less ECE a setting has than the plain optimizer, and whether that is chance."""
+    reference = page.reference.label
+    comparison = page.comparison
+    if comparison is None or reference == chosen.label or chosen.label not in comparison.settings:
+        return ""
+
+    difference = comparison.difference(chosen.label, reference)["ece"]
+    low, high = (100 * (abs(difference.value) + sign * difference.half) for sign in (-1, 1))
+    size = f"{100 * abs(difference.value):.1f} points"
+    if difference.is_chance:
+        ends = (
+            100 * (difference.value - difference.half),
+            100 * (difference.value + difference.half),
+        )
+        interval = f"{printed(ends[0], '+.1f')} to {printed(ends[1], '+.1f')}"
+        return f"Its ECE against {reference} may differ by chance alone: {interval} points."
+    word = "lower" if difference.value < 0 else "higher"
+    return (
+        f"Its ECE is {size} {word} than that of {reference}, interval {low:.1f} to {high:.1f}, "
+        f"on the same {comparison.n:,} examples."
+    )

@@ -1,0 +1,99 @@
+"""The lines of all panels for the scripts of a page: each run's columns thinned, packed, once."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from toosure.figures import Group, panel_keys, stability
+from toosure.figures.groups import name_of, settings_of
+from toosure.figures.phase import paired
+from toosure.figures.style import PALETTE
+from toosure.figures.thinning import extremes
+from toosure.figures.trajectory import NAMES, is_far, values_of
+from toosure.page.html import in_script
+from toosure.page.packing import ArrayPool, as_steps
+from toosure.page.page_runs import PageRuns
+from toosure.quantities import described
+from toosure.runs import Run
+
+MAX_POINTS = 400_000  # on one page, at 8 to 11 bytes each
+Line = list[Any]  # run, split, place of its steps, place of its values
+
+
+def line_script(page: PageRuns) -> str:
+    """Return the element that holds every setting, run and line of a page."""
+    text = in_script(json.dumps(line_data(page), separators=(",", ":"), allow_nan=False))
+    return f'<script type="application/json" id="lines">{text}</script>'
+
+
+def line_data(page: PageRuns) -> dict[str, Any]:
+    """Return settings in the order of the page, runs, and for each panel its lines."""
+    pool = ArrayPool()
+    keys = panel_keys(page.runs)
+    points = max(60, min(1000, MAX_POINTS // (2 * (len(keys) + 2) * max(1, len(page.runs)))))
+    members = [(place, group, run) for place, group in enumerate(page.groups) for run in group.runs]
+
+    panels = [panel_of(key, [run for *_, run in members], pool, points) for key in keys]
+    return {
+        "palette": PALETTE,
+        "groups": [group_record(page, place) for place in range(len(page.groups))],
+        "runs": [[run.id, name_of(run, group), place] for place, group, run in members],
+        "panels": panels,
+        "phase": phase_lines([run for *_, run in members], pool, points // 2),
+        "arrays": pool.arrays,
+    }
+
+
+def group_record(page: PageRuns, place: int) -> dict[str, Any]:
+    """Return what the scripts know of a setting: its name, colour, settings and last numbers."""
+    standing = page.standings[place]
+    group: Group = standing.group
+    numbers = {key: value for key, value in standing.values.items() if np.isfinite(value)}
+    return {
+        "label": group.label,
+        "colour": page.places[group.label] % len(PALETTE),
+        "settings": settings_of(group.runs[0].config),
+        "ranked": standing.is_ranked,
+        "numbers": {key: float(f"{value:.6g}") for key, value in numbers.items()},
+    }
+
+
+def panel_of(key: str, runs: list[Run], pool: ArrayPool, points: int) -> dict[str, Any]:
+    """Return one panel: how it is drawn, and a line per run and split that has the quantity."""
+    quantity = described(key)
+    lines: list[Line] = []
+    for place, run in enumerate(runs):
+        for split in NAMES:
+            values = values_of(run, split, key)
+            if values is not None:
+                lines.append([place, split, *packed_line(run, values, pool, points)])
+        if key == "gn_sharpness":
+            edge = stability(run)
+            if edge is not None and not is_far(edge, run.columns.get("train/gn_sharpness")):
+                lines.append([place, "edge", *packed_line(run, edge, pool, points)])
+    return {"key": key, "heading": quantity.heading, "log": quantity.log, "lines": lines}
+
+
+def packed_line(run: Run, values: np.ndarray, pool: ArrayPool, points: int) -> tuple[int, int]:
+    """Return the places of the steps and values of a line, thinned without losing a peak."""
+    finite = np.isfinite(values)
+    steps = run.columns["step"][finite]
+    values = values[finite]
+    kept = extremes(values, points)
+    return pool.add(as_steps(steps[kept])), pool.add(values[kept].astype(np.float32))
+
+
+def phase_lines(runs: list[Run], pool: ArrayPool, points: int) -> list[Line]:
+    """Return the path of each run through sharpness and ECE, with its steps."""
+    lines: list[Line] = []
+    for place, run in enumerate(runs):
+        for split in ("train", "val"):
+            pair = paired(run, split)
+            if pair is None:
+                continue
+            step, sharpness, ece = pair
+            kept = np.union1d(extremes(sharpness, points // 2), extremes(ece, points // 2))
+            columns = (sharpness[kept].astype(np.float32), (100 * ece[kept]).astype(np.float32))
+            lines.append([place, split, *map(pool.add, columns), pool.add(as_steps(step[kept]))])
+    return lines

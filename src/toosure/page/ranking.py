@@ -1,0 +1,119 @@
+"""The settings in one order: by validation NLL, what cannot be ranked last."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toosure.figures import Group
+from toosure.page.paired import interval_of_mean
+from toosure.page.run_verdict import RunVerdict
+from toosure.quantities import described
+from toosure.runs import Run
+from toosure.verdicts import judge_gap, plural
+
+ENDED_EARLY = ("diverged", "failed", "stopped", "interrupted")
+FAINT = 1.5  # a gap below so many half intervals is a weak finding
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a setting stands at its end: means over seeds, on the data that judge."""
+
+    group: Group
+    values: Mapping[str, float]  # by key, in the unit of its column
+    spreads: Mapping[str, float]  # standard deviations over seeds
+    verdict: RunVerdict
+    n: int  # examples behind the verdict
+    is_ranked: bool  # it has validation data, and every seed ended as it should
+
+    @property
+    def label(self) -> str:
+        return self.group.label
+
+    @property
+    def nll(self) -> float:
+        return self.values.get("nll", math.nan)
+
+    @property
+    def is_faint(self) -> bool:
+        """Whether the interval of the gap almost touches 0."""
+        gap, half = abs(self.verdict.gap), self.verdict.half
+        return self.verdict.kind in ("over", "under") and gap < FAINT * half
+
+
+KEYS = ("nll", "accuracy", "ece", "smece", "seconds")
+
+
+def standing_of(group: Group, verdicts: Mapping[str, RunVerdict]) -> Standing:
+    """Return how a setting stands; seeds without validation data are left out where others have."""
+    runs = [run for run in group.runs if not run.training_only] or list(group.runs)
+    values: dict[str, float] = {}
+    spreads: dict[str, float] = {}
+    for key in KEYS:
+        found = [last_value(run, key) for run in runs]
+        known = [described(key).scale * value for value in found if value is not None]
+        if known:
+            values[key] = float(np.mean(known))
+        if len(known) > 1:
+            spreads[key] = float(np.std(known, ddof=1))
+
+    early = any(run.status in ENDED_EARLY for run in group.runs)
+    has_data = any(not run.training_only and run.count for run in runs)
+    own = [verdicts[run.id] for run in runs]
+    verdict = own[0] if len(own) == 1 else verdict_over_seeds(own)
+    return Standing(group, values, spreads, verdict, verdict.n, has_data and not early)
+
+
+def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
+    """Judge the mean gap of several seeds; its interval holds the examples' error and the seeds'.
+
+    The seeds are judged on the same examples, so their mean is no surer for it than one of them.
+    """
+    judged = [verdict for verdict in verdicts if verdict.kind != "none"]
+    if not judged:
+        return verdicts[0]
+    gaps = np.array([verdict.gap for verdict in judged])
+    mean = float(gaps.mean())
+    half = math.sqrt(float(np.mean([verdict.half**2 for verdict in judged])))
+    if len(gaps) > 1:
+        half = math.hypot(half, float(interval_of_mean(gaps[:, None])[0]))
+
+    n = min(verdict.n for verdict in judged)
+    kind, sentence = judge_gap(mean / 100, (mean - half) / 100, (mean + half) / 100, n)
+    sentence += f", over {len(judged)} {plural(len(judged), 'seed')}"
+    missing = len(verdicts) - len(judged)
+    if missing:
+        sentence += f"; {missing} without a verdict"
+    return RunVerdict(kind, sentence, mean, half, judged[0].training_only, n)
+
+
+def ranked(groups: Sequence[Group], verdicts: Mapping[str, RunVerdict]) -> list[Standing]:
+    """Return the settings by their NLL on validation data; those that cannot be ranked come last.
+
+    Where no NLL was measured, the ECE decides.
+    """
+    standings = [standing_of(group, verdicts) for group in groups]
+
+    def order(standing: Standing) -> tuple[bool, float, float]:
+        nll = standing.nll if math.isfinite(standing.nll) else math.inf
+        ece = standing.values.get("ece", math.inf)
+        return not standing.is_ranked, nll, ece
+
+    return sorted(standings, key=order)
+
+
+def last_value(run: Run, key: str) -> float | None:
+    """Return the last value of a quantity on the split that judges, or of the whole row."""
+    value = last_of(run, f"{run.split}/{key}")
+    return last_of(run, key) if value is None else value
+
+
+def last_of(run: Run, key: str) -> float | None:
+    """Return the last finite value of a key."""
+    values = run.columns.get(key)
+    if values is None:
+        return None
+    finite = np.flatnonzero(np.isfinite(values))
+    return float(values[finite[-1]]) if len(finite) else None

@@ -1,0 +1,77 @@
+"""What a run's temperature does to its test predictions, with intervals and the level of chance."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from toosure.page.paired import BINS, KEYS, STANDARD_ERRORS, Difference, example_scores, replicas_of
+from toosure.runs import Run
+from toosure.runs.array_file import read_arrays
+from toosure.runs.regular_files import Signature, signature
+from toosure.runs.run import DAMAGE
+
+ECE = KEYS.index("ece")
+CHANCE_DRAWS = 100
+CHANCE_QUANTILE = 0.975
+
+
+class ScalingEffect(NamedTuple):
+    """The ECE before and after a temperature, their difference, and what chance shows; shares."""
+
+    before: Difference
+    after: Difference
+    change: Difference
+    chance: float  # the ECE that a calibrated model shows at most in 97.5 % of such samples
+
+
+def scaling_effect(run: Run) -> ScalingEffect | None:
+    """Return what the temperature that a run wrote does; nothing without predictions."""
+    temperature = run.scaling.get("temperature")
+    if not isinstance(temperature, int | float) or not temperature > 0:
+        return None
+    file = run.path / "predictions.npz"
+    return effect_in(file, signature(file), run.follow_links, float(temperature))
+
+
+@lru_cache(maxsize=2048)
+def effect_in(
+    file: Path, _: Signature | None, follow_links: bool, temperature: float
+) -> ScalingEffect | None:
+    """Return the effect of a temperature on a file of predictions as it is now."""
+    try:
+        arrays = read_arrays(file, follow_links)
+        logits = np.asarray(arrays["test_logits"], dtype=float)
+        labels = arrays["test_labels"].astype(int)
+        plain = example_scores(logits, labels)
+        scaled = example_scores(logits / temperature, labels)
+    except DAMAGE:
+        return None
+    if not len(labels) or not np.isfinite(plain.nll).all():
+        return None
+
+    value, samples = replicas_of(plain)
+    value_after, samples_after = replicas_of(scaled)
+    return ScalingEffect(
+        estimate(value[ECE], samples[:, ECE]),
+        estimate(value_after[ECE], samples_after[:, ECE]),
+        estimate(value_after[ECE] - value[ECE], samples_after[:, ECE] - samples[:, ECE]),
+        chance_level(scaled.confidence),
+    )
+
+
+def estimate(value: float, samples: np.ndarray) -> Difference:
+    """Return a value with half its interval, from the spread of its replicas."""
+    return Difference(float(value), STANDARD_ERRORS * float(samples.std(ddof=1)))
+
+
+def chance_level(confidence: np.ndarray) -> float:
+    """Return the ECE that hits drawn from the confidences themselves stay below, 97.5 % of times.
+
+    Hits in a bin are drawn by their mean and variance, which a Gaussian meets closely.
+    """
+    places = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    variance = np.bincount(places, confidence * (1 - confidence), BINS)
+    noise = np.random.default_rng(0).normal(0, 1, (CHANCE_DRAWS, BINS)) * np.sqrt(variance)
+    return float(np.quantile(np.abs(noise).sum(1) / len(confidence), CHANCE_QUANTILE))

@@ -1,0 +1,114 @@
+"""Each setting against a reference on the same examples: what differs, and what is chance."""
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from toosure.page.html import Cell, Heading, Markup, in_script, printed, section, table
+from toosure.page.packing import ArrayPool
+from toosure.page.page_runs import PageRuns
+from toosure.page.paired import KEYS, T_QUANTILES, Comparison, Difference
+from toosure.quantities import Quantity, described
+
+SPLITS = {"test": "test", "val": "validation"}
+
+
+def differences(page: PageRuns) -> str:
+    """Return the table of differences and the choice of the reference; nothing without two."""
+    comparison = page.comparison
+    if comparison is None:
+        return ""
+    labels = [group.label for group in page.groups if group.label in comparison.settings]
+    reference = page.reference.label
+    options = "".join(
+        f"<option{' selected' if label == reference else ''}>{escape(label)}</option>"
+        for label in labels
+    )
+
+    note = (
+        f"How much higher each setting is than the reference, on the same {comparison.n:,} "
+        f"{SPLITS[comparison.split]} examples: their last predictions, resampled together, and the "
+        "spread over seeds where there are several; ± is half a 95 % interval. Grey may be chance."
+    )
+    choice = (
+        '<div class="controls"><label class="wide">reference <select id="reference">'
+        f"{options}</select></label></div>"
+    )
+    missing = [group.label for group in page.groups if group.label not in comparison.settings]
+    left_out = f" Without such predictions: {listed(missing)}." if missing else ""
+    return section(
+        "Differences on the same examples",
+        note + left_out,
+        choice,
+        f'<div id="difference-table">{difference_table(page, comparison, reference)}</div>',
+        scores_script(comparison, labels),
+        name="differences",
+        short="Differences",
+    )
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return names after each other, the first few of many.
+
+    >>> listed(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def difference_table(page: PageRuns, comparison: Comparison, reference: str) -> str:
+    """Return the table against one reference, which the scripts fill anew for another."""
+    header: list[Heading] = ["setting", *(described(key) for key in KEYS)]
+    rows: list[list[Cell]] = []
+    labels = [group.label for group in page.groups if group.label in comparison.settings]
+    for label in labels:
+        found = comparison.difference(label, reference)
+        name = "" if label != reference else "the reference"
+        rows.append([(label, name), *difference_cells(found, label == reference)])
+    return table(
+        header, rows, sortable=True, attributes=[f'data-label="{escape(x)}"' for x in labels]
+    )
+
+
+def difference_cells(found: Mapping[str, Difference], is_reference: bool) -> list[Markup]:
+    """Return the cells of a setting; dashes for the reference itself."""
+    if is_reference:
+        return [Markup.of('<span class="chance">–</span>', 0.0) for _ in found]
+    return [difference_cell(described(key), each) for key, each in found.items()]
+
+
+def difference_cell(quantity: Quantity, difference: Difference) -> Markup:
+    """Return a difference with its interval: grey where chance may explain it."""
+    value = quantity.scale * difference.value
+    form = quantity.form.replace(".", "+.", 1)
+    helps = (difference.value < 0) == (quantity.better == "lower")
+    kind = "chance" if difference.is_chance else "gain" if helps else "loss"
+    half = printed(quantity.scale * difference.half, quantity.form)
+    text = f'<span class="{kind}">{printed(value, form)}<small>±&nbsp;{half}</small></span>'
+    return Markup.of(text, value)
+
+
+def scores_script(comparison: Comparison, labels: list[str]) -> str:
+    """Return the scores and their replicas, from which the page takes any difference."""
+    pool = ArrayPool()
+    settings = {}
+    for label in labels:
+        scores = comparison.settings[label]
+        settings[label] = {
+            "seeds": scores.seeds,
+            "by_seed": scores.by_seed.tolist(),
+            "samples": pool.add(scores.samples.T.ravel().astype("float32")),
+        }
+    quantities = [
+        {"scale": q.scale, "digits": int(q.form[1]), "lower": q.better == "lower"}
+        for q in map(described, KEYS)
+    ]
+    content = {
+        "arrays": pool.arrays,
+        "settings": settings,
+        "quantities": quantities,
+        "student": T_QUANTILES,
+    }
+    text = in_script(json.dumps(content, separators=(",", ":")))
+    return f'<script type="application/json" id="scores">{text}</script>'

@@ -1,0 +1,53 @@
+"""The page of `toosure compare`: which of two models is better in what, and by how much."""
+
+from html import escape
+
+from toosure.evaluate.paired import Comparison
+from toosure.figures import reliability_diagram
+from toosure.page.html import figure, page, prose, section, table
+from toosure.quantities import QUANTITIES
+
+
+def comparison_page(result: Comparison) -> str:
+    """Return the self-contained page of a comparison."""
+    tone = {"better": "fine", "worse": "over"}.get(result.kind, "")
+    sentence = result.sentence[:1].upper() + result.sentence[1:]
+    header = (
+        f'<header><p class="source">toosure · {escape(result.first)} and {escape(result.second)}'
+        f'</p><h1><span class="{tone}">{escape(sentence)}</span></h1>'
+        f"<p>{prose(f'On {result.n:,} rows, {result.checked}.')}</p></header>"
+    )
+    return page(f"{sentence}", "\n".join([header, differences(result), diagrams(result)]))
+
+
+def differences(result: Comparison) -> str:
+    """Return every number of both and the change with its interval."""
+    rows = [
+        ((d.key, QUANTITIES[d.key].says), d.first, d.second, *d.change, word(d.direction))
+        for d in result.differences
+    ]
+    header = ("metric", result.first, result.second, "change", "low", "high", "second is")
+    note = (
+        f"The second less the first, with {100 * result.level:g} % intervals of each by itself, by "
+        f"resampling the same rows of both. ECE over {result.bins} bins. {result.left_out}"
+    )
+    forms = ("", ".4f", ".4f", "+.4f", "+.4f", "+.4f", "")
+    return section("Differences", note.strip(), table(header, rows, forms))
+
+
+def word(direction: int) -> str:
+    """Return what a direction means."""
+    return {1: "better", -1: "worse", 0: "not shown to differ"}[direction]
+
+
+def diagrams(result: Comparison) -> str:
+    """Return both reliability diagrams, side by side."""
+    note = (
+        f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
+        f"{100 * result.level:g} % intervals. Below the dashed line the model is too sure."
+    )
+    drawn = [
+        figure(reliability_diagram(each, result.level), f"{name}: accuracy over confidence", note)
+        for name, each in zip((result.first, result.second), result.tables, strict=True)
+    ]
+    return f'<div class="pair">{"".join(drawn)}</div>'

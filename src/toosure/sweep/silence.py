@@ -1,0 +1,41 @@
+"""Runs on a cluster that are not heard of: whose node may be lost, before Ray has noticed."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+SILENCE = 10.0  # seconds; a run posts twice a second, even where it has nothing to say
+
+
+@dataclass
+class SilenceWatch:
+    """When each run was last heard of, and which have been silent for long.
+
+    >>> now = 0.0
+    >>> watch = SilenceWatch(clock=lambda: now)
+    >>> watch.hear(7)
+    >>> now = 11.0
+    >>> watch.newly_silent(), watch.newly_silent()  # said once
+    ([7], [])
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    last: dict[int, float] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)
+
+    def hear(self, run: int) -> None:
+        """Note that a run was heard of."""
+        self.last[run] = self.clock()
+        self.silent.discard(run)
+
+    def forget(self, run: int) -> None:
+        """Stop watching a run that has ended."""
+        self.last.pop(run, None)
+        self.silent.discard(run)
+
+    def newly_silent(self) -> list[int]:
+        """Return the runs that have been silent for `SILENCE` seconds, each once per silence."""
+        before = self.clock() - SILENCE
+        found = [run for run, at in self.last.items() if at < before and run not in self.silent]
+        self.silent.update(found)
+        return found

@@ -1,0 +1,71 @@
+"""`toosure demo`: it ends with what helped, beside the runs too, and only where it is true."""
+
+import pytest
+from typer.testing import CliRunner
+
+from toosure.cli import app
+from toosure.demo import (
+    METHODS,
+    PLAIN,
+    HeldOutScores,
+    conclusion,
+    demo_configs,
+    demo_scores,
+    helped,
+)
+from toosure.runs import find_runs
+
+
+def run_demo(folder, *words):
+    result = CliRunner().invoke(app, ["demo", str(folder), *words])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_it_trains_reports_and_ends_with_its_conclusion(tmp_path):
+    words = ("--steps", "20", "--seeds", "2")
+    said = run_demo(tmp_path, *words)
+    runs = find_runs(tmp_path / "runs" / "demo")
+    assert len(runs) == 2 * len(METHODS) and {run.status for run in runs} == {"complete"}
+    assert "2 seeds each" in said and "a demonstration, not a benchmark" in said
+
+    sentence = said.splitlines()[-1]
+    assert sentence.startswith("SGD is ") and "SGD + temperature" in sentence
+    assert (tmp_path / "runs" / "demo" / "conclusion.txt").read_text() == sentence + "\n"
+    assert (tmp_path / "demo_report.html").stat().st_size > 1_000_000
+
+    times = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("metrics.jsonl")}
+    assert run_demo(tmp_path, *words).splitlines()[-1] == sentence
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("metrics.jsonl")} == times
+
+
+def test_the_temperature_is_that_of_the_run_and_keeps_the_accuracy(tmp_path):
+    run_demo(tmp_path, "--steps", "20", "--seeds", "1")
+    scores = demo_scores(tmp_path / "runs" / "demo", demo_configs(20, 1))
+    plain, scaled = scores[PLAIN], scores["SGD + temperature"]
+    assert scaled.accuracy == plain.accuracy and scaled.confidence != plain.confidence
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "ece", "expected"),
+    [
+        ([0.7, 0.7], [0.1, 0.1], True),
+        ([0.8, 0.6], [0.1, 0.1], True),  # by the mean
+        ([0.7, 0.69], [0.1, 0.1], False),  # at a price
+        ([0.8, 0.8], [0.1, 0.3], False),  # not in every seed
+    ],
+)
+def test_what_helped_is_better_in_every_seed_at_no_less_accuracy(accuracy, ece, expected):
+    plain = HeldOutScores([0.7, 0.7], [0.9, 0.9], [0.2, 0.2])
+    other = HeldOutScores(accuracy, [0.7, 0.7], ece)
+    assert helped(plain, other) is expected
+    said = conclusion({PLAIN: plain, "other": other})
+    assert ("Better in each of 2 seeds" in said) is expected
+    assert ("Not so: other." in said) is not expected
+
+
+@pytest.mark.slow
+def test_everything_helps_in_five_seeds(tmp_path):
+    said = run_demo(tmp_path).splitlines()[-1]
+    assert said.startswith("SGD is too sure: ")
+    assert "Better in each of 5 seeds at no less accuracy: CSAM" in said and "Not so" not in said

@@ -1,0 +1,173 @@
+"""evaluate, compare, apply and calibrate on files as they come: what is said, and exit codes."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from toosure.cli import app
+from toosure.cli.waiting import Waiting
+from toosure.posthoc import Temperature, save_calibrator
+
+RUN = CliRunner()
+
+
+def toosure(*words):
+    return RUN.invoke(app, list(map(str, words)))
+
+
+def refused(*words):
+    """The one line with which a command ends in exit code 2."""
+    result = toosure(*words)
+    assert result.exit_code == 2 and result.stdout == "", result.output
+    assert result.stderr.count("\n") == 1 and result.stderr.startswith("toosure: ")
+    return result.stderr
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Over-confident logits, the same ones halved, and a table with sites, of 200 rows."""
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(200, 3))
+    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    labels = np.array([rng.choice(3, p=row) for row in probs])
+    np.savez(tmp_path / "sure.npz", logits=3 * logits, labels=labels)
+    np.savez(tmp_path / "calm.npz", y_prob=probs, y_true=labels.astype(float))
+
+    lines = ["id,site,p_x,p_y,p_z,target"]
+    for i, (row, label) in enumerate(zip(probs, labels, strict=True)):
+        cells = [i, "north" if i % 2 else "south", *row, "xyz"[label]]
+        lines.append(",".join(map(str, cells)))
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_six_numbers_first_and_all_on_request(files):
+    short = toosure("evaluate", files / "sure.npz")
+    assert short.exit_code == 0 and short.stderr == ""
+    first = [line.split()[0] for line in short.stdout.splitlines() if line[:1].islower()]
+    assert first[:7] == ["metric", "accuracy", "nll", "brier", "ece", "smece", "aurc"]
+    assert "--all prints the other metrics." in short.stdout and "mce" not in first
+    long = toosure("evaluate", files / "sure.npz", "--all").stdout
+    assert all(f"\n{name} " in long for name in ("mce", "kde_ece", "auroc_ovr", "ece", "smece"))
+
+
+def test_what_was_guessed_is_said_once(files):
+    result = toosure("evaluate", files / "table.csv")
+    assert result.stderr == (
+        "table.csv: read 3 probability columns p_x, p_y, p_z, labels from 'target', "
+        "left out id, site\n"
+    )
+
+
+def test_several_files_make_one_table(files):
+    result = toosure("evaluate", files / "sure.npz", files / "calm.npz")
+    assert result.exit_code == 0, result.output
+    assert "sure.npz: Over-confident by " in result.stdout
+    assert [line.split()[0] for line in result.stdout.splitlines() if ".npz  " in line] == [
+        "sure.npz",
+        "calm.npz",
+    ]
+    objects = toosure("evaluate", files / "sure.npz", files / "calm.npz", "--json").stdout
+    assert [json.loads(line)["file"] for line in objects.splitlines()] == ["sure.npz", "calm.npz"]
+    words = refused("evaluate", files / "sure.npz", files / "sure.npz", "-o", files / "a.html")
+    assert "--html goes with one file; got 2" in words
+
+
+def test_npy_files(files):
+    arrays = np.load(files / "sure.npz")
+    np.save(files / "logits.npy", arrays["logits"])
+    np.save(files / "y.npy", arrays["labels"])
+    both = toosure("evaluate", files / "y.npy", files / "logits.npy")
+    named = toosure("evaluate", files / "logits.npy", "--labels", files / "y.npy")
+    assert both.stdout == named.stdout == toosure("evaluate", files / "sure.npz").stdout
+    assert "read logits from 'logits.npy', labels from 'y.npy'" in named.stderr
+    assert "scores and labels" in refused("evaluate", files / "logits.npy")
+    assert "no such file" in refused("evaluate", files / "none.npy", files / "y.npy")
+
+
+def test_a_condition_decides_the_exit_code(files):
+    fails = toosure("evaluate", files / "sure.npz", "--fail-if", "ece > 0.05")
+    assert fails.exit_code == 1 and "--fail-if fails: ece > 0.05 (ece is 0." in fails.stderr
+    passes = toosure("evaluate", files / "calm.npz", "--fail-if", "ece > 0.2", "--fail-if", "mce>1")
+    assert passes.exit_code == 0 and passes.stderr.count("--fail-if passes: not") == 2
+    assert "there are gap, ece" in refused("evaluate", files / "sure.npz", "--fail-if", "ecce > 1")
+    assert "is no condition" in refused("evaluate", files / "sure.npz", "--fail-if", "nonsense")
+
+
+def test_subgroups(files):
+    result = toosure("evaluate", files / "table.csv", "--by", "site")
+    assert result.exit_code == 0, result.output
+    assert "north" in result.stdout and "(Bonferroni: each is taken at 97.5 %)" in result.stdout
+    found = json.loads(toosure("evaluate", files / "table.csv", "--by", "site", "--json").stdout)
+    assert [group["group"] for group in found["by"]["groups"]] == ["north", "south"]
+    assert sum(group["n"] for group in found["by"]["groups"]) == 200
+    result = toosure("evaluate", files / "table.csv", "--by", "age")
+    assert (
+        result.exit_code == 2 and "no column 'age' to group by; there is id, site" in result.stderr
+    )
+
+
+def test_compare(files):
+    page = files / "page.html"
+    result = toosure("compare", files / "sure.npz", files / "calm.npz", "-o", page)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("calm.npz is better in NLL, ECE and smECE than sure.npz")
+    assert "same rows by their labels" in result.stdout and "page: " in result.stderr
+    text = page.read_text(encoding="utf-8")
+    assert "Calm.npz is better in NLL, ECE and smECE" in text and "Differences" in text
+
+    found = json.loads(toosure("compare", files / "sure.npz", files / "calm.npz", "--json").stdout)
+    assert found["kind"] == "better" and found["differences"]["ece"]["high"] < 0
+    assert "is given twice" in refused("compare", files / "sure.npz", files / "sure.npz")
+    words = refused(
+        "compare", files / "sure.npz", files / "calm.npz", "-o", files / "no" / "a.html"
+    )
+    assert "cannot be written" in words
+
+
+def test_apply(files):
+    arrays = np.load(files / "sure.npz")
+    fitted = Temperature().fit(arrays["logits"], arrays["labels"])
+    save_calibrator(fitted, files / "c.pt")
+    result = toosure("apply", files / "c.pt", files / "sure.npz", "-o", files / "out.npz")
+    assert result.exit_code == 0, result.output
+    out = np.load(files / "out.npz")
+    np.testing.assert_allclose(out["probs"], fitted.predict_proba(arrays["logits"]), rtol=1e-9)
+    assert (out["labels"] == arrays["labels"]).all()
+
+    np.savez(files / "new.npz", logits=arrays["logits"])  # not yet labelled
+    assert toosure("apply", files / "c.pt", files / "new.npz", "-o", files / "n.npz").exit_code == 0
+    assert set(np.load(files / "n.npz")) == {"probs"}
+    assert (
+        toosure("apply", files / "c.pt", files / "table.csv", "-o", files / "t.csv").exit_code == 0
+    )
+    header = (files / "t.csv").read_text().splitlines()[0]
+    assert header == "id,site,target,p_x,p_y,p_z"
+    assert "write a .npz" in refused("apply", files / "c.pt", files / "new.npz", "-o", files / "n")
+    words = refused("apply", files / "new.npz", files / "new.npz", "-o", files / "n.npz")
+    assert "new.npz" in words
+
+
+def test_calibrate_takes_the_same_files(files):
+    out = files / "c.pt"
+    words = ("--method", "temperature", "-o", out, "--json")
+    result = toosure("calibrate", files / "table.csv", *words)
+    assert result.exit_code == 0 and "labels from 'target'" in result.stderr
+    assert json.loads(result.stdout)["rows"] == 200 and out.is_file()
+    arrays = np.load(files / "sure.npz")
+    np.save(files / "logits.npy", arrays["logits"])
+    np.save(files / "y.npy", arrays["labels"])
+    result = toosure("calibrate", files / "logits.npy", "--labels", files / "y.npy", *words)
+    assert result.exit_code == 0, result.output
+
+
+def test_progress_is_shown_after_a_while_and_only_then(capsys):
+    with Waiting("reading", delay=60) as waiting:
+        waiting.update("measuring")
+    assert capsys.readouterr().err == ""
+    with Waiting("reading", delay=0) as waiting:
+        waiting.update("measuring")
+        waiting.timer.join(10)
+    assert capsys.readouterr().err in ("toosure: reading ...\n", "toosure: measuring ...\n")

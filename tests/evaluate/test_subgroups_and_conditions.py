@@ -1,0 +1,133 @@
+"""Subgroups with a correction for many, and conditions judged by a whole interval."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from toosure.evaluate import Estimate, evaluate
+from toosure.evaluate.conditions import judge, parse_condition
+from toosure.evaluate.subgroups import members_of, single_level, subgroups
+from toosure.predictions import from_confidence
+
+
+def rows(n=900, seed=0):
+    """Three sites: at "c" the model is 20 points too sure."""
+    rng = np.random.default_rng(seed)
+    site = np.array(list("abc"))[np.arange(n) % 3]
+    confidence = rng.uniform(0.6, 1.0, n)
+    correct = rng.random(n) < confidence - 0.2 * (site == "c")
+    return replace(from_confidence(confidence, correct), extras={"site": site, "age": np.arange(n)})
+
+
+def test_the_group_that_is_off_is_found():
+    result = subgroups(rows(), "site")
+    assert [group.name for group in result.groups] == ["a", "b", "c"]
+    assert [group.kind for group in result.groups][2] == "over"
+    assert "1 of 3 groups by 'site' are off: c (over-confident)" in result.sentence
+    assert "Bonferroni: each is taken at 98.33 %" in result.sentence
+    assert result.as_json()["correction"] == "bonferroni"
+
+
+def test_intervals_are_wider_for_more_groups_and_equal_those_of_the_level():
+    assert single_level(0.95, 10) == pytest.approx(0.995)
+    predictions = rows()
+    whole = replace(predictions, extras={"one": np.zeros(900, dtype=int)})
+    alone = subgroups(whole, "one").groups[0]
+    known = evaluate(predictions, only=["ece"])
+    assert (alone.gap, alone.ece) == (known.gap, known.metrics["ece"])
+    many = subgroups(rows(), "site").groups[0].gap
+    own = evaluate(from_confidence(*columns_of_first_site()), level=single_level(0.95, 3), only=[])
+    assert many.value == pytest.approx(own.gap.value)
+    assert many.half == pytest.approx(own.gap.half, rel=0.1)
+
+
+def columns_of_first_site():
+    predictions = rows()
+    first = predictions.extras["site"] == "a"
+    return predictions.confidence[first], predictions.correct[first]
+
+
+@pytest.mark.slow
+def test_false_alarms_are_kept_at_the_level():
+    """Of calibrated rows in ten groups, at most about 5 % of the sets may name any group."""
+    alarms = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        confidence = rng.uniform(0.6, 1.0, 800)
+        predictions = from_confidence(confidence, rng.random(800) < confidence)
+        predictions = replace(predictions, extras={"g": np.arange(800) % 10})
+        result = subgroups(predictions, "g", seed=seed)
+        alarms += any(group.kind in ("over", "under") for group in result.groups)
+    assert alarms <= 4
+
+
+def test_numbers_are_cut_into_quarters():
+    members = members_of({"age": np.arange(100.0)}, "age")
+    assert [len(each) for each in members.values()] == [25, 25, 25, 25]
+    assert sorted(np.concatenate(list(members.values())).tolist()) == list(range(100))
+
+
+def test_columns_that_make_no_groups():
+    extras = {"name": np.array([f"n{i}" for i in range(300)]), "x": np.full(30, np.nan)}
+    with pytest.raises(ValueError, match="no column 'site' to group by; there is name, x"):
+        members_of(extras, "site")
+    with pytest.raises(ValueError, match="300 values; at most 200 groups"):
+        members_of(extras, "name")
+    with pytest.raises(ValueError, match="misses values"):
+        members_of({"x": np.append(np.arange(30.0), np.nan)}, "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ece", "'ece' is no condition: write NAME > NUMBER .* names are gap, ece"),
+        ("ece > x", "is no condition"),
+        ("ecce > 1", "no number 'ecce'; there are gap, ece"),
+        ("ece > 1.2.3", "'1.2.3' is no number"),
+    ],
+)
+def test_conditions_that_are_none(text, words):
+    with pytest.raises(ValueError, match=words):
+        parse_condition(text)
+
+
+def test_a_condition_holds_only_with_the_whole_interval():
+    result = evaluate(rows(), only=["ece", "accuracy"])
+    known = replace(
+        result,
+        metrics={"ece": Estimate(0.05, 0.03, 0.07), "mce": Estimate(0.2), "nll": Estimate(np.nan)},
+        gap=Estimate(-0.04, -0.06, -0.02),
+        left_out={"brier": "needs the probability of every class"},
+    )
+    for text, holds, word in (
+        ("ece > 0.02", True, "wholly above 0.02"),
+        ("ece > 0.04", False, "is not certain"),
+        ("ece > 0.06", False, "passes: not ece > 0.06"),
+        ("ece < 0.08", True, "wholly below 0.08"),
+        ("ece<0.06", False, "is not certain"),
+        ("gap < -0.01", True, "-0.06 to -0.02"),
+        ("mce >= 1e-1", True, "without an interval"),
+    ):
+        judgement = judge(parse_condition(text), known)
+        assert judgement.holds == holds and word in judgement.sentence, text
+    with pytest.raises(ValueError, match=r"brier is not known .needs the probability"):
+        judge(parse_condition("brier > 1"), known)
+    with pytest.raises(ValueError, match="nll is undefined"):
+        judge(parse_condition("nll > 1"), known)
+
+
+def test_only_the_metrics_asked_for():
+    result = evaluate(rows(), only=["smece"])
+    assert set(result.metrics) == {"smece", "accuracy", "ece"} and result.per_class == ()
+    everything = evaluate(rows())
+    assert all(everything.metrics[key] == result.metrics[key] for key in result.metrics)
+    with pytest.raises(ValueError, match="no metric 'ecce'; there are ece"):
+        evaluate(rows(), only=["ecce"])
+
+
+def test_a_data_frame_is_evaluated():
+    frame = {"y": ["a", "b", "b", "a"], "p_a": [0.9, 0.2, 0.4, 0.6], "p_b": [0.1, 0.8, 0.6, 0.4]}
+    assert evaluate(frame, label="y").metrics["accuracy"].value == 1
+    scores = {"truth": [1, 0, 0, 1], "s": [0.9, 0.2, 0.6, 0.4]}
+    assert evaluate(scores, label="truth", columns=["s"]).metrics["accuracy"].value == 0.5

@@ -1,0 +1,102 @@
+"""Intervals over groups against plain resampling of groups, and how often they hold the truth."""
+
+import numpy as np
+import pytest
+import torch
+
+from toosure import metrics
+from toosure.metrics.cluster_intervals import (
+    cluster_interval,
+    cluster_interval_from_confidence,
+    group_numbers,
+    resampled_sums,
+)
+
+generator = torch.Generator().manual_seed(0)
+GROUPS = torch.arange(40).repeat_interleave(torch.randint(1, 9, (40,), generator=generator))
+N = len(GROUPS)
+SHIFT = torch.randn(40, generator=generator, dtype=torch.float64)[GROUPS]
+LOGITS = 2 * torch.randn(N, 3, generator=generator, dtype=torch.float64)
+LABELS = torch.distributions.Categorical(logits=LOGITS * (0.5 + SHIFT.abs())[:, None]).sample()
+
+
+def by_hand(metric, samples=600):
+    """Resample groups row by row, and return the spread of the metric."""
+    rng = np.random.default_rng(1)
+    members = [torch.nonzero(g == GROUPS).squeeze(1) for g in range(40)]
+    picks = [torch.cat([members[g] for g in rng.integers(40, size=40)]) for _ in range(samples)]
+    return torch.stack([metric(LOGITS[i], LABELS[i]) for i in picks]).std()
+
+
+@pytest.mark.parametrize("name", ["nll", "accuracy", "aurc", "classwise_ece", "debiased_ece"])
+def test_width_is_that_of_groups_resampled_by_hand(name):
+    metric = getattr(metrics, name)
+    samples = 200 if name == "classwise_ece" else 1000
+    value, low, high = cluster_interval(metric, LOGITS, LABELS, GROUPS, samples=samples)
+    assert float(value) == pytest.approx(float(metric(LOGITS, LABELS)), abs=1e-12)
+    width = float(high - low)
+    if name == "debiased_ece":
+        assert 0 < width < 6 * float(by_hand(metric))  # cut off at 0
+    else:
+        assert width == pytest.approx(2 * 1.96 * float(by_hand(metric)), rel=0.2)
+
+
+def test_probabilities_and_logits_agree():
+    probs = LOGITS.softmax(1)
+    for metric in (metrics.ece, metrics.nll, metrics.auroc_misclass):
+        first = cluster_interval(metric, LOGITS, LABELS, GROUPS)
+        second = cluster_interval(metric, labels=LABELS, groups=GROUPS, probs=probs)
+        assert [float(v) for v in first] == pytest.approx([float(v) for v in second], abs=1e-9)
+
+
+def test_groups_of_one_row_are_independent_rows():
+    rows = torch.arange(N)
+    for metric in (metrics.ece, metrics.nll):
+        grouped = cluster_interval(metric, LOGITS, LABELS, rows)
+        plain = metrics.confidence_interval(metric, LOGITS, LABELS)
+        assert float(grouped.value) == pytest.approx(float(plain.value))
+        assert float(grouped.high) == pytest.approx(float(plain.high), abs=0.02)
+        assert float(grouped.low) == pytest.approx(float(plain.low), abs=0.02)
+
+
+def clustered_rows(seed, groups=40, size=25, spread=0.25):
+    """Confidences of groups that are right more or less often than claimed, 0 on average."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.uniform(0.35, 0.65, (groups, size))
+    shift = rng.uniform(-spread, spread, (groups, 1))
+    correct = rng.random((groups, size)) < confidence + shift
+    index = np.repeat(np.arange(groups), size)
+    return torch.from_numpy(confidence.ravel()), torch.from_numpy(correct.ravel()), index
+
+
+def test_intervals_over_groups_hold_an_ece_of_zero_where_those_over_rows_do_not():
+    held = {"groups": 0, "rows": 0}
+    for seed in range(30):
+        confidence, correct, index = clustered_rows(seed)
+        grouped = cluster_interval_from_confidence(
+            metrics.ece_from_confidence, confidence, correct, index, samples=200
+        )
+        rows = metrics.confidence_interval_from_confidence(
+            metrics.ece_from_confidence, confidence, correct, samples=200
+        )
+        held["groups"] += float(grouped.low) <= 1e-9
+        held["rows"] += float(rows.low) <= 1e-9
+    assert held["groups"] >= 26 and held["rows"] < held["groups"]  # 95 % of 30 less two errors
+
+
+def test_sums_are_drawn_group_by_group():
+    per_group = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+    sums = resampled_sums(per_group, seed=0, samples=4000)
+    assert sums.mean(0).tolist() == pytest.approx([1.0, 1.0], abs=0.06)
+    assert (sums.sum(1) <= 3).all()
+    assert torch.equal(sums, resampled_sums(per_group, seed=0, samples=4000))
+
+
+def test_groups_may_be_names_and_are_checked():
+    assert group_numbers(["b", "a", "b"], 3).tolist() == [1, 0, 1]
+    with pytest.raises(ValueError, match=r"shape \(3,\), one per row; got \(2,\)"):
+        group_numbers([0, 1], 3)
+    with pytest.raises(ValueError, match="all rows are of one group"):
+        group_numbers([5, 5], 2)
+    with pytest.raises(ValueError, match="groups are missing"):
+        cluster_interval(metrics.ece, LOGITS, LABELS)

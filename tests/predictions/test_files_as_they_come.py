@@ -1,0 +1,267 @@
+"""Files as people have them: a guess is right and said in one line, or there is a remedy."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from toosure.predictions import from_frame, npy_pair, read_predictions, take_rows
+from toosure.predictions.writing import write_predictions
+
+LOGITS = np.array([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
+LABELS = np.array([0, 2, 2, 1])
+CORRECT = [True, False, True, False]
+P1 = np.array([0.9, 0.2, 0.6, 0.4])  # of class 1
+Y = np.array([1, 0, 0, 1])
+
+
+def table(path, columns, separator=","):
+    rows = zip(*columns.values(), strict=True)
+    lines = [separator.join(columns), *(separator.join(map(str, row)) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def three(prefix="p_", names="abc"):
+    return {f"{prefix}{name}": PROBS[:, k].tolist() for k, name in enumerate(names)}
+
+
+def check(predictions, note=""):
+    """The three-class rows of this file, read rightly."""
+    assert predictions.labels.tolist() == LABELS.tolist()
+    assert predictions.correct.tolist() == CORRECT
+    np.testing.assert_allclose(predictions.confidence, PROBS.max(1), rtol=1e-12)
+    assert note in predictions.note
+    assert "\n" not in predictions.note
+
+
+@pytest.mark.parametrize(
+    ("columns", "note"),
+    [
+        ({**three(), "target": LABELS}, "read 3 probability columns p_a, p_b, p_c, labels from 't"),
+        ({"id": [7, 8, 9, 10], **three(), "y": LABELS}, "labels from 'y', left out id"),
+        ({**three("prob_"), "y_true": list("accb")}, "labels from 'y_true'"),
+        ({**three("logit "), "label": LABELS}, "columns logit a"),
+        ({**three("p"), "label": [0.0, 2.0, 2.0, 1.0]}, "columns pa, pb, pc"),
+        ({**three("prob(", ["a)", "b)", "c)"]), "label": LABELS}, "prob(a)"),
+        ({"": [0, 1, 2, 3], **three(""), "label": list("accb")}, "left out (a column without a"),
+        ({"age": [31, 40, 55, 62], **three(""), "label": list("accb")}, "left out age"),
+        ({"text": list("xyzw"), **three(), "pred": [0, 1, 2, 0], "gt": LABELS}, "text, pred"),
+    ],
+)
+def test_tables(tmp_path, columns, note):
+    check(read_predictions(table(tmp_path / "a.csv", columns)), note)
+
+
+def test_separators_and_the_label_column(tmp_path):
+    columns = {**three(), "diagnosis": LABELS}
+    for separator in (";", "\t", "|"):
+        path = table(tmp_path / "a.csv", columns, separator)
+        check(read_predictions(path, label="diagnosis"), "labels from 'diagnosis'")
+        with pytest.raises(ValueError, match=r"no column 'label'; .*--label-column NAME"):
+            read_predictions(path)
+    with pytest.raises(ValueError, match=r"no column 'diagnosi'; it holds p_a"):
+        read_predictions(path, label="diagnosi")
+
+
+def test_columns_are_chosen_and_ordered(tmp_path):
+    columns = {**three("q_"), "z_c": LOGITS[:, 2], "label": LABELS}
+    path = table(tmp_path / "a.csv", columns)
+    check(read_predictions(path, columns=["q_*"]))
+    turned = read_predictions(path, columns=["q_c", "q_b", "q_a"])
+    assert turned.names == ("q_c", "q_b", "q_a") and turned.correct.tolist() != CORRECT
+    with pytest.raises(ValueError, match=r"no column 'nope'; it holds q_a"):
+        read_predictions(path, columns=["nope"])
+
+
+def test_a_missing_value_in_a_column_nobody_needs(tmp_path):
+    path = table(tmp_path / "a.csv", {"age": [30, "", 40, 50], **three(), "label": LABELS})
+    check(read_predictions(path), "left out age")
+
+
+@pytest.mark.parametrize("labels", [Y, Y.astype(float), ["True", "False", "False", "True"]])
+def test_one_probability_of_class_1(tmp_path, labels):
+    for name in ("y_score", "y_prob", "y_pred_proba", "prob", "score"):
+        path = table(tmp_path / "a.csv", {"y_true": labels, name: P1})
+        predictions = read_predictions(path)
+        assert predictions.binary and predictions.labels.tolist() == Y.tolist()
+        assert predictions.note == (
+            f"read one probability column '{name}' of class 1, labels from 'y_true'"
+        )
+        np.testing.assert_allclose(predictions.probs[:, 1], P1, rtol=1e-15)
+
+
+def test_names_of_two_classes(tmp_path):
+    labels = ["spam", "ham", "ham", "spam"]
+    by_column = read_predictions(table(tmp_path / "a.csv", {"p_spam": P1, "label": labels}))
+    assert (by_column.names, by_column.labels.tolist()) == (("ham", "spam"), Y.tolist())
+
+    path = table(tmp_path / "b.csv", {"y_score": P1, "label": labels})
+    with pytest.raises(ValueError, match=r"--classes ham,spam$"):
+        read_predictions(path)
+    assert read_predictions(path, classes=["ham", "spam"]).labels.tolist() == Y.tolist()
+    assert read_predictions(path, classes=["spam", "ham"]).labels.tolist() == (1 - Y).tolist()
+    with pytest.raises(ValueError, match="must name 2 classes in their order; 3 given"):
+        read_predictions(path, classes=["ham", "spam", "eggs"])
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "words"),
+    [
+        ([0, 1, 1, 0], Y, "holds only 0 and 1: predicted classes"),
+        ([10, 20, 60, 90], Y, "neither probabilities.*percentages must be divided by 100"),
+        (P1, [-1, 1, 1, -1], "if class 1 is 1, say --classes=-1,1"),
+        (P1, [1, 2, 2, 1], "if they count from 1, say --classes 1,2"),
+        (P1, [0, 1, -100, 1], "say --ignore-index -100"),
+        (P1, [0.5, 1, 0, 1], "got '0.5'|labels are 0, 0.5, 1"),
+        (P1, ["a", "", "b", "b"], "no label"),
+    ],
+)
+def test_one_column_that_is_not_clear(tmp_path, scores, labels, words):
+    with pytest.raises(ValueError, match=words):
+        read_predictions(table(tmp_path / "a.csv", {"prob": scores, "label": labels}))
+
+
+def test_remedies_of_labels_are_followed(tmp_path):
+    signs = table(tmp_path / "a.csv", {"prob": P1, "label": 2 * Y - 1})
+    assert read_predictions(signs, classes=["-1", "1"]).labels.tolist() == Y.tolist()
+    ones = table(tmp_path / "b.csv", {"prob": P1, "label": Y + 1})
+    assert read_predictions(ones, classes=["1", "2"]).labels.tolist() == Y.tolist()
+    ignored = table(tmp_path / "c.csv", {"prob": P1, "label": [1, 0, -100, 1]})
+    predictions = read_predictions(ignored, ignore_index=-100)
+    assert predictions.labels.tolist() == [1, 0, 1]
+    assert predictions.note.endswith("ignored 1 rows by their label")
+
+
+def test_arrays_by_usual_names(tmp_path):
+    path = tmp_path / "a.npz"
+    for names in (("y_prob", "y_true"), ("y_pred_proba", "target"), ("scores", "y")):
+        np.savez(path, **{names[0]: PROBS, names[1]: LABELS[:, None].astype(float)})
+        check(read_predictions(path), f"from '{names[0]}', labels from '{names[1]}'")
+    np.savez(path, logits=LOGITS, labels=LABELS)
+    assert read_predictions(path).note == ""  # our own names: nothing was guessed
+    np.savez(path, y_score=P1, y_true=Y)
+    assert read_predictions(path).binary
+    torch.save(
+        {"outputs": torch.tensor(LOGITS), "targets": torch.tensor(LABELS)}, tmp_path / "a.pt"
+    )
+    check(read_predictions(tmp_path / "a.pt"), "logits of 3 classes from 'outputs'")
+
+
+def test_array_labels_that_are_names(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, probs=PROBS, labels=np.array(["a", "c", "c", "b"]))
+    with pytest.raises(ValueError, match=r"labels are names \(a, b, c\): .*--classes a,b,c"):
+        read_predictions(path)
+    check(read_predictions(path, classes="abc"))
+    np.savez(path, probs=PROBS, labels=np.array(["a", "c", "c", "b"]), class_names=list("abc"))
+    check(read_predictions(path))
+    np.savez(path, probs=PROBS, labels=np.array(["a", "c", "c", "b"], dtype=object))
+    with pytest.raises(ValueError, match=r"labels holds Python objects.*dtype=str"):
+        read_predictions(path)
+
+
+def test_ignored_rows_of_arrays(tmp_path):
+    labels = np.array([0, -100, 2, 1])
+    np.savez(tmp_path / "a.npz", logits=LOGITS, labels=labels, site=[1, 2, 3, 4])
+    predictions = read_predictions(tmp_path / "a.npz", ignore_index=-100)
+    assert predictions.labels.tolist() == [0, 2, 1]
+    assert predictions.extras["site"].tolist() == [1, 3, 4]
+
+
+def test_npy_pairs(tmp_path):
+    scores, truth = tmp_path / "val_logits.npy", tmp_path / "truths.npy"
+    np.save(scores, LOGITS)
+    np.save(truth, LABELS)
+    assert npy_pair(scores, truth) == npy_pair(truth, scores) == (scores, truth)
+    note = "from 'val_logits.npy', labels from 'truths.npy'"
+    check(read_predictions(scores, labels=truth), note)
+
+    np.save(tmp_path / "u.npy", P1)
+    np.save(tmp_path / "v.npy", P1)
+    with pytest.raises(ValueError, match=r"cannot be told; say u.npy --labels v.npy"):
+        npy_pair(tmp_path / "u.npy", tmp_path / "v.npy")
+    with pytest.raises(ValueError, match="is one array: give the labels too"):
+        read_predictions(scores)
+    np.save(truth, LABELS[:3])
+    with pytest.raises(ValueError, match=r"has 4 rows and truths.npy has 3"):
+        read_predictions(scores, labels=truth)
+
+
+def test_json_lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [
+        {"id": i, "probs": p.tolist(), "label": int(y), "note": "x"}
+        for i, (p, y) in enumerate(zip(PROBS, LABELS, strict=True))
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    check(read_predictions(path), "read 3 probability columns from 'probs', labels from 'label'")
+
+    path.write_text('{"p_a": 0.5, "p_b": 0.5, "label": "b"}\n')
+    assert read_predictions(path).labels.tolist() == [1]
+    for text, words in (
+        ('{"a": 1}\n{"b": 1}\n', "line 2 has other keys than the first line: a, b"),
+        ("[1]\n", "line 1 is no object"),
+        ('{"probs": [0.5, 0.5], "label": 0}\n{"probs": [1.0], "label": 0}\n', "lists of 1 to 2"),
+        ('{"p_a": 0.5, "p_b": 0.5, "label": null}\n', "column 'label' misses 1 of 1 values"),
+        ("nonsense\n", "cannot be read as .jsonl"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=words):
+            read_predictions(path)
+
+
+class Frame:
+    """What a pandas frame offers to a reader: names, and a column by name."""
+
+    def __init__(self, **columns):
+        self.data = columns
+        self.columns = list(columns)
+
+    def __getitem__(self, name):
+        return np.asarray(self.data[name], dtype=object if name == "y" else None)
+
+
+def test_data_frames():
+    frame = Frame(y=["a", "c", "c", "b"], site=[1, 1, 2, 2], **three())
+    predictions = from_frame(frame, label="y")
+    check(predictions, "labels from 'y', left out site")
+    assert predictions.extras["site"].tolist() == [1, 1, 2, 2]
+    check(from_frame({**three(), "y": LABELS}))
+    with pytest.raises(ValueError, match="or be a data frame; got int"):
+        from_frame(3)
+    with pytest.raises(ValueError, match="column 'y' misses 1 of 2 values"):
+        from_frame({"y": np.array([0, None]), "p_a": [0.5, 0.5], "p_b": [0.5, 0.5]}, label="y")
+
+
+def test_rows_are_taken_with_all_that_belongs_to_them():
+    rows = take_rows(from_frame({**three(), "y": LABELS, "site": [1, 2, 3, 4]}), np.array([2, 0]))
+    assert rows.labels.tolist() == [2, 0] and rows.correct.tolist() == [True, True]
+    assert rows.extras["site"].tolist() == [3, 1]
+    assert rows.probs.shape == rows.logits.shape == (2, 3)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt", ".csv"])
+def test_written_predictions_are_read_back(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    write_predictions(from_frame({**three(), "label": LABELS}), path)
+    check(read_predictions(path))
+    write_predictions(from_frame({"prob": P1, "label": Y}), path)
+    again = read_predictions(path)
+    assert again.binary and again.labels.tolist() == Y.tolist()
+    with pytest.raises(ValueError, match=r"write a .npz, .pt or .csv"):
+        write_predictions(again, tmp_path / "a.xls")
+
+
+def test_scores_without_labels(tmp_path):
+    for path in (tmp_path / "a.npz", tmp_path / "a.csv"):
+        if path.suffix == ".npz":
+            np.savez(path, probs=PROBS)
+        else:
+            table(path, three())
+        predictions = read_predictions(path, unlabelled=True)
+        assert "no labels" in predictions.note and "labels" not in predictions.extras
+        with pytest.raises(ValueError, match=r"no (array|column) 'label"):
+            read_predictions(path)

@@ -1,0 +1,99 @@
+"""The settling experiment of gamma-net: its arms, and its rules on made-up runs."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from toosure.objectives import GammaNet
+from toosure.recipes import Setting
+from toosure.recipes.gamma_net import settling, sweeps
+from toosure.recipes.prediction_scores import Scores
+
+PAPER = Setting()
+
+
+def scored(*errors, accuracy=0.9):
+    return [Scores(accuracy, e / 100, 0, 0, 0, 1.0, 10_000) for e in errors]
+
+
+def made_run(excess=3.0, at_cut=1.0, end=1.05):
+    """A run that is `excess` points over-confident, with gamma at the first cut and at the end."""
+    rows = [
+        {"step": step, "objective/gamma_mean": gamma, "objective/meta_signal_to_noise": 0.3}
+        for step, gamma in ((0, 1.0), (5000, at_cut), (6000, 9.0), (10_000, end))
+    ]
+    rows[-1] |= {"val/accuracy": 0.9, "val/confidence": 0.9 + excess / 100}
+    return SimpleNamespace(rows=rows, last=rows[-1], config={"steps": 10_000})
+
+
+def verdicts(change=(), excess=3.0, end=1.05):
+    scores = {name: scored(1.0, 1.5, 1.2, 1.9, 1.1) for name in sweeps.ARMS}
+    scores |= {"CE": scored(3, 3, 3, 3, 3), settling.FIRST: scored(1.5, 5.8, 16.3, 2.0, 3.0)}
+    scores |= dict(change)
+    runs = {name: [made_run(excess, end=end)] * len(of) for name, of in scores.items()}
+    return [claim.passed for claim in settling.claims(PAPER, runs, scores)]
+
+
+def test_all_rules_hold_on_runs_as_hoped():
+    assert verdicts() == [True] * 7
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "passed"),
+    [
+        ({settling.OURS: scored(1.0, 1.5, 1.2, 2.1, 1.1)}, 2, False),  # 1.1 points apart
+        ({settling.FIRST: scored(1.5, 1.6, 1.7, 1.8, 1.9)}, 3, False),  # nothing to explain
+        ({settling.OURS: scored(3.1, 3.2, 3.3, 3.4, 3.5)}, 5, False),  # worse than CE
+        ({settling.OURS: scored(1, 1, 1, 1, 1, accuracy=0.889)}, 6, False),
+        ({settling.OURS: scored(1, 1, 1, 1, 1, accuracy=0.891)}, 6, True),
+        ({settling.OURS: scored(1, 1, 1)}, 2, None),  # two runs missing
+        ({settling.OURS: []}, 2, None),
+        ({"CE": []}, 5, None),
+    ],
+)
+def test_each_rule(change, place, passed):
+    assert verdicts(change)[place] is passed
+
+
+def test_a_gamma_that_moves_after_the_cut_and_a_ce_that_is_not_too_sure():
+    assert verdicts(end=1.2)[4] is False
+    assert verdicts(excess=1.9)[5] is None
+
+
+def test_arms_say_their_options():
+    """What differs from the first build is what each arm changes, whatever the defaults are."""
+    built = {
+        name: GammaNet(**sweeps.arm_configs(PAPER, name)[0].word("objective").settings)
+        for name, options in sweeps.ARMS.items()
+        if options
+    }
+    first = built["A: as first built"]
+    error = first.outer.terms[0].whole
+    assert (error.bandwidth, error.form, error.leave_one_out) == (0.01, "points", False)
+    assert (error.detach, first.meta_batch, first.fresh, first.virtual_lr) == (
+        False,
+        128,
+        None,
+        None,
+    )
+    detached = built["D: accuracy detached, virtual rate .1"]
+    assert detached.outer.terms[0].whole.detach and detached.virtual_lr == 0.1
+    assert built["E: D, meta batch 512"].meta_batch == 512
+    assert built["F: A, bandwidth .1"].outer.terms[0].whole.bandwidth == 0.1
+    assert all(len(sweeps.arm_configs(PAPER, name)) == 5 for name in sweeps.ARMS)
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100", "tiny_imagenet"])
+def test_the_data_of_the_command_are_used(data):
+    setting = Setting(data=data)
+    configs = [*sweeps.comparison(setting), *sweeps.arms(setting), *sweeps.bandwidths(setting)]
+    assert {config.data for config in configs} == {f"{data}:augment=true"}
+    judged = settling.why_not_judged(setting)
+    assert bool(judged) == (data == "tiny_imagenet")
+
+
+def test_a_row_of_the_table():
+    row = settling.arm_row(settling.OURS, [made_run()] * 2, scored(1.0, 2.0))
+    assert row[:2] == (settling.OURS, "2") and row[7:] == (
+        *("1.00 to 2.00", "3.00 ± 0.00", "1.00 ± 0.00", "1.05 ± 0.00", "0.30 ± 0.00"),
+    )

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from toosure.config import RunConfig
+from toosure.control import RadiusControl
 from toosure.data import Dataset
 from toosure.processes import ALONE, Processes
 from toosure.recalibration import temperature_scaling
 from toosure.runs import RunWriter
 from toosure.runs.environment import environment
-from toosure.train.averages import build_averages
+from toosure.train.averages import Averages, build_averages
 from toosure.train.batches import Batches
 from toosure.train.build import (
     build_criterion,
@@ -29,6 +30,7 @@ from toosure.train.build import (
 )
 from toosure.train.checkpoint import random_state, save_checkpoint, set_random_state
 from toosure.train.code_hashes import code_hashes
+from toosure.train.control import build_control, cut_control_split
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
@@ -40,6 +42,7 @@ from toosure.watch.measurer import predictor_of
 from toosure.watch.sink import device_name
 from toosure.watch.split import logits_of
 
+Report = Callable[[], dict[str, float]]  # numbers for a row
 MAX_UNREAD = 64  # losses that stay on the device before the host reads them
 
 
@@ -65,6 +68,7 @@ class Training:
         self.data = load_data(config, runtime) if data is None else data
         if config.precision == "float64":
             self.data = in_float64(self.data)
+        self.data, control_split = cut_control_split(config, self.data)
 
         self.model = build_model(config, self.data, self.device).train()
         if self.device.type == "cuda":
@@ -83,6 +87,7 @@ class Training:
         self.batches = Batches(self.data, config.batch, config.seed, processes)
         self.step = self.build_step()
         self.averages = build_averages(config, self.model, self.objective, self.data)
+        self.control = build_control(self, control_split)
 
         self.losses = torch.zeros(MAX_UNREAD, device=self.device)
         self.unread = 0  # losses that the host has not read yet
@@ -131,10 +136,12 @@ class Training:
         if hasattr(self.objective, "epoch_end"):
             self.objective.epoch_end(self.network)
 
-    def update_averages(self, step: int) -> None:
-        """Show the averages of the weights what they are after a step."""
+    def after_step(self, step: int) -> None:
+        """Show the weights after a step to their averages, and to the controller."""
         if self.averages is not None:
             self.averages.update(step, self.batches.ends_epoch(step))
+        if self.control is not None:
+            self.control.step()
 
     def record_loss(self, loss: Tensor) -> None:
         """Keep the loss on the device: reading it at every step would make the host wait."""
@@ -171,8 +178,7 @@ class Training:
         self.listener.begin(self.config, self.writer.path, self.steps_taken)
 
         watch = self.build_watch(state and state["watch"])
-        if self.averages is not None:
-            watch.report = joined_reports(watch.report, self.averages.report)
+        watch.report = joined_reports(watch.report, self.averages, self.control)
         if state is not None:
             # Last, since everything before may have drawn random numbers.
             set_random_state(state["random"], self.device)
@@ -251,6 +257,8 @@ class Training:
     def state_dict(self) -> dict[str, Any]:
         """Return all that changes during a run, as tensors and plain values."""
         more = {"averages": self.averages.state_dict()} if self.averages is not None else {}
+        if self.control is not None:
+            more["control"] = self.control.state_dict()
         return more | {
             "step": self.steps_taken,
             "model": self.model.state_dict(),
@@ -273,6 +281,8 @@ class Training:
             self.tracker.load_state_dict(state["tracker"])
         if self.averages is not None:
             self.averages.load_state_dict(state["averages"])
+        if self.control is not None:
+            self.control.load_state_dict(state["control"])
 
     @property
     def tracker(self) -> Any:
@@ -286,11 +296,12 @@ class Training:
             self.watch.close()
 
 
-def joined_reports(
-    first: Callable[[], dict[str, float]] | None, second: Callable[[], dict[str, float]]
-) -> Callable[[], dict[str, float]]:
-    """Return the numbers of an objective, where it reports some, and those of another report."""
-    return second if first is None else lambda: first() | second()
+def joined_reports(first: Report | None, *parts: Averages | RadiusControl | None) -> Report | None:
+    """Return what reports the numbers of an objective and of other parts, of those there are."""
+    reports = [part.report for part in parts if part is not None]
+    if first is not None:
+        reports.insert(0, first)
+    return (lambda: {k: v for each in reports for k, v in each().items()}) if reports else None
 
 
 def state_of(part: object) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Integrator:
             self.position = min(max(wanted, self.low), self.high)
             self.last_move = (self.position - before) or self.last_move
 
-        self.acted = (self.position > before) - (self.position < before)
+        self.acted = int(self.position > before) - int(self.position < before)
         return self.position
 
     def move(self, reading: Reading, progress: float) -> float:

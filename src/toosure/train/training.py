@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from toosure.config import RunConfig
-from toosure.control import RadiusControl
 from toosure.data import Dataset
 from toosure.processes import ALONE, Processes
 from toosure.recalibration import temperature_scaling
 from toosure.runs import RunWriter
 from toosure.runs.environment import environment
-from toosure.train.averages import Averages, build_averages
+from toosure.train.averages import build_averages
 from toosure.train.batches import Batches
 from toosure.train.build import (
     build_criterion,
@@ -35,6 +34,7 @@ from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
 from toosure.train.rank_zero import broadcast_checkpoint
+from toosure.train.reports import joined_reports
 from toosure.train.runtime import Runtime
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
@@ -42,7 +42,6 @@ from toosure.watch.measurer import predictor_of
 from toosure.watch.sink import device_name
 from toosure.watch.split import logits_of
 
-Report = Callable[[], dict[str, float]]  # numbers for a row
 MAX_UNREAD = 64  # losses that stay on the device before the host reads them
 
 
@@ -294,14 +293,6 @@ class Training:
         self.batches.close()
         with suppress(Exception):  # an error of a deferred row was raised or reported before
             self.watch.close()
-
-
-def joined_reports(first: Report | None, *parts: Averages | RadiusControl | None) -> Report | None:
-    """Return what reports the numbers of an objective and of other parts, of those there are."""
-    reports = [part.report for part in parts if part is not None]
-    if first is not None:
-        reports.insert(0, first)
-    return (lambda: {k: v for each in reports for k, v in each().items()}) if reports else None
 
 
 def state_of(part: object) -> dict[str, Any]:

@@ -19,7 +19,11 @@ __all__ = [
     "recipe",
 ]
 
-RECIPES = {"too-sharp": "toosure.recipes.too_sharp", "gamma-net": "toosure.recipes.gamma_net"}
+RECIPES = {
+    "too-sharp": "toosure.recipes.too_sharp",
+    "gamma-net": "toosure.recipes.gamma_net",
+    "ensembles": "toosure.recipes.ensembles",
+}
 
 Shelf = RunStore  # its earlier name
 

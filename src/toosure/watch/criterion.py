@@ -14,7 +14,7 @@ Criterion = Callable[[Tensor, Tensor], Tensor]  # of (logits, labels)
 
 
 def check_criterion(loss: Criterion) -> None:
-    """Raise where a loss cannot be called, or gives one value per example: nothing to descend on."""
+    """Raise where a loss cannot be called, or gives one value per example."""
     if not callable(loss):
         raise ValueError(
             f"loss must be callable as loss(logits, labels); got {loss!r}: give a module such as "

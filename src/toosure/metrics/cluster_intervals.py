@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import norm as normal
-from scipy.stats import t as student
 from torch import Tensor
 
 from toosure.metrics import intervals
@@ -269,6 +267,9 @@ def small_sample_factor(groups: Tensor, level: float) -> float:
     """
     count = int(groups.max()) + 1
     tail = 0.5 + level / 2
+    from scipy.stats import norm as normal  # here: a second to import, and few need it
+    from scipy.stats import t as student
+
     ratio = float(student.ppf(tail, count - 1) / normal.ppf(tail))
     return ratio * math.sqrt(count / (count - 1))
 

@@ -146,7 +146,8 @@ class KroneckerCurvature:
         along = (
             squares @ (1 / (self.b[:, None] * self.a + precision)).T
         )  # (N, C), eigenvectors of B
-        return along @ self.b_vectors.square().T
+        variance: Tensor = along @ self.b_vectors.square().T
+        return variance
 
 
 def with_one(features: Tensor) -> Tensor:

@@ -158,12 +158,8 @@ class RowReader:
             return
 
         for key, values in self._lists.items():
-            values.extend(
-                [
-                    value if type(value := row.get(key)) in (float, int) else as_float(value)
-                    for row in rows
-                ]
-            )
+            numbers: list[Any] = [row.get(key) for row in rows]
+            values.extend([x if type(x) in (float, int) else as_float(x) for x in numbers])
         self.last = rows[-1]
         self.count += len(rows)
 

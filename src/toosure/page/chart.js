@@ -137,11 +137,14 @@
       const family = data.filter((trace) => rootOf(trace[`${letter}axis`] || letter) === rootOf(short));
       const axis = { ...layout[axisName(rootOf(short))], ...layout[axisName(short)] };
       const spread = family.filter((trace) => trace.type === "bar" && letter === "x").flatMap((trace) => [Array.from(trace.x, (v, i) => v - each(trace.width, i, 0.8) / 2), Array.from(trace.x, (v, i) => v + each(trace.width, i, 0.8) / 2)]);
+      const whiskers = letter === "y" ? family.filter((trace) => trace.error_y?.array).flatMap(whiskerEnds) : [];
       const stacked = layout.barmode === "stack" && letter === "y" ? stackTops(family) : [];
-      roots[short] = { axis, range: rangeOf(axis, [...family.map((trace) => trace[letter]), ...spread, ...stacked], letter === "y" && family.some((trace) => trace.type === "bar")) };
+      roots[short] = { axis, range: rangeOf(axis, [...family.map((trace) => trace[letter]), ...spread, ...whiskers, ...stacked], letter === "y" && family.some((trace) => trace.type === "bar")) };
     }
     return roots;
   }
+
+  const whiskerEnds = ({ y, error_y: bars }) => [Array.from(y, (value, i) => value + bars.array[i]), Array.from(y, (value, i) => value - (bars.arrayminus || bars.array)[i])];
 
   function stackTops(traces) {
     const tops = new Map();

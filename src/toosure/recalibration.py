@@ -54,9 +54,8 @@ class Recalibration:
     @property
     def held_out(self) -> str:
         """Say which rows it was judged on."""
-        folds = (
-            f"{self.n:,} rows of {self.source}, each held out in one of {self.choice.folds} folds"
-        )
+        source = self.source or "the predictions"
+        folds = f"{self.n:,} rows of {source}, each held out in one of {self.choice.folds} folds"
         return f"{self.n:,} rows of {self.judged_on}" if self.judged_on else folds
 
     @property

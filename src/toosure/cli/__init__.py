@@ -9,6 +9,7 @@ from toosure.cli import (  # noqa: F401
     compare,
     data,
     demo,
+    ensemble,
     evaluate,
     report,
     reproduce,

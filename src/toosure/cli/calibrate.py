@@ -19,6 +19,7 @@ from toosure.cli.file_options import (
     ScoreColumns,
     write_text,
 )
+from toosure.cli.laplace import calibrate_by_laplace
 
 if TYPE_CHECKING:
     from toosure.posthoc import Trial
@@ -36,7 +37,10 @@ def calibrate(
         Path | None, typer.Argument(help="Predictions to judge on; without, folds of VAL.")
     ] = None,
     method: Annotated[
-        str, typer.Option(help="auto: the lowest NLL held out; or one, as temperature, bbq.")
+        str,
+        typer.Option(
+            help="auto: the lowest NLL held out; or one, as temperature, bbq; laplace, of a run."
+        ),
     ] = "auto",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Save the calibrator here (.pt).")
@@ -64,6 +68,8 @@ def calibrate(
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Seed of folds and bootstrap.")
     ] = 0,
+    data_root: Annotated[Path, typer.Option(help="With laplace: where data lie.")] = Path("data"),
+    device: Annotated[str | None, typer.Option(help="With laplace: cpu, cuda.")] = None,
 ) -> None:
     """Fit a calibrator on VAL, chosen by held-out NLL, and show before and after on TEST.
 
@@ -74,6 +80,9 @@ def calibrate(
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     run = val if val.is_dir() else None
     try:
+        if method == "laplace":
+            calibrate_by_laplace(val, data_root, device, as_json, bins, ci, seed)
+            return
         check_wanted(method, output, html)
         if run is not None:
             val, split = in_folder(run), split or "val"
@@ -81,7 +90,8 @@ def calibrate(
         test = val if test is None and test_split else test
         if test and test.exists() and val.exists() and test.samefile(val) and split == test_split:
             fail(
-                f"{val.name} is given twice: a calibrator must not be judged on the rows of its fit"
+                f"{val.name} is given twice: a calibrator must not be judged on the rows of its "
+                "fit; give other rows, or one file, and folds of it will be held out"
             )
 
         fit = reading.read(val, split, labels)

@@ -26,7 +26,7 @@ QUIET_SECONDS = 30.0  # without a line; then a log gets one that says how far th
 
 @app.command(cls=MultiValueCommand)
 def reproduce(
-    name: Annotated[str, typer.Argument(help="The recipe: too-sharp or gamma-net.")],
+    name: Annotated[str, typer.Argument(help="The recipe: too-sharp, gamma-net or ensembles.")],
     only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,
     quick: Annotated[
         bool, typer.Option(help="Small, on noisy digits: the same story, not the figures.")

@@ -69,8 +69,9 @@ def per_channel(layer: Weighted, values: Tensor, ndim: int) -> Tensor:
     return values.reshape(values.shape[0], *ones, values.shape[1])
 
 
-def apply_weight(layer: Weighted, x: Tensor, weight: Tensor) -> Tensor:
-    """Compute the layer on other weights and without its bias."""
+def apply_weight(layer: Weighted, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute the layer with other weights, and without a bias unless one is given."""
     if isinstance(layer, nn.Conv2d):
-        return layer._conv_forward(x, weight, None)
-    return nn.functional.linear(x, weight)
+        y: Tensor = layer._conv_forward(x, weight, bias)
+        return y
+    return nn.functional.linear(x, weight, bias)

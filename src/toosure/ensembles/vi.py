@@ -78,7 +78,7 @@ class VI(BayesianMixture):
         self.tied = tied
         self.sigma = sigma
         self.estimator = estimator
-        self.uncertain: list[nn.Parameter] = []
+        self.uncertain: list[Tensor] = []
 
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Put a distribution over the weights of every convolution and linear layer."""
@@ -158,14 +158,16 @@ class UncertainLayer(nn.Module):
         return softplus(self.rho)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.noise is not None and len(self.noise) == 1:  # one network for all rows
+            weight = self.layer.weight + self.std * self.noise[0]
+            return apply_weight(self.layer, x, weight, self.layer.bias)
+
         y: Tensor = self.layer(x)
         if self.shape is None:
             self.shape = y.shape[1:]
         if self.noise is None:
             return y
 
-        if len(self.noise) == 1:  # one network for all rows
-            return y + apply_weight(self.layer, x, self.std * self.noise[0].to(x.dtype))
         first, second, third = self.noise
         if self.estimator == "local":
             variance = apply_weight(self.layer, x.square(), self.std.square())

@@ -158,8 +158,12 @@ class RowReader:
             return
 
         for key, values in self._lists.items():
-            numbers: list[Any] = [row.get(key) for row in rows]
-            values.extend([x if type(x) in (float, int) else as_float(x) for x in numbers])
+            values.extend(
+                [
+                    value if isinstance(value := row.get(key), float) else as_float(value)
+                    for row in rows
+                ]
+            )
         self.last = rows[-1]
         self.count += len(rows)
 

@@ -71,17 +71,17 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """What was asked."""
-        return self._json("config")
+        return read_json(self.path / "config.json", self.follow_links, if_damaged={})
 
     @cached_property
     def environment(self) -> dict[str, Any]:
         """Where it ran: versions, device, commit, command."""
-        return self._json("environment")
+        return read_json(self.path / "environment.json", self.follow_links, if_damaged={})
 
     @cached_property
     def outcome(self) -> dict[str, Any]:
         """How it ended: `status`, the `step` it reached, and a `message`."""
-        return self._json("status")
+        return read_json(self.path / "status.json", self.follow_links, if_damaged={})
 
     @cached_property
     def scaling(self) -> dict[str, Any]:
@@ -143,12 +143,6 @@ class Run:
             except ValueError as error:
                 problems.append(str(error))
         return problems
-
-    def _json(self, name: str) -> dict[str, Any]:
-        try:
-            return read_json(self.path / f"{name}.json", self.follow_links)
-        except ValueError:
-            return {}  # `damage` says so
 
     @property
     def warnings(self) -> list[str]:

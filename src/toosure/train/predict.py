@@ -2,12 +2,15 @@
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from toosure.config import RunConfig
+from toosure.data import Dataset
 from toosure.data.corruptions import Shift
+from toosure.objectives import Objective
 from toosure.train.build import (
     build_criterion,
     build_model,
@@ -22,12 +25,10 @@ from toosure.watch.measurer import predictor_of
 from toosure.watch.split import logits_of
 
 
-def predict_shifted(run: str | Path, shift: Shift, runtime: Runtime) -> tuple[Tensor, Tensor]:
-    """Return logits (N, C) and labels of a run's test set under a corruption, as ("fog", 3).
-
-    The weights come from the run's latest checkpoint, the data from what its config names. The
-    random draws of the corruption are those of `train --shift`.
-    """
+def restored(
+    run: str | Path, runtime: Runtime
+) -> tuple[RunConfig, Dataset, nn.Module, Objective[Any]]:
+    """Return a run's config, data, network and objective, with the weights of its checkpoint."""
     config = RunConfig.read(run)
     state, note = load_checkpoint(Path(run))
     if state is None:
@@ -35,7 +36,7 @@ def predict_shifted(run: str | Path, shift: Shift, runtime: Runtime) -> tuple[Te
     if note:
         warnings.warn(
             f"{run}: {note}the weights are those of step {state['step']}, not of the end",
-            stacklevel=2,
+            stacklevel=3,
         )
 
     data = load_data(config, runtime)
@@ -49,7 +50,16 @@ def predict_shifted(run: str | Path, shift: Shift, runtime: Runtime) -> tuple[Te
         objective = build_objective(config, build_criterion(config, device), device)
         data = set_up_objective(objective, config, model, data)
     load_weights(model, objective, state)
+    return config, data, model, objective
 
+
+def predict_shifted(run: str | Path, shift: Shift, runtime: Runtime) -> tuple[Tensor, Tensor]:
+    """Return logits (N, C) and labels of a run's test set under a corruption, as ("fog", 3).
+
+    The weights come from the run's latest checkpoint, the data from what its config names. The
+    random draws of the corruption are those of `train --shift`.
+    """
+    _, data, model, objective = restored(run, runtime)
     split = data.shifted(shift)
     assert split is not None
     return logits_of(predictor_of(model, objective), split.x).cpu(), split.y.cpu()

@@ -11,6 +11,7 @@ from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import comparison
 from toosure.page.sections.differences import differences
 from toosure.page.sections.helped import helped
+from toosure.page.sections.members import members
 from toosure.page.sections.moments import moments
 from toosure.page.sections.pareto import pareto
 from toosure.page.sections.phase import correlations, phase
@@ -53,6 +54,7 @@ SECTIONS = [
     Section("helped", helped),
     Section("tradeoff", tradeoff, holds_figures=True),
     Section("comparison", comparison),
+    Section("members", members),
     Section("pareto", pareto, holds_figures=True),
     Section("trajectories", trajectories, holds_figures=True, parts={"refinement": refinement}),
     Section("multiples", multiples, holds_figures=True),

@@ -1,0 +1,158 @@
+"""Cost of ensembles: a prediction, a training step and memory, as multiples of one network.
+
+    PYTHONPATH=src python3 benchmarks/ensembles.py [--device cuda] [--model resnet20] [--rows 128]
+
+Each method is built with its default members. Times are medians of repeated passes in one process,
+memory is the peak of a prediction beyond the weights (on a GPU) and the bytes of the weights. Where
+torch-uncertainty is installed (`make peers`), its BatchEnsemble, MIMO-style packed layers and
+MC-Dropout predict the same rows for comparison. The last table runs the members of a deep ensemble
+at once and one after another, both eager: the rule of `deep_ensemble` takes the faster.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+from torch import nn
+
+from toosure import models
+from toosure.ensembles import (
+    MIMO,
+    VI,
+    BatchEnsemble,
+    DeepEnsemble,
+    MCDropout,
+    Rank1,
+)
+from toosure.objectives import Plain
+from toosure.train.steps import Step
+
+METHODS = {
+    "one network": lambda: Plain(nn.CrossEntropyLoss()),
+    "deep ensemble (4)": lambda: DeepEnsemble(members=4, own_order=False, at_once=False),
+    "MC-Dropout (5)": lambda: MCDropout(samples=5, rate=0.1),
+    "BatchEnsemble (4)": lambda: BatchEnsemble(members=4),
+    "MIMO (3)": lambda: MIMO(members=3),
+    "VI (5)": lambda: VI(samples=5),
+    "VI, local (5)": lambda: VI(samples=5, estimator="local"),
+    "Rank-1 (4)": lambda: Rank1(members=4),
+}
+
+
+def main() -> None:
+    """Print the tables."""
+    arguments = parse()
+    device = torch.device(arguments.device)
+    x = torch.randn(arguments.rows, 3, 32, 32, device=device)
+    y = torch.arange(arguments.rows, device=device) % 10
+
+    where = torch.cuda.get_device_name() if device.type == "cuda" else "CPU, one thread"
+    print(f"{arguments.model}, {arguments.rows} rows, {where}, torch {torch.__version__}\n")
+    print("| method | parameters | predict | step | peak MB of a prediction |")
+    print("|---|---|---|---|---|")
+    base: tuple[float, float] | None = None
+    for name, make in METHODS.items():
+        parameters, predict, step, peak = measured(arguments, make(), x, y)
+        base = base or (predict, step)
+        print(
+            f"| {name} | {parameters:,} | {1000 * predict:.1f} ms, {predict / base[0]:.2f} x | "
+            f"{1000 * step:.1f} ms, {step / base[1]:.2f} x | {peak} |"
+        )
+    peers(arguments, x)
+    at_once(arguments, x, y)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--model", default="resnet20")
+    parser.add_argument("--rows", type=int, default=128)
+    parser.add_argument("--repeat", type=int, default=5)
+    arguments = parser.parse_args()
+    if arguments.device == "cpu":
+        torch.set_num_threads(1)
+    return arguments
+
+
+def measured(arguments, objective, x, y):
+    """Return parameters, seconds of a prediction and of a step, and the peak of a prediction."""
+    torch.manual_seed(0)
+    model = getattr(models, arguments.model)().to(x.device)
+    if hasattr(objective, "setup"):
+        objective.setup(model, (x, y))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    step = Step(model, objective, optimizer)
+    predict = getattr(objective, "predict", lambda model, x: model(x))
+
+    def prediction():
+        with torch.no_grad():
+            predict(model, x)
+
+    taken = seconds(lambda: step((x, y, y), 0.01), arguments.repeat, x.device)
+    model.eval()
+    needed = seconds(prediction, arguments.repeat, x.device)
+    return count(model), needed, taken, peak_of(prediction, x.device)
+
+
+def seconds(call, repeat, device):
+    """Return the median time of a call, after one that warms up."""
+    times = []
+    for _ in range(repeat + 1):
+        start = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def peak_of(call, device):
+    """Return the memory a call needs beyond what is held, in MB; a dash on a CPU."""
+    if device.type != "cuda":
+        return "–"
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    return f"{(torch.cuda.max_memory_allocated() - before) / 2**20:.0f}"
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def peers(arguments, x):
+    """Time what torch-uncertainty offers, where it is installed."""
+    try:
+        from torch_uncertainty.models import mc_dropout
+        from torch_uncertainty.models.wrappers.batch_ensemble import BatchEnsemble as PeerEnsemble
+    except ImportError as error:
+        print(f"\ntorch-uncertainty is not here ({error}): no comparison.")
+        return
+
+    print("\n| torch-uncertainty | parameters | predict |\n|---|---|---|")
+    makers = {
+        "BatchEnsemble (4)": lambda net: PeerEnsemble(net, 4, convert_layers=True),
+        "MC-Dropout (5)": lambda net: mc_dropout(net, num_estimators=5, last_layer=False),
+    }
+    for name, make in makers.items():
+        dropout = {"dropout": 0.1} if "Dropout" in name else {}
+        model = make(getattr(models, arguments.model)(**dropout)).to(x.device).eval()
+        with torch.no_grad():
+            taken = seconds(lambda model=model: model(x), arguments.repeat, x.device)
+        print(f"| {name} | {count(model):,} | {1000 * taken:.1f} ms |")
+
+
+def at_once(arguments, x, y):
+    """Time a step of four members together and one after another."""
+    times = []
+    for together in (False, True):
+        objective = DeepEnsemble(members=4, own_order=False, at_once=together)
+        times.append(measured(arguments, objective, x, y)[2])
+    print("\n| four members, a step | |\n|---|---|")
+    print(f"| one after another | {1000 * times[0]:.1f} ms |")
+    print(f"| at once | {1000 * times[1]:.1f} ms, {times[0] / times[1]:.2f} times as fast |")
+
+
+if __name__ == "__main__":
+    main()

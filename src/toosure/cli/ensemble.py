@@ -1,0 +1,159 @@
+"""`toosure ensemble`: average finished runs into one prediction, without training."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toosure.cli.app import app, fail
+from toosure.cli.evaluation_tables import numbers_table, print_evaluation
+from toosure.cli.file_options import FileOptions, write_text
+from toosure.cli.waiting import Waiting
+
+if TYPE_CHECKING:
+    from toosure.evaluate.ensemble import Ensemble
+    from toosure.predictions import Predictions
+
+SPLITS = ("val", "test", "shift")
+
+
+@app.command()
+def ensemble(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Folders of finished runs, or files of predictions, of the same rows.",
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the mixture here (.npz).")
+    ] = None,
+    of: Annotated[
+        str | None, typer.Option(help="Average what a run saved as ema, swa, swag or laplace.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Judge on these rows. [test, or val where there is none]")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
+    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
+) -> None:
+    """Average the probabilities of finished runs, and say how far the mixture can be trusted.
+
+    Shows each member alone, how far they disagree, and what each adds. The file that -o writes is
+    read by evaluate, calibrate and compare, with --split test.
+    """
+    from toosure.evaluate.ensemble import average_predictions
+
+    try:
+        if output is not None and output.suffix.lower() != ".npz":
+            raise ValueError(f"{output}: the mixture is written as .npz")
+        with Waiting("reading") as waiting:
+            members = read_members(runs, of, split)
+            judged = judged_split(members, split)
+            waiting.update("measuring")
+            settings = {"bins": bins, "level": ci, "seed": seed}
+            result = average_predictions(members, judged, **settings)
+        write_files(result, output, html)
+    except ValueError as error:
+        fail(str(error))
+
+    if as_json:
+        print(json.dumps(result.as_json(), allow_nan=False))
+    else:
+        print_ensemble(result)
+
+
+def read_members(
+    runs: list[Path], of: str | None, split: str | None
+) -> "dict[str, dict[str, Predictions]]":
+    """Read the predictions of each run by split, under a name that tells the runs apart."""
+    members: dict[str, dict[str, Predictions]] = {}
+    for run in runs:
+        name = run.name if sum(other.name == run.name for other in runs) == 1 else str(run)
+        if name in members:
+            raise ValueError(f"{run} is given twice: every member counts once")
+        members[name] = in_run(run, of) if run.is_dir() else in_file(run, split)
+    return members
+
+
+def in_run(run: Path, of: str | None) -> "dict[str, Predictions]":
+    """Read every split that a run saved."""
+    import numpy as np
+
+    path = run / (f"predictions_{of}.npz" if of else "predictions.npz")
+    if not path.is_file():
+        also = sorted(p.stem.removeprefix("predictions_") for p in run.glob("predictions_*.npz"))
+        hint = f"; it has {', '.join(also)}" if also else ""
+        raise ValueError(f"{run} holds no {path.name}: name folders of runs that ended{hint}")
+
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            names = [name for name in SPLITS if f"{name}_logits" in arrays.files]
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    return {name: FileOptions().read(path, name) for name in names}
+
+
+def in_file(path: Path, split: str | None) -> "dict[str, Predictions]":
+    """Read the one set of rows of a file, or the split that is asked for."""
+    return {split or "": FileOptions().read(path, split)}
+
+
+def judged_split(members: "dict[str, dict[str, Predictions]]", split: str | None) -> str:
+    """Return the rows to judge on: those asked for, else test, else validation."""
+    if split is not None:
+        return split
+    shared = [
+        name for name in next(iter(members.values())) if all(name in m for m in members.values())
+    ]
+    for name in ("test", "val", ""):
+        if name in shared:
+            return name
+    raise ValueError("the members share no rows: give runs, or files, of the same data")
+
+
+def write_files(result: "Ensemble", output: Path | None, html: Path | None) -> None:
+    """Write the mixture and the page, where they were asked for."""
+    import numpy as np
+
+    from toosure.runs.files import write_atomically
+
+    if output:
+        arrays: dict[str, Any] = result.arrays()
+        try:
+            write_atomically(output, lambda file: np.savez(file, **arrays))
+        except OSError as error:
+            raise ValueError(f"{output}: cannot be written ({error.strerror})") from error
+        typer.echo(f"mixture: {output}", err=True)
+    if html:
+        from toosure.page.ensemble import ensemble_page
+
+        write_text(html, ensemble_page(result))
+        typer.echo(f"page: {html}", err=True)
+
+
+def print_ensemble(result: "Ensemble") -> None:
+    """Print the verdict on the mixture, and one row per member."""
+    from rich.console import Console
+
+    from toosure.page.html import printed
+    from toosure.quantities import shown_in
+
+    keys = [q.key for q in shown_in("first") if q.key != "gap"]
+    print_evaluation(result.evaluation, keys)
+    typer.echo(f"\n{result.sentence}.\n")
+
+    table = numbers_table("member", "accuracy", "NLL", "ECE", "gap", "adds (NLL)")
+    for member in result.members:
+        numbers = (member.accuracy, member.nll, member.ece, member.gap, member.adds)
+        table.add_row(member.name, *(printed(each, ".4f") for each in numbers))
+    Console().print(table)
+    typer.echo(
+        "\ngap: mean confidence minus accuracy. adds: NLL of the mixture without the member minus "
+        "that with it."
+    )

@@ -1,0 +1,168 @@
+"""Average the predictions of finished runs: the mixture, its members, and what each adds."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure.ensembles import disagreement, log_mean_probability, mean_pairwise_kl
+from toosure.evaluate.by_kind import evaluate
+from toosure.evaluate.result import Evaluation
+from toosure.metrics import accuracy, ece, nll
+from toosure.predictions import Predictions, from_logits
+
+Split = str  # "test", "val", "shift", or "" where a file holds one set of rows
+Numbers = dict[str, float]
+
+
+class OtherRows(ValueError):
+    """Say that predictions are not of the same rows."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member: how it does alone, and what the mixture of the others lacks without it.
+
+    `adds` is the NLL of the mixture without the member minus that with it: above 0 it helps.
+    """
+
+    name: str
+    accuracy: float
+    nll: float
+    ece: float
+    gap: float  # mean confidence minus accuracy
+    adds: float | None  # None where it is the only one
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Several sets of predictions of the same rows, averaged."""
+
+    predictions: Mapping[Split, Predictions]  # of the mixture
+    judged: Split  # which of them the numbers are of
+    evaluation: Evaluation
+    members: tuple[Member, ...]
+    disagreement: float  # share of pairs of members that predict different classes
+    kl: float  # mean divergence between two members
+
+    @property
+    def sentence(self) -> str:
+        """Say what averaging did."""
+        mean = sum(member.nll for member in self.members) / len(self.members)
+        own = self.evaluation.metrics["nll"].value
+        errors = sum(member.ece for member in self.members) / len(self.members)
+        return (
+            f"{len(self.members)} members with an NLL of {mean:.4f} on average make a mixture of "
+            f"{own:.4f}; ECE {100 * errors:.2f} points on average, "
+            f"{100 * self.evaluation.metrics['ece'].value:.2f} of the mixture; two members differ "
+            f"on {100 * self.disagreement:.1f} % of the rows"
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what a file holds that `toosure evaluate` reads: log-probabilities and labels."""
+        found: dict[str, np.ndarray] = {}
+        for split, predictions in self.predictions.items():
+            assert predictions.logits is not None and predictions.labels is not None
+            prefix = f"{split}_" if split else ""
+            found[f"{prefix}logits"] = predictions.logits.cpu().numpy()
+            found[f"{prefix}labels"] = predictions.labels.cpu().numpy()
+            if predictions.names:
+                found["class_names"] = np.array(predictions.names)
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every number as plain values."""
+        return {
+            **self.evaluation.as_json(),
+            "members": [vars(member) for member in self.members],
+            "disagreement": self.disagreement,
+            "member_kl": self.kl,
+        }
+
+
+def average_predictions(
+    members: Mapping[str, Mapping[Split, Predictions]], judged: Split, **settings: Any
+) -> Ensemble:
+    """Average members by name, each with predictions by split; `settings` go to `evaluate`.
+
+    >>> rows = [[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]]
+    >>> both = {name: {"": from_logits(rows, [0, 1, 1])} for name in ("a", "b")}
+    >>> average_predictions(both, "", only=["nll", "ece"]).disagreement
+    0.0
+    """
+    if len(members) < 2:
+        raise ValueError(f"an ensemble needs two members or more; got {len(members)}")
+    if any(judged not in of for of in members.values()):
+        raise ValueError(f"not every member has predictions of {judged or 'these rows'}")
+
+    # Runs may be validated on other rows than they share: such a split has no mixture.
+    first = next(iter(members.values()))
+    mixed = {judged: mixture({name: of[judged] for name, of in members.items()})}
+    for split in first:
+        if split != judged and all(split in of for of in members.values()):
+            with suppress(OtherRows):
+                mixed[split] = mixture({name: of[split] for name, of in members.items()})
+
+    logits = torch.stack([logits_in(name, of[judged]) for name, of in members.items()])
+    labels = mixed[judged].labels
+    assert labels is not None
+    return Ensemble(
+        mixed,
+        judged,
+        evaluate(mixed[judged], top_label=True, **settings),
+        tuple(member_rows(list(members), logits, labels)),
+        disagreement(logits),
+        mean_pairwise_kl(logits),
+    )
+
+
+def mixture(members: Mapping[str, Predictions]) -> Predictions:
+    """Return the mixture of predictions of the same rows; raise where they are of others."""
+    names = list(members)
+    first = members[names[0]]
+    logits = [logits_in(name, each) for name, each in members.items()]
+    for name, each, rows in zip(names[1:], list(members.values())[1:], logits[1:], strict=True):
+        if rows.shape != logits[0].shape or not torch.equal(as_labels(each), as_labels(first)):
+            raise OtherRows(
+                f"{name} was judged on other rows than {names[0]}: members of an ensemble need the "
+                "same data, split and order"
+            )
+    predictions = from_logits(log_mean_probability(torch.stack(logits)), as_labels(first))
+    return replace(predictions, names=first.names, source=f"mixture of {len(names)}")
+
+
+def member_rows(names: Sequence[str], logits: Tensor, labels: Tensor) -> list[Member]:
+    """Return the numbers of each member: alone, and by what the others lack without it."""
+    whole = float(nll(log_mean_probability(logits), labels))
+    rows = []
+    for place, name in enumerate(names):
+        own = logits[place]
+        others = torch.cat([logits[:place], logits[place + 1 :]])
+        hits = float(accuracy(own, labels))
+        rows.append(
+            Member(
+                name,
+                accuracy=hits,
+                nll=float(nll(own, labels)),
+                ece=float(ece(own, labels)),
+                gap=float(own.softmax(1).amax(1).mean()) - hits,
+                adds=float(nll(log_mean_probability(others), labels)) - whole,
+            )
+        )
+    return rows
+
+
+def logits_in(name: str, predictions: Predictions) -> Tensor:
+    """Return the logits, in float64 so that members of other precisions can be stacked."""
+    if predictions.logits is None or predictions.labels is None:
+        raise ValueError(f"{name} holds confidences alone: averaging needs scores of all classes")
+    return predictions.logits.double()
+
+
+def as_labels(predictions: Predictions) -> Tensor:
+    assert predictions.labels is not None
+    return predictions.labels

@@ -1,0 +1,68 @@
+"""Members and mixture, raw weights and their averages: what each predicts, on validation data."""
+
+from toosure.page.html import Cell, section, table
+from toosure.page.page_runs import PageRuns
+from toosure.runs import Run
+
+NOTE = (
+    "At the last row of each run, on validation data. An ensemble predicts the mean of the "
+    "probabilities of its members; these are shown by their mean, each judged alone. Two disagree "
+    "on the rows where they predict different classes. An average of the weights (EMA, SWA) "
+    "is one network, with BatchNorm statistics computed again. Margin certificates are about one "
+    "network and are not measured on a mixture; the sharpness of a mixture is that of its log mean "
+    "probability, with random members at their means."
+)
+HEADER = (
+    "run",
+    "what predicts",
+    "accuracy, %",
+    "NLL",
+    "ECE, points",
+    "members disagree, %",
+    "KL / prior",
+)
+AVERAGES = {"ema": "EMA of the weights", "swa": "SWA", "swag": "SWAG, its mean"}
+
+
+def members(page: PageRuns) -> str:
+    """Return the table of runs with several predictions; nothing where no run has them."""
+    rows = [row for name, run in page.named for row in rows_of(name, run)]
+    if not rows:
+        return ""
+    formats = ("", "", ".2f", ".4f", ".2f", ".2f", ",.0f")
+    return section(
+        "Members and mixture", NOTE, table(HEADER, rows, formats, sortable=True), name="members"
+    )
+
+
+def rows_of(name: str, run: Run) -> list[list[Cell]]:
+    """Return the rows of a run: the mixture and its members, or the weights and their averages."""
+    last = run.last
+    is_mixture = "objective/member_nll" in last
+    averages = {key: says for key, says in AVERAGES.items() if f"{key}/nll" in last}
+    if not is_mixture and not averages:
+        return []
+
+    whole = "mixture" if is_mixture else "the weights"
+    rows = [row(name, whole, run, "val/", "objective/disagreement", "objective/kl")]
+    if is_mixture:
+        rows.append(row(name, "members, mean", run, "objective/member_"))
+    rows += [row(name, says, run, f"{key}/") for key, says in averages.items()]
+    return rows
+
+
+def row(name: str, what: str, run: Run, prefix: str, *more: str) -> list[Cell]:
+    """Return the numbers of one way to predict."""
+    last = run.last
+    found = [last.get(f"{prefix}{key}") for key in ("accuracy", "nll", "ece")]
+    accuracy, nll, ece = (value if isinstance(value, float) else None for value in found)
+    disagreement, kl = (last.get(key) for key in more) if more else (None, None)
+    return [
+        name,
+        what,
+        None if accuracy is None else 100 * accuracy,
+        nll,
+        None if ece is None else 100 * ece,
+        None if disagreement is None else 100 * disagreement,
+        kl,
+    ]

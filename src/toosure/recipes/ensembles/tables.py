@@ -1,0 +1,226 @@
+"""The table of ensembles and the claims on it: single runs, averages of weights, mixtures."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from toosure import metrics
+from toosure.config import RunConfig
+from toosure.ensembles import log_mean_probability
+from toosure.recipes.ensembles import sweeps
+from toosure.recipes.prediction_scores import training_seconds
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Table,
+    claims_without_runs,
+    judge,
+)
+from toosure.recipes.run_store import RunStore
+from toosure.recipes.series import spread_text
+from toosure.runs import Run
+
+NOTE = (
+    "Test images at the end of training, 15 bins, mean ± standard deviation over seeds (of a deep "
+    "ensemble: over disjoint sets of members). ResNet-18, crops and flips, 30 epochs of batch 256, "
+    "rate 0.1, momentum 0.9, decay 5e-4, cosine, bf16. Seconds are those of training, all members "
+    "together. EMA, SWA, SWAG and Laplace are made of the plain runs; Laplace is there once "
+    "`toosure calibrate RUN --method laplace` was called on them."
+)
+HEADER = ("method", "n", "accuracy %", "NLL", "ECE", "smECE", "gap", "seconds", "parameters")
+CLASSES = {"cifar10": 10, "cifar100": 100}
+
+
+@dataclass
+class Row:
+    """The scores of one method, over seeds."""
+
+    scores: list[dict[str, float]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    parameters: int = 0
+
+    def mean(self, key: str) -> float:
+        return float(np.mean([each[key] for each in self.scores]))
+
+
+def findings(setting: Setting, store: RunStore) -> Findings:
+    """Return the table of all methods, and what holds between them."""
+    rows = {**single_rows(setting, store), **method_rows(setting, store)}
+    rows = {name: row for name, row in rows.items() if row.scores}
+    table = Table("ensembles", HEADER, tuple(cells(name, row) for name, row in rows.items()), NOTE)
+    values = {name: row.scores for name, row in rows.items()}
+    return Findings(claims(setting, rows), [table], values)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def single_rows(setting: Setting, store: RunStore) -> dict[str, Row]:
+    """Return what is made of single runs: they, their averages, and deep ensembles of them."""
+    rows: dict[str, Row] = {}
+    for optimizer, configs in (("SGD", sweeps.plain(setting)), ("SAM", sweeps.sam(setting))):
+        runs = store.runs(configs)
+        size = parameter_count(configs[0], setting)
+        rows[optimizer] = row_of(runs, "predictions.npz", size)
+        for name in ("ema", "swa", "swag", "laplace"):
+            label = f"{optimizer}, {name.upper() if name != 'laplace' else 'Laplace'}"
+            rows[label] = row_of(runs, f"predictions_{name}.npz", size)
+
+        members = 2 if setting.quick else sweeps.MEMBERS
+        for file, label in (("predictions.npz", ""), ("predictions_ema.npz", " of EMA")):
+            name = f"{optimizer}, deep ensemble{label} ({members})"
+            rows[name] = ensemble_row(runs, members, file, size)
+    return rows
+
+
+def method_rows(setting: Setting, store: RunStore) -> dict[str, Row]:
+    """Return the methods that train their members at once."""
+    rows = {}
+    for name in sweeps.METHODS:
+        configs = sweeps.method(setting, name)
+        size = parameter_count(configs[0], setting)
+        rows[name] = row_of(store.runs(configs), "predictions.npz", size)
+    return rows
+
+
+def row_of(runs: Sequence[Run], file: str, parameters: int) -> Row:
+    """Score a file of predictions of each run that has it."""
+    row = Row(parameters=parameters)
+    for run in runs:
+        pair = held_out_rows(run, file)
+        if pair is not None:
+            row.scores.append(scores_of(*pair))
+            row.seconds.append(training_seconds(run))
+    return row
+
+
+def ensemble_row(runs: Sequence[Run], members: int, file: str, parameters: int) -> Row:
+    """Score the mixtures of disjoint sets of runs."""
+    row = Row(parameters=parameters * members)
+    for start in range(0, len(runs) - members + 1, members):
+        chosen = runs[start : start + members]
+        pairs = [pair for run in chosen if (pair := held_out_rows(run, file)) is not None]
+        if len(pairs) == members:
+            logits = torch.stack([logits for logits, _ in pairs])
+            row.scores.append(scores_of(log_mean_probability(logits), pairs[0][1]))
+            row.seconds.append(sum(training_seconds(run) for run in chosen))
+    return row
+
+
+def held_out_rows(run: Run, file: str) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Return logits and labels of the test images, or None where the run saved none."""
+    try:
+        with np.load(run.path / file, allow_pickle=False) as arrays:
+            logits = torch.from_numpy(arrays["test_logits"]).double()
+            return logits, torch.from_numpy(arrays["test_labels"])
+    except (OSError, KeyError):
+        return None
+
+
+def scores_of(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+    """Return accuracy, NLL, calibration errors and the gap between confidence and accuracy."""
+    accuracy = float(metrics.accuracy(logits, labels))
+    return {
+        "accuracy": accuracy,
+        "nll": float(metrics.nll(logits, labels)),
+        "ece": float(metrics.ece(logits, labels, 15)),
+        "smece": float(metrics.smece(logits, labels)),
+        "gap": float(logits.softmax(1).amax(1).mean()) - accuracy,
+    }
+
+
+def parameter_count(config: RunConfig, setting: Setting) -> int:
+    """Return how many numbers a method learns."""
+    inputs = (1, 8, 8) if setting.quick else (3, 32, 32)
+    classes = 10 if setting.quick else CLASSES.get(setting.data, 10)
+    model = config.word("model").build(inputs=inputs, classes=classes)
+    if config.objective:
+        objective = config.word("objective").build(seed=0)
+        objective.setup(model, (torch.zeros(2, *inputs), torch.tensor([0, 1])))
+    return sum(p.numel() for p in model.parameters())
+
+
+def cells(name: str, row: Row) -> tuple[str, ...]:
+    """Print one method."""
+
+    def spread(key: str, scale: float, form: str) -> str:
+        return spread_text([scale * each[key] for each in row.scores], form)
+
+    return (
+        name,
+        str(len(row.scores)),
+        spread("accuracy", 100, ".2f"),
+        spread("nll", 1, ".4f"),
+        spread("ece", 100, ".2f"),
+        spread("smece", 100, ".2f"),
+        spread("gap", 100, ".2f"),
+        spread_text(row.seconds, ".0f"),
+        f"{row.parameters:,}",
+    )
+
+
+# -- claims ---------------------------------------------------------------------------------------
+
+
+def claims(setting: Setting, rows: dict[str, Row]) -> list[Claim]:
+    """Judge what CSAM's Table 1 says of ensembles and MC-Dropout."""
+    members = 2 if setting.quick else sweeps.MEMBERS
+    ensembles = {name: f"{name}, deep ensemble ({members})" for name in ("SGD", "SAM")}
+    dropout = "MC-Dropout (5)"
+    found = []
+    for optimizer, ensemble in ensembles.items():
+        for key, better in (("ece", below), ("accuracy", above)):
+            says = f"an ensemble of {optimizer} has {better.__doc__} {key} than a single network"
+            found.append(compared(setting, says, rows, ensemble, optimizer, key, better))
+    found += [
+        compared(setting, "MC-Dropout has a lower ECE", rows, dropout, "SGD", "ece", below),
+        compared(setting, "SAM has a lower ECE than SGD, alone", rows, "SAM", "SGD", "ece", below),
+        compared(
+            setting,
+            "SAM has a lower ECE than SGD, in ensembles",
+            rows,
+            ensembles["SAM"],
+            ensembles["SGD"],
+            "ece",
+            below,
+        ),
+    ]
+    return found
+
+
+def below(a: float, b: float) -> bool:
+    """a lower"""
+    return a < b
+
+
+def above(a: float, b: float) -> bool:
+    """a higher"""
+    return a > b
+
+
+def compared(
+    setting: Setting,
+    says: str,
+    rows: dict[str, Row],
+    one: str,
+    two: str,
+    key: str,
+    better: Callable[[float, float], bool],
+) -> Claim:
+    """Judge one number of two methods against each other."""
+    if one not in rows or two not in rows:
+        return claims_without_runs(says)[0]
+    a, b = rows[one], rows[two]
+    scale = 100 if key != "nll" else 1
+    judged = not setting.quick and setting.data in CLASSES
+    return judge(
+        says,
+        found=f"{scale * a.mean(key):.2f} : {scale * b.mean(key):.2f} "
+        f"(n = {len(a.scores)} : {len(b.scores)})",
+        paper="yes, in CSAM's Table 1",
+        holds=better(a.mean(key), b.mean(key)),
+        unless=["" if judged else "judged on CIFAR-10 and CIFAR-100 only"],
+    )

@@ -1,0 +1,134 @@
+"""Last-layer Laplace against a dense Hessian of autograd, and on a run."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from toosure.cli import app
+from toosure.config import RunConfig
+from toosure.data import digits
+from toosure.ensembles.laplace import LastLayerLaplace
+from toosure.train import Runtime, train
+from toosure.train.laplace import laplace_of_run
+
+torch.manual_seed(0)
+FEATURES = torch.randn(40, 3, dtype=torch.float64)
+HEAD = nn.Linear(3, 4).double()
+LOGITS = HEAD(FEATURES).detach()
+LABELS = torch.randint(4, (40,))
+
+
+def fitted(**settings):
+    laplace = LastLayerLaplace(**settings)
+    return laplace.fit(FEATURES, LOGITS, LABELS, HEAD.weight, HEAD.bias)
+
+
+def dense(precision):
+    """The Hessian of the summed cross-entropy in (C, D + 1) weights, by autograd, and the prior."""
+    phi = torch.cat([FEATURES, torch.ones(40, 1, dtype=torch.float64)], 1)
+
+    def loss(flat):
+        return nn.functional.cross_entropy(phi @ flat.view(4, 4).T, LABELS, reduction="sum")
+
+    weights = torch.cat([HEAD.weight, HEAD.bias[:, None]], 1).detach().flatten()
+    hessian = torch.func.hessian(loss)(weights)
+    return hessian + precision * torch.eye(16, dtype=torch.float64), phi, weights, loss(weights)
+
+
+def test_variances_are_those_of_the_dense_hessian():
+    laplace = fitted(precision=0.7)
+    matrix, phi, _, _ = dense(0.7)
+    inverse = torch.linalg.inv(matrix).view(4, 4, 4, 4)
+    wanted = torch.stack([(phi @ inverse[k, :, k] * phi).sum(1) for k in range(4)], 1)
+    torch.testing.assert_close(laplace.variance(FEATURES), wanted)
+    scaled = LOGITS / (1 + math.pi / 8 * wanted).sqrt()
+    torch.testing.assert_close(laplace.predict(FEATURES, LOGITS), scaled.log_softmax(1))
+
+
+def test_the_evidence_is_the_dense_one_and_the_precision_its_maximum():
+    laplace = fitted()
+
+    def evidence(precision):
+        matrix, _, weights, loss = dense(precision)
+        log_prior = 16 / 2 * math.log(precision) - precision * float(weights @ weights) / 2
+        return float(-loss) + log_prior - float(torch.logdet(matrix)) / 2
+
+    assert laplace.evidence == pytest.approx(evidence(laplace.precision))
+    for factor in (0.9, 1.1):
+        assert evidence(laplace.precision * factor) < laplace.evidence
+
+
+def test_the_kronecker_form_is_exact_where_all_outputs_are_alike():
+    flat = torch.zeros_like(LOGITS)
+    arguments = (FEATURES, flat, LABELS, HEAD.weight, HEAD.bias)
+    full = LastLayerLaplace(0.5, "full").fit(*arguments)
+    kronecker = LastLayerLaplace(0.5, "kronecker").fit(*arguments)
+    torch.testing.assert_close(kronecker.variance(FEATURES), full.variance(FEATURES))
+    assert kronecker.evidence == pytest.approx(full.evidence)
+    rough = fitted(precision=0.5, structure="kronecker").variance(FEATURES)
+    assert torch.allclose(rough, fitted(precision=0.5).variance(FEATURES), rtol=1.0)
+
+
+def test_a_large_precision_changes_nothing():
+    predicted = fitted(precision=1e9).predict(FEATURES, LOGITS)
+    torch.testing.assert_close(predicted, LOGITS.log_softmax(1), atol=1e-6, rtol=0)
+
+
+def test_mistakes_are_found():
+    with pytest.raises(ValueError, match="precision must be"):
+        LastLayerLaplace(precision=0.0)
+    with pytest.raises(ValueError, match="structure must be"):
+        LastLayerLaplace(structure="diagonal")
+    with pytest.raises(ValueError, match="call fit"):
+        LastLayerLaplace().variance(FEATURES)
+    with pytest.raises(ValueError, match="of the same examples"):
+        LastLayerLaplace().fit(FEATURES, LOGITS[:3], LABELS, HEAD.weight)
+
+
+# -- of a run -----------------------------------------------------------------------------------
+
+CONFIG = {
+    "data": "digits:train=200,val=100,test=300",
+    "model": "mlp:width=16",
+    "optimizer": "adamw:lr=0.01",
+    "batch": 50,
+    "steps": 60,
+    "every": 60,
+    "measure": (),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(RunConfig(**CONFIG), tmp_path_factory.mktemp("runs"), Runtime("cpu"))
+
+
+def test_the_command_writes_predictions_and_judges_them(run):
+    done = CliRunner().invoke(app, ["calibrate", str(run.path), "--method", "laplace", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["precision"] > 0
+    with np.load(run.path / "predictions_laplace.npz") as arrays:
+        assert arrays["test_logits"].shape == (300, 10) and "val_logits" in arrays.files
+        p = np.exp(arrays["test_logits"])
+    np.testing.assert_allclose(p.sum(1), 1)
+    plain = np.load(run.path / "predictions.npz")["test_logits"]
+    assert p.max(1).mean() < np.exp(plain - np.logaddexp.reduce(plain, 1)[:, None]).max(1).mean()
+    shown = CliRunner().invoke(app, ["calibrate", str(run.path), "--method", "laplace"])
+    assert "Prior precision" in shown.output and "laplace" in shown.output
+
+
+def test_what_has_no_single_head_is_refused(run, tmp_path):
+    done = CliRunner().invoke(
+        app, ["calibrate", str(run.path / "predictions.npz"), "--method", "laplace"]
+    )
+    assert done.exit_code == 2 and "laplace needs the folder of a run" in done.output
+    settings = CONFIG | {"objective": "batch_ensemble:members=2", "steps": 2, "every": 2}
+    mixture = train(RunConfig(**settings), tmp_path, Runtime("cpu"), data=digits(train=60, val=20))
+    with pytest.raises(ValueError, match="laplace is about the head of one network"):
+        laplace_of_run(mixture.path, Runtime("cpu"))

@@ -55,7 +55,7 @@ def test_nothing_is_fetched_and_nothing_runs_that_is_not_ours(html):
     assert HOSTILE not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in without_scripts(html)
     assert not re.search(r"(?:src|href)=[\"'](?!data:|#)", without_scripts(html))
-    assert html.count("<script>") == 8  # colours, charts (2), runs (3), tools, page
+    assert html.count("<script>") == 9  # colours, charts (3), runs (3), tools, page
     for source in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html):
         json.loads(source)
 

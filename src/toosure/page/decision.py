@@ -11,6 +11,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.paired import STANDARD_ERRORS
 from toosure.page.ranking import Standing
 from toosure.page.run_verdict import headline
+from toosure.runs.regular_files import printable
 from toosure.verdicts import plural
 
 FAINT_GAIN = 0.1  # points of ECE that are not worth a sentence
@@ -119,7 +120,7 @@ def correction(chosen: Standing) -> str:
     if known:
         return temperature_sentence(known)
     if (run.path / "predictions.npz").is_file():
-        return f"toosure calibrate {run.id} fits a temperature to it and judges it."
+        return f"toosure calibrate {printable(str(run.path))} fits a temperature and judges it."
     return ""
 
 

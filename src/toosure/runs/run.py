@@ -71,17 +71,17 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """What was asked."""
-        return self._json("config")
+        return read_json(self.path / "config.json", self.follow_links, if_damaged={})
 
     @cached_property
     def environment(self) -> dict[str, Any]:
         """Where it ran: versions, device, commit, command."""
-        return self._json("environment")
+        return read_json(self.path / "environment.json", self.follow_links, if_damaged={})
 
     @cached_property
     def outcome(self) -> dict[str, Any]:
         """How it ended: `status`, the `step` it reached, and a `message`."""
-        return self._json("status")
+        return read_json(self.path / "status.json", self.follow_links, if_damaged={})
 
     @cached_property
     def scaling(self) -> dict[str, Any]:
@@ -144,12 +144,6 @@ class Run:
                 problems.append(str(error))
         return problems
 
-    def _json(self, name: str) -> dict[str, Any]:
-        try:
-            return read_json(self.path / f"{name}.json", self.follow_links)
-        except ValueError:
-            return {}  # `damage` says so
-
     @property
     def warnings(self) -> list[str]:
         """What a reader should know: an unusual end, damage, numbers that did not converge."""
@@ -178,6 +172,10 @@ class Run:
         reader = RowReader(self.path / "metrics.jsonl", self.follow_links)
         reader.refresh()
         return reader
+
+    def take_reader(self, reader: RowReader) -> None:
+        """Take rows that another process has read."""
+        self.__dict__["_reader"] = reader
 
     def refresh(self) -> bool:
         """Take in what was added to the folder; say whether there were new rows."""

@@ -161,9 +161,8 @@ class RunConfig:
     def name(self) -> str:
         """A readable folder name that ends in the id."""
         words = [self.data, self.model, self.optimizer]
-        others = (self.loss, self.objective or "ce", self.schedule, self.average or "ce")
-        others += (self.control or "ce",)
-        words += [word for word in others if word not in ("ce", "constant")]
+        others = (self.loss, self.objective, self.schedule, self.average, self.control)
+        words += [word for word in others if word and word not in ("ce", "constant")]
 
         slug = "-".join(_slug(word) for word in words)
         return f"{slug[:90].rstrip('-.')}-s{self.seed}-{self.id}"

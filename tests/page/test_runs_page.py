@@ -23,9 +23,9 @@ from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import best, comparison
 from toosure.page.sections.provenance import provenance
 from toosure.page.sections.temperature import temperature
+from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.predictions import from_logits
 from toosure.quantities import shown_in
-from toosure.recalibration import temperature_scaling
 from toosure.runs import Run, find_runs
 from toosure.watch.snapshot import snapshot_of
 

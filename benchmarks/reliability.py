@@ -272,21 +272,27 @@ def same_values(one: object, two: object) -> bool:
 
 
 def main() -> None:
+    damages = {
+        "kills": kills,
+        "flips": flips,
+        "rows": rows,
+        "writers": writers,
+    }
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["kills", "flips", "rows", "writers"])
+    parser.add_argument("what", nargs="?", choices=list(damages), help="without it, all of them")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="methods killed at once (kills)")
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
-    if arguments.what == "kills":
-        line, wrong = kills(arguments.count, arguments.seed, arguments.workers)
-    else:
-        chosen = {"flips": flips, "rows": rows, "writers": writers}[arguments.what]
-        line, wrong = chosen(arguments.count, arguments.seed)
-    print(line)
-    sys.exit(1 if wrong else 0)
+    total = 0
+    for name in [arguments.what] if arguments.what else damages:
+        more = (arguments.workers,) if name == "kills" else ()
+        line, wrong = damages[name](arguments.count, arguments.seed, *more)
+        print(line, flush=True)
+        total += wrong
+    sys.exit(1 if total else 0)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ from selenium import webdriver
 WIDTH = 920  # pixels
 COLOURS = 200
 
-# Runs in the page: Plotly redraws each named figure on white and returns it as a data URL.
+# Runs in the page: each named figure is drawn anew at this width and returned as a data URL.
 DRAW = """
 const [width, done] = arguments, images = {};
 (async () => {
   for (const plot of document.querySelectorAll(".plot[data-name]")) {
-    const figure = { data: plot.data, layout: { ...plot.layout, paper_bgcolor: "white" } };
-    const size = { format: "png", width, height: plot.layout.height || 430, scale: 1 };
-    images[plot.dataset.name] = await Plotly.toImage(figure, size);
+    plot.style.width = `${width}px`;
+    toosure.draw(plot);
+    images[plot.dataset.name] = await toosure.pngUrl(plot, 1);
   }
   done(images);
 })();

@@ -33,3 +33,13 @@ def test_readme_shows_what_runs(capsys):
     assert "points" in capsys.readouterr().out
     for target in re.findall(r"\]\((?!http)([^)#]+)", readme):
         assert (ROOT / target).exists(), target
+
+
+def test_binary(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["binary.py", str(tmp_path / "page.html")])
+    runpy.run_path(str(EXAMPLES / "binary.py"), run_name="__main__")
+    sentence, *scores = capsys.readouterr().out.splitlines()
+    assert sentence.startswith("Over-confident by")
+    before, platt, isotonic = (float(line.split()[-1]) for line in scores)
+    assert platt < before and isotonic < before
+    assert "frequency of class 1, %" in (tmp_path / "page.html").read_text()

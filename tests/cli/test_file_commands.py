@@ -109,6 +109,21 @@ def test_subgroups(files):
     )
 
 
+def test_independent_labels(tmp_path):
+    rng = np.random.default_rng(0)
+    probs = rng.uniform(size=(200, 2))
+    labels = rng.random((200, 2)) < probs * [1, 0.5]  # the second label is half as frequent
+    np.savez(tmp_path / "a.npz", probs=probs, labels=labels.astype(int), class_names=["dog", "cat"])
+    result = toosure("evaluate", tmp_path / "a.npz", "--multilabel")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("1 of 2 labels is miscalibrated: cat")
+    found = json.loads(toosure("evaluate", tmp_path / "a.npz", "--multilabel", "--json").stdout)
+    assert found["worst"] == ["cat"]
+    assert "say --multilabel" in refused("evaluate", tmp_path / "a.npz")
+    (tmp_path / "a.csv").write_text("a,label\n1,1\n")
+    assert "takes arrays" in refused("evaluate", tmp_path / "a.csv", "--multilabel")
+
+
 def test_compare(files):
     page = files / "page.html"
     result = toosure("compare", files / "sure.npz", files / "calm.npz", "-o", page)

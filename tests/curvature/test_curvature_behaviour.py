@@ -314,3 +314,11 @@ def test_ignored_labels_are_refused():
     model, data = make("mlp")
     with pytest.raises(ValueError, match="leave them out of the data"):
         gn_sharpness(model, data, nn.CrossEntropyLoss(ignore_index=0))
+
+
+def test_jacobian_norms_take_the_inputs_alone():
+    model = nn.Linear(2, 3)
+    data = (torch.ones(4, 2), torch.zeros(4, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"the inputs alone.*got tuple: of \(inputs, labels\)"):
+        jacobian_norms(model, data)
+    assert jacobian_norms(model, data[0]).value.shape == (4,)

@@ -11,9 +11,11 @@ from toosure import metrics
 from toosure.binary import two_columns
 from toosure.evaluate import evaluate
 from toosure.evaluate.verdict import verdict
+from toosure.page.calibration import calibration_page
 from toosure.page.evaluation import evaluation_page
 from toosure.page.multilabel import multilabel_page
 from toosure.predictions import from_confidence, from_logits
+from toosure.recalibration import recalibrate
 
 FEW = {"samples": 40}
 
@@ -192,3 +194,15 @@ def test_what_is_wrong_is_named():
         evaluate(torch.randn(3), [-100] * 3)
     with pytest.raises(ValueError, match=r"probs=p; .*sigmoid"):
         evaluate([0.2, 0.7], [0, 1])
+
+
+def test_a_binary_recalibration_shows_class_one():
+    z, labels = drawn(400, scale=0.4)
+    result = recalibrate(from_logits(z, labels), method="temperature")
+    assert result.class_one
+    before = metrics.ece_from_confidence(z.sigmoid(), labels)
+    assert result.before.metrics["ece"].value == pytest.approx(float(before), abs=1e-9)
+    assert result.after.metrics["ece"].value < result.before.metrics["ece"].value
+    html = calibration_page(result)
+    assert "Before: frequency of class 1 over P(class 1)" in html
+    assert "ece and adaptive_ece are of P(class 1)" in html and "predictions in memory" in html

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from toosure import metrics
+from toosure.evaluate import evaluate
 from toosure.evaluate.paired import compare, resampled_weights
 from toosure.evaluate.paired_scores import paired_scores
 from toosure.predictions import from_confidence, from_logits, from_probs
@@ -79,6 +80,16 @@ def test_intervals_hold_the_true_change():
         )
         held += change.low <= 0.2 <= change.high
     assert held >= 17
+
+
+def test_binary_models_are_judged_by_class_one():
+    labels = [1, 0, 1, 0, 1, 1]
+    pair = [
+        from_probs(np.array([0.9, 0.2, 0.7, 0.4, 0.6, 0.8]) ** power, labels) for power in (1, 2)
+    ]
+    change = next(d for d in compare(*pair, samples=5).differences if d.key == "ece")
+    known = [evaluate(each, only=["ece"]).metrics["ece"].value for each in pair]
+    assert (change.first, change.second) == pytest.approx(tuple(known))
 
 
 def test_groups_are_resampled_whole():

@@ -466,7 +466,7 @@ def test_setup_is_asked_for():
         (lambda: GammaNet(sece=-1.0, ce=2.0), "not negative"),
         (lambda: GammaNet(width=0), "width >= 1"),
         (lambda: GammaNet(least=1.0), "least 1.0, start 1.0"),
-        (lambda: GammaNet(fresh=600), "fresh <= meta_batch; got 600 and 512"),
+        (lambda: GammaNet(fresh=0), "fresh must be at least 1, or none; got 0"),
         (lambda: GammaNet(bandwidth="wide"), "positive number or \"auto\"; got 'wide'"),
         (lambda: GammaNet(bandwidth=0.0), "bandwidth must be positive"),
         (lambda: GammaNet(form="line"), "form must be one of"),

@@ -14,6 +14,7 @@ from toosure.objectives.gamma_net import SampleGamma
 from toosure.objectives.meta_signal import MetaSignal, SignalToNoise
 from toosure.objectives.network import features_and_logits
 from toosure.train import ProgressListener, Runtime, train
+from toosure.train.steps import Step
 
 
 def ready(objective, width=6):
@@ -49,14 +50,15 @@ def test_stored_features_are_those_of_the_last_examples():
 
 def test_all_fresh_is_the_same_as_no_store():
     ends = []
-    for fresh in (None, 10):
+    for fresh in (None, 10, 64):
         objective = GammaNet(meta=30, meta_batch=10, fresh=fresh)
         model, batch = ready(objective)
         objective.generator.manual_seed(7)
         for _ in range(4):
             objective.prepare(model, batch, lr=0.1)
         ends.append([p.detach().clone() for p in objective.hyper.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+        assert objective.stored is None
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*ends, strict=True))
 
 
 def test_the_whole_network_reads_fresh_inputs():
@@ -74,6 +76,20 @@ def test_a_rate_of_its_own_does_not_freeze_with_the_schedule(virtual_lr, moves):
     before = objective.hyper.last.bias.clone()
     objective.prepare(model, batch, lr=0.0)
     assert (not torch.equal(before, objective.hyper.last.bias)) == moves
+
+
+@pytest.mark.parametrize(("scope", "dtype"), [("head", torch.bfloat16), ("full", torch.float32)])
+def test_the_passes_of_a_bf16_run_are_in_bf16_and_the_meta_step_is_not(scope, dtype):
+    objective = GammaNet(meta=30, meta_batch=16, fresh=8, scope=scope)
+    model, batch = ready(objective)
+    seen = []
+    hook = model.hidden[0].register_forward_hook(lambda *parts: seen.append(parts[2].dtype))
+    step = Step(model, objective, torch.optim.SGD(model.parameters(), lr=0.1), precision="bf16")
+    prepared = step.prepared(batch, 0.1)
+    hook.remove()
+    assert set(seen) == {dtype} and len(seen) == 2  # the batch and the meta examples
+    assert prepared[0][2].dtype == torch.float32  # the gammas
+    assert objective.slope.isfinite() and objective.slope > 0
 
 
 def test_a_run_with_stored_features_resumes_to_the_same_rows(tmp_path):

@@ -393,6 +393,7 @@ def test_csam_without_its_criterion_is_an_error():
             lambda p: BSAM(p, datasize=9),
             r"BSAM has no argument 'datasize' \(did you mean 'data_size'\?\)",
         ),
+        (lambda p: BSAM(p), r"BSAM needs data_size: BSAM\(params, data_size=...\)"),
         (
             lambda p: Muon(p, weight_deca=0.1),
             r"Muon has no argument 'weight_deca' \(did you mean 'weight_decay'\?\)",

@@ -51,7 +51,10 @@ NAN = float("nan")
         (lambda p: SAM(p, base=SAM, lr=0.1), "SAM wants to run the closure itself"),
         (lambda p: SAM(p, base=BSAM, lr=0.1, data_size=9), "BSAM wants to run the closure"),
         (lambda p: SAM(p, base=torch.optim.LBFGS, lr=0.1), "LBFGS wants to run the closure"),
-        (lambda p: SAM(p, base=torch.optim.SGD(p, lr=0.1)), "base is a class.*base=SGD, lr="),
+        (
+            lambda p: SAM(p, base=torch.optim.SGD(p, lr=0.1)),
+            r"base is a class.*base=torch\.optim\.SGD, lr=",
+        ),
     ],
 )
 def test_out_of_range(make, message):

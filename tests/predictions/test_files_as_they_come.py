@@ -37,6 +37,29 @@ def check(predictions, note=""):
     assert "\n" not in predictions.note
 
 
+def test_hand_made_tables(tmp_path):
+    """A label column of no usual name, decimal commas, yes and no, a header that is none."""
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "who;age;benign;malignant;diagnosis\nx;54;0,9;0,1;benign\ny;61;0,3;0,7;benign\n"
+    )
+    predictions = read_predictions(path)
+    assert predictions.correct.tolist() == [True, False]
+    assert predictions.note.endswith("labels from 'diagnosis', left out who, age")
+    path.write_text(",prediction,score,truth\n0,1,0.91,yes\n1,0,0.12,no\n2,1,0.77,no\n")
+    predictions = read_predictions(path)
+    assert predictions.labels.tolist() == [1, 0, 0] and "column 'score'" in predictions.note
+    for text, words in (
+        ("0.9,0.1,0\n0.2,0.8,1\n", "the first line must name the columns"),
+        ("label,prob\n1,93%\n0,12%\n", "holds '93%' in row 0 .line 2.*write 0.93 for it"),
+        ("a,b,label\n.5,.5,a\n.1,,a\n.2,.8,b\n", "'b' holds '' in row 1 .line 3."),
+        ("p_a,p_b,label\n.5,.5,a\n.1,.9,c\n", "got 'c', and the classes are a, b: drop such rows"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=words):
+            read_predictions(path)
+
+
 @pytest.mark.parametrize(
     ("columns", "note"),
     [
@@ -161,6 +184,24 @@ def test_array_labels_that_are_names(tmp_path):
     np.savez(path, probs=PROBS, labels=np.array(["a", "c", "c", "b"], dtype=object))
     with pytest.raises(ValueError, match=r"labels holds Python objects.*dtype=str"):
         read_predictions(path)
+
+
+def test_one_hot_and_several_labels_per_row(tmp_path):
+    np.savez(tmp_path / "a.npz", probs=PROBS, labels=np.eye(3)[LABELS])
+    check(read_predictions(tmp_path / "a.npz"))
+    np.savez(tmp_path / "a.npz", probs=PROBS, labels=np.ones((4, 3)))
+    with pytest.raises(ValueError, match=r"several labels per row.* say --multilabel"):
+        read_predictions(tmp_path / "a.npz")
+
+
+def test_tokens_are_groups(tmp_path):
+    logits = np.random.default_rng(0).normal(size=(2, 3, 4))
+    labels = np.array([[0, 1, -100], [3, -100, 2]])
+    np.savez(tmp_path / "a.npz", logits=logits, labels=labels)
+    predictions = read_predictions(tmp_path / "a.npz")
+    assert predictions.labels.tolist() == [0, 1, 3, 2]
+    assert predictions.groups.tolist() == [0, 0, 1, 1]
+    np.testing.assert_array_equal(predictions.logits[2], logits[1, 0])
 
 
 def test_ignored_rows_of_arrays(tmp_path):

@@ -55,7 +55,7 @@ FURTHER = {
     "one row per part": {"model": "mlp:width=8", "optimizer": "bsam:lr=0.2", "batch": 5},
     "clip, schedule": {"optimizer": "sam:lr=1", "clip": 0.1, "schedule": "cosine:warmup=2"},
     "gamma-net, full": {"objective": "gamma_net:scope=full,width=8,meta_batch=9,every=2"},
-    "gamma-net, noise": {"objective": "gamma_net:feed=noise,width=8,meta_batch=9"},
+    "gamma-net, noise": {"objective": "gamma_net:feed=noise,width=8,meta_batch=12,fresh=5"},
     "smoothing, full": {"objective": "meta_smoothing:scope=full,per_class=true,meta_batch=9"},
     "tail, pgd": {"objective": "margin_tail:surrogate=pgd"},
     "calmo, smooth net": {"objective": "calmo", "model": "mlp:width=8"},

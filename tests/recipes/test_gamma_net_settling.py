@@ -1,5 +1,6 @@
 """The settling experiment of gamma-net: its arms, and its rules on made-up runs."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from toosure.objectives import GammaNet
 from toosure.recipes import Setting
 from toosure.recipes.gamma_net import settling, sweeps
 from toosure.recipes.prediction_scores import Scores
+from toosure.train import Runtime, train
 
 PAPER = Setting()
 
@@ -70,12 +72,8 @@ def test_arms_say_their_options():
     first = built["A: as first built"]
     error = first.outer.terms[0].whole
     assert (error.bandwidth, error.form, error.leave_one_out) == (0.01, "points", False)
-    assert (error.detach, first.meta_batch, first.fresh, first.virtual_lr) == (
-        False,
-        128,
-        None,
-        None,
-    )
+    assert not error.detach
+    assert (first.meta_batch, first.fresh, first.virtual_lr) == (128, 128, None)
     detached = built["D: accuracy detached, virtual rate .1"]
     assert detached.outer.terms[0].whole.detach and detached.virtual_lr == 0.1
     assert built["E: D, meta batch 512"].meta_batch == 512
@@ -90,6 +88,30 @@ def test_the_data_of_the_command_are_used(data):
     assert {config.data for config in configs} == {f"{data}:augment=true"}
     judged = settling.why_not_judged(setting)
     assert bool(judged) == (data == "tiny_imagenet")
+
+
+@pytest.mark.slow
+def test_a_run_of_the_recipe_trains_on_a_made_up_tiny_imagenet(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "tiny-imagenet-200"
+    (folder / "val" / "images").mkdir(parents=True)
+    lines = []
+    for k, wnid in enumerate(("n01443537", "n01629819")):
+        (folder / "train" / wnid / "images").mkdir(parents=True)
+        for i in range(8):
+            picture = image.new("RGB", (64, 64), (100 * k, 10 * i, 0))
+            picture.save(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG")
+        picture.save(folder / "val" / "images" / f"val_{k}.JPEG")
+        lines.append(f"val_{k}.JPEG\t{wnid}\t0\t0\t9\t9\n")
+    (folder / "wnids.txt").write_text("n01443537\nn01629819\n")
+    (folder / "val" / "val_annotations.txt").write_text("".join(lines))
+
+    setting = Setting(data="tiny_imagenet")
+    config = sweeps.method_configs(setting, sweeps.OURS)[0]
+    small = replace(config, data=f"{config.data},val=2", steps=2, every=2, batch=4)
+    small = replace(small, objective="gamma_net:meta_batch=8,fresh=4")
+    run = train(small, tmp_path / "runs", Runtime("cpu", data_root=tmp_path))
+    assert run.status == "complete" and run.last["objective/gamma_mean"] > 0
 
 
 def test_a_row_of_the_table():

@@ -90,7 +90,8 @@ def calibrate(
         test = val if test is None and test_split else test
         if test and test.exists() and val.exists() and test.samefile(val) and split == test_split:
             fail(
-                f"{val.name} is given twice: a calibrator must not be judged on the rows of its fit"
+                f"{val.name} is given twice: a calibrator must not be judged on the rows of its "
+                "fit; give other rows, or one file, and folds of it will be held out"
             )
 
         fit = reading.read(val, split, labels)
@@ -132,7 +133,8 @@ def write_files(result: "Recalibration", output: Path | None, html: Path | None)
 
 def add_scaling(run: Path, fit: "Predictions", judge: "Predictions") -> None:
     """Write what a temperature does into a run's folder, where a run of older code has none."""
-    from toosure.recalibration import rows_of, temperature_scaling
+    from toosure.posthoc.temperature_effect import temperature_scaling
+    from toosure.recalibration import rows_of
     from toosure.runs.files import write_json
 
     file = run / "temperature.json"

@@ -23,6 +23,7 @@ from toosure.cli.file_options import (
     paired_files,
     write_text,
 )
+from toosure.cli.multilabel import evaluate_labels, print_labels
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ def evaluate(
             "--top-label", help="Of two classes: judge the predicted one, not P(class 1)."
         ),
     ] = False,
+    multilabel: Annotated[
+        bool, typer.Option("--multilabel", help="Outputs (N, K) are independent, as labels are.")
+    ] = False,
     by: Annotated[
         str | None, typer.Option(help="Also judge the rows of each value of this column.")
     ] = None,
@@ -112,6 +116,10 @@ def evaluate(
     try:
         if html:
             check_page(html)
+        if multilabel:
+            file = only_one(files, "--multilabel")
+            print_labels(evaluate_labels(file, reading, split, settings), as_json)
+            return
         conditions = [parse_condition(text) for text in fail_if or []]
         keys = None if everything or as_json or html else first_keys(conditions)
         with Waiting("reading") as waiting:
@@ -120,13 +128,16 @@ def evaluate(
             else:
                 predictions = read_all(files, reading, split, labels)
 
+            if html:
+                only_one(predictions, "--html")
+
             results = []
             for each in predictions:
                 waiting.update(f"measuring {each.source}")
                 results.append(measured(each, keys, settings | judged))
             groups = [subgroups(each, by, **settings) for each in predictions] if by else []
             if html:
-                write_page(only_one(results, "--html"), html)
+                write_page(results[0], html)
         judgements = [judge(condition, result) for result in results for condition in conditions]
     except ValueError as error:
         fail(str(error))

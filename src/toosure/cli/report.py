@@ -1,5 +1,6 @@
 """`toosure report` and `toosure live`: look at runs, finished or going on."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,20 +11,36 @@ from toosure.cli.app import app, fail
 Runs = Annotated[Path, typer.Argument(help="The folder that holds run folders, or one of them.")]
 
 
+class Format(StrEnum):
+    """How a report is written."""
+
+    HTML = "html"
+    MD = "md"
+
+
 @app.command()
 def report(
     runs: Runs = Path("runs"),
-    output: Annotated[Path, typer.Option("--output", "-o", help="Write the page here.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write here. [report.html, report.md]")
+    ] = None,
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="html: one page; md: tables and pictures, for a paper."),
+    ] = Format.HTML,
 ) -> None:
-    """Write one page on all runs: verdicts, comparison, trajectories. Opens offline."""
-    from toosure.page.report import report as write
+    """Write one page on all runs: which one, how honest, what next. Opens offline."""
+    from toosure.page.markdown import write_markdown
+    from toosure.page.report import html_of, runs_of_page
 
+    output = output or Path(f"report.{form.value}")
     try:
-        html = write(runs)
+        page_runs = runs_of_page(runs)
         output.parent.mkdir(exist_ok=True)
-        output.write_text(html, encoding="utf-8")
+        if form is Format.MD:
+            write_markdown(page_runs, output)
+        else:
+            output.write_text(html_of(page_runs), encoding="utf-8")
     except OSError as error:
         fail(f"{output}: cannot be written ({error.strerror})")
     except ValueError as error:

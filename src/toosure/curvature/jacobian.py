@@ -35,6 +35,11 @@ def jacobian_norms(
     """
     if chunk is not None:
         check_count("chunk", chunk)
+    if not torch.is_tensor(x):
+        raise ValueError(
+            f"jacobian_norms takes the inputs alone, one tensor; got {type(x).__name__}: of "
+            "(inputs, labels) give the inputs"
+        )
     labels = torch.zeros(len(x), dtype=torch.long)
     curvature = LossCurvature(model, (x, labels), parameters=parameters, chunk=chunk or 1)
 

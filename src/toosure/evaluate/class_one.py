@@ -77,6 +77,7 @@ def class_one_means(result: "Evaluation") -> tuple[str, ...]:
     assert top is not None
     accuracy = result.metrics["accuracy"].value
     level = f"{100 * result.level:g} % interval"
+
     of_class = (
         f"P(class 1) is {100 * (result.frequency + gap.value):.1f} % on average, and class 1 is "
         f"true in {100 * result.frequency:.1f} % of {result.n:,} samples: a gap of "

@@ -52,6 +52,6 @@ def grouped_chance(
     per_group = group_bin_sums(confidence, predictions.correct, groups, edges, edge)
     sums, replicas = sums_and_replicas(per_group, seed, samples)
 
-    errors = small_sample_factor(groups) * error_of(without_gaps(replicas, sums.gaps()), 1)
+    errors = small_sample_factor(groups, level) * error_of(without_gaps(replicas, sums.gaps()), 1)
     low, high = errors.quantile(torch.tensor([0.5 - level / 2, 0.5 + level / 2]).double()).tolist()
     return Estimate(float(errors.mean()), low, high)

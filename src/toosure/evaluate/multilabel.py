@@ -117,6 +117,7 @@ def evaluate_multilabel(
     )
     pairs = as_multilabel(logits, targets, probs, ignore_index)
     rows = {label.name: row_of(label) for label in result.labels}
+
     return MultilabelEvaluation(
         source="",
         n=len(pairs.probs),

@@ -8,7 +8,7 @@ import numpy as np
 
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import MAX_BINS
-from toosure.evaluate.paired_scores import PairedScore, paired_scores
+from toosure.evaluate.paired_scores import PairedScore, judged, paired_scores
 from toosure.evaluate.result import finite
 from toosure.metrics.binned import Reliability, reliability_from_confidence
 from toosure.predictions import Predictions
@@ -130,7 +130,7 @@ def compare(
         for score in scores:
             replicas[score.key].append(score.change(weights))
 
-    rows = [(side.confidence, side.correct) for side in (first, second)]
+    rows = [(side.confidence, side.correct) for side in judged(first, second)]
     tables = [reliability_from_confidence(*pair, bins, level=level) for pair in rows]
     return Comparison(
         first=first.source or "the first",

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import binned_rows
 from toosure.metrics import aurc_from_confidence, ece_from_confidence, smece_from_confidence
 from toosure.metrics.bootstrap_cells import aurc_of_ranks
@@ -46,10 +47,20 @@ def paired_scores(
         del makers["nll"]
         left_out = "Left out: nll (needs the probability of every class)."
 
+    # As `evaluate` does: one output per example is judged by P(class 1).
+    views = judged(first, second)
     scores = []
     for key, make in makers.items():
-        scores.append(paired(key, make(first, bins), make(second, bins), first.n))
+        one, other = views if key in OF_CLASS_ONE else (first, second)
+        scores.append(paired(key, make(one, bins), make(other, bins), first.n))
     return scores, left_out
+
+
+def judged(first: Predictions, second: Predictions) -> tuple[Predictions, Predictions]:
+    """Return what calibration is taken of: the predicted class, or P(class 1) of binary models."""
+    if first.binary and second.binary:
+        return class_one_view(first), class_one_view(second)
+    return first, second
 
 
 def paired(

@@ -60,6 +60,7 @@ class Evaluation:
             "bins": self.bins,
             "edge": self.edge,
         }
+
         both = dict.fromkeys(self.left_out) | values
         ordered = {name: both[name] for name in metric_keys() if name in both}
         if self.class_one:

@@ -27,8 +27,9 @@ def verdict(result: Evaluation) -> Verdict:
     beyond = result.metrics["ece"].value > highest(result.chance)
     if result.class_one:
         kind, sentence = judge_class_one(result, beyond)
-        reasons = (*class_one_means(result), against_chance(result, beyond), *more(result))
-        return Verdict(kind, sentence, reasons)
+        reasons = (*class_one_means(result), against_chance(result, beyond))
+        needed = more(result) if kind == "unclear" else ()
+        return Verdict(kind, sentence, (*reasons, *needed))
 
     kind, sentence = judge_gap(gap.value, lowest(gap), highest(gap), result.n, uneven=beyond)
     return Verdict(kind, sentence, (means(result), against_chance(result, beyond), *more(result)))

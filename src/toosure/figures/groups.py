@@ -36,34 +36,33 @@ FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
 def group_runs(runs: Sequence[Measured]) -> list[Group]:
     """Put runs of the same setting together, in the order of their first.
 
-    A label says only what differs between the groups; a run without a config stays alone.
+    A label holds as few settings as tell the groups apart; a run without a config stays alone,
+    and goes by its name.
     """
     members: dict[str, list[Measured]] = {}
     for place, run in enumerate(runs):
         setting = {key: value for key, value in run.config.items() if key != "seed"}
         text = json.dumps(setting, sort_keys=True) if run.config else str(place)
         members.setdefault(text, []).append(run)
-    labels = labels_of([group[0] for group in members.values()])
-    return [Group(label, tuple(each)) for label, each in zip(labels, members.values(), strict=True)]
 
-
-def labels_of(runs: Sequence[Measured]) -> list[str]:
-    """Return one label per run: as few settings as tell the runs apart, or its name."""
-    keys = dict.fromkeys([*FIRST, *(key for run in runs for key in run.config if key != "seed")])
-    labels = [""] * len(runs)
+    # One setting after the other, where it tells more groups apart than those before.
+    configs = [group[0].config for group in members.values()]
+    keys = dict.fromkeys([*FIRST, *(key for config in configs for key in config if key != "seed")])
+    labels = [""] * len(configs)
     for key in keys:
         longer = list(labels)
-        for place, run in enumerate(runs):
-            if run.config.get(key) is not None:
-                longer[place] += ", " * bool(labels[place]) + setting_text(key, run.config)
+        for place, config in enumerate(configs):
+            if config.get(key) is not None:
+                longer[place] += ", " * bool(labels[place]) + setting_text(key, config)
         if len(set(longer)) > len(set(labels)) or key == FIRST[0]:
             labels = longer
 
     count = Counter(labels)
-    return [
-        label if label and count[label] == 1 else run.name
-        for run, label in zip(runs, labels, strict=True)
-    ]
+    groups = []
+    for label, group in zip(labels, members.values(), strict=True):
+        tells = label and count[label] == 1
+        groups.append(Group(label if tells else group[0].name, tuple(group)))
+    return groups
 
 
 def setting_text(key: str, config: Mapping[str, Any]) -> str:

@@ -100,7 +100,7 @@ def lines(
             step = run.columns["step"]
             finite = np.isfinite(y)
             step, y = step[finite], y[finite]
-            kept = extremes(y, points)
+            kept = extremes(y, points) if len(y) > points else slice(None)
 
             first = in_legend and number == 0 and split == splits[0]
             name = name_of(run, group)

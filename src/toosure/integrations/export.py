@@ -40,6 +40,7 @@ def export_to_wandb(runs: Sequence[Run], target: str = "") -> int:
             )
         except wandb.Error as error:
             raise ValueError(f"W&B: {error} (WANDB_MODE=offline needs no account)") from error
+
         try:
             with to_wandb.rows_to(project, run.path, prefix="", strict=True) as rows:
                 send_all(rows, in_order(run))
@@ -83,7 +84,8 @@ def mlflow_run(client: Any, experiment: str, run: Run) -> int:
 
 def new_mlflow_run(client: Any, experiment: str, run: Run) -> Any:
     """Begin a run of MLflow with the config as its parameters."""
-    began = int(1000 * run.path.stat().st_mtime)
+    first_file = run.path / "config.json"  # written when the run began
+    began = int(1000 * (first_file if first_file.is_file() else run.path).stat().st_mtime)
     tags = {"toosure.run": run.id, "toosure.status": run.status}
     new = client.create_run(experiment, began, tags, run_name=run.name)
     for key, value in run.config.items():

@@ -122,6 +122,7 @@ class Study:
             "goals": [goal.key for goal in self.goals],
             "settings": json.loads(json.dumps(dict(self.space.settings), default=str)),
         }
+
         file = self.out / "tuning.json"
         old = read_json(file)
         if old and old != asked:

@@ -99,6 +99,7 @@ def words_of(kind: str, values: str | Sequence[str | None] | None) -> tuple[Alte
     texts = [values] if values is None or isinstance(values, str) else list(values)
     words: list[Alternative] = []
     labels: list[str] = []
+
     for text in texts:
         if text is None or text == "none":
             words.append(None)

@@ -244,7 +244,7 @@ def interval_of_gaps(
     gaps = sums.gaps() * chance
     below = error_of(without_gaps(replicas, gaps), norm) - error_of(without_gaps(sums, gaps), norm)
 
-    factor = small_sample_factor(groups)
+    factor = small_sample_factor(groups, level)
     value = value.cpu().double()
     tail = (1 - level) / 2
     low = value - factor * below.quantile(1 - tail)
@@ -259,15 +259,25 @@ def without_gaps(sums: BinSums, gaps: Tensor) -> BinSums:
     return sums._replace(confidence=sums.confidence - sums.counts * gaps)
 
 
-def small_sample_factor(groups: Tensor) -> float:
-    """Return sqrt(G / (G - 1)): groups drawn from G vary less than those of the population."""
+def small_sample_factor(groups: Tensor, level: float) -> float:
+    """Return by how much replicas of few groups vary too little: sqrt(G / (G - 1)) t / z.
+
+    Groups drawn from G vary less than those of the population, and their spread is itself an
+    estimate: Student's quantile with G - 1 degrees of freedom in place of the normal one.
+    """
+    # Imported here: it takes a second, and only groups need it.
+    from scipy.stats import norm as normal
+    from scipy.stats import t as student
+
     count = int(groups.max()) + 1
-    return math.sqrt(count / (count - 1))
+    tail = 0.5 + level / 2
+    ratio = float(student.ppf(tail, count - 1) / normal.ppf(tail))
+    return ratio * math.sqrt(count / (count - 1))
 
 
 def interval_around(value: Tensor, offsets: Tensor, groups: Tensor, level: float) -> Interval:
     """Return the "basic" interval of replicas less value, widened to hold the value."""
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    lower, upper = offsets.double().cpu().nanquantile(tails, 0) * small_sample_factor(groups)
+    lower, upper = offsets.double().cpu().nanquantile(tails, 0) * small_sample_factor(groups, level)
     value = value.cpu().double()
     return Interval(value, torch.minimum(value - upper, value), torch.maximum(value - lower, value))

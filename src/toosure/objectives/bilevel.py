@@ -15,7 +15,7 @@ from toosure.data import Dataset, Split
 from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32, check_choice
 from toosure.objectives.adam_state import load_adam
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, reduction_factor
 from toosure.objectives.meta_signal import MetaSignal
 from toosure.objectives.network import (
     features_and_logits,
@@ -41,9 +41,9 @@ class Bilevel(SeededModule):
     Adam moves hyper down the gradient of outer(w') on a batch of the meta split, and the network
     takes its own step with the new values, held fixed. w is the head (`scope="head"`) or all
     parameters. The meta split is cut from the training split; `meta` is its share, or its size if
-    above 1. `virtual_lr` is the rate of the virtual step, without it the run's own rate of that
-    step. With `fresh`, only so many meta examples pass the network at a step, and the outer loss
-    is that of the last `meta_batch` of them (of the fresh ones alone with `scope="full"`).
+    above 1. `virtual_lr` is the rate of the virtual step on the mean loss, without it the run's
+    own rate. With `fresh`, so many meta examples pass the network at a step, and the outer loss is
+    that of the last `meta_batch` of them (with `scope="full"`, of the fresh ones).
 
     Subclasses define `criterion` (the inner loss of (logits, labels), with values to set), `outer`,
     `make_hyper`, `values(model, features, x, labels)` and `assign(values)`.
@@ -73,21 +73,20 @@ class Bilevel(SeededModule):
             raise ValueError(
                 f"need meta > 0, meta_batch >= 1 and every >= 1; got {meta}, {meta_batch}, {every}"
             )
-        if fresh is not None and not 1 <= fresh <= meta_batch:
-            raise ValueError(f"need 1 <= fresh <= meta_batch; got {fresh} and {meta_batch}")
+        if fresh is not None and fresh < 1:
+            raise ValueError(f"fresh must be at least 1, or none; got {fresh}")
         self.meta_share = meta
         self.meta_batch = meta_batch
         self.every = every
         self.scope = scope
         self.lr = lr
         self.virtual_lr = virtual_lr
-        self.fresh = fresh
-
+        self.fresh = min(fresh or meta_batch, meta_batch)
         self.meta: Split | None = None
         self.taken = 0  # steps
         self.optimizer: torch.optim.Optimizer | None = None
         self.register_buffer("slope", torch.zeros(()))
-        self.signal = MetaSignal(meta_batch / (fresh or meta_batch))  # of the slopes in the values
+        self.signal = MetaSignal(meta_batch / self.fresh)  # of the slopes in the values
         self.stored: StoredFeatures | None = None
 
     # -- what subclasses define -------------------------------------------------------------
@@ -131,7 +130,7 @@ class Bilevel(SeededModule):
         self.hyper = self.make_hyper(model, splits).to(device)
         on_gpu = device.type == "cuda"  # a CUDA graph needs Adam's step counter there, too
         self.optimizer = torch.optim.Adam(self.hyper.parameters(), self.lr, capturable=on_gpu)
-        if self.fresh and self.scope == "head":
+        if self.fresh < self.meta_batch and self.scope == "head":
             first = self.draw_indices(self.meta_batch).to(device)
             self.stored = stored_features(model, self.meta.x[first], self.meta.y[first])
         return splits
@@ -163,23 +162,23 @@ class Bilevel(SeededModule):
         x, labels, _ = batch
         indices = None
         if part == 0 and self.taken % self.every == 0:
-            indices = self.draw_indices(self.fresh or self.meta_batch).to(x.device)
+            indices = self.draw_indices(self.fresh).to(x.device)
         self.taken += part == 0
 
-        lr = lr if self.virtual_lr is None else self.virtual_lr
+        if self.virtual_lr is not None:
+            lr = self.virtual_lr / reduction_factor(self.criterion, len(labels))
         rate = torch.full((), lr, dtype=torch.float64, device=x.device)
         return x, labels, indices, rate
 
     @property
     def prepares_in_autocast(self) -> bool:
-        """Whether the passes of `prepare` may run in the precision of the training step."""
+        """Whether `prepare` may run in the precision of the step; a double backward may not."""
         return self.scope == "head"
 
     def settle(self, model: nn.Module, drawn: Drawn) -> tuple[Tensor, ...]:
         """Do the rest of `prepare`, which neither draws nor waits."""
         x, labels, indices, rate = drawn
         full = self.scope == "full"
-
         # The meta batch and the training batch pass the network side by side.
         with beside(x.device) as join:
             meta = None if indices is None else self.meta_rows(model, indices)

@@ -86,8 +86,9 @@ class CSAM(SAM):
             if self.gamma != 0 and not self.point.used:
                 raise ValueError(
                     "CSAM changes the loss in its second pass, but the closure did not use it: "
-                    "call criterion = optimizer.criterion(nn.CrossEntropyLoss()) of this very "
-                    "optimizer (not of one it was copied from) in the closure"
+                    "make criterion = optimizer.criterion(nn.CrossEntropyLoss()) once, of this "
+                    "very optimizer (not of one it was copied from), and in the closure compute "
+                    "loss = criterion(logits, labels)"
                 )
 
 

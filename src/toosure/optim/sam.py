@@ -278,9 +278,11 @@ class SAM(Wrapper):
 def _check_base(base: object) -> None:
     """Raise unless `base` is a class of optimizer whose step uses the gradients at hand."""
     if isinstance(base, Optimizer):
+        kind = type(base).__name__
+        from_torch = getattr(torch.optim, kind, None) is type(base)
         raise ValueError(
             "base is a class, which gets the other arguments, not an object: write "
-            f"base={type(base).__name__}, lr=..."
+            f"base={'torch.optim.' * from_torch}{kind}, lr=..."
         )
 
     arguments = inspect.signature(base.step).parameters if hasattr(base, "step") else {}

@@ -65,14 +65,28 @@ def check_arguments(
 def refuse_unknown_arguments(
     init: Callable[Concatenate[T, P], None],
 ) -> Callable[Concatenate[T, P], None]:
-    """Decorate the `__init__` of an optimizer that passes no arguments on: it names a near one."""
-    own = [name for name in inspect.signature(init).parameters if name not in ("self", "params")]
+    """Decorate the `__init__` of an optimizer that passes no arguments on.
+
+    An argument that it does not have is refused with one that is near, and a keyword without a
+    default is asked for.
+    """
+    parameters = inspect.signature(init).parameters
+    own = [name for name in parameters if name not in ("self", "params")]
+    needed = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+    ]
 
     @wraps(init)
     def checked(self: T, /, *positional: P.args, **arguments: P.kwargs) -> None:
         for name in arguments:
             if name not in (*own, "params"):
                 raise unknown_argument(type(self), name, own, ", ".join(own))
+        for name in needed:
+            if name not in arguments:
+                optimizer = type(self).__name__
+                raise ValueError(f"{optimizer} needs {name}: {optimizer}(params, {name}=...)")
         init(self, *positional, **arguments)
 
     return checked

@@ -15,8 +15,9 @@ def calibration_page(result: Recalibration) -> str:
     remark = f"<p>{prose(note)}.</p>" if note else ""
     tone = "fine" if direction(result.change) < 0 and direction(result.ece_change) <= 0 else ""
 
+    name = result.source or "predictions in memory"
     header = (
-        f'<header><p class="source">toosure · calibration of {escape(result.source)}</p>'
+        f'<header><p class="source">toosure · calibration of {escape(name)}</p>'
         f'<h1><span class="{tone}">{escape(headline(result))}</span></h1>'
         f"<p>{prose(result.sentence)}.</p>"
         f"<p>{prose(f'Judged on {result.held_out}: none of them was in the fit.')}</p>{remark}"
@@ -24,7 +25,7 @@ def calibration_page(result: Recalibration) -> str:
     )
 
     blocks = [header, tiles(key_numbers(result)), diagrams(result), both(result), trials(result)]
-    return page(f"{headline(result)} – {result.source}", "\n".join(blocks))
+    return page(f"{headline(result)} – {name}", "\n".join(blocks))
 
 
 def headline(result: Recalibration) -> str:
@@ -81,6 +82,8 @@ def both(result: Recalibration) -> str:
     ]
     header = ("metric", "before", "low", "high", "after", "low", "high")
     note = f"{result.n:,} samples, {result.bins} bins (a, b], {100 * result.level:g} % intervals."
+    if result.class_one:
+        note += " ece and adaptive_ece are of P(class 1); brier is summed over both classes."
     note = f"{note} {result.omissions}".strip()
     return section("Before and after", note, table(header, rows, ("", *[".4f"] * 6)))
 

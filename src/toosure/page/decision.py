@@ -1,7 +1,9 @@
 """Which setting to take, how honest it is, and what to do next: the first screen in sentences."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from toosure.page.html import printed
@@ -9,9 +11,11 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.paired import STANDARD_ERRORS
 from toosure.page.ranking import Standing
 from toosure.page.run_verdict import headline
+from toosure.runs.regular_files import printable
 from toosure.verdicts import plural
 
 FAINT_GAIN = 0.1  # points of ECE that are not worth a sentence
+SCALING = ("temperature", "ece", "ece_after")
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ def decide(page: PageRuns) -> Decision:
     accurate = [standing for standing in ranked if not is_less_accurate(page, standing, ranked)]
     chosen = accurate[0]
     sentence = chosen.verdict.sentence
-    title = f"Take {chosen.label}: {sentence[:1].lower()}{sentence[1:]}"
+    verb = "So far" if any(run.status == "running" for run in page.runs) else "Take"
+    title = f"{verb} {chosen.label}: {sentence[:1].lower()}{sentence[1:]}"
     reason = f"{reason_for(chosen, accurate, ranked)} {overall[1]}."
     return Decision(chosen.verdict.kind, title, reason, next_steps(page, chosen), chosen)
 
@@ -102,7 +107,6 @@ def correction(chosen: Standing) -> str:
     """Say what would make a setting more honest."""
     run = chosen.group.runs[0]
     verdict = chosen.verdict
-    scaling = run.scaling
     if verdict.kind == "unclear" and verdict.n and math.isfinite(verdict.half):
         needed = math.ceil(verdict.n * verdict.half**2 / 100) * 100
         return (
@@ -111,22 +115,24 @@ def correction(chosen: Standing) -> str:
         )
     if verdict.kind == "fine":
         return "Nothing to correct: its confidence can be taken as it is."
-    if is_number(scaling.get("ece")) and is_number(scaling.get("ece_after")):
-        return temperature_sentence(scaling)
+    scalings = [each.scaling for each in chosen.group.runs]
+    known = [scaling for scaling in scalings if all(map(is_number, map(scaling.get, SCALING)))]
+    if known:
+        return temperature_sentence(known)
     if (run.path / "predictions.npz").is_file():
-        return f"toosure calibrate {run.id} fits a temperature to it and judges it."
+        return f"toosure calibrate {printable(str(run.path))} fits a temperature and judges it."
     return ""
 
 
-def temperature_sentence(scaling: dict[str, Any]) -> str:
-    """Say what a temperature does to the test data of a run."""
-    before, after = 100 * scaling["ece"], 100 * scaling["ece_after"]
-    numbers = f"ECE {before:.1f} → {after:.1f} points on test data"
-    temperature = scaling.get("temperature")
-    name = f"Temperature {temperature:.2f}" if is_number(temperature) else "A temperature"
-    if after < before - FAINT_GAIN:
-        return f"{name} takes {numbers}: divide the logits by it."
-    return f"{name} does not help: {numbers}."
+def temperature_sentence(scalings: Sequence[Mapping[str, Any]]) -> str:
+    """Say what a temperature does to the test data of a run, or the mean over its seeds."""
+    temperature, before, after = (fmean(each[key] for each in scalings) for key in SCALING)
+    numbers = f"ECE {100 * before:.1f} → {100 * after:.1f} points on test data"
+    if len(scalings) > 1:
+        numbers += f", mean over {len(scalings)} seeds"
+    if 100 * after < 100 * before - FAINT_GAIN:
+        return f"Temperature {temperature:.2f} takes {numbers}: divide the logits by it."
+    return f"Temperature {temperature:.2f} does not help: {numbers}."
 
 
 def is_number(value: object) -> bool:

@@ -118,6 +118,7 @@ def class_one_figures(result: Evaluation, marks: str) -> str:
         f"P(class 1) against the frequency of class 1, not the confidence of the predicted class. "
         f"{marks} Below the dashed line P(class 1) is too high.",
     )
+
     histogram = figure(
         confidence_histogram(result.table, wording),
         "How often P(class 1) is how high",
@@ -145,6 +146,7 @@ def kind_notes(result: Evaluation) -> list[str]:
         notes.append(
             f"Of P(class 1): {of_class_one}; the rest is of both classes or of the predicted one."
         )
+
     if result.class_one and "brier" in result.metrics:
         brier = result.metrics["brier"].value / 2
         notes.append(

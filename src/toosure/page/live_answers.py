@@ -13,7 +13,7 @@ from toosure.figures import panel_keys, stability
 from toosure.figures.trajectory import NAMES, values_of
 from toosure.page.html import POLICY, in_script, page
 from toosure.page.page_runs import PageRuns
-from toosure.page.report import SCRIPTS, body, conclusion_of, report_of, title_of
+from toosure.page.report import SCRIPTS, body, conclusion_of, html_of, title_of
 from toosure.page.sections import SECTIONS
 from toosure.page.sections.moments import frames
 from toosure.runs import Run, RunFolder
@@ -48,7 +48,7 @@ class PageAnswers:
 
     def report(self) -> bytes:
         """Return the finished page, to be saved; nothing where there is no run."""
-        return self._once("report", lambda runs: report_of(runs, self.source) if runs else "")
+        return self._once("report", lambda runs: html_of(self._page_runs(runs)) if runs else "")
 
     def rows(self, cursors: Cursors) -> bytes:
         """Return the rows after the cursors of the asker, in the units of the panels."""

@@ -56,6 +56,7 @@ def figures(result: MultilabelEvaluation) -> str:
         f"{100 * result.level:g} % intervals, as if entries were independent. Below the dashed "
         "line probabilities are too high.",
     )
+
     histogram = figure(
         confidence_histogram(result.table, wording),
         "How often a probability is how high",
@@ -84,6 +85,7 @@ def label_table(result: MultilabelEvaluation) -> str:
         "NLL",
         "adjusted",
     )
+
     formats = ("", "", ",", ".1f", ".1f", "+.2f", ".2f", ".2f", ".2f", ".2f", ".4f", ".4f", ".3f")
     note = (
         "Each label on its own: how often it is true and its mean probability p in %, their "

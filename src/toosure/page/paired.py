@@ -108,7 +108,7 @@ def smooth_errors(gaps: np.ndarray) -> np.ndarray:
 
     def area(rows: np.ndarray, width: float) -> np.ndarray:
         damped = rows * np.exp(-0.5 * (np.pi * np.arange(MODES) * width) ** 2)
-        return np.abs(damped @ waves.T).mean(1)  # (rows,)
+        return np.asarray(np.abs(damped @ waves.T).mean(1))  # (rows,)
 
     low, high = 0.0, 1.0
     for _ in range(20):  # the area falls with the width: one width equals its area
@@ -148,7 +148,7 @@ class SettingScores:
     @property
     def values(self) -> np.ndarray:
         """Means over seeds; (4,)."""
-        return self.by_seed.mean(0)
+        return np.asarray(self.by_seed.mean(0))
 
 
 class Difference(NamedTuple):
@@ -188,7 +188,7 @@ def seed_half(one: SettingScores, other: SettingScores) -> np.ndarray:
     """
     if one.seeds == other.seeds:
         return interval_of_mean(one.by_seed - other.by_seed)
-    return np.hypot(interval_of_mean(one.by_seed), interval_of_mean(other.by_seed))
+    return np.asarray(np.hypot(interval_of_mean(one.by_seed), interval_of_mean(other.by_seed)))
 
 
 def interval_of_mean(values: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from toosure.page.html import page
 from toosure.page.page_runs import PageRuns
 from toosure.page.sections import SECTIONS
 from toosure.runs import Run, find_runs
+from toosure.runs.read_together import read_together
 from toosure.runs.regular_files import printable, read_regular
 
 SCRIPTS = ("panels.js", "runs.js", "moments.js")
@@ -23,15 +24,20 @@ def report(folder: str | Path) -> str:
 
     Reads run folders without torch. Raises ValueError where there is no run.
     """
+    return html_of(runs_of_page(folder))
+
+
+def runs_of_page(folder: str | Path) -> PageRuns:
+    """Read the runs of a folder; ValueError where there is none."""
     runs = find_runs(folder)
     if not runs:
         raise ValueError(f"there are no runs in {folder}: make one with `toosure train`")
-    return report_of(runs, printable(str(folder)))
+    read_together(runs)
+    return PageRuns(runs, printable(str(folder)), conclusion_of(runs))
 
 
-def report_of(runs: Sequence[Run], source: str) -> str:
-    """Return the self-contained page of runs that were read; `source` is what to call them."""
-    page_runs = PageRuns(runs, source, conclusion_of(runs))
+def html_of(page_runs: PageRuns) -> str:
+    """Return the self-contained page of runs that were read."""
     return page(title_of(page_runs), body(page_runs), more=SCRIPTS)
 
 

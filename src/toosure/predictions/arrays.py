@@ -104,9 +104,11 @@ def of_classes(
     if not scores.is_floating_point():
         scores = scores.double()
     labels = label_array(arrays[truth], truth)
+    if labels.shape == scores.shape and is_one_hot(labels):
+        labels = labels.argmax(1)
     if scores.ndim > 2:
         return of_positions(scores, as_tensor(labels, truth), kind, options)
-    if labels.ndim > 1 and labels.shape == scores.shape and is_multilabel(labels):
+    if labels.ndim > 1 and labels.shape == scores.shape and np.isin(labels, (0, 1)).all():
         raise ValueError(
             f"{truth} hold several labels per row, of independent outputs: say --multilabel"
         )
@@ -136,11 +138,11 @@ def of_classes(
     return replace(predictions, names=class_names, extras=extras)
 
 
-def is_multilabel(labels: np.ndarray) -> bool:
-    """Whether labels (N, K) are 0 and 1, and not one-hot."""
-    if labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
+def is_one_hot(labels: np.ndarray) -> bool:
+    """Whether every row of labels (N, C) holds one 1 and else 0."""
+    if labels.ndim != 2 or labels.shape[1] < 2 or labels.dtype.kind not in "biuf":
         return False
-    return bool((labels.sum(1) != 1).any())
+    return bool(np.isin(labels, (0, 1)).all() and (labels.sum(1) == 1).all())
 
 
 def of_positions(
@@ -237,3 +239,24 @@ def split_hint(arrays: Mapping[str, Any]) -> str:
             if name.endswith(f"_{kind}") and f"{prefix}{truth_name(kind)}" in arrays:
                 splits.add(prefix.removesuffix("_"))
     return f": choose --split {' or '.join(sorted(splits))}" if splits else ""
+
+
+def multilabel_arrays(
+    arrays: Mapping[str, Any], options: ReadOptions
+) -> tuple[Kind, Tensor, Tensor, tuple[str, ...]]:
+    """Return the kind, the outputs (N, K), the 0/1 labels (N, K) and the names of the labels."""
+    prefix = f"{options.split}_" if options.split else ""
+    own = {name.removeprefix(prefix): v for name, v in arrays.items() if name.startswith(prefix)}
+    kind, score = pick_scores(list(own), options)
+    truth = pick_label(list(own), options.label)
+    if score is None or truth is None:
+        missing = score_name(kind) if score is None else truth_name(kind)
+        raise ValueError(missing_array(prefix + missing, arrays, options))
+
+    scores = as_tensor(own[score], score)
+    labels = as_tensor(own[truth], truth)
+    if kind is None:
+        inside = bool(((scores >= 0) & (scores <= 1)).all())
+        kind = "probs" if inside else "logits"
+    names = options.classes or stored_names(own, scores.shape[-1])
+    return kind, scores.double(), labels, names

@@ -42,9 +42,12 @@ def number_column(columns: Columns, name: str) -> np.ndarray:
     if values.dtype.kind == "U":
         for row, cell in enumerate(values.tolist()):
             if not is_number(cell):
+                remedy = "correct or drop that row"
+                if cell.endswith("%") and is_number(cell.rstrip("% ")):
+                    remedy = f"write {float(cell.rstrip('% ')) / 100:g} for it"
                 raise ValueError(
                     f"column {name!r} holds {cell!r} in row {row} (line {row + 2}): numbers are "
-                    "needed; correct or drop that row"
+                    f"needed; {remedy}"
                 )
         return values.astype(np.float64)
     raise ValueError(f"column {name!r} must be numbers; got {values.dtype}")

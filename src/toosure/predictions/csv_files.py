@@ -1,12 +1,14 @@
 """Read .csv files as people write them: commas, semicolons or tabs, numbers and text mixed."""
 
 import csv
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+DECIMAL_COMMA = re.compile(r"^-?\d+(,\d+)?$")
 SEPARATORS = (",", ";", "\t", "|")
 
 
@@ -22,6 +24,8 @@ def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str,
         raise ValueError(f"has two columns of one name among {', '.join(names)}")
     if not names:
         return {}
+    if all(map(is_number, names)):
+        raise ValueError("the first line must name the columns, and holds numbers: add a header")
 
     spelled = [names.index(name) for name in as_text(names)]
     numeric = [i for i in numeric_columns(path, separator) if i not in spelled]
@@ -31,6 +35,8 @@ def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str,
 
     others = [i for i in range(len(names)) if i not in numeric]
     columns = dict(zip(names, read_text(path, separator, names, others), strict=True))
+    for i in (i for i in others if i not in spelled):
+        columns[names[i]] = with_points(columns[names[i]])
     return columns | {names[i]: numbers[:, k] for k, i in enumerate(numeric)}
 
 
@@ -77,6 +83,13 @@ def read_numbers(path: Path, separator: str, positions: list[int]) -> np.ndarray
     return rows.reshape(-1, len(positions))
 
 
+def with_points(cells: np.ndarray) -> np.ndarray:
+    """Return numbers that are written with a decimal comma as numbers; other text as it is."""
+    if not len(cells) or not all(DECIMAL_COMMA.match(cell) for cell in cells.tolist()):
+        return cells
+    return np.char.replace(cells, ",", ".").astype(np.float64)
+
+
 def read_rows(path: Path, separator: str, width: int) -> list[list[str]]:
     """Read the cells below the header; each row must have one for every name."""
     rows = []
@@ -112,11 +125,12 @@ def columns_of_rows(
 ) -> dict[str, np.ndarray]:
     """Read all cells as text and turn the columns that are numbers throughout into numbers."""
     rows = read_rows(path, separator, len(names))
-    columns = {}
+    columns: dict[str, np.ndarray] = {}
     for i, name in enumerate(names):
         cells = [row[i].strip() for row in rows]
         if i not in spelled and all(map(is_number, cells)):
             columns[name] = np.array(list(map(float, cells)), dtype=np.float64)
         else:
-            columns[name] = np.array(cells, dtype=np.str_)
+            text = np.array(cells, dtype=np.str_)
+            columns[name] = text if i in spelled else with_points(text)
     return columns

@@ -6,7 +6,10 @@ import numpy as np
 
 from toosure.predictions.usual_names import listed
 
-BOOLEANS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+BOOLEANS = {
+    **dict.fromkeys(("true", "1", "1.0", "yes", "positive"), True),
+    **dict.fromkeys(("false", "0", "0.0", "no", "negative"), False),
+}
 LONGEST = 18  # digits of an integer that fits
 
 
@@ -93,7 +96,7 @@ def whole_numbers(
     if classes == 2 and all(label.lower() in BOOLEANS for label in spelled):
         return [int(BOOLEANS[label.lower()]) for label in spelled]
 
-    for label in spelled:
+    for label in sorted(spelled, key=lambda label: label in names):  # those that are none first
         digits = label.removesuffix(".0").lstrip("-")
         if not digits.isdecimal() or len(digits) > LONGEST:
             raise ValueError(name_problem(label, spelled, names, classes, binary))
@@ -117,7 +120,10 @@ def name_problem(
         return f"a row has no label ({label!r}): drop such rows"
     if names and not binary:
         expected = f"a class column's name or an integer in [0, {classes})"
-        return f"label must be {expected}; got {label!r}, and the classes are {listed(names)}"
+        return (
+            f"label must be {expected}; got {label!r}, and the classes are {listed(names)}: drop "
+            "such rows, or give that class a column"
+        )
     if binary:
         return (
             f"labels are {listed(spelled)}: say which of two is class 1, whose probability the "

@@ -49,8 +49,9 @@ def score_columns_or_none(columns: Columns, label: str, options: ReadOptions) ->
 
     known = SCORES[options.kind] if options.kind else (*SCORES["logits"], *SCORES["probs"])
     named = pick(names, known, "scores", "--columns")
-    if named is None and (untold := pick(names, UNTOLD_SCORES, "scores", "--columns")):
-        named = untold if is_score(columns[untold]) else None
+    if named is None:
+        scores = [name for name in names if is_score(columns[name])]
+        named = pick(scores, UNTOLD_SCORES, "scores", "--columns")
     if named is not None and not mixed_with_classes(columns, names, named):
         return [named]
     return bare_columns(columns, names, label, options)
@@ -75,9 +76,11 @@ def bare_columns(
     spelled = set(np.unique(flat(columns[label]).astype(str)).tolist())
     named = [name for name in numeric if name in (options.classes or spelled)]
 
-    # Only the columns that labels name, where these alone are probabilities.
-    if 1 < len(named) < len(numeric) and distribution_problem(stacked(columns, named)) is None:
-        return named
+    # Only the columns that labels name, or those that may be probabilities, where these sum to 1.
+    possible = [name for name in numeric if 0 <= columns[name].min() <= columns[name].max() <= 1]
+    for part in (named, possible):
+        if 1 < len(part) < len(numeric) and distribution_problem(stacked(columns, part)) is None:
+            return part
     if len(numeric) == 1 and class_of(numeric[0]) not in (spelled - {numeric[0]}):
         raise ValueError(
             f"one column of numbers, {numeric[0]!r}, beside the label {label!r}: if it is the "

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from toosure.predictions.columns import Columns, number_column, other_columns, stacked
+from toosure.predictions.columns import Columns, is_numbers, number_column, other_columns, stacked
 from toosure.predictions.kinds import kind_of_columns
 from toosure.predictions.labels import class_numbers, flat, kept_rows, parse_booleans
 from toosure.predictions.options import ReadOptions
@@ -48,7 +48,7 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
     if options.split:
         raise ValueError("--split chooses arrays of .npz and .pt; a table has none")
     names = list(columns)
-    label = pick_label(names, options.label)
+    label = pick_label(names, options.label) or label_by_values(columns)
     confidence = pick(names, SCORES["confidence"], "confidences", "--columns")
     correct = pick(names, CORRECT, "what was correct", "--columns")
 
@@ -73,6 +73,17 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
         if chosen is None:
             return confidence_table(columns, confidence, correct)
     return class_table(columns, label, options)
+
+
+def label_by_values(columns: Columns) -> str | None:
+    """Return the one column of text that only names classes, which are columns; None if none is."""
+    classes = {class_of(name) for name, values in columns.items() if is_numbers(values)}
+    found = [
+        name
+        for name, values in columns.items()
+        if values.dtype.kind == "U" and len(values) and set(values.tolist()) <= classes
+    ]
+    return found[0] if len(found) == 1 and len(classes) > 1 else None
 
 
 def without_labels(predictions: Predictions) -> Predictions:

@@ -70,7 +70,8 @@ class Quantity:
     @property
     def heading(self) -> str:
         """The short name with its unit."""
-        return f"{self.short}, {self.unit}" if self.unit else self.short
+        short = self.label or self.name
+        return f"{short}, {self.unit}" if self.unit else short
 
     @property
     def short(self) -> str:

@@ -1,5 +1,6 @@
 """Papers as recipes: the runs behind a table or figure, and the claims that must hold."""
 
+from difflib import get_close_matches
 from importlib import import_module
 
 from toosure.recipes.recipe import Claim, Findings, Part, Recipe, Setting, Table
@@ -34,7 +35,9 @@ def recipe(name: str) -> Recipe:
     'too-sharp'
     """
     if name not in RECIPES:
-        raise ValueError(f"there is no recipe {name!r}. Known: {', '.join(RECIPES)}")
+        near = get_close_matches(name, RECIPES, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ValueError(f"there is no recipe {name!r}{hint} Known: {', '.join(RECIPES)}")
 
     paper: Recipe = import_module(RECIPES[name]).RECIPE
     return paper

@@ -5,6 +5,7 @@ import math
 import re
 import struct
 import zipfile
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def array_of(content: bytes) -> np.ndarray:
     return flat.reshape(shape, order="F" if fortran_order else "C").copy()
 
 
+@lru_cache(maxsize=1024)  # most arrays of a folder have one of a few shapes
 def parse_header(header: bytes) -> tuple[np.dtype, bool, tuple[int, ...]]:
     """Return dtype, order and shape, as `numpy.lib.format` writes them."""
     try:

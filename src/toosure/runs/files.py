@@ -114,24 +114,29 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def read_json(path: Path, follow_links: bool = True) -> dict[str, Any]:
+def read_json(
+    path: Path, follow_links: bool = True, if_damaged: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Read a JSON object; nothing where the file does not exist.
 
     Whatever else the path leads to, a pipe, a device, gigabytes, a list in a list in a list, is a
-    ValueError.
+    ValueError, or `if_damaged` where that is given.
     """
-    shown = printable(str(path))
+    problem = "it is a link to nowhere"
     try:
         found = parse_json(read_regular(path, MAX_JSON, follow_links))
+        if isinstance(found, dict):
+            return found
+        problem = f"it must hold a JSON object; got {type(found).__name__}"
     except FileNotFoundError:
-        if path.is_symlink():
-            raise ValueError(f"{shown} cannot be read: it is a link to nowhere") from None
-        return {}
+        if not path.is_symlink():
+            return {}
     except (OSError, ValueError, MemoryError) as error:
-        raise ValueError(f"{shown} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{shown} must hold a JSON object; got {type(found).__name__}")
-    return found
+        problem = str(error)
+
+    if if_damaged is not None:
+        return if_damaged
+    raise ValueError(f"{printable(str(path))} cannot be read: {problem}")
 
 
 def take_lock(folder: Path) -> BinaryIO | None:

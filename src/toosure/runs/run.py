@@ -52,6 +52,7 @@ class Run:
         below = root is not None and self.path != root
         name = self.path.relative_to(root).as_posix() if below and root else self.path.name
         self.id = name if name.isprintable() else printable(name)
+        self.name = self.id.rpartition("/")[2]
         self._snapshots: dict[int, dict[str, np.ndarray]] = {}
         self._signatures: dict[str, Signature | None] = {}
         self.unreadable_files: dict[str, str] = {}  # files of arrays, and why
@@ -65,26 +66,22 @@ class Run:
     def __hash__(self) -> int:
         return hash(self.path)
 
-    @property
-    def name(self) -> str:
-        return printable(self.path.name)
-
     # -- what was asked, where, and how it ended --------------------------------------------
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """What was asked."""
-        return self._json("config")
+        return read_json(self.path / "config.json", self.follow_links, if_damaged={})
 
     @cached_property
     def environment(self) -> dict[str, Any]:
         """Where it ran: versions, device, commit, command."""
-        return self._json("environment")
+        return read_json(self.path / "environment.json", self.follow_links, if_damaged={})
 
     @cached_property
     def outcome(self) -> dict[str, Any]:
         """How it ended: `status`, the `step` it reached, and a `message`."""
-        return self._json("status")
+        return read_json(self.path / "status.json", self.follow_links, if_damaged={})
 
     @cached_property
     def scaling(self) -> dict[str, Any]:
@@ -147,12 +144,6 @@ class Run:
                 problems.append(str(error))
         return problems
 
-    def _json(self, name: str) -> dict[str, Any]:
-        try:
-            return read_json(self.path / f"{name}.json", self.follow_links)
-        except ValueError:
-            return {}  # `damage` says so
-
     @property
     def warnings(self) -> list[str]:
         """What a reader should know: an unusual end, damage, numbers that did not converge."""
@@ -181,6 +172,10 @@ class Run:
         reader = RowReader(self.path / "metrics.jsonl", self.follow_links)
         reader.refresh()
         return reader
+
+    def take_reader(self, reader: RowReader) -> None:
+        """Take rows that another process has read."""
+        self.__dict__["_reader"] = reader
 
     def refresh(self) -> bool:
         """Take in what was added to the folder; say whether there were new rows."""

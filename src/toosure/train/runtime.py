@@ -59,7 +59,9 @@ class Runtime:
             torch.empty(1, device=device)
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
-            raise ValueError(f"device {self.device!r} cannot be used: {reason}") from error
+            raise ValueError(
+                f"device {self.device!r} cannot be used: {reason}; write cpu, cuda or cuda:1"
+            ) from error
         return device
 
     @contextmanager

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from toosure.config import RunConfig
 from toosure.data import Dataset
+from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.processes import ALONE, Processes
-from toosure.recalibration import temperature_scaling
 from toosure.runs import RunWriter
 from toosure.runs.environment import environment
 from toosure.train.averages import build_averages

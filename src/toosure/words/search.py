@@ -129,6 +129,7 @@ def read_search(kind: str, text: str) -> SearchWord:
     texts = dict(pairs)
     if len(texts) < len(pairs):
         parse(kind, text)  # says which setting is given twice
+
     return SearchWord(
         kind, name, tuple((key, read_item(method, texts, key)) for key in texts), name
     )

@@ -117,8 +117,8 @@ def output_loss(loss: LossLike) -> OutputLoss:
 def _is_plain(loss: nn.CrossEntropyLoss) -> bool:
     if loss.ignore_index >= 0:
         raise ValueError(
-            f"ignore_index={loss.ignore_index} leaves samples out: leave them out of the data, as "
-            "curvature is a mean over all of them"
+            f"ignore_index={loss.ignore_index} leaves samples out, and curvature is a mean over "
+            "all of them: leave them out of the data, and give a loss without ignore_index"
         )
     return loss.weight is None and loss.label_smoothing == 0 and loss.reduction == "mean"
 

@@ -1,0 +1,112 @@
+"""The report as Markdown, for pull requests and papers: the decision, tables, small pictures."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from toosure.page.decision import decide
+from toosure.page.html import printed
+from toosure.page.page_runs import PageRuns
+from toosure.page.paired import KEYS, Comparison
+from toosure.page.pictures import gap_picture, line_picture
+from toosure.page.ranking import Standing
+from toosure.quantities import described
+
+MAX_ROWS = 40  # of a table
+COLUMNS = ("nll", "accuracy", "ece")
+
+
+def markdown_report(page: PageRuns, pictures: Path) -> str:
+    """Return the report as text, and write its pictures (SVG) into a folder beside it.
+
+    The text refers to them by the name of the folder.
+    """
+    decision = decide(page)
+    parts = [f"# {plain(decision.title)}", plain(page.conclusion), plain(decision.reason)]
+    parts += ["\n".join(f"- {plain(step)}" for step in decision.steps)]
+    parts += ["## Ranking", ranking_table(page.standings)]
+    if page.comparison is not None:
+        parts += ["## Differences on the same examples", difference_note(page, page.comparison)]
+        parts += [difference_table(page, page.comparison)]
+
+    pictures.mkdir(exist_ok=True)
+    drawings = {"gap": gap_picture(page), "ece": line_picture(page, "ece")}
+    drawings["accuracy"] = line_picture(page, "accuracy")
+    for name, svg in drawings.items():
+        if svg:
+            (pictures / f"{name}.svg").write_text(svg, encoding="utf-8")
+            parts.append(f"![{name}]({pictures.name}/{name}.svg)")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def plain(content: str) -> str:
+    """Return a text that is neither a tag nor a border of a table."""
+    return escape(content, quote=False).replace("|", "\\|")
+
+
+def rows_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; bars in names are escaped.
+
+    >>> print(rows_of(["a", "b"], [["x|y", "1"]]))
+    | a | b |
+    |---|--:|
+    | x\\|y | 1 |
+    """
+    rule = "|".join(["---", *["--:"] * (len(header) - 1)])
+    shown = list(rows[:MAX_ROWS])
+    lines = ["| " + " | ".join(map(plain, row)) + " |" for row in shown]
+    more = f"\n\n… and {len(rows) - MAX_ROWS} more." if len(rows) > MAX_ROWS else ""
+    return "\n".join([f"| {' | '.join(header)} |", f"|{rule}|", *lines]) + more
+
+
+def ranking_table(standings: Sequence[Standing]) -> str:
+    """Return every setting in the order of the page."""
+    header = ["setting", "seeds", *(described(key).heading for key in COLUMNS), "verdict"]
+    rows = []
+    for standing in standings:
+        numbers = [with_spread(standing, key) for key in COLUMNS]
+        seeds = str(len(standing.group.runs))
+        rows.append([standing.label, seeds, *numbers, standing.verdict.sentence])
+    return rows_of(header, rows)
+
+
+def with_spread(standing: Standing, key: str) -> str:
+    value = standing.values.get(key)
+    if value is None:
+        return "–"
+    form = described(key).form
+    spread = standing.spreads.get(key)
+    return printed(value, form) + (f" ± {printed(spread, form)}" if spread else "")
+
+
+def difference_note(page: PageRuns, comparison: Comparison) -> str:
+    return (
+        f"Against {plain(page.reference.label)}, on {comparison.n:,} {comparison.split} examples; "
+        "± is half a 95 % interval. In bold: more than chance."
+    )
+
+
+def difference_table(page: PageRuns, comparison: Comparison) -> str:
+    """Return the difference of each setting to the reference."""
+    reference = page.reference.label
+    rows = []
+    for group in page.groups:
+        if group.label not in comparison.settings or group.label == reference:
+            continue
+        cells = []
+        for key, difference in comparison.difference(group.label, reference).items():
+            quantity = described(key)
+            value = printed(quantity.scale * difference.value, quantity.form.replace(".", "+.", 1))
+            text = f"{value} ± {printed(quantity.scale * difference.half, quantity.form)}"
+            cells.append(text if difference.is_chance else f"**{text}**")
+        rows.append([group.label, *cells])
+    return rows_of(["setting", *(described(key).heading for key in KEYS)], rows)
+
+
+def write_markdown(page: PageRuns, output: Path) -> None:
+    """Write the report to a file, and its pictures into the folder `NAME_pictures` beside it."""
+    with np.errstate(all="ignore"):
+        text = markdown_report(page, output.with_name(f"{output.stem}_pictures"))
+    output.write_text(text, encoding="utf-8")

@@ -1,0 +1,120 @@
+"""Small pictures as SVG files, for where no script draws: the gaps, and lines along training."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+from toosure.figures.style import FONT, INK, LINE, NEUTRAL, OVER, PALETTE, QUIET, UNDER
+from toosure.figures.thinning import thin
+from toosure.figures.trajectory import values_of
+from toosure.page.html import printed
+from toosure.page.page_runs import PageRuns
+from toosure.page.ranking import Standing
+from toosure.quantities import described
+
+WIDTH = 640
+ROW = 24  # height of a line of text
+MAX_BARS = 20
+MAX_LINES = len(PALETTE)
+COLOURS = {"over": OVER, "under": UNDER}
+MAX_NAME = 44  # letters
+
+
+def picture(height: float, *parts: str) -> str:
+    """Return an SVG on white paper."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}" font-family="{escape(FONT)}" font-size="12">'
+        f'<rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def text(x: float, y: float, content: str, anchor: str = "start", colour: str = INK) -> str:
+    """Return a line of text, cut where it is long."""
+    short = content if len(content) <= MAX_NAME else f"{content[: MAX_NAME - 1]}…"
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text {place} fill="{colour}">{escape(short)}</text>'
+
+
+def line(points: Sequence[tuple[float, float]], colour: str, width: float = 1.0) -> str:
+    path = "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>'
+
+
+def gap_picture(page: PageRuns) -> str:
+    """Return the gap of each setting with its interval; nothing where none has one."""
+    known = [each for each in page.standings if math.isfinite(each.verdict.gap)][:MAX_BARS]
+    if not known:
+        return ""
+    ends = [0.0, *(end for each in known for end in ends_of(each))]
+    low, high = min(ends), max(max(ends), min(ends) + 1)
+
+    def place(points: float) -> float:
+        return 300 + 320 * (points - low) / (high - low)
+
+    parts = [text(place(0), 16, "confidence minus accuracy, points", "middle", QUIET)]
+    for number, standing in enumerate(known):
+        middle = ROW * (number + 1.5)
+        gap = standing.verdict.gap
+        left, right = sorted((place(0), place(gap)))
+        colour = COLOURS.get(standing.verdict.kind, NEUTRAL)
+        opacity = 0.45 if standing.is_faint or standing.verdict.kind not in COLOURS else 1
+        parts.append(text(290, middle + 4, standing.label, "end"))
+        parts.append(
+            f'<rect x="{left:.1f}" y="{middle - 6}" width="{right - left:.1f}" height="12" '
+            f'fill="{colour}" fill-opacity="{opacity}"/>'
+        )
+        start, end = ends_of(standing)
+        parts.append(line([(place(start), middle), (place(end), middle)], INK, 1.3))
+    bottom = ROW * (len(known) + 1)
+    parts.append(line([(place(0), ROW), (place(0), bottom)], QUIET))
+    return picture(bottom + 12, *parts)
+
+
+def ends_of(standing: Standing) -> tuple[float, float]:
+    """Return the ends of the interval of a gap, or the gap twice where there is none."""
+    gap, half = standing.verdict.gap, standing.verdict.half
+    half = half if math.isfinite(half) else 0.0
+    return gap - half, gap + half
+
+
+def line_picture(page: PageRuns, key: str) -> str:
+    """Return a quantity along training, mean over seeds, for the first settings; or nothing."""
+    quantity = described(key)
+    curves = []
+    for standing in page.standings[:MAX_LINES]:
+        run = standing.group.runs[0]
+        seeds = [values_of(each, each.split, key) for each in standing.group.runs]
+        known = [values for values in seeds if values is not None and len(values) == run.count]
+        if known:
+            curve = thin(run.columns["step"], np.mean(known, axis=0), 200)
+            curves.append((standing.label, *curve))
+    if not curves:
+        return ""
+
+    steps = np.concatenate([x for _, x, _ in curves])
+    heights = np.concatenate([y for _, _, y in curves])
+    left, right, top, bottom = 60.0, WIDTH - 16.0, 24.0, 240.0
+    x_span = max(float(np.ptp(steps)), 1e-9)
+    y_span = max(float(np.ptp(heights)), 1e-9)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = left + (right - left) * (x - steps.min()) / x_span
+        return across, bottom - (bottom - top) * (y - heights.min()) / y_span
+
+    parts = [text(left, 14, quantity.heading, colour=QUIET)]
+    for value in (heights.min(), heights.max()):
+        y = place(steps.min(), value)[1]
+        parts.append(line([(left, y), (right, y)], LINE))
+        parts.append(text(left - 6, y + 4, printed(float(value), ".3g"), "end", QUIET))
+    parts.append(text(left, bottom + 18, printed(float(steps.min()), ",.0f"), colour=QUIET))
+    parts.append(text(right, bottom + 18, f"step {steps.max():,.0f}", "end", QUIET))
+    for number, (label, x, y) in enumerate(curves):
+        colour = PALETTE[page.places[label] % len(PALETTE)]
+        parts.append(line([place(*point) for point in zip(x, y, strict=True)], colour, 1.8))
+        row = bottom + 40 + 18 * number
+        parts.append(line([(left, row - 4), (left + 18, row - 4)], colour, 2.5))
+        parts.append(text(left + 26, row, label))
+    return picture(bottom + 40 + 18 * len(curves), *parts)

@@ -1,0 +1,139 @@
+"""The first screen: which setting, how honest, what next; all in one order."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from made_runs import make_run, row
+
+from toosure.page.decision import decide
+from toosure.page.page_runs import PageRuns
+from toosure.page.report import conclusion_of, report
+from toosure.page.sections.summary import summary
+from toosure.runs import find_runs
+
+
+def write(folder, name, nll, accuracy=0.8, gap=0.1, seed=0, **more):
+    """Write a run with a last NLL."""
+    path = make_run(
+        folder / f"{name}{seed}",
+        {"optimizer": name, "seed": seed},
+        accuracy=accuracy,
+        gap=gap,
+        **more,
+    )
+    told = (path / "metrics.jsonl").read_text().splitlines()
+    lines = [json.loads(line) | {"val/nll": nll} for line in told]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_the_lowest_nll_of_the_accurate_is_taken(tmp_path):
+    write(tmp_path, "sgd", 0.6)
+    write(tmp_path, "sam", 0.5)
+    write(tmp_path, "blind", 0.4, accuracy=0.3)  # well below what 400 samples allow
+    page = PageRuns(find_runs(tmp_path))
+    assert [standing.label for standing in page.standings] == ["blind", "sam", "sgd"]
+    decision = decide(page)
+    assert decision.title.startswith("Take sam: over-confident by 10.0 ±")
+    assert "among the 2 of 3 settings" in decision.reason
+    assert "blind has a lower one and is less accurate" in decision.reason
+
+
+def test_what_cannot_be_ranked_comes_last(tmp_path):
+    write(tmp_path, "sgd", 0.6)
+    write(tmp_path, "sam", 0.5)
+    write(tmp_path, "gone", 0.1, status="diverged")
+    write(tmp_path, "fitted", 0.01, splits=("train",))
+    standings = PageRuns(find_runs(tmp_path)).standings
+    assert [each.label for each in standings[:2]] == ["sam", "sgd"]
+    assert not any(each.is_ranked for each in standings[2:])
+    html = summary(PageRuns(find_runs(tmp_path)))
+    assert "not ranked" in html and "training data" in html
+
+
+def test_seeds_are_one_line_with_mean_and_spread(tmp_path):
+    for seed, nll in ((0, 0.5), (1, 0.7)):
+        write(tmp_path, "sgd", nll, seed=seed, gap=0.1 + 0.1 * seed)
+    write(tmp_path, "sam", 0.9)
+    first = PageRuns(find_runs(tmp_path)).standings[0]
+    assert first.nll == pytest.approx(0.6)
+    assert first.spreads["nll"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
+    assert first.verdict.gap == pytest.approx(15) and "over 2 seeds" in first.verdict.sentence
+    # Student's interval of two gaps ten points apart, and that of the examples.
+    assert 12.706 * 5 < first.verdict.half < 12.706 * 5 + 1
+
+
+@pytest.mark.parametrize(("gap", "faint"), [(0.10, False), (0.05, True)])
+def test_a_gap_that_almost_touches_zero_looks_weaker(tmp_path, gap, faint):
+    write(tmp_path, "sgd", 0.6, gap=gap)
+    write(tmp_path, "sam", 0.7, gap=gap)
+    html = summary(PageRuns(find_runs(tmp_path)))
+    assert ('class="gap over faint"' in html) == faint
+
+
+def test_bars_lie_where_the_numbers_are(tmp_path):
+    write(tmp_path, "sgd", 0.6, gap=0.1)
+    write(tmp_path, "sam", 0.7, gap=-0.1)
+    html = summary(PageRuns(find_runs(tmp_path)))
+    bars = re.findall(
+        r'class="gap (\w+)".*?<rect x="([\d.]+)".*?width="([\d.]+)".*?zero" d="M([\d.]+)', html
+    )
+    (kind, left, width, zero), (other, other_left, other_width, _) = bars
+    assert (kind, other) == ("over", "under")
+    assert float(left) == pytest.approx(float(zero), abs=0.2)
+    assert float(other_left) + float(other_width) == pytest.approx(float(zero), abs=0.2)
+    assert float(width) == pytest.approx(float(other_width), abs=0.3)
+
+
+def scaling(path, before, after):
+    numbers = {"temperature": 2.0, "ece": before, "ece_after": after}
+    (path / "temperature.json").write_text(json.dumps(numbers | {"nll": 1, "nll_after": 1, "n": 9}))
+
+
+def test_what_next_is_a_temperature_where_it_helps(tmp_path):
+    path = write(tmp_path, "sgd", 0.6)
+    scaling(path, 0.119, 0.048)
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step == (
+        "Temperature 2.00 takes ECE 11.9 → 4.8 points on test data: divide the logits by it."
+    )
+    scaling(path, 0.119, 0.2)
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step.startswith("Temperature 2.00 does not help")
+
+
+def test_what_next_is_more_data_where_it_cannot_be_told(tmp_path):
+    write(tmp_path, "sgd", 0.6, gap=0.0)
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert re.match(r"Judge it on more data: 400 examples leave ± \d\.\d points, about", step)
+
+
+def test_a_conclusion_beside_the_runs_comes_first(tmp_path):
+    write(tmp_path, "sgd", 0.6)
+    (tmp_path / "conclusion.txt").write_text("CSAM <b>won</b>\n here.\n")
+    assert conclusion_of(find_runs(tmp_path)) == "CSAM <b>won</b> here."
+    html = report(tmp_path)
+    assert html.index("CSAM &lt;b&gt;won&lt;/b&gt; here.") < html.index("<h1>")
+    (tmp_path / "conclusion.txt").write_text("x" * 5000)
+    assert conclusion_of(find_runs(tmp_path)) == ""  # no conclusion is that long
+    (tmp_path / "conclusion.txt").unlink()
+    assert conclusion_of(find_runs(tmp_path)) == ""
+
+
+def test_rows_hold_what_the_filter_reads(tmp_path):
+    make_run(tmp_path / "a", {"optimizer": "sgd:lr=0.1,momentum=0.9", "batch": 64})
+    make_run(tmp_path / "b", {"optimizer": "sgd:lr=0.3,momentum=0.9", "batch": 64})
+    html = summary(PageRuns(find_runs(tmp_path)))
+    assert "optimizer=sgd lr=0.1 momentum=0.9 batch=64" in html
+
+
+def test_rows_without_nll_are_ordered_by_ece(tmp_path):
+    for name, error in (("sgd", 0.2), ("sam", 0.1)):
+        path = make_run(tmp_path / name, {"optimizer": name}, ece=error)
+        lines = [
+            {k: v for k, v in row(step, ece=error).items() if "nll" not in k} for step in range(3)
+        ]
+        (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [each.label for each in PageRuns(find_runs(tmp_path)).standings] == ["sam", "sgd"]

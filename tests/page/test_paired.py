@@ -1,0 +1,145 @@
+"""Differences on the same examples: scores as the metrics give them, intervals that cover."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from made_runs import make_run
+
+from toosure.metrics import ece, smece
+from toosure.page.page_runs import PageRuns
+from toosure.page.paired import (
+    KEYS,
+    SettingScores,
+    example_scores,
+    interval_of_mean,
+    replicas_of,
+    seed_half,
+)
+from toosure.page.scaling_effect import chance_level, scaling_effect
+from toosure.page.sections.differences import differences
+from toosure.page.sections.helped import helped
+from toosure.posthoc.temperature_effect import temperature_scaling
+from toosure.runs import find_runs
+
+
+def logits_and_labels(n=300, classes=4, scale=3.0, seed=0):
+    generator = np.random.default_rng(seed)
+    logits = scale * generator.normal(size=(n, classes))
+    chances = np.exp(logits / 2)
+    chances /= chances.sum(1, keepdims=True)
+    return logits, (chances.cumsum(1) > generator.random((n, 1))).argmax(1)
+
+
+@pytest.mark.parametrize("scale", [0.5, 3.0, 8.0])
+def test_scores_are_those_of_the_metrics(scale):
+    logits, labels = logits_and_labels(scale=scale)
+    values, _ = replicas_of(example_scores(logits, labels))
+    pair = torch.from_numpy(logits), torch.from_numpy(labels)
+    nll = torch.nn.functional.cross_entropy(*pair)
+    expected = [(pair[0].argmax(1) == pair[1]).double().mean(), nll, ece(*pair), smece(*pair)]
+    assert values == pytest.approx([float(each) for each in expected], abs=2e-4)
+
+
+def test_one_logit_is_that_of_class_one():
+    scores = example_scores(np.array([0.0, np.log(3.0)]), np.array([0, 1]))
+    assert scores.confidence == pytest.approx([0.5, 0.75])
+    assert scores.nll == pytest.approx([np.log(2), -np.log(0.75)])
+
+
+def test_the_interval_of_a_paired_difference_is_that_of_the_differences():
+    """Accuracy of two models on the same examples: 1.96 standard errors of mean(a - b)."""
+    logits, labels = logits_and_labels(2000)
+    noisy = logits + np.random.default_rng(1).normal(0, 1, logits.shape)
+    one, other = example_scores(logits, labels), example_scores(noisy, labels)
+    gaps = one.correct.astype(float) - other.correct
+    replicas = [replicas_of(scores)[1][:, 0] for scores in (one, other)]
+    found = (replicas[0] - replicas[1]).std(ddof=1)
+    assert found == pytest.approx(gaps.std(ddof=1) / np.sqrt(len(gaps)), rel=0.15)
+    alone = np.hypot(replicas[0].std(ddof=1), replicas[1].std(ddof=1))
+    assert found < 0.8 * alone  # what both get wrong cancels
+
+
+def test_seeds_are_paired_where_both_have_the_same():
+    values = np.arange(12.0).reshape(3, 4)
+    empty = np.zeros((5, 4))
+    one = SettingScores(("0", "1", "2"), values, empty)
+    shifted = SettingScores(("0", "1", "2"), values + 1, empty)
+    others = SettingScores(("3", "4", "5"), values + 1, empty)
+    assert seed_half(one, shifted) == pytest.approx(np.zeros(4))  # always one apart
+    alone = 4.303 * 4 / np.sqrt(3)  # Student with two degrees of freedom, deviation 4
+    assert interval_of_mean(values) == pytest.approx([alone] * 4, rel=1e-3)
+    assert seed_half(one, others) == pytest.approx([np.sqrt(2) * alone] * 4, rel=1e-3)
+
+
+def write_predictions(path, scale, seed=0, labels_seed=0):
+    logits, labels = logits_and_labels(400, seed=labels_seed)
+    logits = scale * (logits + 0.1 * np.random.default_rng(seed).normal(size=logits.shape))
+    arrays = {f"{split}_logits": logits for split in ("val", "test")}
+    arrays |= {f"{split}_labels": labels for split in ("val", "test")}
+    np.savez(path / "predictions.npz", **arrays)
+    pair = torch.from_numpy(logits), torch.from_numpy(labels)
+    (path / "temperature.json").write_text(json.dumps(temperature_scaling(pair, pair)))
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """A plain optimizer that is far too sure, a calmer one, one judged on other examples."""
+    for name, scale in (("sgd:lr=0.1", 1.0), ("sam:lr=0.1", 0.5)):
+        path = make_run(tmp_path / name[:3], {"optimizer": name, "seed": 0})
+        write_predictions(path, scale)
+    other = make_run(tmp_path / "else", {"optimizer": "muon", "seed": 0})
+    write_predictions(other, 1.0, labels_seed=9)
+    return PageRuns(find_runs(tmp_path))
+
+
+def test_only_the_same_examples_are_compared(compared):
+    comparison = compared.comparison
+    assert comparison.settings.keys() == {"sgd:lr=0.1", "sam:lr=0.1"}
+    assert (comparison.split, comparison.n) == ("test", 400)
+    assert compared.reference.label == "sgd:lr=0.1"
+    found = comparison.difference("sam:lr=0.1", "sgd:lr=0.1")
+    assert list(found) == list(KEYS) and found["ece"].value < 0 and not found["ece"].is_chance
+    back = comparison.difference("sgd:lr=0.1", "sam:lr=0.1")
+    assert back["ece"].value == pytest.approx(-found["ece"].value)
+    html = differences(compared)
+    assert "Without such predictions: muon." in html and 'class="gain"' in html
+
+
+def test_what_helped_is_sorted_by_gain_and_a_temperature_costs_nothing(compared):
+    html = helped(compared)
+    assert "sgd:<wbr>lr=0.1,<wbr> with temperature" in html and "unchanged" in html
+    assert html.index("sam:<wbr>lr=0.1") > 0 and "1.00 ×" in html
+
+
+def test_nothing_is_compared_without_predictions(runs_folder):
+    page = PageRuns(find_runs(runs_folder))
+    assert page.comparison is None and differences(page) == helped(page) == ""
+
+
+def test_a_temperature_has_intervals_and_a_level_of_chance(compared):
+    run = next(run for run in compared.runs if run.name == "sgd")
+    effect = scaling_effect(run)
+    assert effect.before.value == pytest.approx(run.scaling["ece"], abs=1e-4)
+    assert effect.after.value == pytest.approx(run.scaling["ece_after"], abs=1e-4)
+    assert effect.change.value == pytest.approx(effect.after.value - effect.before.value)
+    assert not effect.change.is_chance and effect.after.value < effect.chance < effect.before.value
+
+
+def test_the_level_of_chance_is_that_of_drawn_labels():
+    generator = np.random.default_rng(3)
+    confidence = generator.uniform(0.3, 1, 2000)
+    drawn = [float(ece_of(confidence, generator.random(2000) < confidence)) for _ in range(200)]
+    assert chance_level(confidence) == pytest.approx(np.quantile(drawn, 0.975), rel=0.12)
+
+
+def ece_of(confidence, correct):
+    from toosure.metrics import ece_from_confidence
+
+    return ece_from_confidence(confidence, correct)
+
+
+def test_damaged_predictions_are_left_out(compared, tmp_path):
+    (tmp_path / "sgd" / "predictions.npz").write_bytes(b"no zip")
+    assert PageRuns(find_runs(tmp_path)).comparison is None

@@ -133,6 +133,7 @@ class FocalGamma(Multiple):
             )
         if any(isinstance(m.gamma, Tensor) and m.gamma.dim() for m in self.losses):
             raise ValueError("control moves one gamma, and this focal loss has one per example")
+
         self.device = device
         super().__init__([float(loss.gamma) for loss in self.losses])
         self.set_factor(1.0)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 WEIGHT = 0.3  # of a new look in the smoothed accuracy
+SPREAD_WEIGHT = 0.1  # and in the spread, so that a fall does not soon count as usual
 
 
 @dataclass
@@ -12,12 +13,12 @@ class AccuracyGuard:
 
     At a large learning rate the accuracy jumps from look to look by more than the split's standard
     error. It is therefore smoothed, m <- .7 m + .3 a, and a fall is measured in the larger of the
-    standard error and the spread of the looks around m. After a fall the best is forgotten, so
-    that one fall is answered once. `limit=inf` never speaks.
+    standard error and the spread of earlier looks around m. After a fall it starts again from
+    the accuracy of that look, so that one fall is answered once. `limit=inf` never speaks.
 
     >>> guard = AccuracyGuard()
-    >>> [guard.update(accuracy, 0.01) for accuracy in (0.9, 0.9, 0.8, 0.8, 0.8, 0.8)]
-    [False, False, False, False, True, False]
+    >>> [guard.update(accuracy, 0.01) for accuracy in (0.9, 0.9, 0.85, 0.85, 0.85, 0.85, 0.85)]
+    [False, False, False, False, False, False, True]
     """
 
     limit: float = 2.0
@@ -33,14 +34,15 @@ class AccuracyGuard:
             self.level = accuracy
 
         difference = accuracy - self.level
+        spread = max(standard_error, math.sqrt(self.variance))
         self.level += WEIGHT * difference
-        self.variance += WEIGHT * (difference**2 - self.variance)
+        self.variance += SPREAD_WEIGHT * (difference**2 - self.variance)
         self.best = max(self.best, self.level)
 
-        spread = max(standard_error, math.sqrt(self.variance))
         if self.best - self.level <= self.limit * spread:
             return False
-        self.best = self.level
+        self.level = accuracy
+        self.best = accuracy
         return True
 
     def state_dict(self) -> dict[str, float]:

@@ -62,6 +62,7 @@ class Radius:
                 raise ValueError(f"{name} is a factor above 1; got {getattr(self, name)}")
         if not 0 < self.final < math.inf:
             raise ValueError(f"final multiplies the gain, above 0; got {self.final}")
+
         if not 0 <= self.start < self.until <= 1:
             raise ValueError(
                 f"start and until are shares of the run, 0 <= start < until <= 1; got {self.start} "
@@ -69,6 +70,7 @@ class Radius:
             )
         if not self.guard > 0:
             raise ValueError(f"guard is a number of standard errors above 0; got {self.guard}")
+
         for name, smallest in (("size", 2), ("every", 1)):
             value = getattr(self, name)
             if value is not None and value < smallest:

@@ -50,3 +50,11 @@ def test_batch_ensemble(capsys):
     out = capsys.readouterr().out
     member, mixture = map(float, re.findall(r"\d\.\d{4}", out))
     assert mixture <= member and "two members differ on" in out
+
+
+def test_steered_radius(capsys):
+    runpy.run_path(str(EXAMPLES / "steered_radius.py"))
+    rho = float(re.match(r"rho (\S+),", capsys.readouterr().out)[1])
+    assert rho > 0.06  # noisy labels: a network that learns them is too sure
+    marked = re.findall(r"# \d$", (EXAMPLES / "steered_radius.py").read_text(), re.MULTILINE)
+    assert marked == ["# 1", "# 2"]

@@ -16,7 +16,7 @@ LAYERS = [
     {"optim", "posthoc"},
     {"objectives", "ensembles"},
     {"words", "config", "runs", "predictions"},
-    {"watch", "evaluate", "recalibration", "sklearn"},
+    {"watch", "evaluate", "recalibration", "sklearn", "control"},
     {"train"},
     {"sweep", "figures", "page", "integrations", "recipes", "demo"},
     {"cli", "__main__"},

@@ -20,7 +20,7 @@ from toosure.words import Word, parse
 Precision = Literal["float32", "float64", "bf16", "fp16"]
 ACCEPTED_TYPES: dict[type, type] = {int: Integral, float: Real, str: str}
 TYPE_NAMES: dict[type, str] = {int: "whole number", float: "number", str: "word"}
-WORDS = ("data", "model", "optimizer", "loss", "objective", "schedule")
+WORDS = ("data", "model", "optimizer", "loss", "objective", "schedule", "control")
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class RunConfig:
     measure: tuple[str, ...] = ("gn_sharpness",)  # beside the metrics and margins
     eps: float = 0.01  # radius of the certificate
     average: str | None = None  # of the weights: ema, swa, swag, or several joined by +
+    control: str | None = None  # what steers the optimizer by a control split: radius
 
     def __post_init__(self) -> None:
         for name, annotation in get_type_hints(type(self)).items():
@@ -116,8 +117,10 @@ class RunConfig:
         if not 0 < self.eps < math.inf:
             raise ValueError(f"eps is the radius of a ball, above 0; got {self.eps}")
 
-        # A schedule checks its own settings when it is built.
+        # A schedule and a controller check their own settings when they are built.
         self.word("schedule").build()
+        if self.control is not None:
+            self.word("control").build()
 
     def word(self, kind: str) -> Word:
         """Return the parsed word of a kind: its method and settings."""
@@ -158,8 +161,8 @@ class RunConfig:
     def name(self) -> str:
         """A readable folder name that ends in the id."""
         words = [self.data, self.model, self.optimizer]
-        others = (self.loss, self.objective or "ce", self.schedule, self.average or "ce")
-        words += [word for word in others if word not in ("ce", "constant")]
+        others = (self.loss, self.objective, self.schedule, self.average, self.control)
+        words += [word for word in others if word and word not in ("ce", "constant")]
 
         slug = "-".join(_slug(word) for word in words)
         return f"{slug[:90].rstrip('-.')}-s{self.seed}-{self.id}"

@@ -16,7 +16,7 @@ from toosure.cli.train import integers
 
 if TYPE_CHECKING:
     from toosure.config import RunConfig
-    from toosure.recipes import Part, Setting
+    from toosure.recipes import Part, Recipe, Setting
     from toosure.recipes.reproduce import Outcome
     from toosure.train import ProgressListener
 
@@ -26,13 +26,25 @@ QUIET_SECONDS = 30.0  # without a line; then a log gets one that says how far th
 
 @app.command(cls=MultiValueCommand)
 def reproduce(
-    name: Annotated[str, typer.Argument(help="The recipe: too-sharp, gamma-net or ensembles.")],
+    name: Annotated[
+        str, typer.Argument(help="The recipe: too-sharp, gamma-net, ensembles, benchmark or csam.")
+    ],
     only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,
     quick: Annotated[
         bool, typer.Option(help="Small, on noisy digits: the same story, not the figures.")
     ] = False,
-    data: Annotated[str, typer.Option(help="cifar10 or cifar100.")] = "cifar10",
+    data: Annotated[
+        str, typer.Option(help="cifar10 or cifar100; benchmark and csam: also cifar10,cifar100.")
+    ] = "cifar10",
     seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
+    method: Annotated[
+        Texts, typer.Option(help="benchmark: train these rows, e.g. sam:rho=0.1 csam+focal")
+    ] = None,
+    full: Annotated[bool, typer.Option(help="csam: the paper's networks and lengths.")] = False,
+    scores: Annotated[
+        Path | None,
+        typer.Option(help="benchmark, csam: the folder of scores.jsonl, read and extended."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Where run folders go. [runs/RECIPE]")] = None,
     from_: Annotated[
         Path | None, typer.Option("--from", help="Read the runs here; train nothing.")
@@ -61,8 +73,16 @@ def reproduce(
     from toosure.train import Runtime
 
     try:
-        setting = Setting(quick, data, tuple(sorted(set(integers(seed)))) if seed else ())
         paper = recipe(name)
+        setting = Setting(
+            quick,
+            data,
+            tuple(sorted(set(integers(seed)))) if seed else (),
+            tuple(method or ()),
+            full,
+            str(scores or ""),
+        )
+        check_setting(paper, setting)
         part_names = [part for text in only or [] for part in text.split(",") if part]
         parts = paper.chosen(part_names)
         if list_:
@@ -70,7 +90,7 @@ def reproduce(
             return
         check_paths(from_, html)
 
-        folder = from_ or out or Path("runs") / name
+        folder = from_ or out or Path("runs") / (paper.folder or name)
         done = Sweep()
         outlive_readers("the command goes on")
         if not from_:
@@ -98,6 +118,21 @@ def reproduce(
         raise typer.Exit(130)
     if outcome.failed or outcome.problems:
         raise typer.Exit(1)
+
+
+def check_setting(paper: "Recipe", setting: "Setting") -> None:
+    """Raise for an option that a recipe does not know."""
+    given = {"--method": setting.methods, "--full": setting.full, "--scores": setting.scores}
+    if not paper.keeps_scores:
+        for option, value in given.items():
+            if value:
+                raise ValueError(f"{paper.name} has no {option}: it is for benchmark and csam")
+        if len(setting.data_sets) > 1:
+            raise ValueError(f"{paper.name} takes one data set; got --data {setting.data}")
+    if setting.methods and paper.name != "benchmark":
+        raise ValueError(f"{paper.name} has no --method: add a row with `reproduce benchmark`")
+    if setting.full and setting.quick:
+        raise ValueError("--full and --quick exclude each other")
 
 
 def check_paths(from_: Path | None, html: Path | None) -> None:

@@ -46,6 +46,9 @@ def train(
     average: Annotated[
         Texts, typer.Option(help="Of the weights: ema:decay=0.999, swa, swag, ema+swag, or none.")
     ] = None,
+    control: Annotated[
+        Texts, typer.Option(help="Steer rho or gamma: radius, radius:actuator=both, or none.")
+    ] = None,
     precision: Annotated[Texts, typer.Option(help="float32, float64, bf16, fp16.")] = None,
     measure: Annotated[
         Texts, typer.Option(help="Beside metrics and margins: gn_sharpness, ... or none.")
@@ -97,6 +100,7 @@ def train(
         "batch": each(batch, partial(whole, "batch"), none="full"),
         "clip": each(clip, partial(number, "clip"), none="none"),
         "average": each(average, str, none="none"),
+        "control": each(control, str, none="none"),
         "precision": precision,
         "eps": one(eps),
         "every": one(every),

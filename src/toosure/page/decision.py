@@ -45,6 +45,9 @@ def decide(page: PageRuns) -> Decision:
     verb = "So far" if any(run.status == "running" for run in page.runs) else "Take"
     title = f"{verb} {chosen.label}: {sentence[:1].lower()}{sentence[1:]}"
     reason = f"{reason_for(chosen, accurate, ranked)} {overall[1]}."
+    if chosen.left_out:
+        left_out = f"{chosen.left_out} of its {len(chosen.group.runs)} runs"
+        reason += f" {left_out} ended early or have no validation data, and are left out."
     return Decision(chosen.verdict.kind, title, reason, next_steps(page, chosen), chosen)
 
 

@@ -23,6 +23,8 @@ RECIPES = {
     "too-sharp": "toosure.recipes.too_sharp",
     "gamma-net": "toosure.recipes.gamma_net",
     "ensembles": "toosure.recipes.ensembles",
+    "benchmark": "toosure.recipes.benchmark",
+    "csam": "toosure.recipes.csam",
 }
 
 Shelf = RunStore  # its earlier name

@@ -76,8 +76,13 @@ def command_of(outcome: Outcome, name: str) -> str:
         words += ["--seed", ",".join(map(str, setting.seeds))]
     if setting.data != "cifar10":
         words += ["--data", setting.data]
+    words += [f"--method {method}" for method in setting.methods]
+    if setting.scores:
+        words += ["--scores", setting.scores]
     if setting.quick:
         words.append("--quick")
+    if setting.full:
+        words.append("--full")
     return " ".join(words)
 
 

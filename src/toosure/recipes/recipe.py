@@ -15,15 +15,26 @@ if TYPE_CHECKING:
 class Setting:
     """How a recipe is carried out: small or as in the paper, on which data, with which seeds.
 
-    Without `seeds`, each part uses its own.
+    Without `seeds`, each part uses its own. `methods`, `full` and `scores` are for recipes that
+    keep scores: rows to add by their words, the paper's full size, the folder of the score files.
 
     >>> Setting(seeds=(3,)).seeds_or(0, 1), Setting().seeds_or(0, 1)
     ((3,), (0, 1))
+    >>> Setting(data="cifar10,cifar100").data_sets
+    ('cifar10', 'cifar100')
     """
 
     quick: bool = False
     data: str = "cifar10"
     seeds: tuple[int, ...] = ()
+    methods: tuple[str, ...] = ()
+    full: bool = False
+    scores: str = ""
+
+    @property
+    def data_sets(self) -> tuple[str, ...]:
+        """The names in `data`, for recipes that take several."""
+        return tuple(dict.fromkeys(name.strip() for name in self.data.split(",") if name.strip()))
 
     def seeds_or(self, *default: int) -> tuple[int, ...]:
         """Return the seeds of the command line, or the default ones of a part."""
@@ -156,12 +167,18 @@ class Part:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A paper: its parts by name."""
+    """A paper: its parts by name.
+
+    A recipe that `keeps_scores` reads runs from score files too, and takes `--method`, `--full` and
+    `--scores`. `folder` is the default folder of its runs below `runs/`, by default its name.
+    """
 
     name: str
     title: str
     reference: str
     parts: tuple[Part, ...]
+    keeps_scores: bool = False
+    folder: str = ""
 
     def part(self, name: str) -> Part:
         for part in self.parts:

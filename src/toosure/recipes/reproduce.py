@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toosure.config import RunConfig
+from toosure.recipes.benchmark.score_files import scored_names
 from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
@@ -54,11 +55,17 @@ def train_parts(
 ) -> Sweep:
     """Train the missing runs of the parts; return those runs, their failures, and if it stopped.
 
-    `listener_for` is called with the missing runs. `runtime.graph` applies only to runs that a CUDA
-    graph can record (`can_record`); the others are trained first, without graphs.
+    A run whose scores are kept in the files of `setting.scores` is not missing. `listener_for` is
+    called with the missing runs. `runtime.graph` applies only to runs that a CUDA graph can record
+    (`can_record`); the others are trained first, without graphs.
     """
     configs = longest_first(config for part in parts for config in part.configs(setting))
-    missing = [config for config in configs if not has_ended(out / config.name)]
+    scored = scored_names(setting)
+    missing = [
+        config
+        for config in configs
+        if config.name not in scored and not has_ended(out / config.name)
+    ]
     show = listener_for(missing) if listener_for else ProgressListener()
     began = time.perf_counter()
 
@@ -122,14 +129,15 @@ def log_sweep(
 def judge_parts(recipe: Recipe, parts: Sequence[Part], setting: Setting, out: Path) -> Outcome:
     """Read the runs of the parts and judge their claims; missing runs become `problems`."""
     outcome = Outcome(recipe, setting, out)
+    scored = scored_names(setting)
     for part in parts:
-        store = RunStore(out)
+        store = RunStore(out, scored)
         configs = dict.fromkeys(part.configs(setting))
         if not configs:
             outcome.without_runs.append(part.name)
 
         outcome.runs[part.name] = store.runs(configs, diverged=True)
-        if outcome.runs[part.name]:
+        if outcome.runs[part.name] or any(config.name in scored for config in configs):
             try:
                 outcome.findings[part.name] = part.findings(setting, store)
                 outcome.drawings[part.name] = part.drawings(setting, store)

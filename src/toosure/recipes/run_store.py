@@ -1,6 +1,6 @@
 """Look up the runs of a recipe in a folder, and record which of them cannot be used."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from toosure.config import RunConfig
@@ -8,10 +8,14 @@ from toosure.runs import Run
 
 
 class RunStore:
-    """Find runs by their config in one folder; `problems` says what is wrong with the others."""
+    """Find runs by their config in one folder; `problems` says what is wrong with the others.
 
-    def __init__(self, folder: str | Path) -> None:
+    Runs named in `scored` are not missing where they have no folder: their scores are kept.
+    """
+
+    def __init__(self, folder: str | Path, scored: Collection[str] = ()) -> None:
         self.folder = Path(folder)
+        self.scored = scored
         self.problems: dict[str, str] = {}  # run name -> missing, diverged at step ...
         self._opened: dict[str, Run] = {}
 
@@ -29,7 +33,8 @@ class RunStore:
             return None
 
         if run.status == "complete":
-            if len(run.rows) > 1:
+            expected = min(2, len(config.at) or 2)  # rows of the shortest run that can be used
+            if len(run.rows) >= expected:
                 return run
             self.problems[run.name] = f"complete, but only {len(run.rows)} rows are left of it"
             return None
@@ -44,7 +49,8 @@ class RunStore:
         if name not in self._opened:
             folder = self.folder / name
             if not (folder / "config.json").is_file():
-                self.problems[name] = "missing"
+                if name not in self.scored:
+                    self.problems[name] = "missing"
                 return None
             self._opened[name] = Run(folder)
         return self._opened[name]

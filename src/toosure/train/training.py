@@ -29,10 +29,12 @@ from toosure.train.build import (
 )
 from toosure.train.checkpoint import random_state, save_checkpoint, set_random_state
 from toosure.train.code_hashes import code_hashes
+from toosure.train.control import build_control, cut_control_split
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
 from toosure.train.rank_zero import broadcast_checkpoint
+from toosure.train.reports import joined_reports
 from toosure.train.runtime import Runtime
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
@@ -65,6 +67,7 @@ class Training:
         self.data = load_data(config, runtime) if data is None else data
         if config.precision == "float64":
             self.data = in_float64(self.data)
+        self.data, control_split = cut_control_split(config, self.data)
 
         self.model = build_model(config, self.data, self.device).train()
         if self.device.type == "cuda":
@@ -83,6 +86,7 @@ class Training:
         self.batches = Batches(self.data, config.batch, config.seed, processes)
         self.step = self.build_step()
         self.averages = build_averages(config, self.model, self.objective, self.data)
+        self.control = build_control(self, control_split)
 
         self.losses = torch.zeros(MAX_UNREAD, device=self.device)
         self.unread = 0  # losses that the host has not read yet
@@ -131,10 +135,12 @@ class Training:
         if hasattr(self.objective, "epoch_end"):
             self.objective.epoch_end(self.network)
 
-    def update_averages(self, step: int) -> None:
-        """Show the averages of the weights what they are after a step."""
+    def after_step(self, step: int) -> None:
+        """Show the weights after a step to their averages, and to the controller."""
         if self.averages is not None:
             self.averages.update(step, self.batches.ends_epoch(step))
+        if self.control is not None:
+            self.control.step()
 
     def record_loss(self, loss: Tensor) -> None:
         """Keep the loss on the device: reading it at every step would make the host wait."""
@@ -171,8 +177,7 @@ class Training:
         self.listener.begin(self.config, self.writer.path, self.steps_taken)
 
         watch = self.build_watch(state and state["watch"])
-        if self.averages is not None:
-            watch.report = joined_reports(watch.report, self.averages.report)
+        watch.report = joined_reports(watch.report, self.averages, self.control)
         if state is not None:
             # Last, since everything before may have drawn random numbers.
             set_random_state(state["random"], self.device)
@@ -251,6 +256,8 @@ class Training:
     def state_dict(self) -> dict[str, Any]:
         """Return all that changes during a run, as tensors and plain values."""
         more = {"averages": self.averages.state_dict()} if self.averages is not None else {}
+        if self.control is not None:
+            more["control"] = self.control.state_dict()
         return more | {
             "step": self.steps_taken,
             "model": self.model.state_dict(),
@@ -273,6 +280,8 @@ class Training:
             self.tracker.load_state_dict(state["tracker"])
         if self.averages is not None:
             self.averages.load_state_dict(state["averages"])
+        if self.control is not None:
+            self.control.load_state_dict(state["control"])
 
     @property
     def tracker(self) -> Any:
@@ -284,13 +293,6 @@ class Training:
         self.batches.close()
         with suppress(Exception):  # an error of a deferred row was raised or reported before
             self.watch.close()
-
-
-def joined_reports(
-    first: Callable[[], dict[str, float]] | None, second: Callable[[], dict[str, float]]
-) -> Callable[[], dict[str, float]]:
-    """Return the numbers of an objective, where it reports some, and those of another report."""
-    return second if first is None else lambda: first() | second()
 
 
 def state_of(part: object) -> dict[str, Any]:

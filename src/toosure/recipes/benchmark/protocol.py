@@ -1,0 +1,188 @@
+"""The common protocol: one network, length and schedule for every method of the benchmark."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from toosure.config import RunConfig
+from toosure.recipes.recipe import Setting
+from toosure.words import TABLES, Word, parse
+
+BASE = {"lr": "0.1", "momentum": "0.9", "weight_decay": "0.0005"}
+KINDS = ("optimizer", "loss", "objective", "average")
+LABELLED = ("rho", "gamma")  # settings of an optimizer that a label gives even at their defaults
+DATA_SETS = ("cifar10", "cifar100")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Network, number of steps and batch of a run."""
+
+    model: str
+    steps: int
+    batch: int
+
+
+COMMON = Size("resnet18", 5273, 256)  # 30 epochs of 45,000 images
+QUICK = Size("mlp", 8, 32)
+
+
+def config(
+    setting: Setting,
+    method: str,
+    data: str,
+    seed: int,
+    size: Size = COMMON,
+    measure: tuple[str, ...] = (),
+) -> RunConfig:
+    """Return the run of a method (see `words_of`) by the common protocol, at one seed.
+
+    The seed also splits the training images into 45,000 and 5,000.
+    """
+    if setting.quick:
+        size = QUICK
+    fixed: dict[str, object] = {
+        "data": f"{data}:augment=true,seed={seed}",
+        "model": size.model,
+        "optimizer": with_base("sgd"),
+        "schedule": "cosine:warmup=200",
+        "steps": size.steps,
+        "batch": size.batch,
+        "precision": "bf16",
+        "at": (size.steps,),
+        "measure": measure,
+    }
+    if setting.quick:
+        small = {"data": "digits:train=128,val=50,test=200", "precision": "float32"}
+        fixed |= {**small, "schedule": "cosine:warmup=2", "measure": ()}
+    return RunConfig.of({**fixed, **words_of(method), "seed": seed})
+
+
+def configs(
+    setting: Setting, method: str, data: str, seeds: Sequence[int], size: Size = COMMON
+) -> list[RunConfig]:
+    """Return the runs of a method, one per seed; none where a word of it does not exist."""
+    if missing_word(method):
+        return []
+    return [config(setting, method, data, seed, size) for seed in seeds]
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+
+def words_of(method: str) -> dict[str, str]:
+    """Return the settings of a run that a method's words give.
+
+    A method is a word of an optimizer, loss, objective or average, or several joined by a plus.
+    `objective=package.module:name` says of which kind a word of one's own is.
+
+    >>> words_of("sam:rho=0.1")
+    {'optimizer': 'sam:rho=0.1,lr=0.1,momentum=0.9,weight_decay=0.0005'}
+    >>> words_of("csam+focal")["loss"], words_of("bsam")
+    ('focal', {'optimizer': 'bsam'})
+    """
+    words: dict[str, str] = {}
+    for text in re.split(r"\+(?=[A-Za-z])", method.strip()):
+        kind, word = kind_of(text)
+        if kind in words:
+            raise ValueError(f"{method!r} names two words of the kind {kind}: give one")
+        words[kind] = with_base(word) if kind == "optimizer" else word
+    return words
+
+
+def kind_of(text: str) -> tuple[str, str]:
+    """Return the kind of a word and the word itself, without a kind before an equals sign."""
+    kind, equals, word = text.partition("=")
+    if equals and kind in KINDS:
+        return kind, word
+
+    name = text.partition(":")[0].strip()
+    for kind in KINDS:
+        if name in TABLES[kind]:
+            return kind, text
+    raise ValueError(
+        f"there is no optimizer, loss, objective or average {name!r}: `toosure methods` lists "
+        "them; write objective=package.module:name for one of your own"
+    )
+
+
+def with_base(text: str) -> str:
+    """Return an optimizer's word with the protocol's rate, momentum and decay.
+
+    Only what steps by SGD gets them. Another optimizer keeps the settings of its authors.
+    """
+    word = parse("optimizer", text if text != "sgd" else f"sgd:lr={BASE['lr']}")
+    if not steps_by_sgd(word):
+        return str(word)
+
+    added = [f"{name}={value}" for name, value in BASE.items() if f"{name}=" not in text]
+    separator = "," if ":" in text else ":"
+    return str(parse("optimizer", text + separator + ",".join(added))) if added else str(word)
+
+
+def steps_by_sgd(word: Word) -> bool:
+    """Whether an optimizer is SGD, or passes its settings on to it."""
+    receiver = word.method.passes_to
+    if receiver == "base":
+        receiver = str(word.settings.get("base", word.method.settings["base"].default))
+    return "sgd" in (word.name, receiver)
+
+
+@cache
+def missing_word(method: str) -> str:
+    """Say which word of a method does not exist; empty where all do.
+
+    >>> missing_word("sam:rho=0.1"), missing_word("no_such_loss")[:34]
+    ('', 'there is no optimizer, loss, objec')
+    """
+    try:
+        for kind, word in words_of(method).items():
+            parse(kind, word)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+# -- labels ---------------------------------------------------------------------------------------
+
+
+def label(config: RunConfig) -> str:
+    """Name the method of a run by its words, without what all runs share.
+
+    >>> label(config(Setting(), "csam:rho=0.1+focal", "cifar10", 0))
+    'csam:rho=0.1,gamma=1 + focal'
+    >>> label(config(Setting(), "mixup", "cifar10", 0)), label(config(Setting(), "sgd", "cifar10", 0))
+    ('mixup', 'sgd')
+    """
+    others = [config.loss if config.loss != "ce" else None, config.objective, config.average]
+    words = [word for word in others if word]
+
+    optimizer = optimizer_label(config.word("optimizer"))
+    if optimizer != "sgd" or not words:
+        words.insert(0, optimizer)
+    return " + ".join(words)
+
+
+def optimizer_label(word: Word) -> str:
+    """Spell an optimizer without the protocol's base settings, with its radius and weight."""
+    shown = []
+    for name, setting in word.method.settings.items():
+        if name in word.settings or name in LABELLED:
+            shown.append((name, setting.write(word.settings.get(name, setting.default))))
+
+    own = set(word.method.settings)
+    passed_on = [(name, str(word.settings[name])) for name in word.settings if name not in own]
+    items = [f"{name}={value}" for name, value in shown + passed_on if BASE.get(name) != value]
+    return f"{word.name}:{','.join(items)}" if items else word.name
+
+
+def follows_protocol(run: RunConfig, setting: Setting) -> bool:
+    """Whether a run differs from the protocol by the words of its method alone."""
+    data = run.data.partition(":")[0]
+    if not setting.quick and data not in DATA_SETS:
+        return False
+
+    expected = config(setting, "sgd", data, run.seed)
+    fields = ("data", "model", "schedule", "steps", "batch", "precision", "at", "clip")
+    return all(getattr(run, name) == getattr(expected, name) for name in fields)

@@ -1,0 +1,230 @@
+"""Scores of finished runs, and the files that keep them when the run folders are gone.
+
+`scores.jsonl` has one line per run: its config, the scores of its test images before and after a
+temperature fitted on the validation images, and those of the validation images.
+`examples_DATA.npz` holds, per run and test image, what paired comparisons need.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure import metrics
+from toosure.config import RunConfig
+from toosure.posthoc import Temperature
+from toosure.recipes.recipe import Setting
+from toosure.runs import Run
+
+SCORES_FILE = "scores.jsonl"
+METRICS = (
+    *("accuracy", "nll", "brier", "ece", "debiased_ece", "smece", "adaptive_ece", "classwise_ece"),
+    *("mce", "aurc", "auroc_misclass", "auroc_ovr", "auroc_ovr_binned"),
+)
+SHARPNESS = "train/hessian_sharpness"
+Scores = dict[str, float]
+Examples = dict[str, np.ndarray]  # "confidence", "correct", "log_probability" -> (N,)
+
+
+@dataclass
+class Record:
+    """What is kept of one run. `val` may lack scores, where a run has no validation images."""
+
+    name: str
+    config: RunConfig
+    seconds: float
+    seconds_measuring: float
+    temperature: float
+    test: Scores
+    val: Scores
+    test_after_temperature: Scores
+    status: str = "complete"
+    device: str | None = None
+    torch: str | None = None
+    commit: str | None = None
+    sharpness: float | None = None  # largest eigenvalue of the Hessian, where it was measured
+    alone: bool | None = None  # whether no other run shared the device; None: not known
+
+    @property
+    def data(self) -> str:
+        return self.config.data.partition(":")[0]
+
+    @property
+    def training_seconds(self) -> float:
+        return self.seconds - self.seconds_measuring
+
+    def line(self) -> str:
+        """Return the record as a line of `scores.jsonl`."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_line(cls, text: str) -> "Record":
+        """Read a line of `scores.jsonl`; raise ValueError where a word of it is not known here."""
+        values = json.loads(text)
+        return cls(**{**values, "config": RunConfig.of(values["config"])})
+
+
+# -- scoring --------------------------------------------------------------------------------------
+
+
+def scores_of(logits: Tensor, labels: Tensor) -> Scores:
+    """Return every score of one split, as shares of 1."""
+    confidence, _ = metrics.top_label(logits, labels)
+    scores = {name: float(getattr(metrics, name)(logits, labels)) for name in METRICS}
+    return scores | {"confidence": float(confidence.mean())}
+
+
+def predictions_file(run: Run) -> Path:
+    """Return the predictions that count: the network's, or those of its one average of weights."""
+    average = run.config.get("average")
+    name = str(average).partition(":")[0] if average else ""
+    return run.path / (f"predictions_{name}.npz" if name else "predictions.npz")
+
+
+def read_split(run: Run, split: str) -> tuple[Tensor, Tensor]:
+    """Return logits and labels of one split at the end of a run."""
+    with np.load(predictions_file(run), allow_pickle=False) as arrays:
+        logits = torch.from_numpy(arrays[f"{split}_logits"]).double()
+        return logits, torch.from_numpy(arrays[f"{split}_labels"])
+
+
+def record_of(run: Run) -> Record:
+    """Score a run by the predictions that it saved at its end."""
+    val = read_split(run, "val")
+    logits, labels = read_split(run, "test")
+    temperature = Temperature().fit_quietly(*val)
+    sharpness = run.last.get(SHARPNESS)
+
+    return Record(
+        name=run.name,
+        config=RunConfig.of(run.config),
+        seconds=float(run.last["seconds"]),
+        seconds_measuring=float(np.nansum(run.columns["seconds_measuring"])),
+        temperature=float(temperature.temperature),
+        test=scores_of(logits, labels),
+        val=scores_of(*val),
+        test_after_temperature=scores_of(temperature(logits), labels),
+        status=run.status,
+        device=run.environment.get("device"),
+        torch=run.environment.get("versions", {}).get("torch"),
+        commit=run.environment.get("commit"),
+        sharpness=None if sharpness is None else float(sharpness),
+        alone=ran_alone(run),
+    )
+
+
+def ran_alone(run: Run) -> bool | None:
+    """Whether a run had its device for itself, by the command it recorded; None: not known."""
+    command = str(run.environment.get("command", ""))
+    workers = re.search(r"--workers[ =](\d+)", command)
+    if workers:
+        return int(workers[1]) == 1
+    return True if " reproduce " in command else None
+
+
+def examples_of(run: Run) -> Examples:
+    """Return what paired comparisons need of each test image."""
+    logits, labels = read_split(run, "test")
+    confidence, correct = metrics.top_label(logits, labels)
+    log_probability = logits.log_softmax(1).gather(1, labels[:, None]).squeeze(1)
+    return {
+        "confidence": confidence.float().numpy(),
+        "correct": correct.bool().numpy(),
+        "log_probability": log_probability.float().numpy(),
+    }
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class ScoreFiles:
+    """Records and examples by run name, read from a folder and extended by finished runs.
+
+    Without a folder, they are kept in memory alone.
+    """
+
+    folder: Path | None = None
+    records: dict[str, Record] = field(default_factory=dict)
+    examples: dict[str, Examples] = field(default_factory=dict)
+    data_sets: dict[str, str] = field(default_factory=dict)  # of the runs that have examples
+    unreadable: list[str] = field(default_factory=list)  # why a line was left out
+
+    def __post_init__(self) -> None:
+        if self.folder is None:
+            return
+        for line in read_lines(self.folder):
+            try:
+                record = Record.of_line(line)
+            except (ValueError, TypeError, KeyError) as error:
+                self.unreadable.append(str(error))
+                continue
+            self.records[record.name] = record
+
+        for file in sorted(self.folder.glob("examples_*.npz")):
+            with np.load(file, allow_pickle=False) as arrays:
+                for key in arrays.files:
+                    name, _, quantity = key.rpartition("/")
+                    self.examples.setdefault(name, {})[quantity] = arrays[key]
+                    self.data_sets[name] = file.stem.removeprefix("examples_")
+
+    def add(self, runs: Iterable[Run]) -> list[Record]:
+        """Score the finished runs that are new, write them to the folder, and return them."""
+        added = []
+        for run in runs:
+            if run.name in self.records or run.status != "complete":
+                continue
+            if not predictions_file(run).is_file():
+                continue
+            self.records[run.name] = record_of(run)
+            self.examples[run.name] = examples_of(run)
+            self.data_sets[run.name] = self.records[run.name].data
+            added.append(self.records[run.name])
+
+        if added and self.folder is not None:
+            self.write(added)
+        return added
+
+    def write(self, added: Iterable[Record]) -> None:
+        """Append records to `scores.jsonl`, and store the examples of their data sets anew."""
+        assert self.folder is not None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / SCORES_FILE).open("a", encoding="utf-8") as file:
+            for record in added:
+                file.write(record.line() + "\n")
+
+        for data in {record.data for record in added}:
+            arrays = {
+                f"{name}/{quantity}": values
+                for name, examples in self.examples.items()
+                if self.data_sets[name] == data
+                for quantity, values in examples.items()
+            }
+            np.savez_compressed(self.folder / f"examples_{data}.npz", **arrays)
+
+
+def read_lines(folder: Path) -> list[str]:
+    """Return the lines of a folder's `scores.jsonl`; none where there is no such file."""
+    file = folder / SCORES_FILE
+    return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+
+
+def score_files(setting: Setting) -> ScoreFiles:
+    """Return the score files that a setting names, or empty ones in memory."""
+    return ScoreFiles(Path(setting.scores)) if setting.scores else ScoreFiles()
+
+
+def scored_names(setting: Setting) -> set[str]:
+    """Return the names of the runs whose scores are kept: they need not be trained again."""
+    names = set()
+    if setting.scores:
+        for line in read_lines(Path(setting.scores)):
+            with suppress(json.JSONDecodeError, KeyError, TypeError):
+                names.add(str(json.loads(line)["name"]))
+    return names

@@ -53,6 +53,9 @@ def reproduce(
     download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
     graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Train at most so many runs; repeat to go on.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
     write: Annotated[Path | None, typer.Option(help="Write the results as markdown.")] = None,
     html: Annotated[
@@ -85,12 +88,12 @@ def reproduce(
         check_setting(paper, setting)
         part_names = [part for text in only or [] for part in text.split(",") if part]
         parts = paper.chosen(part_names)
+        folder = from_ or out or Path("runs") / (paper.folder or name)
         if list_:
-            list_parts(parts, setting)
+            list_parts(parts, setting, folder)
             return
         check_paths(from_, html)
 
-        folder = from_ or out or Path("runs") / (paper.folder or name)
         done = Sweep()
         outlive_readers("the command goes on")
         if not from_:
@@ -102,6 +105,7 @@ def reproduce(
                 runtime,
                 lambda c: progress_for(c, workers, as_json),
                 workers,
+                limit,
             )
             html = html or folder / f"{'-'.join([name, *part_names])}.html"
 
@@ -143,10 +147,15 @@ def check_paths(from_: Path | None, html: Path | None) -> None:
         raise ValueError(f"--html {html}: the name of a page ends in .html")
 
 
-def list_parts(parts: "list[Part]", setting: "Setting") -> None:
-    """Print each part with its number of runs."""
+def list_parts(parts: "list[Part]", setting: "Setting", folder: Path) -> None:
+    """Print each part with its number of runs, and how many of them are still missing."""
+    from toosure.recipes.reproduce import missing_configs
+
     for part in parts:
-        typer.echo(f"{part.name:14} {part.says} ({len(set(part.configs(setting)))} runs)")
+        configs = set(part.configs(setting))
+        missing = len(list(missing_configs(configs, setting, folder)))
+        ended = f", {missing} missing" if missing < len(configs) else ""
+        typer.echo(f"{part.name:14} {part.says} ({len(configs)} runs{ended})")
 
 
 def progress_for(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "ProgressListener":

@@ -1,12 +1,15 @@
 """The markdown of RESULTS.md: claims, then each part with its command, runs and tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from toosure.recipes.commits import short_commit
 from toosure.recipes.recipe import Drawing
 from toosure.recipes.reproduce import Outcome
 from toosure.recipes.results import CLAIM_HEADER, claim_cells, provenance, read_sweeps, score
 from toosure.runs import Run
+
+LISTED_PROBLEMS = 20
 
 
 def markdown(outcome: Outcome, figures: Path | None = None) -> str:
@@ -16,14 +19,16 @@ def markdown(outcome: Outcome, figures: Path | None = None) -> str:
     left out (`recipes/pictures.py` makes the pictures from the HTML page).
     """
     recipe = outcome.recipe
+    source = "run folders, or the scores kept of them," if recipe.keeps_scores else "run folders"
     blocks = [
         f"# {recipe.title}: what we measured",
         f"Made by `toosure reproduce {recipe.name}` ({recipe.reference}); every number below comes "
-        "from run folders by the command named above it.",
+        f"from {source} by the command named above it.",
         f"{score(outcome)}.",
-        "## Claims",
-        pipe_table(CLAIM_HEADER, [claim_cells(claim) for claim in outcome.claims]),
     ]
+    if outcome.claims:
+        rows = [claim_cells(claim) for claim in outcome.claims]
+        blocks += ["## Claims", pipe_table(CLAIM_HEADER, rows)]
 
     for name in outcome.findings:
         blocks += part_blocks(outcome, name)
@@ -31,11 +36,19 @@ def markdown(outcome: Outcome, figures: Path | None = None) -> str:
             blocks += picture_blocks(outcome.drawings[name], figures)
 
     if outcome.problems:
-        rows = sorted(outcome.problems.items())
-        blocks += ["## Runs that are missing or ended early", pipe_table(("run", "why"), rows)]
+        blocks += ["## Runs that are missing or ended early", problem_table(outcome.problems)]
 
-    blocks += ["## Time and place", sweep_table(outcome)]
+    if read_sweeps(outcome.out):
+        blocks += ["## Time and place", sweep_table(outcome)]
     return "\n\n".join(blocks) + "\n"
+
+
+def problem_table(problems: Mapping[str, str]) -> str:
+    """List the runs that cannot be used; of many that are missing, say how many more there are."""
+    rows = sorted(problems.items())
+    text = pipe_table(("run", "why"), rows[:LISTED_PROBLEMS])
+    more = len(rows) - LISTED_PROBLEMS
+    return f"{text}\n\n... and {more} more." if more > 0 else text
 
 
 def picture_blocks(drawings: Sequence[Drawing], folder: Path) -> list[str]:
@@ -88,6 +101,8 @@ def command_of(outcome: Outcome, name: str) -> str:
 
 def run_summary(runs: Sequence[Run]) -> str:
     """Say in a line how many runs there are, where they ran, by which commit, for how long."""
+    if not runs:
+        return "The run folders are not here: the scores of their runs were kept."
     records = [provenance(run) for run in runs]
     seconds = sum(record["seconds"] or 0 for record in records)
     rows = sum(record["rows"] for record in records)
@@ -117,17 +132,6 @@ def sweep_table(outcome: Outcome) -> str:
 
     header = ("parts", "runs", "wall seconds", "workers", "graph", "device", "commit", "command")
     return pipe_table(header, rows)
-
-
-def short_commit(commit: str | None) -> str:
-    """Return the first digits of a commit; a final "+" (files differed from it) is kept.
-
-    >>> short_commit("0123456789abcdef+"), short_commit(None)
-    ('0123456789ab+', 'no commit')
-    """
-    if not commit:
-        return "no commit"
-    return commit[:12] + "+" * commit.endswith("+")
 
 
 def typed_command(command: str) -> str:

@@ -52,20 +52,17 @@ def train_parts(
     runtime: Runtime,
     listener_for: Callable[[Sequence[RunConfig]], ProgressListener] | None = None,
     workers: int = 1,
+    limit: int | None = None,
 ) -> Sweep:
     """Train the missing runs of the parts; return those runs, their failures, and if it stopped.
 
-    A run whose scores are kept in the files of `setting.scores` is not missing. `listener_for` is
+    A run whose scores are kept in the files of `setting.scores` is not missing. With `limit`, only
+    that many runs are trained, in the order of the parts and their rows. `listener_for` is
     called with the missing runs. `runtime.graph` applies only to runs that a CUDA graph can record
     (`can_record`); the others are trained first, without graphs.
     """
-    configs = longest_first(config for part in parts for config in part.configs(setting))
-    scored = scored_names(setting)
-    missing = [
-        config
-        for config in configs
-        if config.name not in scored and not has_ended(out / config.name)
-    ]
+    configs = dict.fromkeys(config for part in parts for config in part.configs(setting))
+    missing = longest_first(list(missing_configs(configs, setting, out))[:limit])
     show = listener_for(missing) if listener_for else ProgressListener()
     began = time.perf_counter()
 
@@ -82,6 +79,16 @@ def train_parts(
         ended = sum(has_ended(out / config.name) for config in missing)
         log_sweep(out, parts, runtime, workers, ended, time.perf_counter() - began)
     return done
+
+
+def missing_configs(
+    configs: Iterable[RunConfig], setting: Setting, out: Path
+) -> Iterable[RunConfig]:
+    """Yield the runs that have neither ended in a folder of `out` nor left their scores."""
+    scored = scored_names(setting)
+    for config in configs:
+        if config.name not in scored and not has_ended(out / config.name):
+            yield config
 
 
 def longest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:

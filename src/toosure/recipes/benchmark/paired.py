@@ -62,7 +62,7 @@ class PairedScores:
         self._numbers: dict[str, np.ndarray] = {}
 
     def numbers(self, name: str) -> np.ndarray:
-        """Return accuracy in points, NLL and ECE in points: of all images, then of each resample."""
+        """Return accuracy, NLL and ECE (see `numbers_of`): of all images, then of each resample."""
         if name not in self._numbers:
             examples = self.examples[name]
             n = len(examples["correct"])

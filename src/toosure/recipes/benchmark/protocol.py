@@ -26,6 +26,7 @@ class Size:
 
 COMMON = Size("resnet18", 5273, 256)  # 30 epochs of 45,000 images
 QUICK = Size("mlp", 8, 32)
+QUICK_RESIDUAL = Size("wrn:depth=10,width=1", 8, 32)  # for dropout in residual branches
 
 
 def config(
@@ -41,7 +42,7 @@ def config(
     The seed also splits the training images into 45,000 and 5,000.
     """
     if setting.quick:
-        size = QUICK
+        size = QUICK_RESIDUAL if "mc_dropout" in method else QUICK
     fixed: dict[str, object] = {
         "data": f"{data}:augment=true,seed={seed}",
         "model": size.model,
@@ -55,7 +56,7 @@ def config(
     }
     if setting.quick:
         small = {"data": "digits:train=128,val=50,test=200", "precision": "float32"}
-        fixed |= {**small, "schedule": "cosine:warmup=2", "measure": ()}
+        fixed |= {**small, "schedule": "cosine:warmup=2"}
     return RunConfig.of({**fixed, **words_of(method), "seed": seed})
 
 
@@ -152,8 +153,8 @@ def label(config: RunConfig) -> str:
 
     >>> label(config(Setting(), "csam:rho=0.1+focal", "cifar10", 0))
     'csam:rho=0.1,gamma=1 + focal'
-    >>> label(config(Setting(), "mixup", "cifar10", 0)), label(config(Setting(), "sgd", "cifar10", 0))
-    ('mixup', 'sgd')
+    >>> [label(config(Setting(), method, "cifar10", 0)) for method in ("mixup", "sgd")]
+    ['mixup', 'sgd']
     """
     others = [config.loss if config.loss != "ce" else None, config.objective, config.average]
     words = [word for word in others if word]

@@ -9,6 +9,7 @@ from toosure.config import RunConfig
 from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
+from toosure.recipes.commits import short_commit
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
@@ -25,7 +26,7 @@ SCORES: dict[str, tuple[str, float, str]] = {
     "aurc": ("AURC", 1, ".4f"),
 }
 AFTER = ("TCE", "NLL after T", "T", "validation NLL")
-COST = ("seconds", "passes", "parameters")
+COST = ("seconds", "passes", "parameters", "commit")
 HEADER = ("method", "seeds", *(name for name, _, _ in SCORES.values()), *AFTER, *COST)
 NOTE = (
     "ResNet-18 (CIFAR stem), 45,000 / 5,000 split by seed, crops and flips, 30 epochs of batch 256 "
@@ -131,7 +132,8 @@ def row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
 
     cells.append(spread((r.training_seconds for r in records if r.alone), 1, ".0f"))
     config = records[0].config
-    return *cells, passes_text(config), f"{parameter_count(config, records[0].data):,}"
+    commits = ", ".join(sorted({short_commit(record.commit) for record in records}))
+    return *cells, passes_text(config), f"{parameter_count(config, records[0].data):,}", commits
 
 
 def setting_of(config: RunConfig, name: str) -> float:

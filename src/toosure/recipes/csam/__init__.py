@@ -1,1 +1,72 @@
-"""The recipe of CSAM."""
+"""The recipe of "Towards Understanding the Calibration Benefits of SAM" (Tan et al., 2026)."""
+
+from collections.abc import Callable
+
+from toosure.config import RunConfig
+from toosure.recipes.csam import parts, rows
+from toosure.recipes.recipe import Part, Recipe, Setting
+
+
+def configs_of(
+    table_rows: Callable[[Setting], list[rows.Row]],
+) -> Callable[[Setting], list[RunConfig]]:
+    """Return the function that gives the runs of a table's rows."""
+
+    def configs(setting: Setting) -> list[RunConfig]:
+        unknown = set(setting.data_sets) - {"cifar10", "cifar100"}
+        if unknown:
+            raise ValueError(f"csam runs on cifar10 and cifar100; got --data {setting.data}")
+        return [run for row in table_rows(setting) for run in row.configs(setting)]
+
+    return configs
+
+
+RECIPE = Recipe(
+    "csam",
+    "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
+    "Tan et al., ICLR 2026",
+    (
+        Part(
+            "sam-variants",
+            "SGD, SAM, ASAM, VASSO, CSAM (Tables S11, S12)",
+            configs_of(rows.sam_variants),
+            parts.sam_variants,
+        ),
+        Part(
+            "baselines",
+            "sixteen methods (Tables 3, S5)",
+            configs_of(rows.baselines),
+            parts.baselines,
+        ),
+        Part("losses", "calibration losses (Table S13)", configs_of(rows.losses), parts.losses),
+        Part("grid", "rho by gamma (Table S4)", configs_of(rows.grid), parts.grid),
+        Part(
+            "sharpness",
+            "kappa_max, CIFAR-100 (Table S16)",
+            configs_of(rows.sharpness),
+            parts.sharpness,
+        ),
+        Part(
+            "ood",
+            "MC-Dropout and ensembles, CIFAR-10 (Table 1, its left half)",
+            configs_of(rows.ood),
+            parts.ood,
+        ),
+        Part(
+            "combined",
+            "SAM and CSAM on other losses, CIFAR-100 (Table S15)",
+            configs_of(rows.combined),
+            parts.combined,
+            usual=False,
+        ),
+        Part(
+            "networks",
+            "three networks, nine methods (Tables S6 to S10)",
+            configs_of(rows.networks),
+            parts.networks,
+            usual=False,
+        ),
+    ),
+    keeps_scores=True,
+    folder="benchmark",
+)

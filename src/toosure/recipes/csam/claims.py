@@ -1,0 +1,242 @@
+"""The claims of the CSAM paper, with the rules by which they are judged here."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from toosure.recipes.benchmark.paired import Difference, PairedScores
+from toosure.recipes.csam.tables import Scored
+from toosure.recipes.recipe import (
+    Claim,
+    Setting,
+    claims_without_runs,
+    judge,
+    missing_runs,
+    single_run,
+)
+
+MARGIN = 0.3  # points of accuracy: the largest loss that is not inferior
+LOWER_RULE = "ours: below 0 at each seed, and the 95 % interval over test images below 0"
+MARGIN_RULE = f"ours: the 95 % interval over test images lies above -{MARGIN} points"
+SHARPEST_FIRST = ("SGD", "LS", "FL", "SAM", "CSAM")  # Table S16
+Named = Mapping[str, Scored]
+
+
+def why_not_judged(setting: Setting) -> str:
+    """Why nothing is judged; empty for runs on the paper's data."""
+    return "judged on CIFAR-10 and CIFAR-100 only" if setting.quick else ""
+
+
+def missing(rows: Sequence[Scored]) -> str:
+    """Say how many runs of the rows are missing."""
+    return missing_runs(
+        sum(len(scored.records) for scored in rows), sum(len(scored.row.seeds) for scored in rows)
+    )
+
+
+# -- SGD, SAM, CSAM -------------------------------------------------------------------------------
+
+
+def order_claims(setting: Setting, where: str, rows: Named, scores: PairedScores) -> list[Claim]:
+    """Judge: CSAM's ECE below SAM's below SGD's, at an accuracy that is not inferior."""
+    claims = []
+    for reference, better in (("SAM", "CSAM"), ("SGD", "SAM")):
+        lower = f"{where}: {better}'s ECE is below {reference}'s"
+        accurate = f"{where}: {better}'s accuracy is not inferior to {reference}'s"
+        result = scores.differences(rows[reference].records, rows[better].records)
+        if result is None:
+            claims += claims_without_runs(lower, accurate)
+            continue
+
+        errors = error_texts(rows[reference], rows[better])
+        unless = [
+            why_not_judged(setting),
+            missing([rows[reference], rows[better]]),
+            single_run(result.seeds),
+        ]
+        claims.append(
+            judge(
+                lower,
+                found=f"{errors}; paired {seed_text(result.ece)}",
+                paper=paper_pair(rows[reference], rows[better]),
+                holds=result.ece.below_zero,
+                rule=LOWER_RULE,
+                unless=unless,
+            )
+        )
+        claims.append(
+            judge(
+                accurate,
+                found=f"points: {seed_text(result.accuracy)}",
+                paper="yes, mostly higher",
+                holds=result.accuracy.low > -MARGIN,
+                rule=MARGIN_RULE,
+                unless=unless,
+            )
+        )
+    return claims
+
+
+def error_texts(reference: Scored, better: Scored) -> str:
+    """Print three calibration errors of two methods: ECE, and two that chance does not inflate."""
+    names = {"ECE": "ece", "debiased": "debiased_ece", "smECE": "smece"}
+    return ", ".join(
+        f"{name} {100 * better.mean(key):.2f} : {100 * reference.mean(key):.2f}"
+        for name, key in names.items()
+    )
+
+
+def paper_pair(reference: Scored, better: Scored) -> str:
+    """Print the paper's ECE of two methods."""
+    return f"{better.row.figures.get('ECE', '–')} : {reference.row.figures.get('ECE', '–')}"
+
+
+def seed_text(difference: Difference) -> str:
+    """Print a difference with its interval and the number of seeds."""
+    return f"{difference.text()} (n = {len(difference.by_seed)})"
+
+
+def temperature_claim(setting: Setting, where: str, rows: Named) -> Claim:
+    """Report SAM's raw ECE beside SGD's after temperature scaling."""
+    says = f"{where}: SAM's raw ECE against SGD's after temperature scaling"
+    sgd = rows["SGD"].records
+    if not sgd or not rows["SAM"].records:
+        return claims_without_runs(says)[0]
+
+    papers = f"{rows['SAM'].row.figures['ECE']} : {rows['SGD'].row.figures['TCE']}"
+    after = sum(record.test_after_temperature["ece"] for record in sgd) / len(sgd)
+    return Claim(
+        says,
+        f"{100 * rows['SAM'].mean('ece'):.2f} : {100 * after:.2f}",
+        papers,
+        None,
+        "reported only: mostly below in Figure 3, but not in Table S11 (CIFAR-10)",
+    )
+
+
+# -- one method against all others ----------------------------------------------------------------
+
+
+def lowest_error_claim(setting: Setting, where: str, rows: Named) -> Claim:
+    """Judge: no other row has a lower mean ECE than CSAM."""
+    says = f"{where}: CSAM has the lowest ECE of all rows"
+    present = {name: scored.mean("ece") for name, scored in rows.items() if scored.records}
+    if "CSAM" not in present or len(present) < 2:
+        return claims_without_runs(says)[0]
+
+    ranking = sorted(present, key=lambda name: present[name])
+    best = ", ".join(f"{name} {100 * present[name]:.2f}" for name in ranking[:4])
+    return judge(
+        says,
+        found=f"place {ranking.index('CSAM') + 1} of {len(ranking)}: {best}",
+        paper="yes",
+        holds=ranking[0] == "CSAM",
+        rule="ours: by the mean over seeds",
+        unless=[why_not_judged(setting), missing(list(rows.values()))],
+    )
+
+
+# -- ensembles, sharpness, grid -------------------------------------------------------------------
+
+
+def ensemble_claims(setting: Setting, rows: Named, scores: PairedScores) -> list[Claim]:
+    """Judge: an ensemble and MC-Dropout lower the ECE of each optimizer (Table 1)."""
+    claims = []
+    for optimizer in ("SGD", "SAM", "CSAM"):
+        vanilla = rows[f"{optimizer}/Vanilla"]
+        for variant in ("MC-Dropout", "Ensemble"):
+            says = f"{variant} lowers the ECE of {optimizer}"
+            other = rows[f"{optimizer}/{variant}"]
+            result = scores.differences(vanilla.records, other.records)
+            if result is None:
+                claims += claims_without_runs(says)
+                continue
+            claims.append(
+                judge(
+                    says,
+                    found=f"{error_texts(vanilla, other)}; paired {seed_text(result.ece)}",
+                    paper=paper_pair(vanilla, other),
+                    holds=result.ece.below_zero,
+                    rule=LOWER_RULE,
+                    unless=[why_not_judged(setting), missing([other])],
+                )
+            )
+    return claims
+
+
+def sharpness_claims(setting: Setting, rows: Named) -> list[Claim]:
+    """Judge the order of Table S16: SAM and CSAM are the flattest, and the whole order."""
+    flattest = "SAM and CSAM have a lower kappa_max than SGD, focal loss and label smoothing"
+    order = "kappa_max falls in the order SGD, label smoothing, focal loss, SAM, CSAM"
+    values = {name: mean_sharpness(rows[name]) for name in SHARPEST_FIRST}
+    if any(math.isnan(value) for value in values.values()):
+        return claims_without_runs(flattest, order)
+
+    found = ", ".join(f"{name} {value:.1f}" for name, value in values.items())
+    seeds = min(len(rows[name].records) for name in SHARPEST_FIRST)
+    unless = [why_not_judged(setting), missing([rows[name] for name in SHARPEST_FIRST])]
+    rule = f"ours: by the mean, n = {seeds}; Hessian of cross-entropy on training images"
+
+    plain = [values[name] for name in ("SGD", "LS", "FL")]
+    numbers = [values[name] for name in SHARPEST_FIRST]
+    falling = all(a > b for a, b in pairwise(numbers))
+    return [
+        judge(
+            flattest,
+            found=found,
+            paper="178, 148 against 497 to 632",
+            holds=max(values["SAM"], values["CSAM"]) < min(plain),
+            rule=rule,
+            unless=unless,
+        ),
+        judge(
+            order,
+            found=found,
+            paper="632, 584, 497, 178, 148",
+            holds=falling,
+            rule=rule,
+            unless=unless,
+        ),
+    ]
+
+
+def mean_sharpness(scored: Scored) -> float:
+    """Return the mean kappa_max of a row's runs; NaN where it was not measured."""
+    values = [record.sharpness for record in scored.records if record.sharpness is not None]
+    return sum(values) / len(values) if values else math.nan
+
+
+def grid_claim(setting: Setting, where: str, errors: Mapping[tuple[float, float], float]) -> Claim:
+    """Judge: the gamma of least ECE is larger at the smaller rho (Table S4).
+
+    `errors` holds the ECE by rho and gamma. It is not judged where both minima lie at the largest
+    gamma: then the grid ends before the least ECE.
+    """
+    says = f"{where}: a small rho wants a large gamma"
+    if not errors:
+        return claims_without_runs(says)[0]
+
+    radii = sorted({rho for rho, _ in errors})
+    gammas = sorted({gamma for _, gamma in errors})
+    best = {
+        rho: min(
+            (gamma for gamma in gammas if (rho, gamma) in errors),
+            key=lambda gamma: errors[rho, gamma],
+        )
+        for rho in radii
+    }
+
+    found = ", ".join(f"rho {rho:g}: least ECE at gamma {gamma:g}" for rho, gamma in best.items())
+    at_the_edge = all(gamma == gammas[-1] for gamma in best.values())
+    return judge(
+        says,
+        found=found,
+        paper="yes; CIFAR-10: gamma 1.5 at rho .05, .5 at .1",
+        holds=best[radii[0]] > best[radii[-1]],
+        rule="ours: the gamma of least ECE is larger at the smaller rho",
+        unless=[
+            why_not_judged(setting),
+            missing_runs(len(errors), len(radii) * len(gammas)),
+            "both at the largest gamma tried" if at_the_edge else "",
+        ],
+    )

@@ -1,0 +1,249 @@
+"""The rows of each table of the paper as runs: which method, network, length, data and seeds."""
+
+from dataclasses import dataclass, field
+
+from toosure.config import RunConfig
+from toosure.recipes.benchmark import methods, protocol
+from toosure.recipes.benchmark.protocol import COMMON, Size
+from toosure.recipes.csam import paper
+from toosure.recipes.csam.paper_networks import NETWORKS
+from toosure.recipes.recipe import Setting
+
+TRAINING_IMAGES = 45_000
+# The paper does not say how long it trains on CIFAR; its Figure 2 shows epochs up to 200.
+FULL_EPOCHS = 200
+FULL_BATCH = 128
+FULL_STEPS = FULL_EPOCHS * TRAINING_IMAGES // FULL_BATCH
+
+# Ours, and the paper's. It does not say the width of its PyramidNet.
+MODELS: dict[str, tuple[str, str]] = {
+    "ResNet-18": ("resnet18", "resnet18"),
+    "ResNet-56": ("resnet56", "resnet56"),
+    "WRN-28-10": ("wrn:depth=16,width=4", "wrn28_10"),
+    "PyramidNet-110": ("pyramidnet110:alpha=48", "pyramidnet110"),
+}
+
+# Section 5.1: rho .05 on CIFAR-10, .2 on CIFAR-100. gamma by its rule: small rho, large gamma.
+PAPER_SETTINGS: dict[str, dict[str, str]] = {
+    "cifar10": {
+        "SGD": "sgd",
+        "SAM": "sam:rho=0.05",
+        "ASAM": "asam:rho=0.5",
+        "VASSO": "vasso:rho=0.05",
+        "CSAM": "csam:rho=0.05,gamma=1",
+    },
+    "cifar100": {
+        "SGD": "sgd",
+        "SAM": "sam:rho=0.2",
+        "ASAM": "asam:rho=1",
+        "VASSO": "vasso:rho=0.2",
+        "CSAM": "csam:rho=0.2,gamma=0.5",
+    },
+}
+WORDS = {**methods.OTHERS, "FL": methods.OTHERS["Focal"]}
+BASELINES = tuple(paper.TABLE_3)
+LOSSES = tuple(paper.TABLE_S13)
+RADII = ("0.05", "0.1")
+GAMMAS = ("0", "0.5", "1", "1.5", "2")
+ENSEMBLES = {
+    "Vanilla": "",
+    "MC-Dropout": "+mc_dropout:samples=5,rate=0.1",
+    "Ensemble": "+deep_ensemble:members=5",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table: its name, its runs as words, and the paper's figures beside it."""
+
+    name: str
+    method: str
+    data: str
+    size: Size
+    seeds: tuple[int, ...]
+    figures: dict[str, str] = field(default_factory=dict, hash=False)
+    measure: tuple[str, ...] = ()
+
+    def configs(self, setting: Setting) -> list[RunConfig]:
+        """Return the runs, one per seed; none where a word of the method does not exist."""
+        if protocol.missing_word(self.method):
+            return []
+        return [
+            protocol.config(setting, self.method, self.data, seed, self.size, self.measure)
+            for seed in self.seeds
+        ]
+
+    @property
+    def length(self) -> str:
+        """The network and the epochs, as the table says them."""
+        epochs = self.size.steps * self.size.batch / TRAINING_IMAGES
+        return f"{self.size.model}, {epochs:.0f}"
+
+
+def size_of(setting: Setting, network: str) -> Size:
+    """Return the network with 30 epochs of the common protocol, or the paper's with 200."""
+    ours, papers = MODELS[network]
+    if setting.full:
+        return Size(papers, FULL_STEPS, FULL_BATCH)
+    return Size(ours, COMMON.steps, COMMON.batch)
+
+
+def main_methods(setting: Setting, data: str) -> dict[str, str]:
+    """Return SGD, SAM and its variants as chosen under the common protocol, or as the paper does.
+
+    Section 5.3 compares with baselines at rho .2 for both data sets: that is `--full`.
+    """
+    if not setting.full:
+        return methods.sharpness_aware(data)
+    return {**PAPER_SETTINGS[data], "SAM": "sam:rho=0.2", "CSAM": "csam:rho=0.2,gamma=0.5"}
+
+
+def single_seeds(setting: Setting) -> tuple[int, ...]:
+    """Return the seeds of tables that one seed is enough for, unless the paper's size is asked."""
+    return setting.seeds_or(0, 1, 2) if setting.full else setting.seeds_or(0)
+
+
+def sharpness_measure(data: str) -> tuple[str, ...]:
+    """Return what the ResNet-56 runs measure: on CIFAR-100 those of Table S16 are among them."""
+    return ("hessian_sharpness",) if data == "cifar100" else ()
+
+
+# -- one function per table -----------------------------------------------------------------------
+
+
+def sam_variants(setting: Setting) -> list[Row]:
+    """Return Tables S11 and S12: by the common protocol, then ResNet-56 with the paper's rho."""
+    rows = []
+    for data in setting.data_sets:
+        figures = paper.TABLE_S11 if data == "cifar10" else paper.TABLE_S12
+        if not setting.full:
+            seeds = methods.main_seeds(setting)
+            for name, method in methods.sharpness_aware(data).items():
+                rows.append(Row(name, method, data, COMMON, seeds, figures[name]))
+        if setting.full or data == "cifar100":
+            rows += resnet_56(setting, data, tuple(PAPER_SETTINGS[data]), figures)
+    return rows
+
+
+def resnet_56(
+    setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable
+) -> list[Row]:
+    """Return rows of ResNet-56 with the paper's settings."""
+    size = size_of(setting, "ResNet-56")
+    seeds = single_seeds(setting)
+    known = {**WORDS, **PAPER_SETTINGS[data]}
+    return [
+        Row(name, known[name], data, size, seeds, figures[name], sharpness_measure(data))
+        for name in names
+    ]
+
+
+def baselines(setting: Setting) -> list[Row]:
+    """Return the sixteen rows of Tables 3 and S5."""
+    rows = []
+    for data in setting.data_sets:
+        figures = paper.TABLE_3 if data == "cifar10" else paper.TABLE_S5
+        rows += protocol_rows(setting, data, BASELINES, figures, "WRN-28-10")
+    return rows
+
+
+def losses(setting: Setting) -> list[Row]:
+    """Return the nine columns of Table S13 as rows; the paper has them on CIFAR-100."""
+    rows = []
+    for data in setting.data_sets:
+        figures = paper.TABLE_S13 if data == "cifar100" else {}
+        rows += protocol_rows(setting, data, LOSSES, figures, "ResNet-56")
+    return rows
+
+
+def protocol_rows(
+    setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable, network: str
+) -> list[Row]:
+    """Return rows by the common protocol, shared with the benchmark; or with the paper's network.
+
+    SGD, SAM and CSAM have the seeds of the main table.
+    """
+    main = main_methods(setting, data)
+    main = {**main, "CE": main["SGD"]}
+    size = size_of(setting, network) if setting.full else COMMON
+
+    rows = []
+    for name in names:
+        method = main.get(name) or WORDS[name]
+        few = name not in main and not setting.full
+        seeds = methods.other_seeds(setting, data) if few else methods.main_seeds(setting)
+        rows.append(Row(name, method, data, size, seeds, figures.get(name, {})))
+    return rows
+
+
+def grid(setting: Setting) -> list[Row]:
+    """Return Table S4: rho by gamma, ResNet-56. gamma 0 is SAM."""
+    rows = []
+    for data in setting.data_sets:
+        label = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}[data]
+        for rho in RADII:
+            for gamma in GAMMAS:
+                method = f"csam:rho={rho},gamma={gamma}" if gamma != "0" else f"sam:rho={rho}"
+                figures = paper.TABLE_S4.get(f"{label}/{rho}/{gamma}", {})
+                size = size_of(setting, "ResNet-56")
+                name = f"rho {rho}, gamma {gamma}"
+                rows.append(Row(name, method, data, size, single_seeds(setting), figures))
+    return rows
+
+
+def networks(setting: Setting) -> list[Row]:
+    """Return Tables S6 to S10 on CIFAR: three networks, nine methods."""
+    rows = []
+    for data in setting.data_sets:
+        for network in ("ResNet-56", "WRN-28-10", "PyramidNet-110"):
+            figures = NETWORKS[data, network]
+            known = {**WORDS, **PAPER_SETTINGS[data], "CE": "sgd"}
+            size = size_of(setting, network)
+            seeds = single_seeds(setting)
+            rows += [
+                Row(f"{network}: {name}", known[name], data, size, seeds, figures[name])
+                for name in figures
+            ]
+    return rows
+
+
+def combined(setting: Setting) -> list[Row]:
+    """Return Table S15: focal loss and ACLS, alone and with SAM and CSAM, on CIFAR-100."""
+    rows = []
+    for network, figures in (
+        ("ResNet-56", paper.TABLE_S15),
+        ("WRN-28-10", paper.TABLE_S15_WRN),
+    ):
+        for name in figures:
+            loss, _, optimizer = name.partition("+")
+            word = WORDS[loss]
+            if optimizer:
+                word = f"{PAPER_SETTINGS['cifar100'][optimizer]}+{word}"
+            size = size_of(setting, network)
+            seeds = single_seeds(setting)
+            rows.append(Row(f"{network}: {name}", word, "cifar100", size, seeds, figures[name]))
+    return rows if "cifar100" in setting.data_sets else []
+
+
+def sharpness(setting: Setting) -> list[Row]:
+    """Return Table S16: ResNet-56 on CIFAR-100."""
+    if "cifar100" not in setting.data_sets:
+        return []
+    return resnet_56(setting, "cifar100", tuple(paper.TABLE_S16), paper.TABLE_S16)
+
+
+def ood(setting: Setting) -> list[Row]:
+    """Return Table 1: ResNet-18 on CIFAR-10, alone, with MC-Dropout and as an ensemble."""
+    if "cifar10" not in setting.data_sets:
+        return []
+    main = main_methods(setting, "cifar10")
+    size = size_of(setting, "ResNet-18")
+
+    rows = []
+    for optimizer in ("SGD", "SAM", "CSAM"):
+        for variant, word in ENSEMBLES.items():
+            seeds = single_seeds(setting) if word else methods.main_seeds(setting)
+            name = f"{optimizer}/{variant}"
+            method = main[optimizer] + word
+            rows.append(Row(name, method, "cifar10", size, seeds, paper.TABLE_1[name]))
+    return rows

@@ -1,0 +1,119 @@
+"""Our scores and the paper's figures side by side, row by row."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toosure.recipes.benchmark import protocol
+from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
+from toosure.recipes.csam.rows import Row
+from toosure.recipes.recipe import Claim, Setting, Table
+from toosure.recipes.run_store import RunStore
+from toosure.recipes.series import spread_text
+
+SCORES: dict[str, tuple[str, str]] = {
+    "accuracy": ("accuracy", ".2f"),
+    "ECE": ("ece", ".2f"),
+    "debiased ECE": ("debiased_ece", ".2f"),
+    "smECE": ("smece", ".2f"),
+    "classwise ECE": ("classwise_ece", ".3f"),
+    "AdaECE": ("adaptive_ece", ".2f"),
+    "AUROC": ("auroc_ovr_binned", ".2f"),
+}
+NOTE = (
+    "Test images at the end of training, 15 bins, in per cent and points, mean ± standard "
+    "deviation over seeds. TCE is the ECE after a temperature fitted on the validation images. "
+    "AUROC, which the paper does not define, is one-vs-rest on 15 thresholds. Network and length "
+    "of the paper: {papers}."
+)
+
+
+@dataclass
+class Scored:
+    """A row with the records of its finished runs."""
+
+    row: Row
+    records: list[Record]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.records) == len(self.row.seeds)
+
+    def values(self, key: str) -> list[float]:
+        """Return a score of the test images, per seed."""
+        return [record.test[key] for record in self.records]
+
+    def mean(self, key: str) -> float:
+        return float(np.mean(self.values(key))) if self.records else float("nan")
+
+
+def scored_rows(
+    setting: Setting, store: RunStore, rows: Sequence[Row]
+) -> tuple[list[Scored], ScoreFiles]:
+    """Score the runs of the rows that are new; return all rows with their records."""
+    files = score_files(setting)
+    files.add(run for row in rows for run in store.runs(row.configs(setting)))
+    scored = [
+        Scored(
+            row, [files.records[c.name] for c in row.configs(setting) if c.name in files.records]
+        )
+        for row in rows
+    ]
+    return scored, files
+
+
+def by_data(rows: Iterable[Scored]) -> dict[str, list[Scored]]:
+    """Group rows by data set, in order."""
+    groups: dict[str, list[Scored]] = {}
+    for scored in rows:
+        groups.setdefault(scored.row.data, []).append(scored)
+    return groups
+
+
+def tables(rows: Sequence[Scored], title: str, papers: str) -> list[Table]:
+    """Return one table per data set: ours, then the paper's columns."""
+    result = []
+    for data, group in by_data(rows).items():
+        columns = list(dict.fromkeys(name for scored in group for name in scored.row.figures))
+        sharp = any(record.sharpness is not None for s in group for record in s.records)
+        header = (
+            *("row", "network, epochs", "seeds", *SCORES, "TCE"),
+            *(("kappa_max",) if sharp else ()),
+            *(f"paper: {name}" for name in columns),
+        )
+        cells = tuple(row_cells(scored, columns, sharp) for scored in group if scored.records)
+        result.append(Table(f"{title}, {data}", header, cells, NOTE.format(papers=papers)))
+    return result
+
+
+def row_cells(scored: Scored, columns: Sequence[str], sharp: bool) -> tuple[str, ...]:
+    """Print one row."""
+    row = scored.row
+    cells = [f"{row.name} (`{row.method}`)", row.length, str(len(scored.records))]
+    for key, form in SCORES.values():
+        cells.append(spread_text([100 * value for value in scored.values(key)], form))
+
+    after = [100 * record.test_after_temperature["ece"] for record in scored.records]
+    cells.append(spread_text(after, ".2f"))
+    if sharp:
+        values = [record.sharpness for record in scored.records if record.sharpness is not None]
+        cells.append(spread_text(values, ".1f"))
+    return *cells, *(row.figures.get(name, "–") for name in columns)
+
+
+def values_of(rows: Iterable[Scored]) -> dict[str, object]:
+    """Return the unrounded scores of each row."""
+    return {
+        f"{scored.row.data}/{scored.row.name}/{scored.row.size.model}": [
+            {**record.test, "tce": record.test_after_temperature["ece"]}
+            for record in scored.records
+        ]
+        for scored in rows
+    }
+
+
+def absent_words(rows: Iterable[Row]) -> list[Claim]:
+    """Say which rows cannot be trained because a word does not exist here."""
+    reasons = {row.name: protocol.missing_word(row.method) for row in rows}
+    return [Claim(f"row {name}", "–", note=why) for name, why in reasons.items() if why]

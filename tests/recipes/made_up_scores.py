@@ -1,0 +1,43 @@
+"""Records and examples with chosen accuracy and calibration error, for claims to read."""
+
+import numpy as np
+
+from toosure.recipes.benchmark.score_files import Record
+from toosure.recipes.csam.tables import Scored
+
+IMAGES = 2000
+
+
+def examples_with(accuracy, gap, images=IMAGES):
+    """Return examples whose ECE is `gap`: one confidence, above the accuracy by the gap."""
+    correct = np.arange(images) < round(accuracy * images)
+    confidence = np.full(images, accuracy + gap, dtype=np.float32)
+    return {
+        "confidence": confidence,
+        "correct": correct,
+        "log_probability": np.full(images, -0.5, dtype=np.float32),
+    }
+
+
+def record_with(config, accuracy=0.9, ece=0.02, tce=0.01, sharpness=None):
+    """Return the record of a run."""
+    errors = ("ece", "debiased_ece", "smece", "adaptive_ece", "classwise_ece")
+    others = {"accuracy": accuracy, "nll": 0.5, "aurc": 0.01, "auroc_ovr_binned": 0.99}
+    test = dict.fromkeys(errors, ece) | others
+    return Record(
+        name=config.name,
+        config=config,
+        seconds=3.0,
+        seconds_measuring=1.0,
+        temperature=1.2,
+        test=test,
+        val=test,
+        test_after_temperature={**test, "ece": tce},
+        commit="c0ffee",
+        sharpness=sharpness,
+    )
+
+
+def scored(setting, row, **numbers):
+    """Return a row whose runs all have the same numbers."""
+    return Scored(row, [record_with(config, **numbers) for config in row.configs(setting)])

@@ -1,0 +1,200 @@
+"""The claims of the CSAM recipe on made-up scores whose verdicts are known."""
+
+import pytest
+from made_up_scores import examples_with, scored
+
+from toosure.recipes import Setting
+from toosure.recipes.benchmark.paired import PairedScores
+from toosure.recipes.csam import claims, paper, parts, rows
+
+PAPER = Setting(data="cifar10,cifar100")
+
+
+def main_rows(accuracy=None, ece=None, setting=PAPER, of=rows.sam_variants):
+    """Return the first five rows, CSAM best and SGD worst in ECE, and their paired scores."""
+    errors = {"SGD": 0.05, "SAM": 0.03, "CSAM": 0.01} | (ece or {})
+    accuracies = accuracy or {}
+    made = {}
+    for row in of(setting)[:5]:
+        share = accuracies.get(row.name, 0.9)
+        made[row.name] = scored(setting, row, accuracy=share, ece=errors.get(row.name, 0.02))
+
+    examples = {
+        record.name: examples_with(record.test["accuracy"], record.test["ece"])
+        for each in made.values()
+        for record in each.records
+    }
+    return made, PairedScores(examples, resamples=50)
+
+
+def verdicts(made):
+    return [claim.passed for claim in made]
+
+
+def test_the_order_holds_where_csam_is_below_sam_below_sgd():
+    assert verdicts(claims.order_claims(PAPER, "cifar10", *main_rows())) == [True] * 4
+    result = claims.order_claims(PAPER, "cifar10", *main_rows(ece={"CSAM": 0.04}))
+    assert verdicts(result) == [False, True, True, True]
+    assert result[0].found.startswith("ECE 4.00 : 3.00") and result[0].paper.startswith("1.47")
+
+
+def test_one_seed_of_another_sign_is_enough_to_fail():
+    made, scores = main_rows()
+    last = made["CSAM"].records[-1]
+    scores.examples[last.name] = examples_with(0.9, 0.031)
+    assert claims.order_claims(PAPER, "cifar10", made, scores)[0].passed is False
+
+
+@pytest.mark.parametrize(("loss", "passed"), [(0.0, True), (0.005, False)])
+def test_accuracy_may_fall_by_less_than_the_margin(loss, passed):
+    made, scores = main_rows(accuracy={"CSAM": 0.9 - loss})
+    claim = claims.order_claims(PAPER, "cifar10", made, scores)[1]
+    assert claim.passed is passed and claim.note == claims.MARGIN_RULE
+
+
+def test_the_order_is_not_judged_where_runs_are_missing_single_or_quick():
+    made, scores = main_rows()
+    made["CSAM"].records.pop()
+    result = claims.order_claims(PAPER, "cifar10", made, scores)
+    assert verdicts(result) == [None, None, True, True]
+    assert result[0].note == "1 of 6 runs missing or ended early"
+
+    one = Setting(data="cifar10", seeds=(0,))
+    result = claims.order_claims(one, "cifar10", *main_rows(setting=one))
+    assert verdicts(result) == [None] * 4 and "n = 1" in result[0].note
+    quick = Setting(quick=True)
+    assert verdicts(claims.order_claims(quick, "digits", *main_rows())) == [None] * 4
+    made["SAM"].records.clear()
+    result = claims.order_claims(PAPER, "cifar10", made, scores)
+    assert {claim.note for claim in result} == {"no complete run"}
+
+
+def test_temperature_is_reported_without_a_verdict():
+    made, _ = main_rows()
+    claim = claims.temperature_claim(PAPER, "cifar10", made)
+    assert claim.passed is None and claim.found == "3.00 : 1.00"
+    assert claim.paper == "1.83 ± .08 : 1.03 ± .01"
+
+
+@pytest.mark.parametrize(("ece", "passed"), [(0.01, True), (0.03, False)])
+def test_csam_must_have_the_lowest_error_of_all_rows(ece, passed):
+    setting = Setting(data="cifar100")
+    made = {
+        row.name: scored(setting, row, ece=ece if row.name == "CSAM" else 0.02)
+        for row in rows.baselines(setting)
+    }
+    claim = claims.lowest_error_claim(setting, "cifar100", made)
+    assert len(made) == 16 and claim.passed is passed
+    assert claim.found.startswith(f"place {1 if passed else 16} of 16")
+
+    made["VI"].records.clear()
+    claim = claims.lowest_error_claim(setting, "cifar100", made)
+    assert claim.passed is None and claim.note == "3 of 48 runs missing or ended early"
+
+
+def test_ensembles_and_dropout_are_judged_for_each_optimizer():
+    errors = {"Vanilla": 0.03, "MC-Dropout": 0.02, "Ensemble": 0.01}
+    made = {
+        row.name: scored(PAPER, row, ece=errors[row.name.partition("/")[2]])
+        for row in rows.ood(PAPER)
+    }
+    examples = {
+        record.name: examples_with(0.9, record.test["ece"])
+        for each in made.values()
+        for record in each.records
+    }
+    scores = PairedScores(examples, resamples=20)
+    assert verdicts(claims.ensemble_claims(PAPER, made, scores)) == [True] * 6
+
+    (only,) = made["SAM/Ensemble"].records
+    examples[only.name] = examples_with(0.9, 0.04)
+    result = claims.ensemble_claims(PAPER, made, PairedScores(examples, resamples=20))
+    assert verdicts(result) == [True, True, True, False, True, True]
+    made["CSAM/Ensemble"].records.clear()
+    assert claims.ensemble_claims(PAPER, made, scores)[-1].note == "no complete run"
+
+
+@pytest.mark.parametrize(
+    ("sharpness", "passed"),
+    [
+        ((632, 584, 497, 178, 148), [True, True]),
+        ((632, 497, 584, 178, 148), [True, False]),
+        ((632, 584, 497, 500, 148), [False, False]),
+        ((632, 584, 497, 178, None), [None, None]),
+    ],
+)
+def test_the_order_of_sharpness(sharpness, passed):
+    setting = Setting(data="cifar100")
+    values = dict(zip(claims.SHARPEST_FIRST, sharpness, strict=True))
+    made = {
+        row.name: scored(setting, row, sharpness=values[row.name])
+        for row in rows.sharpness(setting)
+    }
+    assert verdicts(claims.sharpness_claims(setting, made)) == passed
+
+
+def grid_errors(small, large):
+    """Return errors whose least gamma is `small` at rho .05 and `large` at rho .1."""
+    gammas = (0.0, 0.5, 1.0, 1.5, 2.0)
+    return {
+        (rho, gamma): 0.01 + abs(gamma - best) / 100
+        for rho, best in ((0.05, small), (0.1, large))
+        for gamma in gammas
+    }
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "passed"),
+    [(1.5, 0.5, True), (0.5, 1.5, False), (1.0, 1.0, False), (2.0, 2.0, None)],
+)
+def test_small_rho_wants_large_gamma(small, large, passed):
+    claim = claims.grid_claim(PAPER, "cifar10", grid_errors(small, large))
+    assert claim.passed is passed
+    assert f"rho 0.05: least ECE at gamma {small:g}" in claim.found
+
+
+def test_an_incomplete_grid_is_not_judged():
+    errors = grid_errors(1.5, 0.5)
+    del errors[0.1, 1.0]
+    claim = claims.grid_claim(PAPER, "cifar10", errors)
+    assert claim.passed is None and claim.note == "1 of 10 runs missing or ended early"
+    assert claims.grid_claim(PAPER, "cifar10", {}).note == "no complete run"
+
+
+@pytest.mark.parametrize(("csam", "passed"), [(0.01, True), (0.03, False)])
+def test_sam_and_csam_on_another_loss(csam, passed):
+    setting = Setting(data="cifar100", seeds=(0, 1))
+    errors = {"FL": 0.04, "FL+SAM": 0.02, "FL+CSAM": csam}
+    made = {
+        row.name: scored(setting, row, ece=errors.get(row.name.partition(": ")[2], 0.02))
+        for row in rows.combined(setting)
+    }
+    claim = parts.chain_claim(setting, made, "ResNet-56: FL")
+    assert claim.passed is passed
+    assert claim.paper == "8.25 ± .23, 6.90 ± .38, 3.94 ± .17"
+
+
+def test_the_rows_are_those_of_the_paper():
+    """Sixteen baselines, nine losses, ten cells of the grid per data set; all words exist."""
+    one = Setting(data="cifar100")
+    counts = [len(table(one)) for table in (rows.baselines, rows.losses, rows.grid, rows.combined)]
+    assert counts == [16, 9, 10, 12]
+    assert len(rows.networks(one)) == 27 and len(rows.sharpness(one)) == 5
+    assert rows.sharpness(Setting()) == [] and rows.ood(one) == []
+    assert all(row.configs(one) for row in rows.baselines(one))
+    assert paper.TABLE_S5["CSAM"]["ECE"] == "1.93 ± .15"  # as printed
+
+
+def test_sharpness_shares_its_runs_with_the_variants():
+    one = Setting(data="cifar100")
+    variants = {c.name for row in rows.sam_variants(one) for c in row.configs(one)}
+    shared = [r.name for r in rows.sharpness(one) if r.configs(one)[0].name in variants]
+    assert shared == ["SGD", "SAM", "CSAM"]
+
+
+def test_the_full_size_is_the_papers():
+    full = Setting(data="cifar100", full=True)
+    config = rows.baselines(full)[0].configs(full)[0]
+    assert (config.model, config.steps, config.batch) == ("wrn28_10", 70_312, 128)
+    assert rows.baselines(full)[0].length == "wrn28_10, 200"
+    assert {row.size.model for row in rows.sam_variants(full)} == {"resnet56"}

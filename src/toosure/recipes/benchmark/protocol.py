@@ -10,7 +10,7 @@ from toosure.recipes.recipe import Setting
 from toosure.words import TABLES, Word, parse
 
 BASE = {"lr": "0.1", "momentum": "0.9", "weight_decay": "0.0005"}
-KINDS = ("optimizer", "loss", "objective", "average")
+KINDS = ("optimizer", "loss", "objective", "average", "control")
 LABELLED = ("rho", "gamma")  # settings of an optimizer that a label gives even at their defaults
 DATA_SETS = ("cifar10", "cifar100")
 
@@ -155,8 +155,11 @@ def label(config: RunConfig) -> str:
     'csam:rho=0.1,gamma=1 + focal'
     >>> [label(config(Setting(), method, "cifar10", 0)) for method in ("mixup", "sgd")]
     ['mixup', 'sgd']
+    >>> label(config(Setting(), "sam:rho=0.05+radius", "cifar10", 0))
+    'sam:rho=0.05 + radius'
     """
     others = [config.loss if config.loss != "ce" else None, config.objective, config.average]
+    others.append(config.control)
     words = [word for word in others if word]
 
     optimizer = optimizer_label(config.word("optimizer"))

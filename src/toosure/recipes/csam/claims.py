@@ -211,8 +211,8 @@ def grid_claim(
 ) -> Claim:
     """Judge: the gamma of least ECE is larger at the smaller rho (Table S4).
 
-    `errors` holds the mean ECE over `seeds` runs by rho and gamma. It is not judged where both minima lie at the largest
-    gamma: then the grid ends before the least ECE.
+    `errors` holds the mean ECE over `seeds` runs by rho and gamma. It is not judged where both
+    minima lie at the largest gamma: then the grid ends before the least ECE.
     """
     says = f"{where}: a small rho wants a large gamma"
     if not errors:

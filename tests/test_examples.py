@@ -43,3 +43,18 @@ def test_binary(tmp_path, monkeypatch, capsys):
     before, platt, isotonic = (float(line.split()[-1]) for line in scores)
     assert platt < before and isotonic < before
     assert "frequency of class 1, %" in (tmp_path / "page.html").read_text()
+
+
+def test_batch_ensemble(capsys):
+    runpy.run_path(str(EXAMPLES / "batch_ensemble.py"))
+    out = capsys.readouterr().out
+    member, mixture = map(float, re.findall(r"\d\.\d{4}", out))
+    assert mixture <= member and "two members differ on" in out
+
+
+def test_steered_radius(capsys):
+    runpy.run_path(str(EXAMPLES / "steered_radius.py"))
+    rho = float(re.match(r"rho (\S+),", capsys.readouterr().out)[1])
+    assert rho > 0.06  # noisy labels: a network that learns them is too sure
+    marked = re.findall(r"# \d$", (EXAMPLES / "steered_radius.py").read_text(), re.MULTILINE)
+    assert marked == ["# 1", "# 2"]

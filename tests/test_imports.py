@@ -16,7 +16,7 @@ LAYERS = [
     {"optim", "posthoc"},
     {"objectives", "ensembles"},
     {"words", "config", "runs", "predictions"},
-    {"watch", "evaluate", "recalibration", "sklearn"},
+    {"watch", "evaluate", "recalibration", "sklearn", "control"},
     {"train"},
     {"sweep", "figures", "page", "integrations", "recipes", "demo"},
     {"cli", "__main__"},
@@ -67,3 +67,8 @@ def test_import_toosure_is_light():
 
 def test_metrics_do_not_load_torchmetrics():
     assert "torchmetrics" not in loaded_after("import toosure.metrics")
+
+
+def test_evaluating_does_not_load_scipy():
+    """It takes a second of the two and a half that `toosure evaluate` may take."""
+    assert "scipy" not in loaded_after("import toosure.evaluate, toosure.predictions")

@@ -20,7 +20,7 @@ from toosure.words import Word, parse
 Precision = Literal["float32", "float64", "bf16", "fp16"]
 ACCEPTED_TYPES: dict[type, type] = {int: Integral, float: Real, str: str}
 TYPE_NAMES: dict[type, str] = {int: "whole number", float: "number", str: "word"}
-WORDS = ("data", "model", "optimizer", "loss", "objective", "schedule")
+WORDS = ("data", "model", "optimizer", "loss", "objective", "schedule", "control")
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,16 @@ class RunConfig:
     measure: tuple[str, ...] = ("gn_sharpness",)  # beside the metrics and margins
     eps: float = 0.01  # radius of the certificate
     average: str | None = None  # of the weights: ema, swa, swag, or several joined by +
+    best: str | None = None  # keep the weights of the least validation nll or refinement
+    patience: int | None = None  # end the run after so many rows without a better one
+    control: str | None = None  # what steers the optimizer by a control split: radius
 
     def __post_init__(self) -> None:
         for name, annotation in get_type_hints(type(self)).items():
             self._set(name, typed(name, getattr(self, name), annotation))
 
+        if self.best == "refinement":  # which the temperature gives
+            self._set("measure", (*self.measure, "temperature"))
         self._set("measure", as_measures(self.measure))
         self._set("at", tuple(sorted(set(self.at))))
 
@@ -94,7 +99,13 @@ class RunConfig:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _check(self) -> None:
-        for name, minimum in (("steps", 1), ("every", 1), ("batch", 1), ("seed", 0)):
+        for name, minimum in (
+            ("steps", 1),
+            ("every", 1),
+            ("batch", 1),
+            ("seed", 0),
+            ("patience", 1),
+        ):
             value = getattr(self, name)
             if value is not None and value < minimum:
                 raise ValueError(f"{name} must be at least {minimum}; got {value}")
@@ -111,13 +122,24 @@ class RunConfig:
             raise ValueError(
                 f"precision must be float32, float64, bf16 or fp16; got {self.precision!r}"
             )
+        self._check_best()
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be a positive norm; got {self.clip}")
         if not 0 < self.eps < math.inf:
             raise ValueError(f"eps is the radius of a ball, above 0; got {self.eps}")
 
-        # A schedule checks its own settings when it is built.
+        # A schedule and a controller check their own settings when they are built.
         self.word("schedule").build()
+        if self.control is not None:
+            self.word("control").build()
+
+    def _check_best(self) -> None:
+        if self.best not in (None, "nll", "refinement"):
+            raise ValueError(f"best is by nll or refinement; got {self.best!r}")
+        if self.patience is not None and self.best is None:
+            raise ValueError("patience waits for a better row: say by what, best=refinement or nll")
+        if self.best is not None and "best" in self.measure:
+            raise ValueError("best.npz is by best or by measure: leave best out of measure")
 
     def word(self, kind: str) -> Word:
         """Return the parsed word of a kind: its method and settings."""
@@ -158,8 +180,8 @@ class RunConfig:
     def name(self) -> str:
         """A readable folder name that ends in the id."""
         words = [self.data, self.model, self.optimizer]
-        others = (self.loss, self.objective or "ce", self.schedule, self.average or "ce")
-        words += [word for word in others if word not in ("ce", "constant")]
+        others = (self.loss, self.objective, self.schedule, self.average, self.control)
+        words += [word for word in others if word and word not in ("ce", "constant")]
 
         slug = "-".join(_slug(word) for word in words)
         return f"{slug[:90].rstrip('-.')}-s{self.seed}-{self.id}"

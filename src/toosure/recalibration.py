@@ -12,11 +12,9 @@ from toosure.evaluate import Estimate
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import ece_change
 from toosure.evaluate.evaluation import MAX_BINS, MAX_CALL_NUMBERS, estimate
-from toosure.metrics import ece, nll
 from toosure.metrics.binned import Reliability, reliability_from_confidence
-from toosure.metrics.inputs import known_logits
 from toosure.metrics.scores import nll_rows
-from toosure.posthoc import CALIBRATORS, Calibrator, Choice, Temperature, choose
+from toosure.posthoc import CALIBRATORS, Calibrator, Choice, choose
 from toosure.posthoc.calibrator import without_log_zero
 from toosure.posthoc.same_rows import fingerprints, shared_rows
 from toosure.posthoc.select import Makers, Trial, cross_fitted, stratified_folds
@@ -261,36 +259,6 @@ def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
         judged.confidence, judged.correct, bins, level=options["level"]
     )
     return Side(estimates, table)
-
-
-def temperature_scaling(
-    val: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], bins: int = 15
-) -> dict[str, float | int | str]:
-    """Fit one temperature on validation logits and labels; return what it does to test ones.
-
-    A run writes this at its end (`temperature.json`), so that pages need not compute it.
-
-    >>> import torch
-    >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [4.0, 0.0]])
-    >>> pair = logits, torch.tensor([0, 0, 1, 1])
-    >>> round(temperature_scaling(pair, pair)["temperature"], 3)
-    3.641
-    """
-    calibrator = Temperature().fit_quietly(val[0].double(), val[1])
-    logits = test[0].double()
-    labels = test[1]
-    scaled = calibrator(logits)
-
-    with known_logits():  # checked for the fit
-        return {
-            "temperature": float(calibrator.temperature),
-            "ece": float(ece(logits, labels, bins)),
-            "ece_after": float(ece(scaled, labels, bins)),
-            "nll": float(nll(logits, labels)),
-            "nll_after": float(nll(scaled, labels)),
-            "n": len(labels),
-            "note": calibrator.note,
-        }
 
 
 def nll_change(before: Predictions, after: Predictions, level: float) -> Estimate:

@@ -12,6 +12,7 @@ from toosure.data import digits
 from toosure.ensembles.averages import EMA, SWA, SWAG
 from toosure.train import ProgressListener, Runtime, train
 from toosure.train.averages import refresh_statistics
+from toosure.watch import Watch
 
 DATA = digits(train=96, val=40, test=30)
 
@@ -192,3 +193,21 @@ def test_words_of_averages():
 def test_mistakes_are_found(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_what_a_report_takes_counts_as_measuring():
+    """Under a budget the passes of members must be paid for like those of the watch."""
+
+    class Slow:
+        def report(self):
+            return {"objective/waited": float(sum(i * i for i in range(400_000)))}
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    rows = []
+    for objective in (None, Slow()):
+        watch = Watch(model, None, DATA.train, every=1, measure=(), objective=objective)
+        watch.step()
+        rows.append(watch.step())
+        assert watch.stopwatch.measuring >= rows[-1]["seconds_measuring"]
+    assert rows[1]["seconds_measuring"] > rows[0]["seconds_measuring"]
+    assert "objective/waited" in rows[1]

@@ -53,6 +53,16 @@ def test_what_cannot_be_ranked_comes_last(tmp_path):
     assert "not ranked" in html and "training data" in html
 
 
+def test_a_seed_that_ended_early_is_left_out_and_told(tmp_path):
+    write(tmp_path, "sgd", 0.5)
+    write(tmp_path, "sgd", 0.1, seed=1, status="diverged")
+    write(tmp_path, "sam", 0.9)
+    page = PageRuns(find_runs(tmp_path))
+    assert page.standings[0].nll == pytest.approx(0.5) and page.standings[0].left_out == 1
+    assert "1 of its 2 runs ended early" in decide(page).reason
+    assert "2 seeds, 1 left out" in summary(page)
+
+
 def test_seeds_are_one_line_with_mean_and_spread(tmp_path):
     for seed, nll in ((0, 0.5), (1, 0.7)):
         write(tmp_path, "sgd", nll, seed=seed, gap=0.1 + 0.1 * seed)

@@ -20,7 +20,7 @@ from toosure.page.paired import (
 from toosure.page.scaling_effect import chance_level, scaling_effect
 from toosure.page.sections.differences import differences
 from toosure.page.sections.helped import helped
-from toosure.recalibration import temperature_scaling
+from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.runs import find_runs
 
 

@@ -23,9 +23,9 @@ from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import best, comparison
 from toosure.page.sections.provenance import provenance
 from toosure.page.sections.temperature import temperature
+from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.predictions import from_logits
 from toosure.quantities import shown_in
-from toosure.recalibration import temperature_scaling
 from toosure.runs import Run, find_runs
 from toosure.watch.snapshot import snapshot_of
 
@@ -55,7 +55,7 @@ def test_nothing_is_fetched_and_nothing_runs_that_is_not_ours(html):
     assert HOSTILE not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in without_scripts(html)
     assert not re.search(r"(?:src|href)=[\"'](?!data:|#)", without_scripts(html))
-    assert html.count("<script>") == 8  # colours, charts (2), runs (3), tools, page
+    assert html.count("<script>") == 9  # colours, charts (3), runs (3), tools, page
     for source in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html):
         json.loads(source)
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from toosure.runs import Run
+from toosure.runs import Run, find_runs, read_together
 from toosure.runs.row_reader import UNIFORM_BYTES, RowReader
 from toosure.runs.uniform_rows import uniform_rows
 
@@ -87,3 +87,32 @@ def test_what_is_not_uniform_is_not_read():
     assert uniform_rows(b'{"step": 0, "a": "x"}\n{"step": 1, "a": "y"}\n') is None
     assert uniform_rows(b'{"step": 0}\n{"step": 1e999}\n') is None
     assert uniform_rows(b'{"step": 0}\n{"stop": 1}\n') is None
+
+
+def test_two_processes_read_what_one_does(tmp_path, monkeypatch):
+    for number in range(5):
+        path = tmp_path / f"r{number}"
+        path.mkdir()
+        (path / "metrics.jsonl").write_text(lines_of(many_rows(30 + number, seed=number)))
+    (tmp_path / "r2" / "metrics.jsonl").write_text("no row\n")
+    monkeypatch.setattr(read_together, "MIN_BYTES", 0)
+    monkeypatch.setattr(read_together.os, "cpu_count", lambda: 2)
+    together = find_runs(tmp_path)
+    read_together.read_together(together)
+    assert all("_reader" in run.__dict__ for run in together)
+    for run, alone in zip(together, find_runs(tmp_path), strict=True):
+        assert run.count == alone.count and run.last == alone.last and run.damage == alone.damage
+        for key, values in alone.columns.items():
+            np.testing.assert_array_equal(run.columns[key], values)
+
+
+def test_rows_are_read_here_where_the_second_process_fails(tmp_path, monkeypatch):
+    for number in range(2):
+        path = tmp_path / f"r{number}"
+        path.mkdir()
+        (path / "metrics.jsonl").write_text(lines_of(many_rows(20)))
+    monkeypatch.setattr(read_together, "MIN_BYTES", 0)
+    monkeypatch.setattr(read_together.sys, "executable", "false")
+    runs = find_runs(tmp_path)
+    read_together.read_together(runs)
+    assert [run.count for run in runs] == [20, 20]

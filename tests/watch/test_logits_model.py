@@ -260,3 +260,10 @@ def test_no_more_logits_than_can_be_kept(monkeypatch):
 def test_tokens_that_cannot_be_watched(measure, y, message):
     with pytest.raises(ValueError, match=message):
         Watch(Tagger(), CE, (tokens()[0], y), measure=measure)
+
+
+def test_inputs_of_another_type_than_the_weights():
+    x, y = binary_data()
+    row = Watch(net(3), CE, (x.float(), y)).last
+    expected = Watch(net(3), CE, (x, y)).last
+    assert row["train/gn_sharpness"] == pytest.approx(expected["train/gn_sharpness"], rel=1e-3)

@@ -536,3 +536,9 @@ def test_a_buffer_that_cannot_be_written_is_looked_at_at_once():
     watch = Watch(net, nn.CrossEntropyLoss(), data, measure=(), defer=True)
     assert watch.maker.weights is None
     watch.close()
+
+
+def test_a_loss_by_its_name_is_refused_with_what_to_give():
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    with pytest.raises(ValueError, match=r"loss must be callable .*got 'ce': give a module"):
+        Watch(nn.Linear(4, 3), "ce", data, measure=())

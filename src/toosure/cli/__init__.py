@@ -11,6 +11,7 @@ from toosure.cli import (  # noqa: F401
     demo,
     ensemble,
     evaluate,
+    methods,
     report,
     reproduce,
     runs,

@@ -133,7 +133,8 @@ def write_files(result: "Recalibration", output: Path | None, html: Path | None)
 
 def add_scaling(run: Path, fit: "Predictions", judge: "Predictions") -> None:
     """Write what a temperature does into a run's folder, where a run of older code has none."""
-    from toosure.recalibration import rows_of, temperature_scaling
+    from toosure.posthoc.temperature_effect import temperature_scaling
+    from toosure.recalibration import rows_of
     from toosure.runs.files import write_json
 
     file = run / "temperature.json"

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -124,7 +124,7 @@ def write_files(result: "Ensemble", output: Path | None, html: Path | None) -> N
     from toosure.runs.files import write_atomically
 
     if output:
-        arrays = result.arrays()
+        arrays: dict[str, Any] = result.arrays()
         try:
             write_atomically(output, lambda file: np.savez(file, **arrays))
         except OSError as error:

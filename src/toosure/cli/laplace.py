@@ -49,4 +49,5 @@ def judged(path: Path, name: str, bins: int, ci: float, seed: int) -> "Evaluatio
     from toosure.evaluate import evaluate
 
     predictions = FileOptions().read(path, "test")
-    return evaluate(replace(predictions, source=name), bins=bins, level=ci, seed=seed)
+    predictions = replace(predictions, source=name)
+    return evaluate(predictions, bins=bins, level=ci, seed=seed, top_label=True)

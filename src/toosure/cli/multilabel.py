@@ -33,8 +33,9 @@ def evaluate_labels(
         if file.suffix.lower() in TABLES:
             raise ValueError("--multilabel takes arrays (N, K): save a .npz with probs and labels")
         kind, scores, labels, names = multilabel_arrays(read_arrays(file), options)
-        outputs = {"probs": scores} if kind == "probs" else {"predictions": scores}
-        return evaluate(labels=labels, multilabel=True, names=names, **outputs, **settings)
+        logits = None if kind == "probs" else scores
+        probs = scores if kind == "probs" else None
+        return evaluate(logits, labels, probs=probs, multilabel=True, names=names, **settings)
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""`toosure train`: one run, or the product of everything given several values; `methods`."""
+"""`toosure train`: one run, or the product of everything given several values."""
 
 import re
 import sys
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from toosure.config import RunConfig
     from toosure.sweep import Cluster, Sweep
     from toosure.train import Runtime
-    from toosure.words import Method
 
 T = TypeVar("T")
 Texts = list[str] | None
@@ -45,6 +44,15 @@ def train(
     clip: Annotated[Texts, typer.Option(help="Largest norm of a gradient, or none.")] = None,
     average: Annotated[
         Texts, typer.Option(help="Of the weights: ema:decay=0.999, swa, swag, ema+swag, or none.")
+    ] = None,
+    control: Annotated[
+        Texts, typer.Option(help="Steer rho or gamma: radius, radius:actuator=both, or none.")
+    ] = None,
+    best: Annotated[
+        Texts, typer.Option(help="Keep the best weights by validation: refinement, nll, or none.")
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="With --best: end after so many rows without a better one.")
     ] = None,
     precision: Annotated[Texts, typer.Option(help="float32, float64, bf16, fp16.")] = None,
     measure: Annotated[
@@ -97,6 +105,9 @@ def train(
         "batch": each(batch, partial(whole, "batch"), none="full"),
         "clip": each(clip, partial(number, "clip"), none="none"),
         "average": each(average, str, none="none"),
+        "control": each(control, str, none="none"),
+        "best": each(best, str, none="none"),
+        "patience": one(patience),
         "precision": precision,
         "eps": one(eps),
         "every": one(every),
@@ -259,35 +270,3 @@ def whole(name: str, text: str) -> int:
 
 def split(texts: list[str]) -> list[str]:
     return [name for text in texts for name in text.split(",") if name]
-
-
-# -- methods --------------------------------------------------------------------------------------
-
-
-@app.command()
-def methods(
-    kind: Annotated[str | None, typer.Argument(help="optimizer, loss, data, model, ...")] = None,
-) -> None:
-    """List the methods, their settings and papers: every word `train` understands."""
-    from toosure.words import TABLES
-    from toosure.words import methods as methods_of
-
-    try:
-        for each_kind in [kind] if kind else list(TABLES):
-            descriptions = [describe(method) for method in methods_of(each_kind)]
-            if descriptions:
-                typer.echo(f"{each_kind}\n" + "\n".join(descriptions) + "\n")
-    except ValueError as error:
-        fail(str(error))
-
-
-def describe(method: "Method") -> str:
-    """Return a method's name, summary, settings and reference as indented lines."""
-    lines = [f"  {method.name}  {method.summary}"]
-    if method.settings:
-        settings = ", ".join(map(str, method.settings.values()))
-        more = f", and those of {method.passes_to}" if method.passes_to else ""
-        lines.append(f"      {settings}{more}")
-    if method.reference:
-        lines.append(f"      {method.reference}")
-    return "\n".join(lines)

@@ -86,8 +86,9 @@ class BatchEnsemble(Mixture):
 
     def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return the logits of each member, (M, N, C), from one pass over all of them."""
-        logits: Tensor = model(repeated(x, self.members))
-        return logits.unflatten(0, (self.members, len(x)))
+        outputs = model(repeated(x, self.members))
+        logits: Tensor = outputs.unflatten(0, (self.members, len(x)))
+        return logits
 
 
 class MemberLayer(nn.Module):

@@ -1,6 +1,6 @@
 """A deep ensemble: networks that differ in where they start and in the order of their data."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, cast
 
@@ -132,8 +132,9 @@ class DeepEnsemble(Mixture):
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         inputs, labels = prepared
         network = unwrapped(model)
+        logits: Sequence[Tensor]
         if self.stacked is not None:
-            logits = self.stacked[0](inputs, network.training)
+            logits = list(self.stacked[0](inputs, network.training))
         else:
             logits = [each(x) for each, x in zip(members_of(network), inputs, strict=True)]
 

@@ -9,8 +9,8 @@ from torch import Tensor
 def gaussian_kl(mean: Tensor, std: Tensor, prior_mean: float, prior_std: float) -> Tensor:
     """Return KL(N(mean, std^2) || N(prior_mean, prior_std^2)), summed over the elements.
 
-    >>> gaussian_kl(torch.ones(3), torch.full((3,), 0.1), prior_mean=1.0, prior_std=0.1).item()
-    0.0
+    >>> gaussian_kl(torch.zeros(3), torch.ones(3), prior_mean=2.0, prior_std=1.0).item()
+    6.0
     """
     variance = std.square() + (mean - prior_mean).square()
     each = math.log(prior_std) - std.log() + variance / (2 * prior_std**2) - 0.5

@@ -143,10 +143,10 @@ class KroneckerCurvature:
     def variance(self, phi: Tensor, precision: float) -> Tensor:
         """Return phi^T (H^-1)_kk phi for every class, (N, C)."""
         squares = (phi @ self.a_vectors).square()  # (N, D)
-        along = (
-            squares @ (1 / (self.b[:, None] * self.a + precision)).T
-        )  # (N, C), eigenvectors of B
-        return along @ self.b_vectors.square().T
+        inverse = 1 / (self.b[:, None] * self.a + precision)  # (C, D), in the eigenvectors
+        along = squares @ inverse.T  # (N, C)
+        variance: Tensor = along @ self.b_vectors.square().T
+        return variance
 
 
 def with_one(features: Tensor) -> Tensor:

@@ -93,7 +93,8 @@ class MIMO(Mixture):
 
     def split(self, outputs: Tensor) -> Tensor:
         """Return the outputs (N, M C) as the logits of the members, (M, N, C)."""
-        return outputs.unflatten(1, (self.members, -1)).movedim(1, 0)
+        logits: Tensor = outputs.unflatten(1, (self.members, -1)).movedim(1, 0)
+        return logits
 
     def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return the logits of each member, (M, N, C), for the same images at all inputs."""

@@ -94,8 +94,8 @@ class Rank1(BayesianMixture):
         def make(name: str, layer: nn.Module) -> nn.Module | None:
             if not isinstance(layer, Weighted):
                 return None
-            means = [initial(self.members, n, "sign", generator) for n in channels_of(layer)]
-            return RandomMemberLayer(layer, *means, sigma=self.sigma, family=self.family)
+            read, given = (initial(self.members, n, "sign", generator) for n in channels_of(layer))
+            return RandomMemberLayer(layer, read, given, self.sigma, self.family)
 
         replace_layers(model, make)
         self.fast = [p for layer in random_layers(model) for p in layer.distributions()]
@@ -146,8 +146,9 @@ class Rank1(BayesianMixture):
 
     def mean_logits(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return the logits of the members, (M, N, C), with the noise at hand or at the means."""
-        logits: Tensor = model(repeated(x, self.members))
-        return logits.unflatten(0, (self.members, len(x)))
+        outputs = model(repeated(x, self.members))
+        logits: Tensor = outputs.unflatten(0, (self.members, len(x)))
+        return logits
 
     def mean_predict(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return the prediction with all factors at their means, whose curvature is measured."""

@@ -78,7 +78,7 @@ class VI(BayesianMixture):
         self.tied = tied
         self.sigma = sigma
         self.estimator = estimator
-        self.uncertain: list[nn.Parameter] = []
+        self.uncertain: list[Tensor] = []
 
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Put a distribution over the weights of every convolution and linear layer."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from toosure.ensembles import disagreement, log_mean_probability, mean_pairwise_kl
-from toosure.evaluate.evaluation import Evaluation, evaluate
+from toosure.evaluate.by_kind import evaluate
+from toosure.evaluate.result import Evaluation
 from toosure.metrics import accuracy, ece, nll
 from toosure.predictions import Predictions, from_logits
 
@@ -112,7 +113,7 @@ def average_predictions(
     return Ensemble(
         mixed,
         judged,
-        evaluate(mixed[judged], **settings),
+        evaluate(mixed[judged], top_label=True, **settings),
         tuple(member_rows(list(members), logits, labels)),
         disagreement(logits),
         mean_pairwise_kl(logits),

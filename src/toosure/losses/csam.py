@@ -14,7 +14,7 @@ from toosure.losses.one_column import two_class_pair
 LOG_2 = math.log(2)
 
 
-def csam_weight(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
+def csam_weight(logits: Tensor, labels: Tensor, gamma: float | Tensor) -> Tensor:
     """Return 1 where p_y <= 1/2 and (1 + p_y)^(-gamma) above, for classes along dimension 1.
 
     The weight jumps at 1/2, from 1 to 1.5^(-gamma), as published.
@@ -49,7 +49,7 @@ class CSAMLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.loss = nn.CrossEntropyLoss() if loss is None else loss
-        self.gamma = gamma
+        self.gamma: float | Tensor = gamma  # a tensor where a controller changes it
         self.detach_weight = detach_weight
 
         if getattr(self.loss, "reduction", None) not in ("mean", "sum", "none"):
@@ -72,7 +72,7 @@ class CSAMLoss(nn.Module):
             if isinstance(self.loss, nn.BCEWithLogitsLoss):
                 return self._binary_cross_entropy(logits, labels)
             logits, labels = two_class_pair(self.loss, logits, labels)
-        if self.gamma == 0:
+        if equals(self.gamma, 0):
             return loss(logits, labels)
         if labels.is_floating_point():
             raise ValueError(f"CSAM needs class indices; got labels of {labels.dtype}")
@@ -100,7 +100,7 @@ class CSAMLoss(nn.Module):
         """Weight torch's binary cross-entropy of one logit per example, (N,) or (N, 1)."""
         columns, classes = two_class_pair(self.loss, logits, labels)
         targets = labels.to(logits.dtype).view_as(logits)
-        if self.gamma == 0:
+        if equals(self.gamma, 0):
             return cast(ReducingLoss, self.loss)(logits, targets)
 
         each = self._weight(columns, classes).view_as(logits) * self._each(logits, targets)
@@ -149,7 +149,7 @@ class _Context(Protocol):
     """What the pass back remembers of the pass forward."""
 
     saved_tensors: tuple[Tensor, Tensor, Tensor]
-    settings: tuple[int, float, bool]
+    settings: tuple[int, float | Tensor, bool]
 
     def save_for_backward(self, *tensors: Tensor) -> None: ...
 
@@ -167,7 +167,7 @@ class _WeightedLogProbs(torch.autograd.Function):
         log_p: Tensor,
         labels: Tensor,
         ignored: int,
-        gamma: float,
+        gamma: float | Tensor,
         detach: bool,
     ) -> Tensor:
         weight, slope = _weight_and_slope(log_p, labels, ignored, gamma, detach)
@@ -184,7 +184,7 @@ class _WeightedLogProbs(torch.autograd.Function):
 
 
 def _weight_and_slope(
-    log_p: Tensor, labels: Tensor, ignored: int, gamma: float, detach: bool
+    log_p: Tensor, labels: Tensor, ignored: int, gamma: float | Tensor, detach: bool
 ) -> tuple[Tensor, Tensor]:
     """Return w and the derivative of w(l) l in l = -log p_y: w (1 + gamma l p / (1 + p)).
 
@@ -194,10 +194,17 @@ def _weight_and_slope(
     each = F.nll_loss(log_p, labels, ignore_index=ignored, reduction="none").unsqueeze(1)
     each.masked_fill_(each >= LOG_2, 100.0)
     sigmoid = each.sigmoid()
-    weight = sigmoid if gamma == 1 else sigmoid**gamma
+    weight = sigmoid if equals(gamma, 1) else sigmoid**gamma
     if detach:
         return weight, weight.detach()
+    if isinstance(gamma, Tensor):
+        return weight, torch.lerp(weight + gamma * weight * each, weight, sigmoid)
     return weight, torch.lerp(weight.addcmul(weight, each, value=gamma), weight, sigmoid)
+
+
+def equals(gamma: float | Tensor, number: int) -> bool:
+    """Whether gamma is known to be a number; a tensor is not read, as that waits for the device."""
+    return not isinstance(gamma, Tensor) and gamma == number
 
 
 def _count(loss: nn.Module, labels: Tensor) -> Tensor | int:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from toosure.binary import is_one_column
 from toosure.margins.exponential_moments import LogMoment
 from toosure.margins.margins import check_classes, deciding_size
 from toosure.margins.robust import check_chunk, device_of, dtype_of, evaluating
@@ -97,6 +98,8 @@ class CleanPass:
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add a chunk of logits, (N, K), and labels, (N,)."""
+        if is_one_column(logits):
+            raise ValueError("margins need at least two classes: wrap the model in TwoColumns")
         z, labels = as_pair(logits, labels)
         check_classes(z)
         z = z.double()

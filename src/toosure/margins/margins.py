@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.binary import is_one_column
 from toosure.metrics.inputs import as_logits, as_pair, at_least_float32, check_finite
 
 # Numbers in any form that torch.as_tensor takes; the shape is checked, not typed.
@@ -77,6 +78,8 @@ def soft_margin(logits: ArrayLike, labels: ArrayLike, temperature: float = 1.0) 
 
 def split_classes(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     """Return the label's logit, (N,), and all logits with the label's at -inf, (N, K)."""
+    if is_one_column(logits):
+        raise ValueError("margins need at least two classes: wrap the model in TwoColumns")
     logits, labels = as_pair(logits, labels)
     logits = at_least_float32(logits)
     check_classes(logits)

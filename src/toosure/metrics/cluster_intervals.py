@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import norm as normal
-from scipy.stats import t as student
 from torch import Tensor
 
 from toosure.metrics import intervals
@@ -267,6 +265,10 @@ def small_sample_factor(groups: Tensor, level: float) -> float:
     Groups drawn from G vary less than those of the population, and their spread is itself an
     estimate: Student's quantile with G - 1 degrees of freedom in place of the normal one.
     """
+    # Imported here: it takes a second, and only groups need it.
+    from scipy.stats import norm as normal
+    from scipy.stats import t as student
+
     count = int(groups.max()) + 1
     tail = 0.5 + level / 2
     ratio = float(student.ppf(tail, count - 1) / normal.ppf(tail))

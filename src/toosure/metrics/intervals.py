@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -78,7 +79,9 @@ def confidence_interval(
     if metric in _OF_TWO_SETS:
         raise ValueError(f"{_name(metric)} compares two sets of logits and has no interval")
     check_one_column(logits)
-    with known_logits():  # the metric itself looks at them, and knows what it takes
+    # A metric looks at logits itself, and knows what it takes; those of a fast way are not called.
+    is_called = metric not in _ROW_SCORES and metric not in _RANKED
+    with known_logits() if is_called else nullcontext():
         logits, labels = as_metric_inputs(logits, labels, probs)
     check_count("samples", samples)
     logits = logits.detach()

@@ -5,7 +5,6 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from scipy.stats import t as student
 from torch import Tensor
 
 from toosure.metrics.binned import (
@@ -217,6 +216,8 @@ def gap_interval(p: Tensor, true: Tensor, level: float) -> Interval:
 
 def mean_interval(values: Tensor, level: float) -> Interval:
     """Return the mean of independent rows with Student's interval; ends are NaN of a single row."""
+    from scipy.stats import t as student  # here: slow to import
+
     mean = values.mean()
     n = len(values)
     if n < 2:

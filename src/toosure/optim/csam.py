@@ -53,7 +53,7 @@ class CSAM(SAM):
         **base_arguments: Any,
     ) -> None:
         check_not_negative("gamma", gamma)
-        self.gamma = gamma
+        self.gamma: float | Tensor = gamma
         self.detach_weight = detach_weight
         self.point = Point()
         super().__init__(params, base, rho, model=model, clip_norm=clip_norm, **base_arguments)
@@ -68,10 +68,21 @@ class CSAM(SAM):
 
     def criterion(self, loss: nn.Module | None = None) -> "CSAMCriterion":
         """Wrap `loss` (cross-entropy by default): plain at w, Eq. 4 at the perturbed point."""
-        return CSAMCriterion(CSAMLoss(loss, self.gamma, self.detach_weight), self.point)
+        return CSAMCriterion(CSAMLoss(loss, float(self.gamma), self.detach_weight), self.point)
+
+    def set_gamma(self, gamma: float | Tensor) -> None:
+        """Change gamma, here and in every criterion made of this optimizer, as a controller does.
+
+        A tensor, on the device of the weights, may change between the replays of a CUDA graph.
+        """
+        self.gamma = gamma
+        self.point.gamma = gamma
+
+    def _changes_loss(self) -> bool:
+        return isinstance(self.gamma, Tensor) or self.gamma != 0
 
     def _perturbs(self) -> bool:
-        return self.gamma != 0 or super()._perturbs()
+        return self._changes_loss() or super()._perturbs()
 
     @contextmanager
     def _perturbed(self, share: float) -> Iterator[None]:
@@ -83,7 +94,7 @@ class CSAM(SAM):
             finally:
                 self.point.perturbed = False
 
-            if self.gamma != 0 and not self.point.used:
+            if self._changes_loss() and not self.point.used:
                 raise ValueError(
                     "CSAM changes the loss in its second pass, but the closure did not use it: "
                     "make criterion = optimizer.criterion(nn.CrossEntropyLoss()) once, of this "
@@ -94,6 +105,8 @@ class CSAM(SAM):
 
 class Point:
     """Flags shared with the criterion: is this the perturbed point, and was it called there?"""
+
+    gamma: float | Tensor | None = None  # where it was changed; else the loss has its own
 
     def __init__(self) -> None:
         self.perturbed = False
@@ -120,6 +133,8 @@ class CSAMCriterion(nn.Module):
         loss: Tensor
         if self.point.perturbed:
             self.point.used = True
+            if self.point.gamma is not None:
+                self.calibrated.gamma = self.point.gamma
             loss = self.calibrated(logits, labels)
         else:
             loss = self.calibrated.plain(logits, labels)

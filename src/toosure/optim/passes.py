@@ -86,23 +86,28 @@ def clip_each_member_(groups: Sequence[dict[str, Any]], largest: float) -> None:
 def climb_(
     parameters: list[Tensor],
     directions: list[Tensor],
-    radius: float,
+    radius: float | Tensor,
     norm: Tensor,
     keep: bool = False,
 ) -> None:
     """Add radius * directions / (norm + 1e-12) to the parameters, in place.
 
     `directions` may be overwritten unless `keep`. On the CPU reading the norm is free and saves a
-    pass over memory; elsewhere the host would have to wait for it.
+    pass over memory; elsewhere the host would have to wait for it. A radius that changes between
+    the replays of a CUDA graph is a tensor.
     """
     if norm.device.type == "cpu":
-        torch._foreach_add_(parameters, directions, alpha=radius / (norm.item() + 1e-12))
+        torch._foreach_add_(parameters, directions, alpha=float(radius) / (norm.item() + 1e-12))
     else:
         climb_without_waiting_(parameters, directions, radius, norm, keep)
 
 
 def climb_without_waiting_(
-    parameters: list[Tensor], directions: list[Tensor], radius: float, norm: Tensor, keep: bool
+    parameters: list[Tensor],
+    directions: list[Tensor],
+    radius: float | Tensor,
+    norm: Tensor,
+    keep: bool,
 ) -> None:
     """Do what `climb_` does where the norm is on a device, without reading it on the host.
 
@@ -111,6 +116,10 @@ def climb_without_waiting_(
     """
     norm = norm + 1e-12
     if not _suits_fused(parameters, directions):
+        if isinstance(radius, Tensor):
+            # As an alpha it would be read on the host.
+            norm = norm / radius
+            radius = 1.0
         scaled = torch._foreach_div(directions, norm.to(parameters[0].dtype))
         torch._foreach_add_(parameters, scaled, alpha=radius)
         return

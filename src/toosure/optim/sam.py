@@ -194,7 +194,9 @@ class SAM(Wrapper):
 
     def _perturbs(self) -> bool:
         """Whether a second pass can differ from the first."""
-        return any(group["rho"] != 0 for group in self.param_groups)
+        # A controller's tensor is never 0, and reading it would wait for the device.
+        radii = [group["rho"] for group in self.param_groups]
+        return any(isinstance(rho, Tensor) or rho != 0 for rho in radii)
 
     @contextmanager
     def _perturbed(self, share: float) -> Iterator[None]:

@@ -11,6 +11,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.paired import STANDARD_ERRORS
 from toosure.page.ranking import Standing
 from toosure.page.run_verdict import headline
+from toosure.runs.regular_files import printable
 from toosure.verdicts import plural
 
 FAINT_GAIN = 0.1  # points of ECE that are not worth a sentence
@@ -44,6 +45,9 @@ def decide(page: PageRuns) -> Decision:
     verb = "So far" if any(run.status == "running" for run in page.runs) else "Take"
     title = f"{verb} {chosen.label}: {sentence[:1].lower()}{sentence[1:]}"
     reason = f"{reason_for(chosen, accurate, ranked)} {overall[1]}."
+    if chosen.left_out:
+        left_out = f"{chosen.left_out} of its {len(chosen.group.runs)} runs"
+        reason += f" {left_out} ended early or have no validation data, and are left out."
     return Decision(chosen.verdict.kind, title, reason, next_steps(page, chosen), chosen)
 
 
@@ -119,7 +123,7 @@ def correction(chosen: Standing) -> str:
     if known:
         return temperature_sentence(known)
     if (run.path / "predictions.npz").is_file():
-        return f"toosure calibrate {run.id} fits a temperature to it and judges it."
+        return f"toosure calibrate {printable(str(run.path))} fits a temperature and judges it."
     return ""
 
 

@@ -43,7 +43,7 @@ class Markup(str):
 Cell = str | int | float | tuple[str, str] | Shown | Markup | None
 Heading = str | Quantity
 LONG = 24  # rows of a sortable table that scrolls by itself
-CHART = ("chart.js", "chart_hover.js")
+CHART = ("chart_axes.js", "chart.js", "chart_hover.js")
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"

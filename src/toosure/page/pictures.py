@@ -106,9 +106,9 @@ def line_picture(page: PageRuns, key: str) -> str:
 
     parts = [text(left, 14, quantity.heading, colour=QUIET)]
     for value in (heights.min(), heights.max()):
-        y = place(steps.min(), value)[1]
-        parts.append(line([(left, y), (right, y)], LINE))
-        parts.append(text(left - 6, y + 4, printed(float(value), ".3g"), "end", QUIET))
+        height = place(steps.min(), value)[1]
+        parts.append(line([(left, height), (right, height)], LINE))
+        parts.append(text(left - 6, height + 4, printed(float(value), ".3g"), "end", QUIET))
     parts.append(text(left, bottom + 18, printed(float(steps.min()), ",.0f"), colour=QUIET))
     parts.append(text(right, bottom + 18, f"step {steps.max():,.0f}", "end", QUIET))
     for number, (label, x, y) in enumerate(curves):

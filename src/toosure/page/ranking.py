@@ -26,7 +26,8 @@ class Standing:
     spreads: Mapping[str, float]  # standard deviations over seeds
     verdict: RunVerdict
     n: int  # examples behind the verdict
-    is_ranked: bool  # it has validation data, and every seed ended as it should
+    is_ranked: bool  # it has validation data, and some seed ended as it should
+    left_out: int = 0  # runs that ended early, or have no validation data, where others do not
 
     @property
     def label(self) -> str:
@@ -47,8 +48,13 @@ KEYS = ("nll", "accuracy", "ece", "smece", "seconds")
 
 
 def standing_of(group: Group, verdicts: Mapping[str, RunVerdict]) -> Standing:
-    """Return how a setting stands; seeds without validation data are left out where others have."""
-    runs = [run for run in group.runs if not run.training_only] or list(group.runs)
+    """Return how a setting stands.
+
+    Seeds that ended early or have no validation data are left out where there are others.
+    """
+    sound = [run for run in group.runs if run.status not in ENDED_EARLY]
+    candidates = sound or list(group.runs)
+    runs = [run for run in candidates if not run.training_only] or candidates
     values: dict[str, float] = {}
     spreads: dict[str, float] = {}
     for key in KEYS:
@@ -59,11 +65,11 @@ def standing_of(group: Group, verdicts: Mapping[str, RunVerdict]) -> Standing:
         if len(known) > 1:
             spreads[key] = float(np.std(known, ddof=1))
 
-    early = any(run.status in ENDED_EARLY for run in group.runs)
     has_data = any(not run.training_only and run.count for run in runs)
     own = [verdicts[run.id] for run in runs]
     verdict = own[0] if len(own) == 1 else verdict_over_seeds(own)
-    return Standing(group, values, spreads, verdict, verdict.n, has_data and not early)
+    left_out = len(group.runs) - len(runs)
+    return Standing(group, values, spreads, verdict, verdict.n, bool(sound) and has_data, left_out)
 
 
 def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:

@@ -12,6 +12,7 @@ from toosure.page.html import page
 from toosure.page.page_runs import PageRuns
 from toosure.page.sections import SECTIONS
 from toosure.runs import Run, find_runs
+from toosure.runs.read_together import read_together
 from toosure.runs.regular_files import printable, read_regular
 
 SCRIPTS = ("panels.js", "runs.js", "moments.js")
@@ -31,6 +32,7 @@ def runs_of_page(folder: str | Path) -> PageRuns:
     runs = find_runs(folder)
     if not runs:
         raise ValueError(f"there are no runs in {folder}: make one with `toosure train`")
+    read_together(runs)
     return PageRuns(runs, printable(str(folder)), conclusion_of(runs))
 
 

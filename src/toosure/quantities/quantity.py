@@ -133,6 +133,10 @@ def find(key: str) -> Quantity | None:
     >>> find("train/gn_sharpness_error").key, find("train/slack 4.1 (i)").key, find("val/mine")
     ('gn_sharpness', 'slack ', None)
     """
+    whole = QUANTITIES.get(key)
+    if whole is not None and not whole.splits:  # of the whole row, as control/rho
+        return whole
+
     split, slash, name = key.rpartition("/")
     for suffix in COMPANIONS:
         name = name.removesuffix(suffix)

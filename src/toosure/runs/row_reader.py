@@ -160,7 +160,7 @@ class RowReader:
         for key, values in self._lists.items():
             values.extend(
                 [
-                    value if type(value := row.get(key)) in (float, int) else as_float(value)
+                    value if isinstance(value := row.get(key), float) else as_float(value)
                     for row in rows
                 ]
             )

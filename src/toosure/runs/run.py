@@ -173,6 +173,10 @@ class Run:
         reader.refresh()
         return reader
 
+    def take_reader(self, reader: RowReader) -> None:
+        """Take rows that another process has read."""
+        self.__dict__["_reader"] = reader
+
     def refresh(self) -> bool:
         """Take in what was added to the folder; say whether there were new rows."""
         for name, part in PARTS.items():

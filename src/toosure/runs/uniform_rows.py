@@ -1,6 +1,6 @@
 """Rows that all have the same keys and nothing but numbers, as training writes them: read fast.
 
-Numbers are converted by numpy, without an object for each: four times as fast as JSON.
+Numbers are converted by numpy, without an object for each: 1.5 times as fast as row by row.
 """
 
 import warnings

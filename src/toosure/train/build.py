@@ -208,10 +208,10 @@ def parameter_groups(
     names = {p: name for name, p in model.named_parameters()}
     grouped = {p for group in groups for p in group["params"]}
     rest: dict[str, Any] = {"params": [p for p in names if p not in grouped]}
-    together = [rest, *(dict(group) for group in groups)] if rest["params"] else map(dict, groups)
+    given: list[dict[str, Any]] = [{**group} for group in groups]
 
     found: list[dict[str, Any]] = []
-    for group in together:
+    for group in [rest, *given] if rest["params"] else given:
         named = [(names.get(p, f"objective.{i}"), p) for i, p in enumerate(group["params"])]
         if not splits_matrices:
             found.append({**group, "params": named})

@@ -91,12 +91,12 @@ def train_in_folder(
 
 def take_steps(training: Training, stop: Stop) -> None:
     """Step and watch until the last step, divergence, or a request to stop."""
-    config, batches, watch = training.config, training.batches, training.watch
+    batches, watch = training.batches, training.watch
     agreement = Agreement(
         training.processes, training.runtime.checkpoint, step=training.steps_taken
     )
 
-    while training.steps_taken < config.steps:
+    while not training.is_over:
         step = training.steps_taken
 
         # All processes must stop, and write checkpoints, after the same step.
@@ -114,12 +114,13 @@ def take_steps(training: Training, stop: Stop) -> None:
         lr = training.set_rate(step)
         loss = training.step(batches.draw(step), lr)
         training.record_loss(loss)
-        training.update_averages(step)
+        training.after_step(step)
         if batches.ends_epoch(step):
             training.end_epoch()
 
         training.steps_taken += 1
         watch.step(lr=lr, epoch=training.epochs_taken)
+        training.compare_best()
 
     finish(training, agreement.stopping)
 
@@ -128,10 +129,11 @@ def finish(training: Training, stopping: bool) -> None:
     """Write the last measurement, the last checkpoint and the status."""
     writer, watch = training.writer, training.watch
     steps = training.steps_taken
-    all_taken = steps == training.config.steps
+    is_over = training.is_over
 
-    if all_taken and not training.has_diverged(now=True):
+    if is_over and not training.has_diverged(now=True):
         watch.finish(lr=training.rate_at(steps - 1), epoch=training.epochs_taken)
+        training.compare_best()
 
     # Asked again: the last measurement may be the one that went wrong.
     if training.has_diverged(now=True):
@@ -139,10 +141,11 @@ def finish(training: Training, stopping: bool) -> None:
         step = steps if training.diverged_at is None else training.diverged_at
         message = f"the loss or the outputs are not finite at step {step}; try a smaller lr"
         writer.set_status("diverged", step, message)
-    elif all_taken:
+    elif is_over:
         training.save()
         training.write_predictions()
-        writer.set_status("complete", steps)
+        early = steps < training.config.steps
+        writer.set_status("complete", steps, "no better row came: best.npz" if early else "")
     elif stopping:
         training.save()
         writer.set_status("stopped", steps, "repeat the command to go on from here")

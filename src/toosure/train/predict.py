@@ -19,6 +19,7 @@ from toosure.train.build import (
     set_up_objective,
 )
 from toosure.train.checkpoint import load_checkpoint
+from toosure.train.control import cut_control_split
 from toosure.train.loading import in_float64, load_data
 from toosure.train.runtime import Runtime
 from toosure.watch.measurer import predictor_of
@@ -47,6 +48,7 @@ def restored(
     device = runtime.torch_device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         model = build_model(config, data, device)
+        data, _ = cut_control_split(config, data)
         objective = build_objective(config, build_criterion(config, device), device)
         data = set_up_objective(objective, config, model, data)
     load_weights(model, objective, state)

@@ -1,22 +1,20 @@
 """What the training loop works on, built from a config and restored from the last checkpoint."""
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.processes import ALONE, Processes
-from toosure.recalibration import temperature_scaling
 from toosure.runs import RunWriter
 from toosure.runs.environment import environment
 from toosure.train.averages import build_averages
 from toosure.train.batches import Batches
+from toosure.train.best import build_best
 from toosure.train.build import (
     build_criterion,
     build_model,
@@ -29,16 +27,18 @@ from toosure.train.build import (
 )
 from toosure.train.checkpoint import random_state, save_checkpoint, set_random_state
 from toosure.train.code_hashes import code_hashes
+from toosure.train.control import build_control, cut_control_split
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
+from toosure.train.predictions import write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
+from toosure.train.reports import joined_reports
 from toosure.train.runtime import Runtime
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
 from toosure.watch.measurer import predictor_of
 from toosure.watch.sink import device_name
-from toosure.watch.split import logits_of
 
 MAX_UNREAD = 64  # losses that stay on the device before the host reads them
 
@@ -65,6 +65,7 @@ class Training:
         self.data = load_data(config, runtime) if data is None else data
         if config.precision == "float64":
             self.data = in_float64(self.data)
+        self.data, control_split = cut_control_split(config, self.data)
 
         self.model = build_model(config, self.data, self.device).train()
         if self.device.type == "cuda":
@@ -83,6 +84,8 @@ class Training:
         self.batches = Batches(self.data, config.batch, config.seed, processes)
         self.step = self.build_step()
         self.averages = build_averages(config, self.model, self.objective, self.data)
+        self.control = build_control(self, control_split)
+        self.best = build_best(config, self.data, processes)
 
         self.losses = torch.zeros(MAX_UNREAD, device=self.device)
         self.unread = 0  # losses that the host has not read yet
@@ -131,10 +134,26 @@ class Training:
         if hasattr(self.objective, "epoch_end"):
             self.objective.epoch_end(self.network)
 
-    def update_averages(self, step: int) -> None:
-        """Show the averages of the weights what they are after a step."""
+    def after_step(self, step: int) -> None:
+        """Show the weights after a step to their averages, and to the controller."""
         if self.averages is not None:
             self.averages.update(step, self.batches.ends_epoch(step))
+        if self.control is not None:
+            self.control.step()
+
+    def compare_best(self) -> None:
+        """Compare the row of this step, where there is one, with the best before it."""
+        if self.best is None or self.watch.last_measured != self.steps_taken:
+            return
+        self.watch.flush()
+        if not self.watch.diverged and self.best.compare(self.watch.last):
+            self.best.write(self.writer, self.model, state_of(self.objective))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps were taken, or no better row has come for too long."""
+        exhausted = self.best is not None and self.best.exhausted
+        return exhausted or self.steps_taken == self.config.steps
 
     def record_loss(self, loss: Tensor) -> None:
         """Keep the loss on the device: reading it at every step would make the host wait."""
@@ -171,8 +190,7 @@ class Training:
         self.listener.begin(self.config, self.writer.path, self.steps_taken)
 
         watch = self.build_watch(state and state["watch"])
-        if self.averages is not None:
-            watch.report = joined_reports(watch.report, self.averages.report)
+        watch.report = joined_reports(watch.report, self.averages, self.control)
         if state is not None:
             # Last, since everything before may have drawn random numbers.
             set_random_state(state["random"], self.device)
@@ -216,30 +234,13 @@ class Training:
         return environment(device_name(self.device), threads=torch.get_num_threads(), **notes)
 
     def write_predictions(self) -> None:
-        """Write the final logits of the held-out splits, for `toosure evaluate --split val`."""
-        arrays: dict[str, Any] = {}
+        """Write the final logits of the held-out splits, of averages and of the best weights."""
         predictor = predictor_of(self.network, self.objective)
-        splits = {"val": self.data.val, "test": self.data.test, "shift": self.data.shifted()}
-        for name, split in splits.items():
-            if split is not None and len(split):
-                arrays[f"{name}_logits"] = logits_of(predictor, split.x).cpu().numpy()
-                arrays[f"{name}_labels"] = split.y.cpu().numpy()
-
-        if arrays:
-            self.writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
+        write_predictions(self.writer, predictor, self.data)
         if self.averages is not None:
             self.averages.write(self.writer)
-        if {"val_logits", "test_logits"} <= arrays.keys():
-            self.write_temperature(arrays)
-
-    def write_temperature(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write what a temperature fitted on validation data does to test data, for the report."""
-        val, test = (
-            (torch.from_numpy(arrays[f"{name}_logits"]), torch.from_numpy(arrays[f"{name}_labels"]))
-            for name in ("val", "test")
-        )
-        text = json.dumps(temperature_scaling(val, test), indent=2)
-        self.writer.write_file("temperature.json", lambda file: file.write(text.encode()))
+        if self.best is not None:
+            self.best.write_predictions(self.writer, self.model, self.objective, self.data)
 
     # -- checkpoints ------------------------------------------------------------------------
 
@@ -251,6 +252,10 @@ class Training:
     def state_dict(self) -> dict[str, Any]:
         """Return all that changes during a run, as tensors and plain values."""
         more = {"averages": self.averages.state_dict()} if self.averages is not None else {}
+        if self.control is not None:
+            more["control"] = self.control.state_dict()
+        if self.best is not None:
+            more["best"] = self.best.state_dict()
         return more | {
             "step": self.steps_taken,
             "model": self.model.state_dict(),
@@ -273,6 +278,10 @@ class Training:
             self.tracker.load_state_dict(state["tracker"])
         if self.averages is not None:
             self.averages.load_state_dict(state["averages"])
+        if self.control is not None:
+            self.control.load_state_dict(state["control"])
+        if self.best is not None:
+            self.best.load_state_dict(state["best"])
 
     @property
     def tracker(self) -> Any:
@@ -284,13 +293,6 @@ class Training:
         self.batches.close()
         with suppress(Exception):  # an error of a deferred row was raised or reported before
             self.watch.close()
-
-
-def joined_reports(
-    first: Callable[[], dict[str, float]] | None, second: Callable[[], dict[str, float]]
-) -> Callable[[], dict[str, float]]:
-    """Return the numbers of an objective, where it reports some, and those of another report."""
-    return second if first is None else lambda: first() | second()
 
 
 def state_of(part: object) -> dict[str, Any]:

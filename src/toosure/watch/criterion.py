@@ -14,7 +14,12 @@ Criterion = Callable[[Tensor, Tensor], Tensor]  # of (logits, labels)
 
 
 def check_criterion(loss: Criterion) -> None:
-    """Raise where a loss gives one value per example, and so nothing to descend on."""
+    """Raise where a loss cannot be called, or gives one value per example."""
+    if not callable(loss):
+        raise ValueError(
+            f"loss must be callable as loss(logits, labels); got {loss!r}: give a module such as "
+            "nn.CrossEntropyLoss(), or None for the cross-entropy"
+        )
     if getattr(loss, "reduction", "mean") == "none":
         raise ValueError(
             f"{type(loss).__name__} has reduction none, one value per example: give the loss that "

@@ -163,15 +163,22 @@ def not_ignored(name: str, labels: Tensor, loss: Criterion) -> Tensor:
 
 
 def first_outputs(model: nn.Module, x: Tensor) -> Any:
-    """Return what a model gives for its first two examples, in evaluation mode."""
+    """Return what a model gives for its first two examples, in evaluation mode.
+
+    Curvature brings the inputs to the type of the weights, so that is tried too; and more examples,
+    as a model may be made for one size of batch.
+    """
+    as_weights = as_type(x[:2], next(model.parameters()).dtype)
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
-            try:
-                return model(x[:2])
-            except RuntimeError:  # it may be made for one size of batch
-                return model(x[:1024])
+            for inputs in (x[:2], as_weights):
+                try:
+                    return model(inputs)
+                except RuntimeError:
+                    continue
+            return model(x[:1024])
     finally:
         for module, training in modes:
             module.training = training

@@ -83,6 +83,15 @@ class RowMaker:
         values = [self.measurer.splits[s].row_values_call(o) for s, o in observations.items()]
         self.finish(row, values, write_snapshot, snapshot_due)
 
+    def add_report(self, row: Row, report: Callable[[], Mapping[str, float]]) -> None:
+        """Add the objective's own numbers to a row; passes of its members count as measuring."""
+        if self.measurer.device.type == "cuda":
+            self.wait_for_training()  # what training had queued is not our time
+        start = self.stopwatch.seconds
+        row.update(report())
+        row["seconds_measuring"] = self.stopwatch.seconds - start
+        self.stopwatch.add(row["seconds_measuring"])
+
     def observe(self, row: Row) -> Observations:
         """Observe every split for a row, and note what that took; nothing where it diverged."""
         before_waiting = self.stopwatch.seconds
@@ -100,7 +109,7 @@ class RowMaker:
         cost = self.stopwatch.seconds - start
         self.stopwatch.add(cost)
         row["seconds"] += self.stopwatch.ended - before_waiting  # when its measurement ended
-        row["seconds_measuring"] = cost
+        row["seconds_measuring"] = row.get("seconds_measuring", 0.0) + cost
         return observations
 
     def wait_for_training(self) -> None:

@@ -221,7 +221,7 @@ class Watch:
             self.snapshot_from = next_snapshot(self.steps)
         row: Row = {"step": self.steps, **numbers}
         if self.report is not None:
-            row |= self.report()
+            self.maker.add_report(row, self.report)
         row["seconds"] = self.stopwatch.seconds
         self.last_measured = self.steps
         self.maker.start(row, snapshot_due)

@@ -15,6 +15,7 @@ PACKAGE_TABLES: dict[str, tuple[tuple[str, str], ...]] = {
     "calibrator": (("toosure.posthoc", "CALIBRATORS"),),
     "schedule": (("toosure.optim.schedules", "SCHEDULES"),),
     "average": (("toosure.ensembles.averages", "AVERAGES"),),
+    "control": (("toosure.control", "CONTROLS"),),
 }
 
 TEXT_TABLES: dict[str, dict[str, str]] = {
@@ -53,7 +54,10 @@ TEXT_TABLES: dict[str, dict[str, str]] = {
 }
 
 # In the order in which `toosure methods` lists them.
-KINDS = ("optimizer", "loss", "objective", "data", "model", "calibrator", "schedule", "average")
+KINDS = (
+    *("optimizer", "loss", "objective", "data", "model", "calibrator"),
+    *("schedule", "average", "control"),
+)
 
 
 class MethodTables(Mapping[str, dict[str, str]]):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from toosure.page.page_runs import PageRuns
 from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import comparison
+from toosure.page.sections.control import control
 from toosure.page.sections.differences import differences
 from toosure.page.sections.helped import helped
 from toosure.page.sections.members import members
@@ -59,6 +60,7 @@ SECTIONS = [
     Section("trajectories", trajectories, holds_figures=True, parts={"refinement": refinement}),
     Section("multiples", multiples, holds_figures=True),
     Section("phase", phase, holds_figures=True, parts={"correlations": correlations}),
+    Section("control", control, holds_figures=True),
     Section("moments", moments, holds_figures=True),
     Section("calibrators", temperature),  # the id is older: links to it stay valid
     Section("certificate", certificates),

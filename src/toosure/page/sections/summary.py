@@ -85,6 +85,7 @@ def name_cell(page: PageRuns, standing: Standing, chosen: bool) -> Markup:
     group = standing.group
     parts = ["taken"] if chosen else []
     parts += [f"{len(group.runs)} seeds"] if len(group.runs) > 1 else []
+    parts += [f"{standing.left_out} left out"] if standing.left_out else []
     parts += ["training data"] if all(run.training_only for run in group.runs) else []
     parts += [] if standing.is_ranked or "training data" in parts else ["not ranked"]
     note = f"<small>{escape(', '.join(parts))}</small>" if parts else ""

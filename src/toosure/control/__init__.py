@@ -1,0 +1,31 @@
+"""Closed loops: steer what makes a network less sure by how sure it is on a control split.
+
+>>> Radius(gain=0.2).actuator
+'rho'
+"""
+
+from toosure.control.actuators import Actuator, CSAMGamma, FocalGamma, Joint, Rho
+from toosure.control.guard import AccuracyGuard
+from toosure.control.integrator import Integrator
+from toosure.control.radius import Radius, RadiusControl
+from toosure.control.sensor import Estimate, Reading, log_temperature, signed_gap
+
+# To add a controller: write the record of its settings and list it by its name on the command line.
+CONTROLS: dict[str, type] = {"radius": Radius}
+
+__all__ = [
+    "CONTROLS",
+    "AccuracyGuard",
+    "Actuator",
+    "CSAMGamma",
+    "Estimate",
+    "FocalGamma",
+    "Integrator",
+    "Joint",
+    "Radius",
+    "RadiusControl",
+    "Reading",
+    "Rho",
+    "log_temperature",
+    "signed_gap",
+]

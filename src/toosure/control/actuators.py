@@ -1,0 +1,191 @@
+"""What a controller moves: the radius of SAM, the gamma of CSAM or of a focal loss, or two of them.
+
+On a GPU each value is a tensor that is changed in place, so that a recorded CUDA graph reads the
+new value. On a CPU it stays a Python number.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from toosure.losses.focal import DualFocalLoss, FocalLoss
+from toosure.optim import CSAM
+
+ActuatorName = Literal["rho", "gamma", "both", "focal"]
+MAX_GAMMA = 10.0  # papers take 0 to 2 for CSAM and up to 5 for focal losses
+
+
+class Actuator(Protocol):
+    """What can be multiplied by a factor of its start; a user may write another one."""
+
+    def highest(self) -> float:
+        """Return the largest factor that makes sense; infinity where there is none."""
+
+    def set_factor(self, factor: float) -> None:
+        """Set the values to `factor` times those of the start."""
+
+    def values(self) -> dict[str, float]:
+        """Return the values by their name in a row."""
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """Return the values of the start."""
+
+    def load_state_dict(self, state: dict[str, list[float]]) -> None:
+        """Restore the values of the start."""
+
+
+class Multiple:
+    """Hold what every actuator holds: the values of the start, and the factor now."""
+
+    name = ""
+
+    def __init__(self, starts: Sequence[float]) -> None:
+        if not starts or not any(value > 0 for value in starts):
+            raise ValueError(
+                f"control multiplies {self.name}, and from 0 it would never move: start it above 0"
+            )
+        self.starts = list(starts)
+        self.factor = 1.0
+
+    def highest(self) -> float:
+        return math.inf
+
+    def set_factor(self, factor: float) -> None:
+        self.factor = factor
+        self.write([start * factor for start in self.starts])
+
+    def write(self, values: Sequence[float]) -> None:
+        """Put the values where the next step reads them."""
+        raise NotImplementedError
+
+    def values(self) -> dict[str, float]:
+        return {self.name: self.starts[0] * self.factor}
+
+    def state_dict(self) -> dict[str, list[float]]:
+        return {self.name: self.starts}
+
+    def load_state_dict(self, state: dict[str, list[float]]) -> None:
+        self.starts = list(state[self.name])
+
+
+class Rho(Multiple):
+    """Move the radius `rho` of every parameter group of an optimizer, all by the same factor.
+
+    SAM and its variants have it, and so have most implementations of others.
+    """
+
+    name = "rho"
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        groups = optimizer.param_groups
+        if any("rho" not in group for group in groups):
+            raise ValueError(
+                f"{type(optimizer).__name__} has no radius rho to control: take sam, csam, asam, "
+                "vasso or bsam, or control the gamma of a focal loss (actuator=focal)"
+            )
+        super().__init__([float(group["rho"]) for group in groups])
+        self.set_factor(1.0)
+
+    def write(self, values: Sequence[float]) -> None:
+        for group, value in zip(self.optimizer.param_groups, values, strict=True):
+            group["rho"] = stored(group["rho"], value, group["params"][0].device)
+
+
+class CSAMGamma(Multiple):
+    """Move the gamma of CSAM, in the optimizer and in every criterion that it has made."""
+
+    name = "gamma"
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        if not isinstance(optimizer, CSAM):
+            raise ValueError(
+                f"{type(optimizer).__name__} has no gamma to control: take csam, or control rho"
+            )
+        self.optimizer = optimizer
+        super().__init__([float(optimizer.gamma)])
+        self.set_factor(1.0)
+
+    def highest(self) -> float:
+        return MAX_GAMMA / self.starts[0]
+
+    def write(self, values: Sequence[float]) -> None:
+        device = self.optimizer.param_groups[0]["params"][0].device
+        self.optimizer.set_gamma(stored(self.optimizer.gamma, values[0], device))
+
+
+class FocalGamma(Multiple):
+    """Move the gamma of the focal or dual focal losses inside a criterion."""
+
+    name = "gamma"
+
+    def __init__(self, criterion: nn.Module | None, device: torch.device) -> None:
+        modules = criterion.modules() if criterion is not None else ()
+        self.losses = [m for m in modules if isinstance(m, FocalLoss | DualFocalLoss)]
+        if not self.losses:
+            raise ValueError(
+                "actuator=focal moves the gamma of a focal loss: take the loss focal or dual_focal "
+                "(in your own loop, give it as criterion=)"
+            )
+        if any(isinstance(m.gamma, Tensor) and m.gamma.dim() for m in self.losses):
+            raise ValueError("control moves one gamma, and this focal loss has one per example")
+        self.device = device
+        super().__init__([float(loss.gamma) for loss in self.losses])
+        self.set_factor(1.0)
+
+    def highest(self) -> float:
+        return MAX_GAMMA / max(self.starts)
+
+    def write(self, values: Sequence[float]) -> None:
+        for loss, value in zip(self.losses, values, strict=True):
+            loss.gamma = stored(loss.gamma, value, self.device)
+
+
+class Joint:
+    """Move several actuators by one factor, each as far as it goes."""
+
+    def __init__(self, *actuators: Actuator) -> None:
+        self.actuators = actuators
+
+    def highest(self) -> float:
+        return max(actuator.highest() for actuator in self.actuators)
+
+    def set_factor(self, factor: float) -> None:
+        for actuator in self.actuators:
+            actuator.set_factor(min(factor, actuator.highest()))
+
+    def values(self) -> dict[str, float]:
+        return {k: v for actuator in self.actuators for k, v in actuator.values().items()}
+
+    def state_dict(self) -> dict[str, list[float]]:
+        return {k: v for actuator in self.actuators for k, v in actuator.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, list[float]]) -> None:
+        for actuator in self.actuators:
+            actuator.load_state_dict(state)
+
+
+def make_actuator(
+    name: ActuatorName, optimizer: Optimizer, criterion: nn.Module | None = None
+) -> Actuator:
+    """Return the actuator of a name, bound to an optimizer or to the loss that it descends."""
+    if name == "rho":
+        return Rho(optimizer)
+    if name == "gamma":
+        return CSAMGamma(optimizer)
+    if name == "focal":
+        return FocalGamma(criterion, optimizer.param_groups[0]["params"][0].device)
+    return Joint(Rho(optimizer), CSAMGamma(optimizer))
+
+
+def stored(old: float | Tensor, value: float, device: torch.device) -> float | Tensor:
+    """Return where a value is kept: a tensor on a GPU, changed in place, else a number."""
+    if isinstance(old, Tensor) and old.device == device:
+        return old.fill_(value)
+    if device.type == "cuda":
+        return torch.tensor(value, device=device)
+    return value

@@ -1,0 +1,92 @@
+"""The controller: a multiplicative integrator that acts only on an error it can be sure of."""
+
+import math
+from dataclasses import dataclass, field
+
+from toosure.control.guard import AccuracyGuard
+from toosure.control.sensor import Reading
+
+REST = 5  # looks without a move after one was undone
+
+
+@dataclass
+class Integrator:
+    """Turn readings into the log of a factor for an actuator, one look at a time.
+
+    Formula: u <- clip(u + clip(k e, -r, r), low, high) where |e| > dead_band * standard error,
+    else u stays; k is `gain`, and rises linearly from the middle of the run to `final` times
+    `gain` at its end; r is the log of `rate`, the largest factor of one look.
+
+    The state is u itself after clipping. An actuator at its bound therefore stores up nothing, and
+    leaves the bound at the first error of the other sign (anti-windup). Where the accuracy falls
+    (`guard`), the last move is taken back and the controller rests for five looks.
+
+    >>> integrator = Integrator(gain=0.5, final=1.0)
+    >>> integrator.update(Reading(0.2, 0.01, 0.9, 0.01), progress=0.0)
+    0.1
+    >>> integrator.update(Reading(0.01, 0.01, 0.9, 0.01), progress=0.0), integrator.acted
+    (0.1, 0)
+    """
+
+    gain: float = 0.3
+    dead_band: float = 2.0  # in standard errors
+    rate: float = 1.5
+    final: float = 2.0
+    low: float = -math.inf
+    high: float = math.inf
+    guard: AccuracyGuard = field(default_factory=AccuracyGuard)
+
+    position: float = 0.0  # u
+    last_move: float = 0.0  # the one that could be undone
+    acted: int = 0  # of the last look: 1 raised, -1 lowered, 0 left alone
+    resting: int = 0  # looks to come without a move
+
+    def update(self, reading: Reading, progress: float) -> float:
+        """Return the log factor after a look, at a share `progress` of the run."""
+        lost_accuracy = self.guard.update(reading.accuracy, reading.accuracy_error)
+        before = self.position
+
+        if lost_accuracy and self.last_move:
+            self.position -= self.last_move
+            self.last_move = 0.0
+            self.resting = REST
+        elif self.resting:
+            self.resting -= 1
+        else:
+            wanted = before + self.move(reading, progress)
+            self.position = min(max(wanted, self.low), self.high)
+            self.last_move = (self.position - before) or self.last_move
+
+        self.acted = int(self.position > before) - int(self.position < before)
+        return self.position
+
+    def move(self, reading: Reading, progress: float) -> float:
+        """Return the move that a reading asks for, before the bounds."""
+        error = reading.error
+        if not abs(error) > self.dead_band * reading.standard_error:  # also where it is not finite
+            return 0.0
+        limit = math.log(self.rate)
+        return min(max(self.gain_at(progress) * error, -limit), limit)
+
+    def gain_at(self, progress: float) -> float:
+        """Return the gain at a share of the run: towards the end the error drifts faster."""
+        late = min(max(2 * progress - 1, 0.0), 1.0)
+        return self.gain * (1 + (self.final - 1) * late)
+
+    def state_dict(self) -> dict[str, object]:
+        """Return what changes from look to look."""
+        return {
+            "position": self.position,
+            "last_move": self.last_move,
+            "acted": self.acted,
+            "resting": self.resting,
+            "guard": self.guard.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Restore what `state_dict` returned."""
+        for name in ("position", "last_move", "acted", "resting"):
+            setattr(self, name, state[name])
+        guard = state["guard"]
+        assert isinstance(guard, dict)
+        self.guard.load_state_dict(guard)

@@ -1,0 +1,197 @@
+"""Radius control: steer SAM's radius (or a gamma) by how over-confident the network is."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from toosure.control.actuators import Actuator, ActuatorName, make_actuator
+from toosure.control.guard import AccuracyGuard
+from toosure.control.integrator import Integrator
+from toosure.control.sensor import GAINS, Reading, SensorName, read
+from toosure.optim import SAM
+from toosure.watch.split import logits_of
+
+LOOK_SHARE = 0.03  # of the time that training takes: what looks at the control split may cost
+DEFAULT_INTERVAL = 50  # steps between looks where the size of a batch is not known
+
+
+@dataclass(frozen=True)
+class Radius:
+    """Steer rho of SAM by log T on a control split: a multiplicative integrator with a dead band.
+
+    Formula: every `every` steps log rho <- log rho + gain * log T where |log T| is above
+    `dead_band` standard errors. `actuator` is rho, gamma (of CSAM), both, or focal (the gamma of a
+    focal loss); `sensor` is log_temperature or gap (confidence minus accuracy), with a gain of 0.3
+    or 1 where none is given. `size` examples are cut from the training data (without it 2,000, at
+    most a tenth). Without `every`, looks are spaced so that they cost at most 3 % of the passes.
+    One look changes the actuator by at most the factor `rate`, all of them by `span`; `final` is
+    the gain at the end over that of the first half. Nothing moves before `start` and after
+    `until`, shares of the run. A loss of accuracy of `guard` standard errors undoes the last move.
+    `weights` says which network is looked at: the raw one, or an average that the run follows.
+    Reference: docs/control.md.
+
+    >>> Radius(gain=0.1).interval(size=2000, batch=256, passes=2)
+    44
+    """
+
+    actuator: ActuatorName = "rho"
+    sensor: SensorName = "log_temperature"
+    size: int | None = None
+    every: int | None = None
+    gain: float | None = None
+    dead_band: float = 2.0
+    rate: float = 1.5
+    span: float = 50.0
+    final: float = 2.0
+    start: float = 0.05
+    until: float = 1.0
+    guard: float = 2.0
+    weights: Literal["raw", "ema", "swa"] = "raw"
+
+    def __post_init__(self) -> None:
+        if self.gain is not None and not 0 < self.gain < math.inf:
+            raise ValueError(f"gain must be above 0, and finite; got {self.gain}")
+        if not 0 <= self.dead_band < math.inf:
+            raise ValueError(f"dead_band is a number of standard errors; got {self.dead_band}")
+        for name in ("rate", "span"):
+            if not 1 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is a factor above 1; got {getattr(self, name)}")
+        if not 0 < self.final < math.inf:
+            raise ValueError(f"final multiplies the gain, above 0; got {self.final}")
+        if not 0 <= self.start < self.until <= 1:
+            raise ValueError(
+                f"start and until are shares of the run, 0 <= start < until <= 1; got {self.start} "
+                f"and {self.until}"
+            )
+        if not self.guard > 0:
+            raise ValueError(f"guard is a number of standard errors above 0; got {self.guard}")
+        for name, smallest in (("size", 2), ("every", 1)):
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise ValueError(f"{name} must be at least {smallest}; got {value}")
+
+    def interval(self, size: int, batch: int | None, passes: int) -> int:
+        """Return the steps between looks; a step costs three forward passes per pass."""
+        if self.every is not None:
+            return self.every
+        if batch is None:
+            return DEFAULT_INTERVAL
+        return max(1, math.ceil(size / (LOOK_SHARE * 3 * passes * batch)))
+
+    def integrator(self, actuator: Actuator) -> Integrator:
+        """Return the controller of these settings, bounded by what the actuator can do."""
+        gain = GAINS[self.sensor] if self.gain is None else self.gain
+        return Integrator(
+            gain=gain,
+            dead_band=self.dead_band,
+            rate=self.rate,
+            final=self.final,
+            low=-math.log(self.span),
+            high=math.log(min(self.span, actuator.highest())),
+            guard=AccuracyGuard(self.guard),
+        )
+
+
+class RadiusControl:
+    """Control a training loop: call `step()` after every step of the optimizer.
+
+    `control` is inputs and labels that are not trained on and not reported; `steps` how many steps
+    the run takes. `criterion` is needed for the gamma of a focal loss, `batch` spaces the looks
+    (see `Radius`), `predict` replaces the model in evaluation mode as what gives the logits of
+    inputs. An `actuator` of your own replaces that of the settings.
+
+    >>> import torch
+    >>> model, data = torch.nn.Linear(3, 2), (torch.randn(50, 3), torch.arange(50) % 2)
+    >>> optimizer = SAM(model.parameters(), rho=0.05, lr=0.1)
+    >>> control = RadiusControl(model, optimizer, data, steps=100)
+    >>> control.step(), control.report()["control/rho"]
+    (False, 0.05)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        control: Iterable[Tensor],
+        steps: int,
+        settings: Radius | None = None,
+        *,
+        criterion: nn.Module | None = None,
+        batch: int | None = None,
+        predict: Callable[[Tensor], Tensor] | None = None,
+        actuator: Actuator | None = None,
+    ) -> None:
+        self.settings = settings or Radius()
+        self.x, self.y = pair_of(control)
+        self.steps = steps
+        self.predict = predict or (lambda x: logits_of(model, x))
+        self.share: Callable[[Reading], Reading] = lambda reading: reading
+
+        self.actuator = actuator or make_actuator(self.settings.actuator, optimizer, criterion)
+        self.integrator = self.settings.integrator(self.actuator)
+        passes = 2 if isinstance(optimizer, SAM) else 1
+        self.every = self.settings.interval(len(self.y), batch, passes)
+
+        self.steps_taken = 0
+        self.reading: Reading | None = None  # of the last look
+
+    def step(self) -> bool:
+        """Count a step of the optimizer, look where a look is due, and return whether it was."""
+        self.steps_taken += 1
+        progress = self.steps_taken / self.steps
+        due = self.steps_taken % self.every == 0
+        if not due or not self.settings.start <= progress <= self.settings.until:
+            return False
+        self.look(progress)
+        return True
+
+    def look(self, progress: float) -> Reading:
+        """Read the sensor and move the actuator."""
+        reading = self.share(read(self.settings.sensor, self.predict(self.x), self.y))
+        self.reading = reading
+        self.actuator.set_factor(math.exp(self.integrator.update(reading, progress)))
+        return reading
+
+    def report(self) -> dict[str, float]:
+        """Return the numbers of a row: the actuator, and what the last look found and did."""
+        numbers = {f"control/{name}": value for name, value in self.actuator.values().items()}
+        if self.reading is not None:
+            numbers[f"control/{self.settings.sensor}"] = self.reading.error
+            if math.isfinite(self.reading.standard_error):
+                numbers["control/standard_error"] = self.reading.standard_error
+            numbers["control/acted"] = self.integrator.acted
+        return numbers
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that changes, as plain values."""
+        return {
+            "steps": self.steps_taken,
+            "starts": self.actuator.state_dict(),
+            "integrator": self.integrator.state_dict(),
+            "reading": None if self.reading is None else list(self.reading),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned, and set the actuator; load the optimizer before."""
+        self.steps_taken = state["steps"]
+        self.reading = None if state["reading"] is None else Reading(*state["reading"])
+        self.actuator.load_state_dict(state["starts"])
+        self.integrator.load_state_dict(state["integrator"])
+        self.actuator.set_factor(math.exp(self.integrator.position))
+
+
+def pair_of(control: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return inputs and labels; raise where they are not two tensors of the same length."""
+    parts = list(control) if isinstance(control, tuple | list) or hasattr(control, "y") else []
+    if len(parts) == 2 and all(isinstance(part, Tensor) for part in parts):
+        x, y = parts
+        if len(x) == len(y) >= 2:
+            return x, y
+    raise ValueError(
+        "control takes two tensors of the same length, inputs and labels, cut from the training "
+        f"data; got {type(control).__name__}"
+    )

@@ -1,0 +1,101 @@
+"""What a controller senses: a signed error of the confidence, and how exactly it is known."""
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from toosure.metrics.inputs import as_pair
+from toosure.posthoc.temperature import fit_temperature
+
+SensorName = Literal["log_temperature", "gap"]
+
+
+class Estimate(NamedTuple):
+    """A number and its standard error, which is infinite where the number cannot be known."""
+
+    value: float
+    standard_error: float
+
+
+UNKNOWN = Estimate(0.0, math.inf)
+
+
+class Reading(NamedTuple):
+    """One look at the control split: the signed error (above 0: too sure) and the accuracy."""
+
+    error: float
+    standard_error: float
+    accuracy: float
+    accuracy_error: float
+
+
+def log_temperature(logits: Tensor, labels: Tensor) -> Estimate:
+    """Return log T of the temperature that fits best, above 0 where the network is too sure.
+
+    The standard error is that of an M-estimator: with g_i the slope of example i's NLL in log T
+    and h its mean curvature, sqrt(mean g_i^2 / N) / h. There is no finite T where every example is
+    right or the logits are no better than chance; the error is then unknown.
+
+    Reference: Guo et al. (2017), arXiv 1706.04599; White (1982), Maximum likelihood estimation of
+    misspecified models.
+
+    >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
+    >>> estimate = log_temperature(logits, torch.tensor([0, 2, 2, 1]))
+    >>> round(estimate.value, 4), round(estimate.standard_error, 2)
+    (-0.0935, 0.44)
+    """
+    logits, labels = as_pair(logits, labels)
+    if len(labels) < 2 or not bool(torch.isfinite(logits).all()):
+        return UNKNOWN
+
+    fit = fit_temperature(logits, labels)
+    if fit.note:
+        return UNKNOWN
+
+    x = logits.double() / fit.temperature  # (N, C)
+    log_p = x.log_softmax(1)
+    p = log_p.exp()
+    mean = (p * x).sum(1)
+    slope = mean - x.gather(1, labels[:, None]).squeeze(1)
+    variance = (p * (x - mean[:, None]) ** 2).sum(1)
+
+    curvature = float((slope + variance).mean())
+    if not curvature > 0:
+        return UNKNOWN
+    noise = math.sqrt(float((slope**2).mean()) / len(labels))
+    return Estimate(math.log(fit.temperature), noise / curvature)
+
+
+def signed_gap(logits: Tensor, labels: Tensor) -> Estimate:
+    """Return mean confidence minus accuracy, and its standard error.
+
+    >>> signed_gap(torch.tensor([[0.0, 9.0], [9.0, 0.0]]).log_softmax(1), torch.tensor([1, 1]))
+    Estimate(value=0.4998766054240138, standard_error=0.5)
+    """
+    logits, labels = as_pair(logits, labels)
+    if len(labels) < 2 or not bool(torch.isfinite(logits).all()):
+        return UNKNOWN
+
+    confidence, prediction = logits.double().softmax(1).max(1)
+    difference = confidence - (prediction == labels).double()
+    error = float(difference.std()) / math.sqrt(len(labels))
+    return Estimate(float(difference.mean()), error)
+
+
+SENSORS: dict[SensorName, Callable[[Tensor, Tensor], Estimate]] = {
+    "log_temperature": log_temperature,
+    "gap": signed_gap,
+}
+GAINS: dict[SensorName, float] = {"log_temperature": 0.3, "gap": 1.0}  # in the unit of each
+
+
+def read(sensor: SensorName, logits: Tensor, labels: Tensor) -> Reading:
+    """Return what a sensor says of the logits of a control split, with their accuracy."""
+    error = SENSORS[sensor](logits, labels)
+    logits, labels = as_pair(logits, labels)
+    accuracy = float((logits.argmax(1) == labels).double().mean())
+    accuracy_error = math.sqrt(accuracy * (1 - accuracy) / len(labels))
+    return Reading(error.value, error.standard_error, accuracy, accuracy_error)

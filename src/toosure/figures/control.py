@@ -1,0 +1,115 @@
+"""How a controller steered: its sensor with the dead band, and below it what it moved."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from toosure.figures.groups import Group, Measured, group_runs, name_of
+from toosure.figures.style import LINE
+from toosure.figures.thinning import extremes
+from toosure.figures.trajectory import draw_axes, line
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+SENSORS = ("control/log_temperature", "control/gap")
+ACTUATORS = ("control/rho", "control/gamma")
+MOVES = {-1: "lowered", 0: "left alone", 1: "raised"}
+
+
+def control_panels(runs: Sequence[Measured]) -> list[str]:
+    """Return the panels that some run fills: sensors, then actuators."""
+    return [key for key in (*SENSORS, *ACTUATORS) if any(has(run, key) for run in runs)]
+
+
+def control_figure(runs: Sequence[Measured], points: int = 1000) -> "Figure":
+    """Draw sensor and actuator of controlled runs along training, one panel each.
+
+    Dashed lines are the dead band, between which the controller leaves the actuator alone.
+
+    >>> from types import SimpleNamespace as Row
+    >>> columns = {"step": np.arange(2), "control/log_temperature": np.array([0.1, 0.0])}
+    >>> columns |= {"control/standard_error": np.array([0.02, 0.02])}
+    >>> drawing = control_figure([Row(name="mine", config={}, columns=columns)])
+    >>> [trace.y.tolist()[0] for trace in drawing.data]
+    [0.10000000149011612, 0.03999999910593033, -0.03999999910593033]
+    """
+    from plotly.subplots import make_subplots
+
+    panels = control_panels(runs)
+    drawing = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(panels))
+    for row, key in enumerate(panels, 1):
+        traces: list[dict[str, Any]] = []
+        for place, group in enumerate(group_runs(runs)):
+            for number, run in enumerate(group.runs):
+                in_legend = row == 1 and number == 0
+                traces += traces_of(run, group, place, key, points, in_legend)
+        drawing.add_traces(traces, rows=[row] * len(traces), cols=[1] * len(traces))
+
+    draw_axes(drawing, panels)
+    for row, key in enumerate(panels, 1):
+        if key in SENSORS:
+            drawing.update_yaxes(zeroline=True, zerolinecolor=LINE, zerolinewidth=2, row=row, col=1)
+    return drawing
+
+
+def traces_of(
+    run: Measured, group: Group, place: int, key: str, points: int, in_legend: bool
+) -> list[dict[str, Any]]:
+    """Return a run's line in a panel and, of a sensor, the two edges of its dead band."""
+    if not has(run, key):
+        return []
+    values = np.asarray(run.columns[key], dtype=float)
+    traces = [series(run, group, place, values, points, in_legend)]
+    acted = run.columns.get("control/acted")
+    if key in SENSORS and acted is not None:
+        traces[0] |= moves(values, acted, points)
+
+    errors = run.columns.get("control/standard_error")
+    if key in SENSORS and errors is not None:
+        band = dead_band(run) * np.asarray(errors, dtype=float)
+        for edge in (band, -band):
+            trace = series(run, group, place, edge, points, False)
+            trace["line"] |= {"dash": "dash", "width": 1}
+            trace["hoverinfo"] = "skip"
+            del trace["hovertemplate"]
+            traces.append(trace)
+    return traces
+
+
+def series(
+    run: Measured, group: Group, place: int, values: np.ndarray, points: int, in_legend: bool
+) -> dict[str, Any]:
+    """Return one line over the steps at which a value is known."""
+    finite = np.isfinite(values)
+    x = run.columns["step"][finite]
+    y = values[finite]
+    kept = extremes(y, points) if len(y) > points else slice(None)
+    return line(name_of(run, group), group.label, place, "", x[kept], y[kept], in_legend)
+
+
+def moves(values: np.ndarray, acted: np.ndarray, points: int) -> dict[str, Any]:
+    """Return what the look at each point did, for the text under the pointer."""
+    finite = np.isfinite(values)
+    if finite.sum() > points:
+        return {}
+    known = np.nan_to_num(np.asarray(acted, dtype=float)[finite])
+    texts = [MOVES.get(int(each), "") for each in known]
+    template = "step %{x:,}: <b>%{y:.4g}</b>, %{text}<extra></extra>"
+    return {"text": texts, "hovertemplate": template}
+
+
+def dead_band(run: Measured) -> float:
+    """Return the dead band that a run was asked for, in standard errors; 2 unless it says so."""
+    given = re.search(r"\bdead_band=([0-9.eE+-]+)", str(run.config.get("control") or ""))
+    try:
+        return float(given.group(1)) if given else 2.0
+    except ValueError:
+        return 2.0
+
+
+def has(run: Measured, key: str) -> bool:
+    values = run.columns.get(key)
+    return values is not None and bool(np.isfinite(values).any())

@@ -1,0 +1,25 @@
+"""Runs that steered themselves: the sensor with its dead band, and what was moved."""
+
+from toosure.figures.control import SENSORS, control_figure, control_panels
+from toosure.page.html import FIGURE_TOOLS, plot, section
+from toosure.page.page_runs import PageRuns
+
+NOTE = (
+    "On top what the controller saw on its control split, which is cut from training data and "
+    "reported nowhere else: above 0 the network is too sure. Between the dashed lines it leaves "
+    "the actuator alone. Below, what it moved; a point of the upper line says whether that look "
+    "raised or lowered it."
+)
+
+
+def control(page: PageRuns) -> str:
+    """Return sensor, dead band and actuator of runs with a controller; nothing without one."""
+    groups = page.groups
+    runs = [run for group in groups for run in group.runs]
+    steered = [run for run in runs if any(key in SENSORS for key in control_panels([run]))]
+    if not steered:
+        return ""
+
+    title = "How the radius was steered"
+    drawing = plot(control_figure(steered), title)
+    return section(title, NOTE, f"<figure>{drawing}{FIGURE_TOOLS}</figure>", name="control")

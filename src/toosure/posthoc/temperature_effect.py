@@ -1,0 +1,37 @@
+"""What one temperature does to the predictions of a run."""
+
+from torch import Tensor
+
+from toosure.metrics import ece, nll
+from toosure.metrics.inputs import known_logits
+from toosure.posthoc.temperature import Temperature
+
+
+def temperature_scaling(
+    val: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], bins: int = 15
+) -> dict[str, float | int | str]:
+    """Fit one temperature on validation logits and labels; return what it does to test ones.
+
+    A run writes this at its end (`temperature.json`), so that pages need not compute it.
+
+    >>> import torch
+    >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [4.0, 0.0]])
+    >>> pair = logits, torch.tensor([0, 0, 1, 1])
+    >>> round(temperature_scaling(pair, pair)["temperature"], 3)
+    3.641
+    """
+    calibrator = Temperature().fit_quietly(val[0].double(), val[1])
+    logits = test[0].double()
+    labels = test[1]
+    scaled = calibrator(logits)
+
+    with known_logits():  # checked for the fit
+        return {
+            "temperature": float(calibrator.temperature),
+            "ece": float(ece(logits, labels, bins)),
+            "ece_after": float(ece(scaled, labels, bins)),
+            "nll": float(nll(logits, labels)),
+            "nll_after": float(nll(scaled, labels)),
+            "n": len(labels),
+            "note": calibrator.note,
+        }

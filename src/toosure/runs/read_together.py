@@ -1,0 +1,66 @@
+"""Read the rows of many long runs with two processes: this one reads half, a second the rest."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from toosure.runs.row_reader import RowReader
+from toosure.runs.run import Run
+
+MIN_BYTES = 64 << 20  # of rows, from which on a second process is worth its start
+
+
+def read_together(runs: Sequence[Run]) -> None:
+    """Read the rows of all runs; what the second process could not read is read when asked for."""
+    sizes = {run.path: size_of(run.path / "metrics.jsonl") for run in runs}
+    if sum(sizes.values()) < MIN_BYTES or (os.cpu_count() or 1) < 2 or not sys.executable:
+        return
+
+    # The longest first, each to whoever has less to read.
+    own: list[Run] = []
+    others: list[Run] = []
+    for run in sorted(runs, key=lambda each: sizes[each.path], reverse=True):
+        load = [sum(sizes[each.path] for each in part) for part in (own, others)]
+        (own if load[0] <= load[1] else others).append(run)
+
+    command = [sys.executable, "-m", "toosure.runs.read_together"]
+    question = json.dumps([[str(run.path), run.follow_links] for run in others])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):  # it ended at once: its return code says so
+            process.stdin.write(question.encode())
+            process.stdin.close()
+        for run in own:
+            run.refresh()
+        answer = process.stdout.read()
+
+    if process.returncode == 0:
+        for run, reader in zip(others, pickle.loads(answer), strict=True):
+            run.take_reader(reader)
+
+
+def size_of(file: Path) -> int:
+    """Return the bytes of a regular file; 0 for what is none."""
+    try:
+        return file.stat().st_size if file.is_file() else 0
+    except OSError:
+        return 0
+
+
+def main() -> None:
+    """Read the runs that standard input names, and write their readers to standard output."""
+    readers = []
+    for path, follow_links in json.load(sys.stdin):
+        reader = RowReader(Path(path) / "metrics.jsonl", follow_links)
+        reader.refresh()
+        readers.append(reader)
+    sys.stdout.buffer.write(pickle.dumps(readers, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The best moment of a run by validation data: its weights kept, and the run ended after it."""
+
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from toosure.config import RunConfig
+from toosure.data import Dataset
+from toosure.processes import ALONE, Processes
+from toosure.runs import RunWriter
+from toosure.train.build import load_weights
+from toosure.train.predictions import held_out_logits
+from toosure.watch.measurer import predictor_of
+
+KEYS = {"nll": "val/nll", "refinement": "val/refinement"}
+WEIGHTS_FILE = "best.pt"
+
+
+class BestWeights:
+    """Keep the weights of the row where validation NLL, before or after temperature, was least.
+
+    They are in `best.pt`, and at the end their predictions in `best.npz`. With `patience` the run
+    is over after so many rows without a better one. Refinement, the NLL after temperature scaling,
+    is the part of the NLL that no calibrator takes away: choose by it, then calibrate.
+    Reference: Berta et al. (2025), Rethinking early stopping: refine, then calibrate,
+    arXiv 2501.19195.
+    """
+
+    def __init__(self, config: RunConfig, data: Dataset, processes: Processes = ALONE) -> None:
+        assert config.best is not None
+        if data.val is None or not len(data.val):
+            raise ValueError("best is by validation data: name a val size in the data")
+        self.criterion = config.best
+        self.patience = math.inf if config.patience is None else config.patience
+        self.processes = processes
+
+        self.step = -1
+        self.value = math.inf
+        self.rows_since = 0
+        self.last_row = -1  # the step of the row that was compared last
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the run is over."""
+        return self.rows_since >= self.patience
+
+    def compare(self, row: Mapping[str, Any]) -> bool:
+        """Compare a row with the best so far, once, and return whether it is better."""
+        if row["step"] == self.last_row:
+            return False
+        self.last_row = row["step"]
+
+        value = self.processes.broadcast(row.get(KEYS[self.criterion], math.inf))
+        if not value < self.value:
+            self.rows_since += 1
+            return False
+        self.step = row["step"]
+        self.value = value
+        self.rows_since = 0
+        return True
+
+    def write(self, writer: RunWriter, model: nn.Module, objective: dict[str, Any]) -> None:
+        """Write the weights of this moment, with the objective's part in predicting."""
+        state = {"step": self.step, "model": model.state_dict(), "objective": objective}
+        writer.write_file(WEIGHTS_FILE, lambda file: torch.save(state, file))
+
+    def write_predictions(
+        self, writer: RunWriter, model: nn.Module, objective: Any, data: Dataset
+    ) -> None:
+        """Write `best.npz`: what the kept weights predict, their step and validation value."""
+        file = Path(writer.path) / WEIGHTS_FILE
+        if self.step < 0 or not file.is_file():
+            return
+
+        # The network of the run stays as it is.
+        model, objective = deepcopy(model), deepcopy(objective)
+        load_weights(model, objective, torch.load(file, map_location="cpu", weights_only=True))
+        arrays = held_out_logits(predictor_of(model, objective), data, shifted=False)
+        arrays |= {"step": np.array(self.step), f"val_{self.criterion}": np.array(self.value)}
+        writer.write_file("best.npz", lambda target: np.savez(target, **arrays))
+
+    def state_dict(self) -> dict[str, float]:
+        names = ("step", "value", "rows_since", "last_row")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+def build_best(config: RunConfig, data: Dataset, processes: Processes) -> BestWeights | None:
+    """Return what keeps the best weights of a run; None where it was not asked to."""
+    return BestWeights(config, data, processes) if config.best else None

@@ -1,0 +1,111 @@
+"""The controller of a run, `--control radius`: its split, what it looks at, and when it may act."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from toosure.config import RunConfig
+from toosure.control import Radius, RadiusControl
+from toosure.data import Dataset, Split
+from toosure.data.dataset import draw_indices
+from toosure.data.seeds import derive_seed
+from toosure.objectives.splits import subset
+from toosure.train.averages import ROW_EXAMPLES, Averages
+from toosure.train.steps import AUTOCAST_DTYPES
+from toosure.watch.measurer import predictor_of
+from toosure.watch.split import logits_of
+
+if TYPE_CHECKING:
+    from toosure.train.training import Training
+
+MAX_SIZE = 2000  # examples of a control split whose size was not given
+SEED = 4  # of the draw, beside the run's seed
+Predict = Callable[[Tensor], Tensor]
+
+
+def cut_control_split(config: RunConfig, data: Dataset) -> tuple[Dataset, Split | None]:
+    """Return the data without the run's control split, and that split; None without a controller.
+
+    It is drawn from the training examples by the run's seed. No other split of the run holds it,
+    and no number of it is reported but those of the controller.
+    """
+    if config.control is None:
+        return data, None
+    if data.stream is not None:
+        raise ValueError("control cuts a split from training images in memory: stream=false")
+
+    available = len(data.train)
+    size = settings_of(config).size or max(2, min(MAX_SIZE, available // 10))
+    if 2 * size > available:
+        raise ValueError(
+            f"a control split of {size:,} leaves less than half of {available:,} training "
+            "examples: give control a smaller size"
+        )
+    seed = derive_seed(config.seed, SEED)
+    indices = draw_indices("training", available, [size, None], seed)
+    control, train = (subset(data.train, each.to(data.train.y.device)) for each in indices)
+    return replace(data, train=train), control
+
+
+def settings_of(config: RunConfig) -> Radius:
+    """Return the settings of a run's controller, which does nothing while the rate warms up."""
+    settings: Radius = config.word("control").build()
+    warmup = getattr(config.word("schedule").build(), "warmup", 0) / config.steps
+    if settings.start < warmup < settings.until:
+        settings = replace(settings, start=warmup)
+    return settings
+
+
+def build_control(training: "Training", split: Split | None) -> RadiusControl | None:
+    """Return the controller of a run, bound to its optimizer; None where it has no split."""
+    if split is None:
+        return None
+    config = training.config
+    settings = settings_of(config)
+
+    predict = raw_prediction(config, training.model, training.objective)
+    if settings.weights != "raw":
+        predict = average_prediction(settings.weights, training.averages, split, predict)
+
+    control = RadiusControl(
+        training.model,
+        training.optimizer,
+        split,
+        config.steps,
+        settings,
+        criterion=training.criterion,
+        batch=training.batches.count,
+        predict=predict,
+    )
+    if training.processes.count > 1:  # all of them must make the same move
+        control.share = training.processes.broadcast
+    return control
+
+
+def raw_prediction(config: RunConfig, model: nn.Module, objective: object) -> Predict:
+    """Return what predicts with the weights of the step, in the precision of the training."""
+    predictor = predictor_of(model, objective)
+    dtype = AUTOCAST_DTYPES.get(config.precision)
+
+    def predict(x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, dtype, enabled=dtype is not None):
+            return logits_of(predictor, x)
+
+    return predict
+
+
+def average_prediction(name: str, averages: Averages | None, split: Split, raw: Predict) -> Predict:
+    """Return what predicts with an average of the weights; before it has any, with the raw ones."""
+    average = averages.averages.get(name) if averages is not None else None
+    if averages is None or average is None:
+        raise ValueError(
+            f"control looks at weights={name}, which the run does not follow: add --average {name}"
+        )
+
+    def predict(x: Tensor) -> Tensor:
+        return averages.logits(average.mean, split, ROW_EXAMPLES) if average.ready else raw(x)
+
+    return predict

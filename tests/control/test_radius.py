@@ -1,0 +1,144 @@
+"""Radius control in a loop of one's own: two lines, any optimizer with a radius, a saved state."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from toosure.control import Radius, RadiusControl, Reading
+from toosure.losses import FocalLoss
+from toosure.optim import SAM
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(240, 5, generator=GENERATOR)
+Y = (X[:, :3] + 1.5 * torch.randn(240, 3, generator=GENERATOR)).argmax(1)  # hard to learn
+TRAIN, CONTROL = (X[:80], Y[:80]), (X[80:], Y[80:])
+NO_GUARD = {"guard": math.inf, "start": 0.0}
+
+
+class ForeignSAM(torch.optim.SGD):
+    """Stands for any optimizer from elsewhere that keeps a radius in its groups."""
+
+    def __init__(self, params, rho):
+        super().__init__(params, lr=0.2)
+        for group in self.param_groups:
+            group["rho"] = rho
+
+
+def own_loop(steps=60, stop=None, state=None, **settings):
+    """Train a small network that over-fits; return it with its optimizer and controller."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 32), nn.ReLU(), nn.Linear(32, 3))
+    optimizer = SAM(model.parameters(), rho=0.05, lr=0.3)
+    criterion = nn.CrossEntropyLoss()
+    settings = Radius(every=5, **(NO_GUARD | settings))
+    control = RadiusControl(model, optimizer, CONTROL, steps=steps, settings=settings)
+    if state is not None:
+        for part, saved in zip((model, optimizer, control), state, strict=True):
+            part.load_state_dict(saved)
+
+    def closure():
+        loss = criterion(model(TRAIN[0]), TRAIN[1])
+        loss.backward()
+        return loss
+
+    while control.steps_taken < (stop or steps):
+        optimizer.step(closure)
+        control.step()
+    return model, optimizer, control
+
+
+def test_an_overconfident_network_raises_its_radius():
+    _, optimizer, control = own_loop()
+    numbers = control.report()
+    assert numbers["control/log_temperature"] > 2 * numbers["control/standard_error"]
+    assert numbers["control/acted"] == 1
+    assert numbers["control/rho"] == optimizer.param_groups[0]["rho"] > 0.1
+
+
+def test_a_stopped_loop_goes_on_bit_for_bit():
+    whole, _, control = own_loop()
+    stopped = own_loop(stop=33)
+    state = [part.state_dict() for part in stopped]
+    resumed, optimizer, control_after = own_loop(state=state)
+    assert control_after.state_dict() == control.state_dict()
+    assert optimizer.param_groups[0]["rho"] == control.report()["control/rho"]
+    for one, two in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_any_optimizer_with_a_radius_and_any_focal_loss_can_be_steered():
+    model = nn.Linear(5, 3)
+    foreign = ForeignSAM(model.parameters(), rho=0.1)
+    control = RadiusControl(model, foreign, CONTROL, 100, Radius(**NO_GUARD))
+    control.predict = lambda x: 20 * X[80:, :3]  # far too sure
+    control.look(0.0)
+    assert foreign.param_groups[0]["rho"] == pytest.approx(0.15)  # the rate limit
+
+    loss = FocalLoss(gamma=2.0)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    focal = Radius(actuator="focal", sensor="gap", gain=0.5, **NO_GUARD)
+    control = RadiusControl(model, sgd, CONTROL, 100, focal, criterion=loss)
+    control.predict = lambda x: 20 * X[80:, :3]
+    reading = control.look(0.0)
+    assert loss.gamma == pytest.approx(2.0 * math.exp(0.5 * reading.error))
+    assert set(control.report()) == {
+        *("control/gamma", "control/gap", "control/standard_error", "control/acted"),
+    }
+
+
+def test_looks_are_spaced_by_cost_and_stay_between_start_and_until():
+    # 200 examples forward, against 3 * 2 passes over 64: at most 3 %.
+    assert Radius().interval(size=200, batch=64, passes=2) == math.ceil(200 / (0.03 * 6 * 64))
+    assert Radius().interval(200, None, 2) == 50
+    assert Radius(every=7).interval(200, 64, 2) == 7
+
+    model = nn.Linear(5, 3)
+    optimizer = SAM(model.parameters(), rho=0.1, lr=0.1)
+    settings = Radius(every=10, start=0.2, until=0.6)
+    control = RadiusControl(model, optimizer, CONTROL, 100, settings)
+    assert [step for step in range(1, 101) if control.step()] == [20, 30, 40, 50, 60]
+
+
+def test_several_processes_take_one_reading():
+    model = nn.Linear(5, 3)
+    control = RadiusControl(model, SAM(model.parameters(), lr=0.1), CONTROL, 100)
+    control.share = lambda reading: Reading(0.2, 0.01, 0.9, 0.01)
+    control.look(0.0)
+    assert control.report()["control/rho"] == pytest.approx(0.05 * math.exp(0.3 * 0.2))
+
+
+def test_an_unknown_standard_error_is_not_reported():
+    model = nn.Linear(5, 3)
+    control = RadiusControl(model, SAM(model.parameters(), lr=0.1), CONTROL, 100)
+    control.predict = lambda x: nn.functional.one_hot(CONTROL[1], 3).float()
+    control.look(0.0)
+    assert "control/standard_error" not in control.report()
+    assert control.report()["control/acted"] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gain": 0.0}, "gain must be above 0"),
+        ({"dead_band": -1.0}, "dead_band is a number of standard errors"),
+        ({"rate": 1.0}, "rate is a factor above 1"),
+        ({"span": math.inf}, "span is a factor above 1"),
+        ({"final": 0.0}, "final multiplies the gain"),
+        ({"start": 0.5, "until": 0.5}, "shares of the run"),
+        ({"guard": 0.0}, "guard is a number"),
+        ({"size": 1}, "size must be at least 2"),
+        ({"every": 0}, "every must be at least 1"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Radius(**settings)
+
+
+@pytest.mark.parametrize("control", [X, (X,), (X, Y[:3]), [(X, Y)], "data"])
+def test_a_control_split_is_two_tensors(control):
+    model = nn.Linear(5, 3)
+    with pytest.raises(ValueError, match="two tensors of the same length"):
+        RadiusControl(model, SAM(model.parameters(), lr=0.1), control, 100)

@@ -1,0 +1,62 @@
+"""The panel of a controller: sensor, dead band, actuator; nothing for runs without one."""
+
+import numpy as np
+import pytest
+from made_runs import make_run
+
+from toosure.figures.control import control_figure, dead_band
+from toosure.page.page_runs import PageRuns
+from toosure.page.sections.control import control
+from toosure.runs import Run, RunWriter
+
+ROWS = [
+    {"step": 0},
+    {"step": 10, "control/rho": 0.05, "control/log_temperature": 0.01, "control/acted": 0},
+    {"step": 20, "control/rho": 0.06, "control/log_temperature": 0.20, "control/acted": 1},
+]
+
+
+@pytest.fixture
+def steered(tmp_path):
+    config = {"control": "radius:dead_band=3,every=10", "optimizer": "sam:lr=0.1"}
+    with RunWriter(tmp_path / "steered", config) as writer:
+        for row in ROWS:
+            writer.append(row | {"control/standard_error": 0.02})
+        writer.set_status("complete", 20)
+    return Run(tmp_path / "steered")
+
+
+def test_the_figure_has_the_sensor_its_dead_band_and_the_actuator(steered):
+    sensor, upper, lower, rho = control_figure([steered]).data
+    assert list(sensor.y) == pytest.approx([0.01, 0.2])
+    assert list(sensor.text) == ["left alone", "raised"]
+    assert list(upper.y) == pytest.approx([0.06] * 3)
+    assert list(lower.y) == pytest.approx([-0.06] * 3)
+    assert list(rho.y) == pytest.approx([0.05, 0.06])
+    assert list(rho.x) == [10, 20]
+
+
+def test_long_runs_are_thinned():
+    step = np.arange(5000)
+    columns = {"step": step, "control/rho": 0.1 + step, "control/gap": np.sin(step)}
+    run = type("Row", (), {"name": "a", "config": {}, "columns": columns})()
+    drawing = control_figure([run], points=100)
+    assert max(len(trace.y) for trace in drawing.data) <= 202
+
+
+def test_the_section_is_there_for_steered_runs_alone(steered, tmp_path):
+    text = control(PageRuns([steered]))
+    assert 'id="control"' in text and "Between the dashed lines" in text
+    plain = Run(make_run(tmp_path / "plain", {"optimizer": "sgd:lr=0.1"}))
+    assert control(PageRuns([plain])) == ""
+    assert control(PageRuns([plain, steered]))
+
+
+def test_the_dead_band_is_read_from_the_word():
+    def run(word):
+        return type("Row", (), {"config": {"control": word}})()
+
+    assert dead_band(run("radius:dead_band=1.5,gain=0.1")) == 1.5
+    assert dead_band(run("radius")) == 2.0
+    assert dead_band(run(None)) == 2.0
+    assert dead_band(run("radius:dead_band=--")) == 2.0

@@ -1,0 +1,124 @@
+"""Many settings in a real browser: the filter, the best six, any reference, small multiples."""
+
+import numpy as np
+import pytest
+from made_runs import make_run
+
+from toosure.page.page_runs import PageRuns
+from toosure.page.report import report
+from toosure.runs import find_runs
+
+pytestmark = pytest.mark.xdist_group("browser")  # workers of pytest share the browser
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Eight settings with predictions of the same examples, one of them with two seeds."""
+    folder = tmp_path_factory.mktemp("many") / "runs"
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 80)
+    shared = generator.normal(size=(80, 3)) + 1.5 * np.eye(3)[labels]
+    settings = [(name, rate, 0) for name in ("sgd", "csam") for rate in (0.01, 0.03, 0.1, 0.3)]
+    for place, (name, rate, seed) in enumerate([*settings, ("sgd", 0.1, 1)]):
+        config = {"optimizer": f"{name}:lr={rate}", "steps": 20, "seed": seed}
+        path = make_run(folder / f"r{place}", config, steps=[0, 10, 20], ece=0.05 + 0.01 * place)
+        logits = (1 + place / 3) * (shared + 0.3 * generator.normal(size=shared.shape))
+        np.savez(path / "predictions.npz", val_logits=logits, val_labels=labels)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report(folder), encoding="utf-8")
+    return path.as_uri()
+
+
+def rows_shown(ask):
+    return ask(
+        "[...document.querySelectorAll('#ranking tbody tr')].filter(r => !r.hidden)"
+        ".map(r => r.dataset.label)"
+    )
+
+
+def seek(browser, text):
+    browser.execute_script(
+        "const box = document.getElementById('sought'); box.value = arguments[0];"
+        "box.dispatchEvent(new Event('input', {bubbles: true}))",
+        text,
+    )
+
+
+def test_the_best_six_are_drawn_at_first(browser, visit, ask, address):
+    visit(address)
+    pressed = "document.querySelectorAll('.chip[aria-pressed=true]').length"
+    assert ask(pressed) == 6 and len(rows_shown(ask)) == 8
+    browser.execute_script("document.querySelector('[data-set=all]').click()")
+    assert ask(pressed) == 8
+    browser.execute_script("document.querySelector('[data-set=best]').click()")
+    assert ask(pressed) == 6 and browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("lr=0.1 csam", ["csam:lr=0.1"]),
+        ("lr>=0.1 SGD", ["sgd:lr=0.1", "sgd:lr=0.3"]),
+        ("optimizer=csam lr<0.05", ["csam:lr=0.01", "csam:lr=0.03"]),
+        ("lr!=0.1 lr!=0.3 lr!=0.01 sgd", ["sgd:lr=0.03"]),
+        ("ece<6", ["sgd:lr=0.01"]),
+        ("nothing", []),
+    ],
+)
+def test_the_filter_understands_settings_and_words(browser, visit, ask, address, text, found):
+    visit(address)
+    seek(browser, text)
+    assert sorted(rows_shown(ask)) == found
+    assert ask("document.getElementById('sought-count').textContent") == f"{len(found)} of 8"
+    chips = ask(
+        "[...document.querySelectorAll('.chip')].filter(c => !c.hidden).map(c => c.dataset.label)"
+    )
+    assert sorted(chips) == found
+
+
+def test_any_reference_gives_what_python_computes(browser, visit, ask, address, folder):
+    visit(address)
+    comparison = PageRuns(find_runs(folder)).comparison
+    for reference in ("csam:lr=0.3", "sgd:lr=0.1"):
+        browser.execute_script(
+            "const s = document.getElementById('reference'); s.value = arguments[0];"
+            "s.dispatchEvent(new Event('change', {bubbles: true}))",
+            reference,
+        )
+        for label in ("sgd:lr=0.01", "sgd:lr=0.1", "csam:lr=0.1"):
+            found = ask(f"toosure.differences('{label}', '{reference}')")
+            expected = comparison.difference(label, reference).values()
+            for ours, theirs in zip(found, expected, strict=True):
+                assert ours["value"] == pytest.approx(theirs.value, abs=1e-6)
+                assert ours["half"] == pytest.approx(theirs.half, abs=1e-5)
+        row = f"document.querySelector('#difference-table tr[data-label=\"{reference}\"]')"
+        assert "the reference" in ask(f"{row}.textContent")
+
+
+def test_small_multiples_follow_the_choice(browser, visit, ask, address):
+    visit(address)
+    titles = "[...document.querySelectorAll('#multiples-panels h3')].map(h => h.textContent)"
+    assert ask(titles) == ["optimizer = csam", "optimizer = sgd"]
+    browser.execute_script(
+        "const s = document.getElementById('multiples-setting'); s.value = 'lr';"
+        "s.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    assert ask(titles) == ["lr = 0.01", "lr = 0.03", "lr = 0.1", "lr = 0.3"]
+    browser.execute_script("toosure.drawAll()")
+    lines = (
+        "[...document.querySelectorAll('#multiples-panels .plot')].map(p => p.chart.data.length)"
+    )
+    assert all(count >= 2 for count in ask(lines))
+
+
+def test_the_front_holds_what_nothing_beats(browser, visit, ask, address):
+    visit(address)
+    plot = "document.querySelector('[data-role=tradeoff]')"
+    browser.execute_script(f"toosure.draw({plot})")
+    front = ask(f"{plot}.chart.data[0].y")
+    assert front == pytest.approx([5.0])  # all are as accurate: one has the lowest ECE

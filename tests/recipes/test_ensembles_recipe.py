@@ -1,0 +1,79 @@
+"""The ensembles recipe: its runs, its table from saved predictions, its claims on known scores."""
+
+import numpy as np
+import pytest
+import torch
+
+from toosure import metrics
+from toosure.recipes import Setting, recipe
+from toosure.recipes.ensembles import sweeps, tables
+from toosure.runs import Run
+
+PAPER = Setting()
+
+
+def row(ece, accuracy=0.9, n=2):
+    return tables.Row([{"ece": ece, "accuracy": accuracy}] * n)
+
+
+def rows_with(**others):
+    """An ensemble better than its optimizer alone, SAM better than SGD, dropout better too."""
+    rows = {
+        "SGD": row(0.04),
+        "SAM": row(0.03),
+        "SGD, deep ensemble (5)": row(0.02, 0.92),
+        "SAM, deep ensemble (5)": row(0.01, 0.92),
+        "MC-Dropout (5)": row(0.03),
+    }
+    return rows | others
+
+
+def verdicts(rows, setting=PAPER):
+    return [claim.passed for claim in tables.claims(setting, rows)]
+
+
+def test_claims_hold_fail_and_wait():
+    assert verdicts(rows_with()) == [True] * 7
+    assert verdicts(rows_with(SAM=row(0.05)))[5] is False
+    assert verdicts(rows_with(**{"SGD, deep ensemble (5)": row(0.05, 0.8)}))[:2] == [False, False]
+    missing = rows_with()
+    del missing["MC-Dropout (5)"]
+    assert verdicts(missing)[4] is None
+    assert verdicts(rows_with(), Setting(data="svhn")) == [None] * 7
+
+
+def test_the_runs_are_those_of_the_protocol():
+    configs = sweeps.all_configs(PAPER)
+    assert len(configs) == len(set(configs)) == 10 + 5 + 2 * 5
+    first = configs[0]
+    assert (first.model, first.steps, first.batch) == ("resnet18", 5273, 256)
+    assert first.averages[1].name == "swag" and first.data == "cifar10:augment=true"
+    assert {c.seed for c in sweeps.plain(PAPER)} == set(range(10))
+    assert "seed=1" in configs[1].data  # the split is drawn by the seed
+    assert recipe("ensembles").part("table").configs(PAPER) == configs
+
+
+@pytest.mark.parametrize(("name", "size"), [("MC-Dropout (5)", 77_562), ("VI (5)", 154_634)])
+def test_parameters_are_counted_after_conversion(name, size):
+    quick = Setting(quick=True)
+    assert tables.parameter_count(sweeps.method(quick, name)[0], quick) == size
+
+
+def test_a_deep_ensemble_is_made_of_disjoint_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "training_seconds", lambda run: 10.0)
+    logits = torch.randn(5, 40, 3, dtype=torch.float64)
+    labels = torch.arange(40) % 3
+    runs = []
+    for number, each in enumerate(logits):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        np.savez(folder / "predictions.npz", test_logits=each, test_labels=labels)
+        runs.append(Run(folder))
+
+    found = tables.ensemble_row(runs, 2, "predictions.npz", 100)  # the fifth is left over
+    assert (len(found.scores), found.seconds, found.parameters) == (2, [20.0, 20.0], 200)
+    mixed = logits[2:4].softmax(-1).mean(0).log()
+    assert found.scores[1]["nll"] == pytest.approx(float(metrics.nll(mixed, labels)))
+    assert tables.ensemble_row(runs, 2, "predictions_ema.npz", 100).scores == []
+    assert len(tables.row_of(runs, "predictions.npz", 1).scores) == 5

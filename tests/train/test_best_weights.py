@@ -1,0 +1,77 @@
+"""`--best refinement`: the weights of the best row are kept, and a run may end after it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from test_resume import interrupted, same_run
+
+from toosure.config import RunConfig
+from toosure.posthoc import split_temperature
+from toosure.train import Runtime, train
+
+SMALL = {
+    "data": "digits:train=60,val=60,noise=0.3",
+    "model": "mlp:width=32",
+    "optimizer": "sgd:lr=1.0,momentum=0.9",
+    "batch": 20,
+    "measure": (),
+    "every": 5,
+    "steps": 100,
+}
+CPU = Runtime("cpu", threads=1)
+
+
+@pytest.mark.parametrize("by", ["refinement", "nll"])
+def test_the_best_weights_are_those_of_the_least_value(by, tmp_path):
+    run = train(RunConfig(**SMALL, best=by), tmp_path, CPU)
+    rows = run.rows[1:]
+    values = [row[f"val/{by}"] for row in rows]
+    least = rows[int(np.argmin(values))]
+    assert least["step"] < 100  # it over-fits: the end is not the best
+
+    best = np.load(run.path / "best.npz")
+    assert int(best["step"]) == least["step"]
+    assert float(best[f"val_{by}"]) == min(values)
+    logits, labels = torch.tensor(best["val_logits"]), torch.tensor(best["val_labels"])
+    if by == "refinement":
+        refinement = split_temperature(logits, labels).refinement
+        assert refinement == pytest.approx(least["val/refinement"])
+    nll = torch.nn.functional.cross_entropy(logits, labels).item()
+    assert nll == pytest.approx(least["val/nll"], rel=1e-5)
+    assert best["test_logits"].shape == (500, 10)
+
+    weights = torch.load(run.path / "best.pt", weights_only=True)
+    assert weights["step"] == least["step"]
+
+
+def test_patience_ends_the_run_and_a_stopped_one_ends_alike(tmp_path):
+    config = RunConfig(**SMALL, best="refinement", patience=4)
+    whole = train(config, tmp_path / "whole", CPU)
+    steps = [row["step"] for row in whole.rows]
+    best = int(np.load(whole.path / "best.npz")["step"])
+    assert steps[-1] == best + 4 * 5 < 100
+    assert whole.status == "complete"
+    assert json.loads((whole.path / "status.json").read_text())["step"] == steps[-1]
+
+    resumed = interrupted(config, tmp_path / "cut", best, best + 10)
+    same_run(whole, resumed)
+    files = [(run.path / "best.npz") for run in (whole, resumed)]
+    one, two = map(np.load, files)
+    assert all(np.array_equal(one[name], two[name]) for name in one.files)
+    assert train(config, tmp_path / "whole", CPU).rows == whole.rows  # over is over
+
+
+def test_what_makes_no_sense_is_refused(tmp_path):
+    assert RunConfig(best="refinement", measure=()).measure == ("temperature",)
+    with pytest.raises(ValueError, match="by nll or refinement; got 'ece'"):
+        RunConfig(best="ece")
+    with pytest.raises(ValueError, match="say by what"):
+        RunConfig(patience=3)
+    with pytest.raises(ValueError, match="patience must be at least 1"):
+        RunConfig(best="nll", patience=0)
+    with pytest.raises(ValueError, match="leave best out of measure"):
+        RunConfig(best="nll", measure=("best",))
+    with pytest.raises(ValueError, match="name a val size"):
+        train(RunConfig(data="digits:train=60,val=0", best="nll", steps=1), tmp_path, CPU)

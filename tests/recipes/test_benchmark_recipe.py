@@ -35,6 +35,7 @@ def reproduce(*words):
         ("sam:base=adamw", {"optimizer": "sam:base=adamw"}),
         ("objective=mixup+focal", {"objective": "mixup", "loss": "focal"}),
         ("swag:rank=5", {"average": "swag:rank=5"}),
+        ("mixup+radius", {"objective": "mixup", "control": "radius"}),
     ],
 )
 def test_a_method_becomes_the_words_of_a_run(method, words):
@@ -43,7 +44,7 @@ def test_a_method_becomes_the_words_of_a_run(method, words):
 
 @pytest.mark.parametrize(
     ("method", "why"),
-    [("focal+mmce", "two words of the kind loss"), ("focall", "`toosure methods` lists")],
+    [("focal+mmce", "two words of the kind loss"), ("focall", "`toosure methods` lists them")],
 )
 def test_a_wrong_method_says_why(method, why):
     assert why in protocol.missing_word(method)
@@ -189,7 +190,10 @@ def test_a_row_of_ones_own_stays_when_its_run_folder_is_gone(tmp_path):
         (("csam", "--method", "sam"), "add a row with `reproduce benchmark`"),
         (("csam", "--full", "--quick"), "exclude each other"),
         (("csam", "--data", "svhn", "--list"), "csam runs on cifar10 and cifar100"),
-        (("benchmark", "--method", "focall", "--list"), "no optimizer, loss, objective or average"),
+        (
+            ("benchmark", "--method", "focall", "--list"),
+            "no optimizer, loss, objective, average or control",
+        ),
     ],
 )
 def test_wrong_options_say_what_is_wrong(words, message):

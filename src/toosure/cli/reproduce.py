@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,14 +78,8 @@ def reproduce(
 
     try:
         paper = recipe(name)
-        setting = Setting(
-            quick,
-            data,
-            tuple(sorted(set(integers(seed)))) if seed else (),
-            tuple(method or ()),
-            full,
-            str(scores or ""),
-        )
+        seeds = tuple(sorted(set(integers(seed)))) if seed else ()
+        setting = Setting(quick, data, seeds, tuple(method or ()), full, str(scores or ""))
         check_setting(paper, setting)
         part_names = [part for text in only or [] for part in text.split(",") if part]
         parts = paper.chosen(part_names)
@@ -98,15 +93,8 @@ def reproduce(
         outlive_readers("the command goes on")
         if not from_:
             runtime = Runtime(device, data_root, download, graph=graph)
-            done = train_parts(
-                parts,
-                setting,
-                folder,
-                runtime,
-                lambda c: progress_for(c, workers, as_json),
-                workers,
-                limit,
-            )
+            listener = partial(progress_for, workers=workers, as_json=as_json)
+            done = train_parts(parts, setting, folder, runtime, listener, workers, limit)
             html = html or folder / f"{'-'.join([name, *part_names])}.html"
 
         # Print first: a file that cannot be written must not hide the verdicts.

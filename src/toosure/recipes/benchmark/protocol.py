@@ -75,8 +75,8 @@ def configs(
 def words_of(method: str) -> dict[str, str]:
     """Return the settings of a run that a method's words give.
 
-    A method is a word of an optimizer, loss, objective or average, or several joined by a plus.
-    `objective=package.module:name` says of which kind a word of one's own is.
+    A method is a word of an optimizer, loss, objective, average or control, or several joined by a
+    plus. `objective=package.module:name` says of which kind a word of one's own is.
 
     >>> words_of("sam:rho=0.1")
     {'optimizer': 'sam:rho=0.1,lr=0.1,momentum=0.9,weight_decay=0.0005'}
@@ -103,8 +103,8 @@ def kind_of(text: str) -> tuple[str, str]:
         if name in TABLES[kind]:
             return kind, text
     raise ValueError(
-        f"there is no optimizer, loss, objective or average {name!r}: `toosure methods` lists "
-        "them; write objective=package.module:name for one of your own"
+        f"there is no optimizer, loss, objective, average or control {name!r}: `toosure methods` "
+        "lists them; write objective=package.module:name for one of your own"
     )
 
 
@@ -158,9 +158,8 @@ def label(config: RunConfig) -> str:
     >>> label(config(Setting(), "sam:rho=0.05+radius", "cifar10", 0))
     'sam:rho=0.05 + radius'
     """
-    others = [config.loss if config.loss != "ce" else None, config.objective, config.average]
-    others.append(config.control)
-    words = [word for word in others if word]
+    others = (config.loss, config.objective, config.average, config.control)
+    words = [word for word in others if word and word != "ce"]
 
     optimizer = optimizer_label(config.word("optimizer"))
     if optimizer != "sgd" or not words:
@@ -188,5 +187,5 @@ def follows_protocol(run: RunConfig, setting: Setting) -> bool:
         return False
 
     expected = config(setting, "sgd", data, run.seed)
-    fields = ("data", "model", "schedule", "steps", "batch", "precision", "at", "clip")
+    fields = ("data", "model", "schedule", "steps", "batch", "precision", "at", "clip", "patience")
     return all(getattr(run, name) == getattr(expected, name) for name in fields)

@@ -7,10 +7,11 @@ temperature fitted on the validation images, and those of the validation images.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from toosure.config import RunConfig
 from toosure.posthoc import Temperature
 from toosure.recipes.recipe import Setting
 from toosure.runs import Run
+from toosure.runs.files import write_atomically
 
 SCORES_FILE = "scores.jsonl"
 METRICS = (
@@ -191,14 +193,13 @@ class ScoreFiles:
             self.write(added)
         return added
 
-    def write(self, added: Iterable[Record]) -> None:
-        """Append records to `scores.jsonl`, and store the examples of their data sets anew."""
+    def write(self, added: Sequence[Record]) -> None:
+        """Store the examples of the records' data sets anew, then append to `scores.jsonl`.
+
+        In this order a run that was interrupted in between is scored again, with its examples.
+        """
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / SCORES_FILE).open("a", encoding="utf-8") as file:
-            for record in added:
-                file.write(record.line() + "\n")
-
         for data in {record.data for record in added}:
             arrays = {
                 f"{name}/{quantity}": values
@@ -206,7 +207,17 @@ class ScoreFiles:
                 if self.data_sets[name] == data
                 for quantity, values in examples.items()
             }
-            np.savez_compressed(self.folder / f"examples_{data}.npz", **arrays)
+            write_arrays(self.folder / f"examples_{data}.npz", arrays)
+
+        with (self.folder / SCORES_FILE).open("a", encoding="utf-8") as file:
+            file.writelines(record.line() + "\n" for record in added)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a compressed archive of arrays, whole or not at all."""
+    # Typed loosely, because numpy's signature has flags of its own among the keywords.
+    keywords: dict[str, Any] = dict(arrays)
+    write_atomically(path, lambda file: np.savez_compressed(file, **keywords))
 
 
 def read_lines(folder: Path) -> list[str]:

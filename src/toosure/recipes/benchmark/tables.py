@@ -159,14 +159,14 @@ def parameter_count(config: RunConfig, data: str) -> int:
 
     inputs = (1, 8, 8) if data == "digits" else (3, 32, 32)
     model = config.word("model").build(inputs=inputs, classes=CLASSES.get(data, 10))
-    count = sum(parameter.numel() for parameter in model.parameters())
+    count = int(sum(parameter.numel() for parameter in model.parameters()))
 
     objective = config.word("objective") if config.objective else None
     if objective is not None and objective.name == "deep_ensemble":
         return count * int(setting_of(config, "members"))
     if objective is not None and objective.name in ENSEMBLES:
         objective.build(seed=0).setup(model, (torch.zeros(2, *inputs), torch.tensor([0, 1])))
-        count = sum(parameter.numel() for parameter in model.parameters())
+        count = int(sum(parameter.numel() for parameter in model.parameters()))
     return count
 
 

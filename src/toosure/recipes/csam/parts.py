@@ -120,7 +120,8 @@ def grid(setting: Setting, store: RunStore) -> Findings:
             rho, gamma = map(float, re.findall(r"[\d.]+", each.row.name))
             if each.complete:
                 errors[rho, gamma] = each.mean("ece")
-        found.append(claims.grid_claim(setting, data, errors))
+        seeds = len(group[0].row.seeds)
+        found.append(claims.grid_claim(setting, data, errors, seeds))
     text = f"ResNet-56, {LONGER}"
     return Findings(found, tables(scored, "rho by gamma (S4)", text), values_of(scored))
 

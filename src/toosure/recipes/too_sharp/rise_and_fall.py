@@ -40,7 +40,7 @@ def smooth(values: np.ndarray) -> np.ndarray:
     a matter of luck. At the ends the window is what there is of it.
 
     >>> smooth(np.array([0.0, 3.0, np.nan] * 20))[:3]
-    array([1.5, 1.5, 1.5])
+    array([1.5, 1. , 1.5])
     """
     reach = round(WINDOW * len(values) / 2)
     ones = np.ones(2 * reach + 1)

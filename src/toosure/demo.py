@@ -24,8 +24,8 @@ TEMPERATURE = "SGD + temperature"
 SEEDS = 5
 STEPS = 500
 CHOSEN = (
-    "The data and the settings were chosen to show this, by five seeds: a demonstration, "
-    "not a benchmark. On your data measure for yourself."
+    "The data and the settings were chosen to show this, out of some twenty and by five seeds "
+    "each: a demonstration, not a benchmark. On your data measure for yourself."
 )
 
 

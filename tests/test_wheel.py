@@ -7,14 +7,27 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CHECK = """
-import toosure, toosure.page.html
-assert "site-packages" in toosure.__file__, toosure.__file__
-print(len(toosure.page.html.page("t", "<p>hello</p>")))
+COMMAND = """
+import sys; sys.path.append({packages!r})
+import toosure
+assert {fresh!r} in toosure.__file__, toosure.__file__
+sys.argv = ["toosure", *{words!r}]
+from toosure.cli import main
+main()
 """
+COMMANDS = [
+    "train --data digits:train=60,val=40 --model mlp:width=8 --steps 3 --every 1 --out runs",
+    "report runs -o report.html",
+    "evaluate first.npz --html evaluation.html",
+    "compare first.npz second.npz",
+    "calibrate first.npz -o calibrator.pt",
+    "apply calibrator.pt second.npz -o calibrated.npz",
+    "demo --help",
+]
 
 
 @pytest.mark.slow
@@ -32,7 +45,20 @@ def test_wheel_installs_and_imports_elsewhere(tmp_path):
     install = [python, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet", wheel]
     subprocess.run(install, check=True)
     subprocess.run([python, "-c", "import toosure"], cwd=tmp_path, check=True)
+
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, 90)
+    for name in ("first", "second"):
+        np.savez(tmp_path / name, logits=random.normal(size=(90, 3)), labels=labels)
+
     # torch and plotly are borrowed from here: what is under test is our own wheel
-    code = f"import sys; sys.path.append({sysconfig.get_paths()['purelib']!r}){CHECK}"
-    out = subprocess.run([python, "-c", code], cwd=tmp_path, check=True, capture_output=True)
-    assert int(out.stdout) > 1_000_000
+    for words in COMMANDS:
+        code = COMMAND.format(
+            packages=sysconfig.get_paths()["purelib"],
+            fresh=str(tmp_path / "fresh"),
+            words=words.split(),
+        )
+        done = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+    for page in ("report.html", "evaluation.html"):
+        assert "toosure.drawAll" in (tmp_path / page).read_text()

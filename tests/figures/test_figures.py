@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 
 from toosure import figures
+from toosure.figures.groups import group_runs
 from toosure.figures.style import DARK, log_axis
 from toosure.quantities import shown_in
 from toosure.runs import Run, RunWriter
@@ -170,3 +171,15 @@ def test_a_panel_that_no_run_has_is_left_out():
     assert drawn == {q.key for q in shown_in("panel")[:6]} | {"stability"}
     more = {"val/temperature": np.full(20, 1.2)}
     assert "temperature" in {trace.meta["key"] for trace in figures.trajectory([run(**more)]).data}
+
+
+def test_a_seed_that_also_splits_the_data_makes_no_setting_of_its_own():
+    def run(seed, data, optimizer="sgd"):
+        config = {"data": data, "optimizer": optimizer, "seed": seed}
+        return SimpleNamespace(name=f"{optimizer}-{data}-{seed}", config=config, columns={})
+
+    runs = [run(0, "digits:noise=0.3"), run(1, "digits:noise=0.3,seed=1")]
+    runs += [run(2, "digits:noise=0.3,seed=2", "sam"), run(1, "digits:noise=0.3,seed=7", "sam")]
+    groups = group_runs(runs)
+    assert [len(group.runs) for group in groups] == [2, 1, 1]  # a split of its own stays apart
+    assert groups[0].label.startswith("sgd")

@@ -143,3 +143,18 @@ def ece_of(confidence, correct):
 def test_damaged_predictions_are_left_out(compared, tmp_path):
     (tmp_path / "sgd" / "predictions.npz").write_bytes(b"no zip")
     assert PageRuns(find_runs(tmp_path)).comparison is None
+
+
+def test_seeds_that_split_the_data_are_compared_seed_by_seed(tmp_path):
+    for name, scale in (("sgd:lr=0.1", 1.0), ("sam:lr=0.1", 0.5)):
+        for seed in range(3):
+            config = {"optimizer": name, "data": f"digits:seed={seed}", "seed": seed}
+            path = make_run(tmp_path / f"{name[:3]}{seed}", config)
+            write_predictions(path, scale, seed=seed, labels_seed=seed)
+
+    comparison = PageRuns(find_runs(tmp_path)).comparison
+    assert {label: len(each.seeds) for label, each in comparison.settings.items()} == {
+        "sgd:lr=0.1": 3,
+        "sam:lr=0.1": 3,
+    }
+    assert not comparison.difference("sam:lr=0.1", "sgd:lr=0.1")["ece"].is_chance

@@ -41,13 +41,12 @@ def group_runs(runs: Sequence[Measured]) -> list[Group]:
     """
     members: dict[str, list[Measured]] = {}
     for place, run in enumerate(runs):
-        setting = {key: value for key, value in run.config.items() if key != "seed"}
-        text = json.dumps(setting, sort_keys=True) if run.config else str(place)
+        text = json.dumps(without_seed(run.config), sort_keys=True) if run.config else str(place)
         members.setdefault(text, []).append(run)
 
     # One setting after the other, where it tells more groups apart than those before.
-    configs = [group[0].config for group in members.values()]
-    keys = dict.fromkeys([*FIRST, *(key for config in configs for key in config if key != "seed")])
+    configs = [without_seed(group[0].config) for group in members.values()]
+    keys = dict.fromkeys([*FIRST, *(key for config in configs for key in config)])
     labels = [""] * len(configs)
     for key in keys:
         longer = list(labels)
@@ -63,6 +62,21 @@ def group_runs(runs: Sequence[Measured]) -> list[Group]:
         tells = label and count[label] == 1
         groups.append(Group(label if tells else group[0].name, tuple(group)))
     return groups
+
+
+def without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config without its seed, and without that of its data where it is the same.
+
+    >>> without_seed({"data": "digits:train=400,seed=3", "seed": 3})
+    {'data': 'digits:train=400'}
+    """
+    setting = {key: value for key, value in config.items() if key != "seed"}
+    name, _, rest = str(setting.get("data", "")).partition(":")
+    own = f"seed={config.get('seed')}"
+    if own in rest.split(","):
+        others = ",".join(part for part in rest.split(",") if part != own)
+        setting["data"] = f"{name}:{others}" if others else name
+    return setting
 
 
 def setting_text(key: str, config: Mapping[str, Any]) -> str:
@@ -88,8 +102,8 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, str]:
     {'optimizer': 'sgd', 'lr': '0.1', 'momentum': '0.9', 'steps': '500'}
     """
     found: dict[str, str] = {}
-    for key, value in config.items():
-        if key == "seed" or value is None or isinstance(value, dict):
+    for key, value in without_seed(config).items():
+        if value is None or isinstance(value, dict):
             continue
         text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
         if key not in WORDS:

@@ -67,6 +67,9 @@ class Replicas(NamedTuple):
     examples: str  # a digest of the labels: equal where the examples are
 
 
+Seeds = Mapping[str, Replicas]  # of one setting, by seed
+
+
 @lru_cache(maxsize=4)
 def resampling_weights(n: int) -> np.ndarray:
     """Return how often each example is drawn in each replica: the same for all runs; (B, N)."""
@@ -206,24 +209,44 @@ def compare(groups: Sequence[Group]) -> Comparison | None:
     Nothing where fewer than two have predictions of the same examples.
     """
     for split in ("test", "val"):
-        found = {group.label: seeds_of(group, split) for group in groups}
-        counts = Counter(each.examples for seeds in found.values() for each in seeds.values())
-        if not counts:
-            continue
-
-        shared = counts.most_common(1)[0][0]
-        settings = {}
-        for label, seeds in found.items():
-            same = {seed: each for seed, each in seeds.items() if each.examples == shared}
-            if same:
-                settings[label] = setting_scores(same)
-                n = next(iter(same.values())).n
-        if len(settings) > 1:
+        found = same_examples({group.label: seeds_of(group, split) for group in groups})
+        if len(found) > 1:
+            n = next(iter(next(iter(found.values())).values())).n
+            settings = {label: setting_scores(seeds) for label, seeds in found.items()}
             return Comparison(split, n, settings)
     return None
 
 
-def seeds_of(group: Group, split: str) -> dict[str, Replicas]:
+def same_examples(found: Mapping[str, Seeds]) -> dict[str, Seeds]:
+    """Keep what was judged on the same examples, of every setting that has such runs.
+
+    A seed may split the data, too. Then each seed has examples of its own, and settings compare
+    where they have the same seeds and, seed by seed, the same examples.
+    """
+    of_seed: dict[str, set[tuple[str, int]]] = {}
+    for seeds in found.values():
+        for seed, each in seeds.items():
+            of_seed.setdefault(seed, set()).add((each.examples, each.n))
+    alike = all(len(examples) == 1 for examples in of_seed.values())
+    sizes = {n for examples in of_seed.values() for _, n in examples}
+    if (
+        alike
+        and len(sizes) == 1
+        and all(seeds.keys() == of_seed.keys() for seeds in found.values())
+    ):
+        return dict(found)
+
+    counts = Counter(each.examples for seeds in found.values() for each in seeds.values())
+    kept: dict[str, Seeds] = {}
+    for label, seeds in found.items():
+        shared = counts.most_common(1)[0][0] if counts else None
+        same = {seed: each for seed, each in seeds.items() if each.examples == shared}
+        if same:
+            kept[label] = same
+    return kept
+
+
+def seeds_of(group: Group, split: str) -> Seeds:
     """Return the replicas of every seed that kept predictions and ended as it should."""
     found = {}
     for run in group.runs:

@@ -74,8 +74,8 @@ def test_a_quantity_by_one_entry(made_up_quantity, tmp_path, monkeypatch):
     meaning = 'data-tip="share of examples below a confidence of 0.9"'
     assert f'<h3><a class="term" href="#term-unsure" {meaning}>Unsure share</a></h3>' in page
 
-    evaluated = json.loads(run_command("evaluate", folder, "--json"))
-    assert evaluated["unsure"] == pytest.approx(rows[-1]["val/unsure"], abs=0.5)
+    evaluated = json.loads(run_command("evaluate", folder, "--split", "val", "--json"))
+    assert evaluated["unsure"] == pytest.approx(rows[-1]["val/unsure"], abs=1e-9)
 
     client = live_client(runs)
     live = client.get("/").text

@@ -13,7 +13,7 @@ from toosure.losses import FocalLoss
 from toosure.models import mlp
 from toosure.objectives import OBJECTIVES, preparing
 from toosure.optim import ASAM, BSAM, CSAM, SAM, VASSO
-from toosure.train import Means, ProgressListener, train
+from toosure.train import ProgressListener, Runtime, train
 from toosure.train.build import build_objective
 from toosure.train.steps import Step
 from toosure.words import find, parse
@@ -154,7 +154,7 @@ def test_bulk_sgd_cannot_move_a_second_head(tmp_path):
         data="digits:train=96,val=40", objective="balcal", optimizer="bulksgd:lr=0.1"
     )
     with pytest.raises(ValueError, match=r"bulksgd steps .* the parameters that balcal adds"):
-        train(config, tmp_path, Means("cpu"), data=DATA)
+        train(config, tmp_path, Runtime("cpu"), data=DATA)
 
 
 @EACH
@@ -274,10 +274,10 @@ def test_a_run_cut_short_resumes_to_the_same_numbers(name, tmp_path):
         every=2,
         measure=(),
     )
-    whole = train(config, tmp_path / "whole", Means("cpu"), data=DATA)
+    whole = train(config, tmp_path / "whole", Runtime("cpu"), data=DATA)
     with pytest.raises(ValueError, match="cut"):
-        train(config, tmp_path / "cut", Means("cpu", checkpoint=0.0), Cut(), data=DATA)
-    resumed = train(config, tmp_path / "cut", Means("cpu"), data=DATA)
+        train(config, tmp_path / "cut", Runtime("cpu", checkpoint=0.0), Cut(), data=DATA)
+    resumed = train(config, tmp_path / "cut", Runtime("cpu"), data=DATA)
     timeless = [
         [{k: v for k, v in row.items() if "seconds" not in k} for row in run.rows]
         for run in (whole, resumed)
@@ -298,8 +298,8 @@ def test_a_gpu_and_a_graph_give_the_same(name, tmp_path):
         every=6,
         measure=(),
     )
-    eager = train(config, tmp_path / "eager", Means("cuda"))
-    graph = train(config, tmp_path / "graph", Means("cuda", graph=True))
+    eager = train(config, tmp_path / "eager", Runtime("cuda"))
+    graph = train(config, tmp_path / "graph", Runtime("cuda", graph=True))
     found, wanted = graph.rows[-1]["train/loss"], eager.rows[-1]["train/loss"]
     assert found == pytest.approx(wanted, rel=1e-4)
 

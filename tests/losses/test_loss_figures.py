@@ -33,7 +33,7 @@ from toosure.losses import (
 )
 from toosure.losses.loss import per_example_part
 from toosure.losses.pairwise import discrimination, exclusion
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 
 CE = 0.68762214
 FIGURES = [
@@ -420,7 +420,7 @@ def test_the_watch_takes_curvature_of_what_each_example_says(fixture_f):
 @pytest.mark.parametrize("name", ["mmce", "skce", "cpc"])
 def test_a_run_is_watched_with_any_loss(name, tmp_path):
     settings = {"data": "digits:train=40,val=20", "model": "mlp:width=4", "steps": 2, "every": 1}
-    run = train(RunConfig(**settings, loss=name), tmp_path, Means("cpu"))
+    run = train(RunConfig(**settings, loss=name), tmp_path, Runtime("cpu"))
     assert run.status == "complete" and run.rows[-1]["train/gn_sharpness"] > 0
 
 

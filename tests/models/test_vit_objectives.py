@@ -5,7 +5,7 @@ import torch
 
 from toosure.config import RunConfig
 from toosure.data import Images, make_dataset
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 
 TWICE = ["calmo:smooth=0.01", "margin_tail", "meta_smoothing:scope=full", "gamma_net:scope=full"]
 
@@ -25,5 +25,5 @@ def test_trains_a_vision_transformer(objective, tmp_path):
         every=2,
         measure=(),
     )
-    run = train(config, tmp_path, Means("cpu"), data=data)
+    run = train(config, tmp_path, Runtime("cpu"), data=data)
     assert run.status == "complete"

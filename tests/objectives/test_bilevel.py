@@ -25,7 +25,7 @@ from toosure.objectives.network import (
     unwrapped,
 )
 from toosure.objectives.virtual_step import virtual_step
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 
 CE = nn.CrossEntropyLoss()
 # The paper's SECE with all its gradients, on a whole new meta batch, at the run's rate.
@@ -419,7 +419,7 @@ def test_a_run_reports_and_trains_on_the_rest(word, tmp_path):
         every=3,
         batch=32,
     )
-    run = train(config, tmp_path, Means("cpu"))
+    run = train(config, tmp_path, Runtime("cpu"))
     assert run.status == "complete" and run.rows[-1]["objective/meta_gradient"] > 0
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 from toosure.config import RunConfig
 from toosure.data import imagefolder
 from toosure.objectives import OBJECTIVES, preparing
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 from toosure.words import parse
 
 X, Y = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
@@ -88,7 +88,7 @@ def trained(folder, objective, out, **settings):
         measure=(),
     )
     data = imagefolder(folder, size=8, val=6, **settings)
-    return train(config, out, Means("cpu"), data=data)
+    return train(config, out, Runtime("cpu"), data=data)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

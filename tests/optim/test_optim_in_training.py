@@ -14,7 +14,7 @@ from toosure.objectives import as_objective
 from toosure.objectives.contract import criterion_of
 from toosure.optim import ASAM, Muon
 from toosure.processes import ALONE
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 from toosure.train.build import build_optimizer, objective_parameters
 from toosure.train.checkpoint import load_checkpoint
 from toosure.train.steps import load_optimizer
@@ -88,7 +88,7 @@ def test_a_checkpoint_without_names_still_loads():
 @pytest.mark.parametrize("optimizer", ["muon:lr=0.02", "sam:base=muon,lr=0.02"])
 def test_an_objectives_matrices_do_not_make_the_head_a_hidden_one(optimizer, tmp_path):
     config = RunConfig(**SMALL, model="mlp:width=16", objective="balcal", optimizer=optimizer)
-    run = train(config, tmp_path, Means("cpu"))
+    run = train(config, tmp_path, Runtime("cpu"))
     muon, adamw = load_checkpoint(run.path)[0]["optimizer"]["param_groups"]
     assert (muon["muon"], adamw["muon"]) == (True, False)
     assert "head.weight" in adamw["param_names"]

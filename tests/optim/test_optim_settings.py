@@ -15,7 +15,7 @@ from torch.optim.optimizer import (
 
 from toosure.config import RunConfig
 from toosure.optim import ASAM, BSAM, CSAM, SAM, VASSO, BulkSGD, Muon
-from toosure.train import Means
+from toosure.train import Runtime
 from toosure.train import train as train_run
 
 NAN = float("nan")
@@ -77,7 +77,7 @@ def test_a_bad_group_is_not_added_later_either(method, setting):
 def test_a_run_with_two_passes_in_two_passes_is_one_sentence(base, tmp_path):
     config = RunConfig(data="digits:train=60,val=20", optimizer=f"sam:base={base}", steps=1)
     with pytest.raises(ValueError, match="base must step with the gradients at hand"):
-        train_run(config, tmp_path, Means("cpu"))
+        train_run(config, tmp_path, Runtime("cpu"))
 
 
 # Muon's settings, each away from its default, against torch's own.

@@ -11,9 +11,9 @@ from torch import nn
 from toosure import Watch
 from toosure.config import RunConfig
 from toosure.models import mlp
-from toosure.train import Means, ProgressListener, train
+from toosure.train import ProgressListener, Runtime, train
 
-CPU = Means("cpu")
+CPU = Runtime("cpu")
 CONFIG = RunConfig(
     data="digits:train=60,val=80,test=50",
     model="mlp:width=16",

@@ -10,7 +10,7 @@ from torch.func import functional_call, jacrev
 from toosure import Watch
 from toosure.config import RunConfig
 from toosure.losses import FocalLoss, MSELoss
-from toosure.train import Means, train
+from toosure.train import Runtime, train
 
 
 def dense(net, x, y, each):
@@ -61,4 +61,4 @@ def test_one_value_per_example_is_refused(tmp_path):
         Watch(model(), lambda z, y: F.cross_entropy(z, y, reduction="none"), data(), measure=())
     config = RunConfig(data="digits:train=60,val=0", loss="ce:reduction=none", steps=1)
     with pytest.raises(ValueError, match=r"reduction .*none"):
-        train(config, tmp_path, Means("cpu"))
+        train(config, tmp_path, Runtime("cpu"))

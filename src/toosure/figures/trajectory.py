@@ -58,8 +58,8 @@ def trajectory(
 def panel_keys(runs: Sequence[Measured]) -> list[str]:
     """Return the panels that some run can fill; those the table does not know come last."""
     known = [q.key for q in shown_in("panel")]
-    unknown = [key for run in runs for key in own_keys(list(run.columns))]
-    own = [key.removeprefix("train/").removeprefix("val/") for key in unknown]
+    written = dict.fromkeys(key for run in runs for key in run.columns)
+    own = [key.removeprefix("train/").removeprefix("val/") for key in own_keys(list(written))]
     return [key for key in dict.fromkeys([*known, *own]) if has_panel(runs, key)]
 
 

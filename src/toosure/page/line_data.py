@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from toosure.figures import Group, panel_keys, stability
+from toosure.figures import Group, stability
 from toosure.figures.groups import name_of, settings_of
 from toosure.figures.phase import paired
 from toosure.figures.style import PALETTE
@@ -30,7 +30,7 @@ def line_script(page: PageRuns) -> str:
 def line_data(page: PageRuns) -> dict[str, Any]:
     """Return settings in the order of the page, runs, and for each panel its lines."""
     pool = ArrayPool()
-    keys = panel_keys(page.runs)
+    keys = page.panel_keys
     points = max(60, min(1000, MAX_POINTS // (2 * (len(keys) + 2) * max(1, len(page.runs)))))
     members = [(place, group, run) for place, group in enumerate(page.groups) for run in group.runs]
 

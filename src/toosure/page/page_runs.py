@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from toosure.figures import Group, group_runs
+from toosure.figures import Group, group_runs, panel_keys
 from toosure.figures.groups import name_of
 from toosure.page.paired import Comparison, compare
 from toosure.page.ranking import Standing, ranked
@@ -55,6 +55,11 @@ class PageRuns:
         for group in self.groups:
             places.setdefault(group.label, len(places))
         return places
+
+    @cached_property
+    def panel_keys(self) -> list[str]:
+        """The quantities that have a panel: those that some run measured."""
+        return panel_keys(self.runs)
 
     @cached_property
     def comparison(self) -> Comparison | None:

@@ -17,6 +17,7 @@ MAX_LINE = 1 << 20  # bytes of a row; ours have some thousand
 MAX_KEYS = 2000  # different keys of all rows
 MAX_STEP = 2**53
 UNIFORM_BYTES = 1 << 14  # new bytes from which on rows are looked at together
+MANY_BYTES = 1 << 22  # new bytes from which on a faster parser is worth its import
 
 
 class RowReader:
@@ -71,11 +72,14 @@ class RowReader:
 
                 self.inode = file.st_ino
                 lines.seek(self._offset)
-                while file.st_size - self._offset > UNIFORM_BYTES and self._take_uniform(lines):
-                    pass
+                new_bytes = file.st_size - self._offset
+                are_many = new_bytes > MANY_BYTES
+                rows_left = new_bytes > UNIFORM_BYTES
+                while rows_left and self._take_uniform(lines, are_many):
+                    rows_left = file.st_size - self._offset > UNIFORM_BYTES
                 while rows := self._next_rows(lines):
                     self._append(rows)
-                    while len(rows) == ROWS_AT_ONCE and self._take_uniform(lines):
+                    while len(rows) == ROWS_AT_ONCE and self._take_uniform(lines, are_many):
                         pass
         except FileNotFoundError:
             self._blocked = "it is a link to nowhere" if self.file.is_symlink() else ""
@@ -86,11 +90,11 @@ class RowReader:
             self._rows = None
         return self.count > before
 
-    def _take_uniform(self, lines: BinaryIO) -> bool:
+    def _take_uniform(self, lines: BinaryIO, are_many: bool) -> bool:
         """Take in a block of rows that have the same keys; nothing is read where they do not."""
         block = lines.read(MAX_LINE)
         block = block[: block.rfind(b"\n") + 1]
-        rows = uniform_rows(block) if block else None
+        rows = uniform_rows(block, are_many) if block else None
         known = self._lists.keys()
         if rows is None or "step" not in rows.keys or len({*known, *rows.keys}) > MAX_KEYS:
             lines.seek(self._offset)
@@ -105,7 +109,7 @@ class RowReader:
         empty = np.full(count, np.nan).tobytes()
         for key in rows.keys:
             self._lists.setdefault(key, array("d", [float("nan")]) * self.count)
-        columns = dict(zip(rows.keys, rows.values.T, strict=True))
+        columns = dict(zip(rows.keys, np.ascontiguousarray(rows.values.T), strict=True))
         for key, values in self._lists.items():
             values.frombytes(columns[key].tobytes() if key in columns else empty)
 

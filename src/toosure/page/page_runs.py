@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from toosure.figures import Group, group_runs, panel_keys
-from toosure.figures.groups import name_of
 from toosure.page.paired import Comparison, compare
 from toosure.page.ranking import Standing, ranked
 from toosure.page.run_verdict import RunVerdict, judge
@@ -46,7 +45,7 @@ class PageRuns:
     @cached_property
     def named(self) -> list[tuple[str, Run]]:
         """Each run with what to call it, in the order of the groups."""
-        return [(name_of(run, group), run) for group in self.groups for run in group.runs]
+        return [pair for group in self.groups for pair in zip(group.names, group.runs, strict=True)]
 
     @cached_property
     def places(self) -> dict[str, int]:

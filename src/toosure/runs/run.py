@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from toosure.runs.array_file import read_arrays
-from toosure.runs.files import is_locked, read_json
+from toosure.runs.files import is_locked
+from toosure.runs.json_text import read_json
 from toosure.runs.notebook import as_html
 from toosure.runs.regular_files import Signature, open_regular, printable, signature
 from toosure.runs.row_reader import Row, RowReader

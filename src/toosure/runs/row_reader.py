@@ -34,17 +34,17 @@ class RowReader:
     follow_links: bool = True
     generation: int = 0
 
-    inode: int = field(default=-1, init=False)
-    count: int = field(default=0, init=False)
-    last: Row = field(default_factory=dict, init=False)
-    columns: Columns = field(default_factory=dict, init=False)  # NaN where a row has no such key
-    unreadable_lines: int = field(default=0, init=False)
-    _first_problem: str = field(default="", init=False)
-    _blocked: str = field(default="", init=False)  # why the file cannot be read, or not further
-    _keys: dict[str, None] = field(default_factory=dict, init=False)  # of all rows
-    _lines: int = field(default=0, init=False)
-    _offset: int = field(default=0, init=False)  # bytes that were taken in
-    _rows: list[Row] | None = field(default=None, init=False)
+    inode: int = -1
+    count: int = 0
+    last: Row = field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)  # NaN where a row has no such key
+    unreadable_lines: int = 0
+    _first_problem: str = ""
+    _blocked: str = ""  # why the file cannot be read, or not further
+    _keys: dict[str, None] = field(default_factory=dict)  # of all rows
+    _lines: int = 0
+    _offset: int = 0  # bytes that were taken in
+    _rows: list[Row] | None = None
 
     @property
     def problem(self) -> str:

@@ -54,6 +54,9 @@ def reproduce(
     download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
     graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="too-sharp: the length of bulk-every's runs.")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Train at most so many runs; repeat to go on.")
     ] = None,
@@ -79,7 +82,7 @@ def reproduce(
     try:
         paper = recipe(name)
         seeds = tuple(sorted(set(integers(seed)))) if seed else ()
-        setting = Setting(quick, data, seeds, tuple(method or ()), full, str(scores or ""))
+        setting = Setting(quick, data, seeds, tuple(method or ()), full, str(scores or ""), steps)
         check_setting(paper, setting)
         part_names = [part for text in only or [] for part in text.split(",") if part]
         parts = paper.chosen(part_names)
@@ -123,6 +126,8 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
             raise ValueError(f"{paper.name} takes one data set; got --data {setting.data}")
     if setting.methods and paper.name != "benchmark":
         raise ValueError(f"{paper.name} has no --method: add a row with `reproduce benchmark`")
+    if setting.steps and not any(part.free_length for part in paper.parts):
+        raise ValueError(f"{paper.name} has no --steps: it is for bulk-every of too-sharp")
     if setting.full and setting.quick:
         raise ValueError("--full and --quick exclude each other")
 

@@ -92,6 +92,8 @@ def command_of(outcome: Outcome, name: str) -> str:
     words += [f"--method {method}" for method in setting.methods]
     if setting.scores:
         words += ["--scores", setting.scores]
+    if setting.steps and outcome.recipe.part(name).free_length:
+        words += ["--steps", str(setting.steps)]
     if setting.quick:
         words.append("--quick")
     if setting.full:

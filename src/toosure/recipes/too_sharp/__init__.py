@@ -4,6 +4,7 @@ from toosure.config import RunConfig
 from toosure.recipes.recipe import Part, Recipe, Setting
 from toosure.recipes.too_sharp import (
     batch_sharpness,
+    bulk_every,
     bulk_sgd,
     calmo,
     calmo_table,
@@ -70,6 +71,15 @@ RECIPE = Recipe(
             long_with_sgd,
             bulk_sgd.long_run_findings,
             usual=False,
+        ),
+        Part(
+            "bulk-every",
+            "BulkSGD for longer, its directions renewed at every step",
+            bulk_every.configs,
+            bulk_every.findings,
+            bulk_every.of_bulk_every_step,
+            usual=False,
+            free_length=True,
         ),
         Part(
             "mse",

@@ -35,7 +35,7 @@ QUICK = {
     "Muon": OptimizerSweep("muon:lr={}", ("1e-2", "2e-2"), 120),
     "SAM": OptimizerSweep("sam:base=gd,lr={},rho=0.05", ("0.7", "0.5"), 240),
 }
-BATCH_SHARPNESS_STEPS = (0, 50, 100, 200, 400, 800, 1600, 3200, 4800, 6400, 8000)
+BULK_STEPS = 15_000  # of BulkSGD with directions renewed at every step; the paper has 100,000
 
 BulkRuns = dict[tuple[str, int], RunConfig]  # by learning rate and number of eigenvectors
 
@@ -138,6 +138,28 @@ def long_bulk_sgd(setting: Setting) -> BulkRuns:
     }
 
 
+def bulk_every_step(setting: Setting) -> BulkRuns:
+    """Return BulkSGD as the paper has it: directions renewed at every step, for many steps.
+
+    `--steps` sets the length. Two block iterations per step hold the directions (`rounds`).
+    """
+    if setting.quick:
+        rates: tuple[str, ...] = ("0.5",)
+        removed: tuple[int, ...] = (1,)
+        size = {"steps": setting.steps or 96, "batch": 32}
+    else:
+        rates = ("2/70", "2/30")
+        removed = (1, 3, 5)
+        steps = setting.steps or BULK_STEPS
+        size = {"steps": steps, "batch": 128, "every": max(20, steps // 200)}
+
+    return {
+        (rate, k): trajectory(setting, f"bulksgd:lr={rate},k={k},rounds=2", **size)
+        for rate in rates
+        for k in removed
+    }
+
+
 # -- squared error, theorems, batch sharpness -----------------------------------------------
 
 
@@ -176,12 +198,10 @@ def certified_run(setting: Setting) -> RunConfig:
 
 
 def batch_sharpness(setting: Setting) -> list[RunConfig]:
-    """Return the SGD runs that sample batch sharpness, at a few steps because it is expensive."""
+    """Return the SGD runs that sample batch sharpness in every row."""
     column = optimizers(setting)["SGD"]
     options: dict[str, object] = {
         "measure": ("gn_sharpness", "batch_sharpness"),
-        "at": (0, 60, 120) if setting.quick else BATCH_SHARPNESS_STEPS,
-        "every": RunConfig.every,  # the default: `at` says when
         "steps": column.steps,
         "batch": column.batch,
     }

@@ -20,7 +20,9 @@ def test_the_table_has_24_cells_and_three_seeds_of_the_four_main_ones():
     assert {(c.steps, c.batch, c.data, c.model) for c in configs} == {
         (10_000, 128, "cifar10", "resnet20")
     }
-    assert set(calmo.configs(PAPER)) == set(configs[20:])
+    both = [part for name in ("calmo", "calmo-muon") for part in recipe("too-sharp").chosen([name])]
+    assert {config for part in both for config in part.configs(PAPER)} == set(configs[20:])
+    assert [len(part.configs(PAPER)) for part in both] == [6, 6]
     assert calmo_table.configs(Setting(data="cifar100")) == []
 
 

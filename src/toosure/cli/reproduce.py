@@ -61,7 +61,9 @@ def reproduce(
         int | None, typer.Option(min=1, help="Train at most so many runs; repeat to go on.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
-    write: Annotated[Path | None, typer.Option(help="Write the results as markdown.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write the results as markdown; other parts there stay.")
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option(help="Write the page with figures. [OUT/RECIPE.html, but for --from]"),
@@ -229,7 +231,8 @@ def save(outcome: "Outcome", write: Path | None, html: Path | None) -> None:
                 err=True,
             )
     if write:
-        files[write] = markdown(outcome, write.parent / "figures")
+        earlier = write.read_text(encoding="utf-8") if write.is_file() else ""
+        files[write] = markdown(outcome, write.parent / "figures", earlier)
 
     for path, text in files.items():
         try:

@@ -1,5 +1,7 @@
 """The recipe of "Too Sharp, Too Sure: When Calibration Follows Curvature" (arXiv 2604.20614)."""
 
+from functools import partial
+
 from toosure.config import RunConfig
 from toosure.recipes.recipe import Part, Recipe, Setting
 from toosure.recipes.too_sharp import (
@@ -14,6 +16,7 @@ from toosure.recipes.too_sharp import (
     mse,
     muon,
     rise_and_fall,
+    settings,
     sweeps,
     table1,
 )
@@ -56,6 +59,13 @@ RECIPE = Recipe(
             rise_and_fall.configs,
             rise_and_fall.findings,
             figures.of_figure_1,
+        ),
+        Part(
+            "settings",
+            "which of the settings that the paper does not give fit it best",
+            settings.configs,
+            settings.findings,
+            usual=False,
         ),
         Part("muon", "Muon's large margins", sweeps.table_1, muon.findings),
         Part(
@@ -101,7 +111,13 @@ RECIPE = Recipe(
             sweeps.batch_sharpness,
             batch_sharpness.findings,
         ),
-        Part("calmo", "the margin-aware objective", calmo.configs, calmo.findings),
+        Part("calmo", "the margin-aware objective with SGD", calmo.configs, calmo.findings),
+        Part(
+            "calmo-muon",
+            "the margin-aware objective with Muon",
+            partial(calmo.configs, cells=calmo.MUON),
+            partial(calmo.findings, cells=calmo.MUON),
+        ),
         Part(
             "calmo-more",
             "the whole table: four optimizers, six methods",

@@ -28,8 +28,9 @@ class Watch:
     On `train` and `val`: loss, accuracy, ECE and its kin, NLL, Brier score, entropy, margins, and
     what `measure` adds (Gauss-Newton sharpness by default; docs/training.md has every key of a
     row). Each is (inputs, labels) in memory, or a DataLoader, a Dataset or a dict of tensors (see
-    docs/watch.md): then `examples` of it (2000), drawn once by `seed`, are kept on the model's
-    device, and `inputs` and `labels`, a key or a function of a batch, say which part is which.
+    docs/watch.md): then `examples` of it (2000; a dict by split), drawn once by `seed`, are kept on
+    the model's device. `inputs` and `labels`, a key or a function of a batch, say which part is
+    which.
 
     The start is measured at once as step 0, then `every` so many steps, or `at` given steps, or as
     often as `budget`, a share of the time, allows; the end by `finish`, or on leaving a `with`
@@ -73,7 +74,7 @@ class Watch:
         at: Iterable[int] = (),
         inputs: InputsOf = None,
         labels: LabelsOf = None,
-        examples: int | None = None,
+        examples: int | Mapping[str, int] | None = None,
         seed: int = 0,
         resume: Mapping[str, Any] | None = None,
         start: Mapping[str, Any] | None = None,

@@ -22,6 +22,7 @@ from toosure.train.build import (
     build_optimizer,
     lay_channels_last,
     load_weights,
+    sam_radius,
     set_up_objective,
     shard_model,
 )
@@ -219,14 +220,12 @@ class Training:
             replay=self.runtime.graph,
             processes=self.processes,
             batch=self.batches.count,
+            rho=sam_radius(self.optimizer),
         )
 
     def environment(self) -> dict[str, Any]:
         """Describe where and how the run is trained, for environment.json."""
-        notes: dict[str, Any] = {
-            "compile": self.runtime.compile,
-            "graph": self.runtime.graph,
-        }
+        notes: dict[str, Any] = {"compile": self.runtime.compile, "graph": self.runtime.graph}
         if self.processes.count > 1:
             notes["processes"] = self.processes.count
         if hashes := code_hashes(self.config):

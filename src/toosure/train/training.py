@@ -32,7 +32,7 @@ from toosure.train.control import build_control, cut_control_split
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
-from toosure.train.predictions import write_predictions
+from toosure.train.predictions import write_posterior, write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
 from toosure.train.reports import joined_reports
 from toosure.train.runtime import Runtime
@@ -236,6 +236,7 @@ class Training:
         """Write the final logits of the held-out splits, of averages and of the best weights."""
         predictor = predictor_of(self.network, self.objective)
         write_predictions(self.writer, predictor, self.data)
+        write_posterior(self.writer, predictor, self.optimizer, self.data, self.config.seed)
         if self.averages is not None:
             self.averages.write(self.writer)
         if self.best is not None:

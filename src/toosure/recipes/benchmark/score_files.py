@@ -83,9 +83,15 @@ def scores_of(logits: Tensor, labels: Tensor) -> Scores:
 
 
 def predictions_file(run: Run) -> Path:
-    """Return the predictions that count: the network's, or those of its one average of weights."""
+    """Return the predictions that count: the network's, or those of its one average of weights.
+
+    Of bSAM with `samples` they are those of the samples.
+    """
     average = run.config.get("average")
     name = str(average).partition(":")[0] if average else ""
+    optimizer = str(run.config.get("optimizer", ""))
+    if not name and optimizer.startswith("bsam:") and "samples=" in optimizer:
+        name = "bsam"
     return run.path / (f"predictions_{name}.npz" if name else "predictions.npz")
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from toosure import metrics
 from toosure.config import RunConfig
 from toosure.posthoc import Temperature
+from toosure.recipes.benchmark.kept_rows import calibrated_errors, rows_along
 from toosure.recipes.recipe import Setting
 from toosure.runs import Run
 from toosure.runs.files import write_atomically
@@ -52,6 +53,8 @@ class Record:
     commit: str | None = None
     sharpness: float | None = None  # largest eigenvalue of the Hessian, where it was measured
     alone: bool | None = None  # whether no other run shared the device; None: not known
+    calibrated_ece: Scores | None = None  # of the test images, by calibrator; None: not kept
+    rows: list[Scores] | None = None  # along training, where it was measured more than once
 
     @property
     def data(self) -> str:
@@ -124,6 +127,8 @@ def record_of(run: Run) -> Record:
         commit=run.environment.get("commit"),
         sharpness=None if sharpness is None else float(sharpness),
         alone=ran_alone(run),
+        calibrated_ece=calibrated_errors(val, (logits, labels)),
+        rows=rows_along(run),
     )
 
 

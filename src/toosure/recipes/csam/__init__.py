@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from toosure.config import RunConfig
-from toosure.recipes.csam import parts, rows
+from toosure.recipes.csam import figure_findings, figure_rows, figures, parts, rows
 from toosure.recipes.recipe import Part, Recipe, Setting
 
 
@@ -64,6 +64,14 @@ RECIPE = Recipe(
             "three networks, nine methods (Tables S6 to S10)",
             configs_of(rows.networks),
             parts.networks,
+            usual=False,
+        ),
+        Part(
+            "figures",
+            "confidence, SAM's theory, calibration along training, radii, gammas (1, 2, 3, S5, S6)",
+            configs_of(figure_rows.all_rows),
+            figure_findings.findings,
+            figures.drawings,
             usual=False,
         ),
     ),

@@ -10,6 +10,8 @@ from toosure.recipes.run_store import RunStore
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from toosure.train import Runtime
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -154,7 +156,8 @@ def no_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
 class Part:
     """A table or figure of a paper: the runs it needs, and functions that read them.
 
-    A part that is not `usual` is made only when it is asked for by name.
+    A part that is not `usual` is made only when it is asked for by name. `after_training` is what
+    remains to be done with its complete runs, where data and a device are needed.
     """
 
     name: str
@@ -163,6 +166,7 @@ class Part:
     findings: Callable[[Setting, RunStore], Findings]
     drawings: Callable[[Setting, RunStore], list[Drawing]] = no_drawings
     usual: bool = True
+    after_training: "Callable[[Setting, RunStore, Runtime], None] | None" = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is kept of a run beside its scores, for figures: rows along training, calibrated errors."""
+"""What is kept of a run beside its scores: rows along training, errors after calibration."""
 
 import math
 from collections.abc import Mapping
@@ -8,10 +8,12 @@ from torch import Tensor
 from toosure import metrics
 from toosure.posthoc import CALIBRATORS
 from toosure.runs import Run
+from toosure.runs.files import read_json
 
 # The calibrators of Figure 3 of the CSAM paper beside the temperature, which has scores of its own.
 CALIBRATED_BY = ("vector", "platt", "histogram", "isotonic")
 KEPT_KEYS = ("loss", "accuracy", "confidence", "ece", "nll", "tce", "temperature")
+CORRUPTED_FILE = "imagenet_c.json"  # of a run that was judged on published corrupted images
 SAM_KEYS = "train/sam_"  # those of `sam_theory` are kept, all of them
 
 
@@ -53,3 +55,17 @@ def calibrated_errors(
         calibrator = CALIBRATORS[name]().fit_quietly(*val)
         errors[name] = float(metrics.ece(calibrator(logits), labels))
     return errors
+
+
+def corrupted_means(run: Run) -> dict[str, dict[str, float]] | None:
+    """Return accuracy and ECE by corruption, means over severities; None where not judged."""
+    kept = read_json(run.path / CORRUPTED_FILE, if_damaged={})
+    if not kept:
+        return None
+    return {
+        corruption: {
+            metric: sum(scores[metric] for scores in by_severity.values()) / len(by_severity)
+            for metric in ("accuracy", "ece")
+        }
+        for corruption, by_severity in kept.items()
+    }

@@ -3,7 +3,16 @@
 from collections.abc import Callable
 
 from toosure.config import RunConfig
-from toosure.recipes.csam import figure_findings, figure_rows, figures, parts, rows
+from toosure.recipes.csam import (
+    figure_findings,
+    figure_rows,
+    figures,
+    imagenet,
+    imagenet_c,
+    imagenet_rows,
+    parts,
+    rows,
+)
 from toosure.recipes.recipe import Part, Recipe, Setting
 
 
@@ -73,6 +82,15 @@ RECIPE = Recipe(
             figure_findings.findings,
             figures.drawings,
             usual=False,
+        ),
+        Part(
+            "imagenet",
+            "three networks on ImageNet and ImageNet-C, at the paper's size (Tables 2, S14, S4)",
+            imagenet_rows.configs,
+            imagenet.findings,
+            imagenet.drawings,
+            usual=False,
+            after_training=imagenet_c.judge_runs,
         ),
     ),
     keeps_scores=True,

@@ -33,9 +33,9 @@ NOTE = (
     "ResNet-18 (CIFAR stem), 45,000 / 5,000 split by seed, crops and flips, 30 epochs of batch 256 "
     "(5,273 steps), rate 0.1, momentum 0.9, decay 5e-4, cosine with 200 steps of warm-up, bf16; "
     "10,000 test images at the end of training. Mean ± standard deviation over seeds; errors in "
-    "points; TCE is the ECE after a temperature T fitted on the validation images; AUROC, in per "
-    "cent, is one class against the rest on 15 thresholds, as the CSAM paper's seems to be. Seconds "
-    "of training stand where no other run shared the device. Passes are forward and backward passes "
+    "points; TCE is the ECE after a temperature T fitted on the validation images; AUROC (in %) "
+    "is one class against the rest on 15 thresholds, as the CSAM paper's seems to be. Seconds of "
+    "training stand where no other run shared the device. Passes are forward and backward passes "
     "per training image and step. A perfectly calibrated network shows an ECE of .3 to 1.0 by "
     "chance at this n: the debiased ECE and smECE stand beside it."
 )

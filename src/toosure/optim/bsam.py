@@ -150,7 +150,8 @@ class BSAM(SAM):
         """
         count = self.samples if samples is None else samples
         if count == 0:
-            return model(x).log_softmax(-1)
+            mean: Tensor = model(x).log_softmax(-1)
+            return mean
 
         total: Tensor | None = None
         for _ in range(count):

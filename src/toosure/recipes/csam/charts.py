@@ -1,14 +1,17 @@
 """Charts of the figures: panels of lines or bars, side by side or in rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from toosure.figures.style import PALETTE, PLAIN_AXIS, PLAIN_LAYOUT, QUIET
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+Numbers = Sequence[float] | np.ndarray
 BAR_GROUP = 0.8  # of the distance between two groups of bars
 
 
@@ -17,8 +20,8 @@ class Curve:
     """A line with its points: a name and where it goes; the same name has the same colour."""
 
     name: str
-    x: Sequence[float]
-    y: Sequence[float]
+    x: Numbers
+    y: Numbers
     dash: str = "solid"
     quiet: bool = False  # grey and thin: a bound, a mean, a diagonal
 
@@ -28,8 +31,8 @@ class Bars:
     """Bars of one name: one height per place, all as wide as `width`."""
 
     name: str
-    x: Sequence[float]
-    y: Sequence[float]
+    x: Numbers
+    y: Numbers
     width: float
 
 
@@ -115,7 +118,7 @@ def trace_of(mark: Curve | Bars, number: int) -> dict[str, Any]:
     }
 
 
-def grouped_bars(series: dict[str, Sequence[float | None]]) -> list[Bars]:
+def grouped_bars(series: Mapping[str, Sequence[float | None]]) -> list[Bars]:
     """Return bars side by side: a group per place; a bar that is not known is left out.
 
     >>> [round(bars.x[0], 2) for bars in grouped_bars({"SGD": [3.0], "SAM": [1.0]})]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY
 from toosure.recipes.csam import figure_claims, figure_data, figure_rows
 from toosure.recipes.csam.figure_data import FigureRuns
 from toosure.recipes.csam.theory_figures import theory_run, theory_table
@@ -56,7 +57,7 @@ def error_claims(setting: Setting, runs: FigureRuns, data: str) -> list[Claim]:
 def error_tables(setting: Setting, runs: FigureRuns, data: str) -> list[Table]:
     """Print the ECE of SGD and SAM by network, raw and after each calibrator."""
     by_network = figure_data.network_errors(setting, runs, data)
-    names = ("raw", "temperature", *figure_data.CALIBRATED_BY)
+    names = ("raw", "temperature", *CALIBRATED_BY)
     rows = [
         (network, optimizer, *(cell(errors, name) for name in names))
         for network, both in by_network.items()

@@ -16,6 +16,7 @@ Cost = Literal[
     "logits",  # one forward pass, which all such quantities share
     "curvature",  # passes forth and back: `CurvatureTracker`
     "certificate",  # the margin theorems: `certify`
+    "sam_step",  # the theory of SAM on one batch: `certify_sam`
     "fit",  # a temperature, fitted on half of the split
     "file",  # it is a file and no number
 ]

@@ -10,6 +10,8 @@ from toosure.recipes.run_store import RunStore
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from toosure.train import Runtime
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -157,7 +159,8 @@ class Part:
     """A table or figure of a paper: the runs it needs, and functions that read them.
 
     A part that is not `usual` is made only when it is asked for by name. The runs of one with
-    `free_length` are as long as the setting's `steps` say.
+    `free_length` are as long as the setting's `steps` say. `after_training` is what remains to be
+    done with its complete runs, where data and a device are needed.
     """
 
     name: str
@@ -167,6 +170,7 @@ class Part:
     drawings: Callable[[Setting, RunStore], list[Drawing]] = no_drawings
     usual: bool = True
     free_length: bool = False
+    after_training: "Callable[[Setting, RunStore, Runtime], None] | None" = None
 
 
 @dataclass(frozen=True)

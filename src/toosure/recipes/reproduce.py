@@ -75,6 +75,10 @@ def train_parts(
             done.failures |= result.failures
             done.stopped = result.stopped
 
+    for part in parts:
+        if part.after_training is not None and not done.stopped:
+            part.after_training(setting, RunStore(out), runtime)
+
     if done.runs:
         ended = sum(has_ended(out / config.name) for config in missing)
         log_sweep(out, parts, runtime, workers, ended, time.perf_counter() - began)

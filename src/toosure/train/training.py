@@ -22,6 +22,7 @@ from toosure.train.build import (
     build_optimizer,
     lay_channels_last,
     load_weights,
+    sam_radius,
     set_up_objective,
     shard_model,
 )
@@ -31,7 +32,7 @@ from toosure.train.control import build_control, cut_control_split
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
-from toosure.train.predictions import write_predictions
+from toosure.train.predictions import write_posterior, write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
 from toosure.train.reports import joined_reports
 from toosure.train.runtime import Runtime
@@ -219,14 +220,12 @@ class Training:
             replay=self.runtime.graph,
             processes=self.processes,
             batch=self.batches.count,
+            rho=sam_radius(self.optimizer),
         )
 
     def environment(self) -> dict[str, Any]:
         """Describe where and how the run is trained, for environment.json."""
-        notes: dict[str, Any] = {
-            "compile": self.runtime.compile,
-            "graph": self.runtime.graph,
-        }
+        notes: dict[str, Any] = {"compile": self.runtime.compile, "graph": self.runtime.graph}
         if self.processes.count > 1:
             notes["processes"] = self.processes.count
         if hashes := code_hashes(self.config):
@@ -237,6 +236,7 @@ class Training:
         """Write the final logits of the held-out splits, of averages and of the best weights."""
         predictor = predictor_of(self.network, self.objective)
         write_predictions(self.writer, predictor, self.data)
+        write_posterior(self.writer, predictor, self.optimizer, self.data, self.config.seed)
         if self.averages is not None:
             self.averages.write(self.writer)
         if self.best is not None:

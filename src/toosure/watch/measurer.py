@@ -180,6 +180,12 @@ def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
             "a certificate moves the inputs within a radius, and those of train are not one tensor "
             "of floating numbers: leave it out of measure"
         )
+    many_rows = rows.per_example != 1 or not rows.x.is_floating_point()
+    if name == "train" and "sam_theory" in measure and many_rows:
+        raise ValueError(
+            "sam_theory is of a batch of single examples, and those of train are sequences or not "
+            "one tensor of floating numbers: leave it out of measure"
+        )
 
 
 def patterns_inside(

@@ -16,10 +16,12 @@ from toosure.processes import ALONE, Processes
 from toosure.quantities import Quantity, in_row
 from toosure.watch.criterion import Criterion, check_criterion, curved, mean_loss
 from toosure.watch.outputs import Outputs, values_of
+from toosure.watch.sam_numbers import RHO, Radius, fixed_batch, sam_numbers
 from toosure.watch.snapshot import snapshot_of
 
 Numbers = dict[str, float | bool]
 SAMPLING_ERROR = 0.02  # standard error of batch sharpness, GNI and trace in a row
+SAM_BATCH = 128  # examples of `sam_theory` where the loop does not say its batch
 MAX_LOGITS_ON_CPU = 1 << 22  # fewer are measured on the CPU: one copy, no waiting for the device
 
 
@@ -65,6 +67,7 @@ class WatchedSplit:
         measure: Sequence[str],
         *,
         eps: float = 0.01,
+        rho: Radius = RHO,
         bins: int = 15,
         processes: Processes = ALONE,
         per_example: float = 1.0,
@@ -87,6 +90,11 @@ class WatchedSplit:
         self.fits_temperature = any(q.cost == "fit" for q in wanted)
 
         self.x, self.y = data
+        self.rho = rho
+        self.sam_batch: tuple[Tensor, Tensor] | None = None
+        if any(q.cost == "sam_step" for q in wanted):
+            self.sam_batch = fixed_batch(data, curvature.get("batch", SAM_BATCH))
+
         self.host_y = self.y.cpu()
         if len(self.y) < processes.count:
             raise ValueError(f"{name} has {len(self.y)} examples for {processes.count} processes")
@@ -134,6 +142,8 @@ class WatchedSplit:
 
         if self.certifies:
             numbers |= certificate_of(self.model, (self.x, self.y), self.eps)
+        if self.sam_batch is not None:
+            numbers |= sam_numbers(self.model, self.sam_batch, self.rho)
         return Observation(
             self.name, logits, labels, numbers, self.of_logits, self.bins, self.fits_temperature
         )

@@ -44,8 +44,9 @@ class Watch:
     `notify` is called with each row as it is written. With `defer`, `step` returns an unfinished
     row, which is completed while training goes on. `start` are numbers that join the row of step 0,
     `config` is what a folder of its own notes as asked, `bins` those of binned errors, `eps` the
-    radius of certificates; `curvature` goes to `CurvatureTracker`: `rtol`, `replay`, and `batch`,
-    the examples a batch of `batch_sharpness` and `gni` has (128; give your loop's).
+    radius of certificates, `rho` that of `sam_theory`; `curvature` goes to `CurvatureTracker`:
+    `rtol`, `replay`, and `batch`, the examples a batch of `batch_sharpness`, `gni` and `sam_theory`
+    has (128; give your loop's).
     With `processes` (`toosure.processes.join`) each process holds all data and measures its own
     part, the numbers are those of one, and the first one writes; all must call `step` alike.
     `resume` is the `state_dict` of an earlier watch on the same examples: rows after its step are

@@ -20,6 +20,7 @@ from torch import Tensor
 from toosure import metrics
 from toosure.config import RunConfig
 from toosure.posthoc import Temperature
+from toosure.recipes.benchmark.kept_rows import calibrated_errors, corrupted_means, rows_along
 from toosure.recipes.recipe import Setting
 from toosure.runs import Run
 from toosure.runs.files import write_atomically
@@ -52,6 +53,9 @@ class Record:
     commit: str | None = None
     sharpness: float | None = None  # largest eigenvalue of the Hessian, where it was measured
     alone: bool | None = None  # whether no other run shared the device; None: not known
+    calibrated_ece: Scores | None = None  # of the test images, by calibrator; None: not kept
+    rows: list[Scores] | None = None  # along training, where it was measured more than once
+    corrupted: dict[str, Scores] | None = None  # by corruption, where published images were judged
 
     @property
     def data(self) -> str:
@@ -83,9 +87,18 @@ def scores_of(logits: Tensor, labels: Tensor) -> Scores:
 
 
 def predictions_file(run: Run) -> Path:
-    """Return the predictions that count: the network's, or those of its one average of weights."""
+    """Return the predictions that count: the network's, or those of its one average of weights.
+
+    Of bSAM with `samples` they are those of the samples, of a run that keeps its `best` weights
+    those of these.
+    """
+    if run.config.get("best"):
+        return run.path / "best.npz"
     average = run.config.get("average")
     name = str(average).partition(":")[0] if average else ""
+    optimizer = str(run.config.get("optimizer", ""))
+    if not name and optimizer.startswith("bsam:") and "samples=" in optimizer:
+        name = "bsam"
     return run.path / (f"predictions_{name}.npz" if name else "predictions.npz")
 
 
@@ -118,6 +131,9 @@ def record_of(run: Run) -> Record:
         commit=run.environment.get("commit"),
         sharpness=None if sharpness is None else float(sharpness),
         alone=ran_alone(run),
+        calibrated_ece=calibrated_errors(val, (logits, labels)),
+        rows=rows_along(run),
+        corrupted=corrupted_means(run),
     )
 
 

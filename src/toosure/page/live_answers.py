@@ -174,7 +174,7 @@ def cursors_of(runs: Sequence[Run]) -> dict[str, tuple[int, int]]:
 
 def standing(runs: Sequence[Run]) -> dict[str, Any]:
     """Return how things stand: which files there are, how each run stands, how many go on."""
-    files = [(run.id, *run.file_version, measured(run), has_scaling(run)) for run in runs]
+    files = [(run.id, *run.file_version, measured(run), results_of(run)) for run in runs]
     statuses = [(run.id, run.status, run.count, len(run.snapshots)) for run in runs]
     return {
         "structure": digest(files),
@@ -189,8 +189,10 @@ def measured(run: Run) -> list[str]:
     return sorted(key for key in run.columns if run.has(key))
 
 
-def has_scaling(run: Run) -> bool:
-    return any((run.path / name).is_file() for name in ("temperature.json", "predictions.npz"))
+def results_of(run: Run) -> list[bool]:
+    """Return which files of its end a run has, each with a section of its own."""
+    scaling = any((run.path / name).is_file() for name in ("temperature.json", "predictions.npz"))
+    return [scaling, (run.path / "shifts.json").is_file()]
 
 
 def digest(value: object) -> str:

@@ -17,9 +17,8 @@ from toosure.runs.notebook import as_html
 from toosure.runs.regular_files import Signature, open_regular, printable, signature
 from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.snapshot import check_snapshot
+from toosure.runs.status import USUAL, check_outcome
 
-USUAL = ("complete", "running", "ended")  # what needs no warning; "ended" is a loop of one's own
-STATUSES = (*USUAL, "diverged", "stopped", "failed", "interrupted")
 DAMAGE = (  # what a file of arrays that was cut off or overwritten may raise
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, NotImplementedError),
     *(ArithmeticError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error),
@@ -29,6 +28,7 @@ PARTS = {  # what was read of each file
     "environment": "environment",
     "status": "outcome",
     "temperature": "scaling",
+    "shifts": "shifts",
 }
 SNAPSHOT_NAME = re.compile(r"(0|[1-9][0-9]{0,15})\.npz")
 
@@ -86,11 +86,20 @@ class Run:
     @cached_property
     def scaling(self) -> dict[str, Any]:
         """What temperature scaling does to the run's predictions, written at its end."""
-        self.unreadable_files.pop("temperature.json", None)
+        return self._read_result("temperature.json")
+
+    @cached_property
+    def shifts(self) -> dict[str, Any]:
+        """How the run fares on corrupted and unknown data: see `toosure.shifts.record`."""
+        return self._read_result("shifts.json")
+
+    def _read_result(self, name: str) -> dict[str, Any]:
+        """Read a file that not every run has; where it is damaged, `warnings` says so."""
+        self.unreadable_files.pop(name, None)
         try:
-            return read_json(self.path / "temperature.json", self.follow_links)
+            return read_json(self.path / name, self.follow_links)
         except ValueError as error:
-            self.unreadable_files["temperature.json"] = first_line(error)
+            self.unreadable_files[name] = first_line(error)
             return {}
 
     @property
@@ -150,7 +159,7 @@ class Run:
         warnings = []
         if self.status not in USUAL:
             warnings.append(self.ending)
-        _ = self.scaling  # reading it says whether it can be read
+        _ = self.scaling, self.shifts  # reading them says whether they can be read
         for name, reason in self.unreadable_files.items():
             warnings.append(f"{name} cannot be read ({reason})")
 
@@ -278,15 +287,6 @@ class Run:
                 return {}
             self.unreadable_files.pop(name, None)
         return self._snapshots[step]
-
-
-def check_outcome(outcome: dict[str, Any], file: Path) -> None:
-    """Raise where a status is none that a run can have."""
-    status = outcome.get("status", "running")
-    if status not in STATUSES:
-        raise ValueError(
-            f"{printable(str(file))} must hold a status such as complete; got {str(status)[:40]!r}"
-        )
 
 
 def first_line(error: BaseException) -> str:

@@ -35,6 +35,7 @@ from toosure.train.predictions import write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
 from toosure.train.reports import joined_reports
 from toosure.train.runtime import Runtime
+from toosure.train.shifts import Shifts
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
 from toosure.watch.measurer import predictor_of
@@ -75,6 +76,7 @@ class Training:
         self.criterion = build_criterion(config, self.device)
         self.objective = build_objective(config, self.criterion, self.device)
         self.data = set_up_objective(self.objective, config, self.model, self.data)
+        self.shifts = Shifts(config, self.data, runtime) if runtime.shifts else None
 
         self.optimizer = build_optimizer(
             config, self.model, self.objective, self.criterion, self.data, processes
@@ -241,6 +243,14 @@ class Training:
             self.averages.write(self.writer)
         if self.best is not None:
             self.best.write_predictions(self.writer, self.model, self.objective, self.data)
+
+    def judge_shifts(self, should_stop: Callable[[], bool]) -> None:
+        """Judge the network on corrupted and unknown images, where that was asked for."""
+        if self.shifts is not None:
+            predictor = predictor_of(self.network, self.objective)
+            self.shifts.judge_and_write(
+                self.writer, predictor, self.steps_taken, self.listener, should_stop
+            )
 
     # -- checkpoints ------------------------------------------------------------------------
 

@@ -147,7 +147,10 @@ def print_side_by_side(records: "Mapping[str, ShiftRecord]") -> None:
         against = ["–" if ood is None else f"{100 * ood.auroc['confidence']:.2f}" for ood in found]
         row = (f"{record.images:,}", clean[0], clean[2], *cells(record.means()), *against)
         table.add_row(name, *row)
-    Console().print(table, "")
+    console = Console()
+    console = console if console.is_terminal else Console(width=200)
+    table.columns[0].overflow = "fold"
+    console.print(table, "")
 
 
 def cells(scores: Mapping[str, float]) -> list[str]:

@@ -145,22 +145,23 @@ class ShiftRecord:
         """The mean error over corruptions and severities, not normalised by another network."""
         return 1 - self.mean("accuracy")
 
-    def mean_corruption_error(self, baseline: "ShiftRecord") -> float:
+    def mean_corruption_error(self, *baseline: "ShiftRecord") -> float:
         """Return the mCE: errors summed over severities, divided by the baseline's, averaged.
 
-        NaN where the baseline makes no error under a corruption. Reference: Hendrycks and
-        Dietterich (2019), arXiv 1903.12261, section 4.1.
+        The baseline is one run, or several seeds whose errors are averaged. NaN where it makes no
+        error under a corruption. Reference: Hendrycks and Dietterich (2019), arXiv 1903.12261.
         """
-        if set(self.cells) != set(baseline.cells):
+        if any(set(self.cells) != set(each.cells) for each in baseline):
             raise ValueError(
-                "the two runs were judged under different corruptions or severities: judge both "
+                "the runs were judged under different corruptions or severities: judge them alike "
                 "with `toosure evaluate RUN --shifts`"
             )
+
         ratios = []
         for corruption in self.corruptions:
-            ours = 1 - self.mean("accuracy", corruption=corruption)
-            theirs = 1 - baseline.mean("accuracy", corruption=corruption)
-            ratios.append(ours / theirs if theirs > 0 else math.nan)
+            own = 1 - self.mean("accuracy", corruption=corruption)
+            errors = [1 - each.mean("accuracy", corruption=corruption) for each in baseline]
+            ratios.append(own / mean(errors) if mean(errors) > 0 else math.nan)
         return mean(ratios)
 
 

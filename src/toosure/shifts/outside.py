@@ -126,18 +126,22 @@ def noise(plan: ShiftPlan, inputs: tuple[int, ...]) -> Tensor:
 def read_images(path: Path) -> Tensor:
     """Read images (N, H, W, 3), (N, 3, H, W) or (N, H, W) of a file as uint8 (N, C, H, W)."""
     try:
-        if path.suffix == ".pt":
-            content: object = torch.load(path, weights_only=True)
-        else:
-            content = np.load(path, allow_pickle=False)
-        values = torch.as_tensor(array_in(content, path))
+        content = load_file(path)
     except FileNotFoundError:
         raise ValueError(f"--ood {path}: there is no such file") from None
-    except ValueError:
-        raise
     except Exception as error:  # a damaged or foreign file can raise nearly anything
         raise ValueError(f"--ood {path} cannot be read as images: {error}") from error
-    return as_images(values, path)
+    return as_images(torch.as_tensor(array_in(content, path)), path)
+
+
+def load_file(path: Path) -> object:
+    """Return the array of a file, or its arrays by name; nothing in it can execute."""
+    if path.suffix == ".pt":
+        return torch.load(path, weights_only=True)
+    if path.suffix == ".npy":
+        return np.load(path, allow_pickle=False)
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 def array_in(content: object, path: Path) -> Any:
@@ -148,6 +152,8 @@ def array_in(content: object, path: Path) -> Any:
     usual = [name for name in NAMES if name in names]
     if not usual and len(names) > 1:
         raise ValueError(f"--ood {path} holds {', '.join(names)}: call the images 'images'")
+    if not names:
+        raise ValueError(f"--ood {path} holds no array")
     return content[usual[0] if usual else names[0]]
 
 

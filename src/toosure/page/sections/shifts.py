@@ -23,7 +23,9 @@ from toosure.quantities import QUANTITIES, Quantity
 from toosure.runs import Run
 from toosure.shifts.record import METRICS, OOD_SCORES, ShiftRecord
 
+MAX_LINES = 8  # settings in a figure
 MAX_COLUMNS = 6  # settings in the table of corruptions
+DRAWN = ("accuracy", "ece", "smece", "nll")
 KEYS = (
     *(f"shift_{metric}" for metric in METRICS),
     "mean_corruption_error",
@@ -48,7 +50,9 @@ def shifts(page: PageRuns) -> str:
     if not settings:
         return ""
 
-    panels = "".join(panel(settings, metric) for metric in ("accuracy", "ece", "smece", "nll"))
+    panels = "".join(
+        panel(settings[:MAX_LINES], metric) for metric in ("accuracy", "ece", "smece", "nll")
+    )
     blocks = [
         f'<div class="panels">{panels}</div>',
         settings_table(settings, reference_of(page, settings)),
@@ -103,6 +107,8 @@ def note_on(page: PageRuns, settings: Sequence[ShiftLine]) -> str:
 
     if len(settings) == 1:
         note += " In the figure a thin line is a corruption, the thick one their mean."
+    if len(settings) > MAX_LINES:
+        note += f" Drawn are the first {MAX_LINES} of {len(settings)} settings."
     if len({frozenset(record.cells) for record in records}) > 1:
         note += " The runs were not all judged under the same corruptions: their means differ."
     damaged = [run.name for run in page.runs if run.shifts and record_of(run) is None]

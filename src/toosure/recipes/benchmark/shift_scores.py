@@ -59,15 +59,18 @@ def corrupted_ece(record: "Record") -> float | None:
 
 
 def cells(records: "Sequence[Record]") -> list[str]:
-    """Print the columns of shifts of one method."""
+    """Print the columns of shifts of one method; fewer images than there are, are said."""
     unknown = UNKNOWN.get(records[0].data, "")
+    judged = [record.shifts for record in records if record.shifts]
+    some = {each["images"] for each in judged if each["images"] < each["available"]}
+    remark = f", {min(some):,} images" if some else ""
     return [
-        known_text([auroc_against(record, unknown) for record in records]),
-        known_text([corrupted_ece(record) for record in records]),
+        known_text([auroc_against(record, unknown) for record in records], remark),
+        known_text([corrupted_ece(record) for record in records], remark),
     ]
 
 
-def known_text(values: Sequence[float | None]) -> str:
+def known_text(values: Sequence[float | None], remark: str = "") -> str:
     """Print the mean and spread of those that are known, and how many where they are not all.
 
     >>> known_text([0.5, None]), known_text([None]), known_text([0.8, 0.9])
@@ -77,4 +80,4 @@ def known_text(values: Sequence[float | None]) -> str:
     if not known:
         return "–"
     some = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
-    return spread_text(known, ".2f") + some
+    return spread_text(known, ".2f") + some + remark

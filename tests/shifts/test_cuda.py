@@ -1,4 +1,4 @@
-"""Shifts on a GPU: the same images as on the CPU where nothing is drawn, alike where it is; fast."""
+"""Shifts on a GPU: the images of the CPU where nothing is drawn, alike where it is; and fast."""
 
 import time
 

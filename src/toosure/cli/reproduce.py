@@ -138,6 +138,7 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
     """Raise for an option that a recipe does not know."""
     given = {"--method": setting.methods, "--full": setting.full, "--scores": setting.scores}
     given["--shift"] = setting.shifts
+
     if not paper.keeps_scores:
         for option, value in given.items():
             if value:

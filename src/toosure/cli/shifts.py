@@ -47,8 +47,8 @@ def evaluate_shifts(
         print_record(*records.values())
     else:
         print_side_by_side(records)
-    for name, error in errors.items():
-        typer.echo(f"{name}: {error_sentence(error, baseline)}")
+    for name, value in errors.items():
+        typer.echo(f"{name}: {error_sentence(value, baseline)}")
 
 
 def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":

@@ -69,7 +69,7 @@ def plan_of(text: str, ood: Sequence[str] = ()) -> ShiftPlan:
         if not re.fullmatch(r"\d+", value):
             raise ValueError(f"--shift all: {key} must be a whole number; got {value!r}")
         numbers[key] = int(value)
-    return ShiftPlan(ood=tuple(ood), **numbers)
+    return ShiftPlan(ood=tuple(ood), images=numbers.get("images"), seed=numbers.get("seed", 0))
 
 
 def wants_all(texts: Sequence[str]) -> bool:

@@ -1,5 +1,6 @@
 """The training loop: draw a batch, set the learning rate, step, watch, checkpoint."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from toosure.train.renamed import renamed_arguments
 from toosure.train.runtime import Runtime
 from toosure.train.shifts import JudgingStopped, judge_if_missing
 from toosure.train.training import Training
+from toosure.watch.measurer import predictor_of
 
 
 @renamed_arguments(means="runtime", show="listener")
@@ -128,6 +130,15 @@ def take_steps(training: Training, stop: Stop) -> None:
     finish(training, agreement.stopping, stop)
 
 
+def judge_shifts(training: Training, should_stop: Callable[[], bool]) -> None:
+    """Judge the network on corrupted and unknown images, where that was asked for."""
+    if training.shifts is not None:
+        predictor = predictor_of(training.network, training.objective)
+        training.shifts.judge_and_write(
+            training.writer, predictor, training.steps_taken, training.listener, should_stop
+        )
+
+
 def finish(training: Training, stopping: bool, stop: Stop) -> None:
     """Write the last measurement, the last checkpoint and the status."""
     writer, watch = training.writer, training.watch
@@ -149,7 +160,7 @@ def finish(training: Training, stopping: bool, stop: Stop) -> None:
         training.write_predictions()
         early = steps < training.config.steps
         try:
-            training.judge_shifts(lambda: stop.requested and training.processes.count == 1)
+            judge_shifts(training, lambda: stop.requested and training.processes.count == 1)
             writer.set_status("complete", steps, "no better row came: best.npz" if early else "")
         except JudgingStopped:
             writer.set_status("stopped", steps, "trained; repeat the command to judge its shifts")

@@ -244,14 +244,6 @@ class Training:
         if self.best is not None:
             self.best.write_predictions(self.writer, self.model, self.objective, self.data)
 
-    def judge_shifts(self, should_stop: Callable[[], bool]) -> None:
-        """Judge the network on corrupted and unknown images, where that was asked for."""
-        if self.shifts is not None:
-            predictor = predictor_of(self.network, self.objective)
-            self.shifts.judge_and_write(
-                self.writer, predictor, self.steps_taken, self.listener, should_stop
-            )
-
     # -- checkpoints ------------------------------------------------------------------------
 
     def save(self) -> None:

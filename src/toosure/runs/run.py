@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from toosure.runs.array_file import read_arrays
-from toosure.runs.files import is_locked, read_json
+from toosure.runs.files import is_locked
+from toosure.runs.json_text import read_json
 from toosure.runs.notebook import as_html
-from toosure.runs.regular_files import Signature, open_regular, printable, signature
+from toosure.runs.regular_files import Signature, first_line, open_regular, printable, signature
 from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.snapshot import check_snapshot
 from toosure.runs.status import USUAL, check_outcome
@@ -28,6 +29,7 @@ PARTS = {  # what was read of each file
     "environment": "environment",
     "status": "outcome",
     "temperature": "scaling",
+    "calibrators": "calibrations",
     "shifts": "shifts",
 }
 SNAPSHOT_NAME = re.compile(r"(0|[1-9][0-9]{0,15})\.npz")
@@ -86,15 +88,19 @@ class Run:
     @cached_property
     def scaling(self) -> dict[str, Any]:
         """What temperature scaling does to the run's predictions, written at its end."""
-        return self._read_result("temperature.json")
+        return self._told_if_damaged("temperature.json")
+
+    @cached_property
+    def calibrations(self) -> dict[str, Any]:
+        """What `toosure calibrate` kept: each calibrator before and after, by its name."""
+        return self._told_if_damaged("calibrators.json")
 
     @cached_property
     def shifts(self) -> dict[str, Any]:
         """How the run fares on corrupted and unknown data: see `toosure.shifts.record`."""
-        return self._read_result("shifts.json")
+        return self._told_if_damaged("shifts.json")
 
-    def _read_result(self, name: str) -> dict[str, Any]:
-        """Read a file that not every run has; where it is damaged, `warnings` says so."""
+    def _told_if_damaged(self, name: str) -> dict[str, Any]:
         self.unreadable_files.pop(name, None)
         try:
             return read_json(self.path / name, self.follow_links)
@@ -159,7 +165,8 @@ class Run:
         warnings = []
         if self.status not in USUAL:
             warnings.append(self.ending)
-        _ = self.scaling, self.shifts  # reading them says whether they can be read
+        for part in ("scaling", "calibrations", "shifts"):
+            getattr(self, part)  # reading it says whether it can be read
         for name, reason in self.unreadable_files.items():
             warnings.append(f"{name} cannot be read ({reason})")
 
@@ -287,8 +294,3 @@ class Run:
                 return {}
             self.unreadable_files.pop(name, None)
         return self._snapshots[step]
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what went wrong."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

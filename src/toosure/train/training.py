@@ -225,10 +225,7 @@ class Training:
 
     def environment(self) -> dict[str, Any]:
         """Describe where and how the run is trained, for environment.json."""
-        notes: dict[str, Any] = {
-            "compile": self.runtime.compile,
-            "graph": self.runtime.graph,
-        }
+        notes: dict[str, Any] = {"compile": self.runtime.compile, "graph": self.runtime.graph}
         if self.processes.count > 1:
             notes["processes"] = self.processes.count
         if hashes := code_hashes(self.config):

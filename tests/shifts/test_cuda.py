@@ -31,7 +31,7 @@ def pictures(count):
 @pytest.mark.parametrize("severity", [1, 3, 5])
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_images_are_those_of_the_cpu(name, severity):
-    x = pictures(200)
+    x = pictures(600)
     here = corrupt(x, name, severity)
     there = corrupt(x.cuda(), name, severity)
     assert there.device.type == "cuda" and there.dtype == torch.uint8

@@ -74,6 +74,16 @@ def test_equal_sets_are_told_apart_by_chance_and_separate_ones_always():
         assert apart.auroc[score] == 1 and apart.fpr95[score] == 0
 
 
+def test_log_probabilities_have_no_energy(network):
+    """A mixture predicts them; their logsumexp is 0, and rounding would rank them."""
+    record = judge_shifts(lambda x: network(x).log_softmax(1), DATA, PLAN)
+    assert set(record.ood["corrupted"].auroc) == {"confidence", "entropy", "margin"}
+    logits = judge_shifts(network, DATA, PLAN)
+    for score in record.ood["corrupted"].auroc:
+        ours, expected = (each.ood["corrupted"].auroc[score] for each in (record, logits))
+        assert ours == pytest.approx(expected, abs=1e-3)
+
+
 def test_a_part_of_the_images_is_the_same_part_of_every_set(network):
     seen = []
 
@@ -113,5 +123,7 @@ def test_what_cannot_be_judged_says_why(network):
         judge_shifts(network, replace(DATA, test=nothing), PLAN)
     with pytest.raises(ValueError, match="no corruption is called 'fogg'; did you mean 'fog'"):
         judge_shifts(network, DATA, ShiftPlan(("fogg",), (1,)))
+    with pytest.raises(ValueError, match="probabilities"):
+        judge_shifts(lambda x: network(x).softmax(1), DATA, PLAN)
     with pytest.raises(ValueError, match="finite"):
         judge_shifts(lambda x: network(x) * torch.inf, DATA, PLAN)

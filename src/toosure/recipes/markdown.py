@@ -92,6 +92,8 @@ def command_of(outcome: Outcome, name: str) -> str:
     words += [f"--method {method}" for method in setting.methods]
     if setting.scores:
         words += ["--scores", setting.scores]
+    if setting.shifts:
+        words += ["--shift", "all"]
     if setting.quick:
         words.append("--quick")
     if setting.full:

@@ -19,6 +19,7 @@ from toosure.shifts.record import METRICS, OOD_SCORES, Ood, Scores, ShiftRecord
 
 Predict = Callable[[Tensor], Tensor]  # standardised images (N, C, H, W) -> logits (N, K)
 Progress = Callable[[int, int, str], None]  # sets judged, sets in all, the name of the next
+LOST_ENERGY = 1e-3  # below, the rows are log-probabilities that were rounded
 OodScores = dict[str, Tensor]  # by name of the score: (N,), higher for rows like the training data
 
 
@@ -39,13 +40,12 @@ def judge_shifts(
     sets = len(plan.corruptions) * len(plan.severities) + 1 + len(outside)
     report = progress or (lambda done, total, name: None)
 
-    # The scores do not have to look at the logits: a watch has seen that they are no probabilities.
-    with known_logits():
-        report(0, sets, "clean")
-        logits = predict(chosen.test.x)
-        clean = scores_of(logits, chosen.test.y)
-        known = ood_scores(logits)
+    report(0, sets, "clean")
+    logits = predict(chosen.test.x)
+    clean = scores_of(logits, chosen.test.y)  # raises where they are probabilities
+    known = meaningful(ood_scores(logits))
 
+    with known_logits():  # the same network: its outputs are not looked at again
         cells: dict[tuple[str, int], Scores] = {}
         corrupted: list[OodScores] = []
         for done, (corruption, severity, split) in enumerate(corrupted_splits(chosen, plan), 1):
@@ -55,7 +55,7 @@ def judge_shifts(
             corrupted.append(ood_scores(logits))
 
         # Pooled: an AUROC against equally many images of each cell is the mean over cells.
-        pooled = {name: torch.cat([each[name] for each in corrupted]) for name in OOD_SCORES}
+        pooled = {name: torch.cat([each[name] for each in corrupted]) for name in known}
         ood = {"corrupted": detection(known, pooled, "the test images, corrupted")}
         for done, unknown in enumerate(outside, len(cells) + 1):
             report(done, sets, unknown.name)
@@ -117,11 +117,17 @@ def ood_scores(logits: Tensor) -> OodScores:
     return {name: ood_score(logits, name) for name in OOD_SCORES}
 
 
+def meaningful(scores: OodScores) -> OodScores:
+    """Leave out the energy of log-probabilities, as a mixture predicts them: it is 0, or noise."""
+    lost = float(scores["energy"].abs().max()) < LOST_ENERGY
+    return {name: each for name, each in scores.items() if not (lost and name == "energy")}
+
+
 def detection(known: OodScores, unknown: OodScores, note: str) -> Ood:
     """Return how well each score tells the test images from unknown ones."""
     return Ood(
         images=len(next(iter(unknown.values()))),
-        auroc={name: float(auroc(known[name], unknown[name])) for name in OOD_SCORES},
-        fpr95={name: float(fpr95_of_scores(known[name], unknown[name])) for name in OOD_SCORES},
+        auroc={name: float(auroc(known[name], unknown[name])) for name in known},
+        fpr95={name: float(fpr95_of_scores(known[name], unknown[name])) for name in known},
         note=note,
     )

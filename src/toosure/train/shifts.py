@@ -14,6 +14,7 @@ from torch import nn
 from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.corruptions import check_shift
+from toosure.processes import join
 from toosure.runs import Run, RunWriter
 from toosure.shifts.judge import Progress, judge_shifts
 from toosure.shifts.outside import OutsideSet, load_outside, outside_name
@@ -71,10 +72,14 @@ def outside_sets(plan: ShiftPlan, data: Dataset, runtime: Runtime) -> list[Outsi
         raise ValueError("shifts are of test images: name a data set of images with a test set")
     for corruption in plan.corruptions:
         check_shift((corruption, plan.severities[0]), torch.empty(0, *data.inputs))
-    return [
-        load_outside(word, plan, data.inputs, runtime.data_root, runtime.download)
-        for word in plan.ood
-    ]
+
+    def load() -> list[OutsideSet]:
+        root = runtime.data_root
+        download = runtime.download
+        return [load_outside(word, plan, data.inputs, root, download) for word in plan.ood]
+
+    # One process downloads while the others wait; then they find the files.
+    return join(runtime.torch_device).in_turn(load) if runtime.download else load()
 
 
 def spoken(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progress:

@@ -36,6 +36,7 @@ from toosure.train.predictions import write_posterior, write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
 from toosure.train.reports import joined_reports
 from toosure.train.runtime import Runtime
+from toosure.train.shifts import Shifts
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
 from toosure.watch.measurer import predictor_of
@@ -76,6 +77,7 @@ class Training:
         self.criterion = build_criterion(config, self.device)
         self.objective = build_objective(config, self.criterion, self.device)
         self.data = set_up_objective(self.objective, config, self.model, self.data)
+        self.shifts = Shifts(config, self.data, runtime) if runtime.shifts else None
 
         self.optimizer = build_optimizer(
             config, self.model, self.objective, self.criterion, self.data, processes

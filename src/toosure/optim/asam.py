@@ -11,7 +11,7 @@ from torch.optim.optimizer import ParamsT
 from toosure.optim.passes import climb_, global_norm
 from toosure.optim.sam import SAM
 from toosure.optim.validators import Validator, check_not_negative
-from toosure.processes.shards import local_shards
+from toosure.processes.dtensor import local_shards
 
 
 class ASAM(SAM):

@@ -20,7 +20,7 @@ from toosure.optim.validators import (
     check_not_negative,
     refuse_unknown_arguments,
 )
-from toosure.processes.shards import is_sharded, local_shards, placed_like
+from toosure.processes.dtensor import is_sharded, local_shards, placed_like
 
 
 class BSAM(SAM):

@@ -13,7 +13,7 @@ from toosure.metrics.inputs import check_count
 from toosure.optim.passes import dense_gradient
 from toosure.optim.validators import check_arguments
 from toosure.optim.wrapper import Wrapper
-from toosure.processes.shards import any_sharded
+from toosure.processes.dtensor import any_sharded
 
 
 class TopEigenvectors(Protocol):

@@ -20,7 +20,7 @@ from toosure.optim.validators import (
     refuse_unknown_arguments,
 )
 from toosure.optim.wrapper import step_without_hooks
-from toosure.processes.shards import is_sharded, placed_like
+from toosure.processes.dtensor import is_sharded, placed_like
 
 Parameter = Tensor | tuple[str, Tensor]  # as parameters() or named_parameters() gives it
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from toosure.processes.shards import (
+from toosure.processes.dtensor import (
     aligned,
     any_sharded,
     is_sharded,

@@ -29,7 +29,7 @@ from toosure.optim.passes import (
 from toosure.optim.statistics import RunningStatistics
 from toosure.optim.validators import Validator, check_arguments, check_base, check_not_negative
 from toosure.optim.wrapper import Wrapper
-from toosure.processes.shards import local_shards
+from toosure.processes.dtensor import local_shards
 
 Bucket = tuple[dict[str, Any], list[Tensor], list[Tensor]]  # a group, parameters, their gradients
 

@@ -10,7 +10,7 @@ from torch.optim.optimizer import ParamsT
 
 from toosure.optim.sam import SAM, Bucket
 from toosure.optim.validators import Validator, check_fraction
-from toosure.processes.shards import local_shards
+from toosure.processes.dtensor import local_shards
 
 
 class VASSO(SAM):

@@ -4,6 +4,7 @@ Element-wise work is done on each process's own shards, without DTensor's cost p
 needs the other processes: one collective each.
 """
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -92,21 +93,46 @@ def sum_over_shards(tensors: Sequence[Tensor], numbers: Sequence[Tensor]) -> Ten
     return torch.stack(parts).sum()
 
 
-def mean_over_ranks(number: Tensor, tensors: Iterable[Tensor]) -> Tensor:
-    """Average a number over all processes that hold shards of these tensors; as it is if plain.
+def ranks_of(tensors: Iterable[Tensor]) -> "tuple[dist.ProcessGroup, ...]":
+    """Return the groups of all processes that hold parts of these tensors; none if all are plain.
 
-    What every process decides by the mean, all decide alike.
+    There is one group per dimension of the mesh, and a sum over all processes goes through each.
     """
     first = next((t for t in tensors if is_sharded(t)), None)
     if first is None:
-        return number
+        return ()
+    mesh = first.device_mesh
+    return tuple(mesh.get_group(i) for i in range(mesh.ndim))
 
-    mean = number.clone()
-    for i in range(first.device_mesh.ndim):
-        group = first.device_mesh.get_group(i)
-        dist.all_reduce(mean, group=group)
-        mean /= dist.get_world_size(group)
-    return mean
+
+def reduced(
+    number: Tensor,
+    groups: "Sequence[dist.ProcessGroup]",
+    how: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
+) -> Tensor:
+    """Return the sum (or maximum) of a tensor over the processes of these groups."""
+    total = number.clone() if groups else number
+    for group in groups:
+        dist.all_reduce(total, how, group=group)
+    return total
+
+
+def forward_parts(x: Tensor, chunk: int, weights: Iterable[Tensor]) -> Sequence[Tensor]:
+    """Cut inputs into parts of at most `chunk` for forward passes.
+
+    Where FSDP2 shards the weights every forward pass is a collective, so that all processes get as
+    many parts as the one with the most inputs needs.
+    """
+    first = next((t for t in weights if is_sharded(t)), None)
+    if first is None:
+        return x.split(chunk)
+    own = torch.tensor(-(-len(x) // chunk), device=first.device)
+    return x.tensor_split(int(reduced(own, ranks_of([first]), dist.ReduceOp.MAX)))
+
+
+def processes_in(groups: "Sequence[dist.ProcessGroup]") -> int:
+    """Return how many processes the dimensions of a mesh have together."""
+    return math.prod(dist.get_world_size(group) for group in groups)
 
 
 @contextmanager

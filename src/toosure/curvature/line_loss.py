@@ -11,7 +11,7 @@ from toosure.curvature.products.chunked_model import inputs_and_labels
 from toosure.curvature.products.functional_model import choose_parameters, without_wrappers
 from toosure.curvature.products.loss_hessian import LossLike, output_loss, over_all_samples
 from toosure.curvature.products.precision import tensor_cores
-from toosure.metrics.inputs import as_labels, check_count
+from toosure.metrics.inputs import ArrayLike, as_labels, check_count
 from toosure.processes.dtensor import (
     any_sharded,
     forward_parts,
@@ -59,7 +59,7 @@ class LineLoss:
         parts = forward_parts(self.inputs, chunk, self.parameters)
         self.parts = list(zip(parts, self.labels.split([len(x) for x in parts]), strict=True))
 
-    def _checked(self, labels: object) -> Tensor:
+    def _checked(self, labels: ArrayLike) -> Tensor:
         """Return the labels on the model's device; raise where they do not fit the outputs."""
         if not len(self.inputs):
             raise ValueError("data is empty: curvature needs at least one sample")

@@ -195,7 +195,9 @@ def orthogonalised(update: Tensor, steps: int, fp32: bool) -> Tensor:
     if not is_sharded(update):
         return newton_schulz(update, steps, fp32)
 
-    whole = (update if fp32 else update.bfloat16()).full_tensor()
+    matrix = update if fp32 else update.bfloat16()
+    assert is_sharded(matrix)
+    whole = matrix.full_tensor()
     return placed_like(newton_schulz(whole, steps, fp32).contiguous(), update)
 
 

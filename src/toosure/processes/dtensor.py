@@ -125,7 +125,8 @@ def forward_parts(x: Tensor, chunk: int, weights: Iterable[Tensor]) -> Sequence[
     """
     first = next((t for t in weights if is_sharded(t)), None)
     if first is None:
-        return x.split(chunk)
+        parts: Sequence[Tensor] = x.split(chunk)
+        return parts
     own = torch.tensor(-(-len(x) // chunk), device=first.device)
     return x.tensor_split(int(reduced(own, ranks_of([first]), dist.ReduceOp.MAX)))
 

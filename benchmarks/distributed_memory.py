@@ -3,9 +3,9 @@
     PYTHONPATH=src python3 benchmarks/distributed_memory.py
 
 An MLP of 3 x 2048 (10.5 M parameters, float32) is sharded layer by layer over 1, 2 and 4 gloo
-processes and takes a step. Counted are the bytes of local shards after the step, in the process that
-holds most. During a step SAM and its variants hold one more copy of the parameters' shards, and FSDP2
-gathers one layer at a time.
+processes and takes a step. Counted are the bytes of local shards after the step, in the process
+that holds most. During a step SAM and its variants hold one more copy of the parameters' shards,
+and FSDP2 gathers one layer at a time.
 """
 
 import argparse

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from toosure.control import Radius, RadiusControl
 from toosure.curvature import critical_sharpness
@@ -152,6 +152,29 @@ def half_precision(mesh):
     return {"moved": torch.stack(moved), "types": types, "weights": weights(model)}
 
 
+def partly_sharded(mesh):
+    """Step with a tensor that no process shards, and a gradient that is placed otherwise."""
+    generator = torch.Generator().manual_seed(0)
+    sharded, plain, target = torch.randn(3, 5, generator=generator, dtype=torch.float64)
+    sharded, plain = nn.Parameter(sharded), nn.Parameter(plain)
+    if mesh is not None:
+        sharded = nn.Parameter(distribute_tensor(sharded.detach(), mesh, [Shard(0)]))
+    optimizer = SAM([sharded, plain], rho=0.3, lr=0.1, clip_norm=0.5)
+
+    def closure():
+        gradient = 2 * (sharded.full_tensor() if mesh is not None else sharded).detach()
+        if mesh is not None:
+            gradient = distribute_tensor(gradient, mesh, [Replicate()])
+        sharded.grad = gradient
+        plain.grad = 3 * (plain.detach() - target) ** 2
+        return plain.sum()
+
+    for _ in range(3):
+        optimizer.step(closure)
+    whole = sharded.full_tensor() if mesh is not None else sharded
+    return torch.cat([whole, plain]).detach()
+
+
 def infinite_gradient(mesh):
     """Scale the loss; in the last process the second step's gradient is infinite."""
     model = make_model(mesh, torch.float32)
@@ -177,7 +200,7 @@ def controlled(mesh):
     """Let the radius be steered; return what it became at each look."""
     model = make_model(mesh)
     optimizer = CASES["sam"](model)
-    settings = Radius(every=1, start=0.0, dead_band=0.0, guard=math.inf)
+    settings = Radius(sensor="gap", every=1, start=0.0, dead_band=0.0, guard=math.inf)
     control = RadiusControl(model, optimizer, batch(9, rows=40), 8, settings)
     radii = []
     for step in range(8):
@@ -217,7 +240,16 @@ def critical(mesh):
     found = critical_sharpness(model, (x, y), chunk=4)
     same = all(p.grad is g for p, g in zip(model.parameters(), before, strict=True))
     along = critical_sharpness(model, (x, y), update=before, chunk=4)
-    return {"value": found.value, "same": same, "along": along.value}
+
+    # All weights in every process, and a share of the data.
+    group = None if mesh is None else mesh.get_group()
+    copied = critical_sharpness(make_model(None), (x, y), group=group)
+    return {
+        "value": found.value,
+        "same": same,
+        "along": along.value,
+        "copied": copied.value,
+    }
 
 
 def refusals(mesh):
@@ -227,6 +259,7 @@ def refusals(mesh):
     for attempt in (
         lambda: BulkSGD(model.parameters(), lr=0.1, k=1, tracker=mock.Mock()),
         lambda: Watch(model, None, batch(0), batch(1)),
+        lambda: Watch(model, None, batch(0), measure="critical_sharpness"),
         lambda: critical_sharpness(
             model, batch(0), update=[p.full_tensor() for p in model.parameters()]
         ),
@@ -279,6 +312,7 @@ def checks(mesh, folder):
     found["float32"] = trained("csam", mesh, torch.float32)
     found["clipped sgd"] = clipped_sgd(mesh)
     found["collectives"] = collectives(mesh)
+    found["partly sharded"] = partly_sharded(mesh)
     found["half precision"] = half_precision(mesh)
     found["infinite"] = infinite_gradient(mesh)
     found["controlled"] = controlled(mesh)

@@ -68,6 +68,12 @@ def test_one_collective_per_norm(two):
     assert two[0]["collectives"] == {"sam": 1, "sam, clipped": 2}
 
 
+def test_plain_tensors_and_gradients_placed_otherwise(two):
+    alone = worker.partly_sharded(None)
+    for rank in two:
+        assert (rank["partly sharded"] - alone).abs().max() < 1e-12
+
+
 def test_half_precision(two):
     """SAM moves by rho over all shards; state and weights stay float32; processes agree."""
     found, other = (rank["half precision"] for rank in two)
@@ -99,6 +105,7 @@ def test_critical_sharpness(two):
         assert rank["critical"]["same"]
         assert rank["critical"]["value"] == two[0]["critical"]["value"]
         assert rank["critical"]["value"] == pytest.approx(alone["value"], rel=1e-9)
+        assert rank["critical"]["copied"] == pytest.approx(alone["value"], rel=1e-9)
         assert math.isfinite(rank["critical"]["along"])
 
 
@@ -125,9 +132,10 @@ def test_rows_of_the_watch_are_those_of_one_process(two, folder, tmp_path):
 
 
 def test_what_does_not_work_says_why(two):
-    bulk, watch, update = two[0]["refusals"]
+    bulk, watch, alone, update = two[0]["refusals"]
     assert "sharded (DTensor)" in bulk and "DistributedDataParallel" in bulk
     assert "gn_sharpness needs whole weights" in watch and "critical_sharpness" in watch
+    assert "sharded over 2 processes" in alone and "processes=toosure.processes.join" in alone
     assert "must be sharded" in update
 
 

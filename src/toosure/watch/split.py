@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from toosure import margins
-from toosure.curvature import CurvatureTracker, Result
+from toosure.curvature import CurvatureTracker, Result, critical_sharpness
 from toosure.metrics.inputs import are_probabilities, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
+from toosure.processes.dtensor import forward_parts, resharded_after
 from toosure.quantities import Quantity, in_row
 from toosure.watch.criterion import Criterion, check_criterion, curved, mean_loss
 from toosure.watch.outputs import Outputs, values_of
@@ -101,6 +102,17 @@ class WatchedSplit:
         own = processes.rows(len(self.y))  # whose outputs and curvature this process computes
         self.own_data = self.x[own], self.y[own]
 
+        self.critical: Callable[[], Result] | None = None
+        if any(q.cost == "forwards" for q in wanted):
+            self.critical = partial(
+                critical_sharpness,
+                self.mean_network or model,
+                self.own_data,
+                curved(loss),
+                group=processes.group,
+                **{name: curvature[name] for name in ("parameters", "chunk") if name in curvature},
+            )
+
         self.tracker: CurvatureTracker | None = None
         of_curvature = tuple(q.key for q in wanted if q.cost == "curvature")
         if of_curvature:
@@ -125,6 +137,8 @@ class WatchedSplit:
             curvature = flat(self.tracker.measure())
             if not self.tracker.uses_graphs:
                 self.tracker.release()  # the memory of the pass belongs to training
+        if self.critical is not None:
+            curvature |= flat({"critical_sharpness": self.critical()})
 
         labels = self.y
         if logits.numel() < MAX_LOGITS_ON_CPU:
@@ -191,8 +205,9 @@ def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad():
-            logits = torch.cat([model(part) for part in x.split(chunk)])
+        with torch.no_grad(), resharded_after(model):
+            parts = forward_parts(x, chunk, model.parameters())
+            logits = torch.cat([model(part) for part in parts])
             return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     finally:
         for module, training in modes:

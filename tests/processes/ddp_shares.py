@@ -58,13 +58,16 @@ ON_THEIR_SHARES = {
 }
 REFUSED = {
     "gamma_net": {"objective": "gamma_net:width=8"},
-    "ensemble": {"objective": "mc_dropout"},
+    "ensemble": {"objective": "batch_ensemble"},
     "uneven": {"batch": 7},
 }
 SYNCED = RunConfig(**{**SMALL, "model": "own_model:normed"})
 LOST = RunConfig(**{**SMALL, "steps": 24, "optimizer": "csam:lr=0.1,momentum=0.9", "seed": 3})
 BITS = {"precision": "float32", "steps": 8, "every": 8, "optimizer": "sgd:lr=0.05", "seed": 4}
 BITS = RunConfig(**{**SMALL, **BITS})
+
+
+WATCHED = {"measure": ("gn_sharpness", "batch_sharpness"), "rtol": 1e-6}
 
 
 def configs(settings):
@@ -88,20 +91,28 @@ def by_hand(config, processes):
     return model.state_dict()
 
 
-def watched_loop(processes, folder, world):
-    """Train a network with BatchNorm by DDP on a loader in shares, watched by all or by one."""
+def watched_data():
+    """Return the training data and the validation split of the loop."""
     data = digits(train=40, val=21)
+    return TensorDataset(data.train.x, data.train.y), data.val
+
+
+def normed_network():
     torch.manual_seed(0)
-    model = normed((64,), 10)
-    network = model if processes is None else DistributedDataParallel(model)
-    train_data = TensorDataset(data.train.x, data.train.y)
-    sampler = DistributedSampler(train_data, world, 0 if processes is None else processes.rank)
+    return normed((64,), 10)
+
+
+def watched_loop(processes, folder):
+    """Train a network with BatchNorm by DDP on a loader in shares, watched by all."""
+    train_data, val = watched_data()
+    model = normed_network()
+    network = DistributedDataParallel(model)
+    sampler = DistributedSampler(train_data, processes.count, processes.rank)
     loader = DataLoader(train_data, 5, sampler=sampler)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    options = {"measure": ("gn_sharpness", "batch_sharpness"), "every": 2, "rtol": 1e-6}
-    together = {"processes": "all"} if processes is not None else {}
+    every = {"every": 1, "processes": "all"}
 
-    with Watch(network, None, loader, data.val, folder, **options, **together) as watch:
+    with Watch(network, None, loader, val, folder, **WATCHED, **every) as watch:
         for x, labels in loader:
             optimizer.zero_grad()
             nn.functional.cross_entropy(network(x), labels).backward()
@@ -144,7 +155,7 @@ def train_in_shares(out: Path, device: str = "cpu") -> dict[str, object]:
     train(BITS, out, runtime, data=data_of(BITS))
     torch.save(by_hand(BITS, processes), out / f"by_hand{processes.rank}.pt")
 
-    model = watched_loop(processes, out / "watched", processes.count)
+    model = watched_loop(processes, out / "watched")
     torch.save(model.state_dict(), out / f"watched{processes.rank}.pt")
     said: dict[str, object] = {"failed": measured_together(processes)}
     for name, config in configs(REFUSED).items():
@@ -171,7 +182,7 @@ def finish(out: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        {"main": main, "finish": finish}[sys.argv[1]](Path(sys.argv[2]))
+        {"main": main, "finish": finish}[sys.argv[2]](Path(sys.argv[1]))
     except SystemExit as ended:
         end(ended.code)
     end(0)

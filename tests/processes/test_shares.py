@@ -4,6 +4,7 @@ The processes run `ddp_shares.py`: two of them every day, four in the slow tests
 """
 
 import json
+import re
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from ddp_shares import (
     normed_network,
     watched_data,
 )
-from groups import Group
+from groups import ROOT, Group, start
 from torch import nn
 
 from toosure.processes import Processes
@@ -33,6 +34,7 @@ from toosure.train.checkpoint import load_checkpoint
 from toosure.train.engine import Engine, build_engine, is_mean_over_examples
 from toosure.watch import Watch
 from toosure.words import parse
+from waiting import LIMIT
 
 pytestmark = [
     pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs gloo"),
@@ -123,7 +125,17 @@ def test_one_process_that_fails_ends_the_others_with_a_sentence(group):
         )
 
 
-def test_watch_refuses_what_is_no_group(group):
+def test_the_example_is_watched_by_two_processes(tmp_path):
+    both = start(2, str(ROOT / "examples" / "ddp_watch.py"), str(tmp_path / "run"))
+    said = [process.communicate(timeout=LIMIT)[0] for process in both]
+    ece = re.findall(r"rank (\d): val ECE (\S+) %", "".join(said))
+    assert sorted(rank for rank, _ in ece) == ["0", "1"] and len({value for _, value in ece}) == 1
+    run = Run(tmp_path / "run")
+    assert run.status == "ended" and [row["step"] for row in run.rows] == list(range(0, 65, 16))
+    assert f"{100 * run.last['val/ece']:.2f}" == ece[0][1]
+
+
+def test_watch_refuses_what_is_no_group():
     with pytest.raises(ValueError, match='processes must be "all"'):
         Watch(nn.Linear(2, 2), None, (torch.zeros(2, 2), torch.tensor([0, 1])), processes=2)
 

@@ -141,8 +141,9 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_no_row_twice(tmp_path):
         fit(Module(), [callback(tmp_path / "b")], tmp_path, path=path)
 
 
-def test_only_the_first_process_measures():
+def test_without_ddp_only_the_first_process_measures():
     class Second:
+        model = None  # of a strategy that shards the module
         is_global_zero = False
         accumulate_grad_batches = 1
         global_step = 0

@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -81,6 +80,12 @@ def train(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
     compile: Annotated[bool, typer.Option(help="Use torch.compile.")] = False,
     graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="With torchrun: the numbers of one process, not DDP.")
+    ] = False,
+    sync_batchnorm: Annotated[
+        bool, typer.Option("--sync-batchnorm", help="With torchrun: BatchNorm sees all shares.")
+    ] = False,
     checkpoint: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 30.0,
     threads: Annotated[int | None, typer.Option(help="Threads of a run on the CPU.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that run side by side.")] = 1,
@@ -126,8 +131,18 @@ def train(
     }
     try:
         configs = configs_of({name: v for name, v in values.items() if v}, config or [])
-        runtime = Runtime(device, data_root, download, compile, graph, checkpoint, threads)
-        runtime = replace(runtime, shifts=plan)
+        runtime = Runtime(
+            device,
+            data_root,
+            download,
+            compile,
+            graph,
+            checkpoint,
+            threads,
+            shifts=plan,
+            exact=exact,
+            sync_batchnorm=sync_batchnorm,
+        )
         cluster = cluster_of(on, cpus_per_run, gpus_per_run)
         result = run_sweep(configs, out, runtime, workers, cluster)
     except ValueError as error:

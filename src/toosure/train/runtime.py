@@ -24,6 +24,10 @@ class Runtime:
     another number of threads may differ in their last bits. `decoders` is the number of processes
     that decode the images of a streamed folder. None is one per core; the processes of torchrun
     share the cores. `shifts` says on which corrupted and unknown images a run is judged at its end.
+
+    Several processes (torchrun) train by torch's DistributedDataParallel, each on its share of a
+    batch; with `sync_batchnorm` BatchNorm sees the whole batch. `exact` gives the numbers of one
+    process instead, more slowly: docs/scale.md.
     """
 
     device: str | None = None
@@ -35,6 +39,8 @@ class Runtime:
     threads: int | None = None
     decoders: int | None = None
     shifts: ShiftPlan | None = None
+    exact: bool = False
+    sync_batchnorm: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data_root", Path(self.data_root))

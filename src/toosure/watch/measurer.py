@@ -16,6 +16,7 @@ from toosure.quantities import in_row
 from toosure.watch.batch_reader import unwrapped
 from toosure.watch.best import Best, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
+from toosure.watch.joint import JointMeasurement, naming_lost_processes
 from toosure.watch.logits_model import Rows, as_rows
 from toosure.watch.same_watch import check_same_everywhere
 from toosure.watch.sample import ExampleSource
@@ -70,7 +71,11 @@ class Measurer:
                 **patterns_inside(rows.model, predictor, settings),
             )
 
-        check_same_everywhere(self.notes, settings.get("processes", ALONE))
+        processes = settings.get("processes", ALONE)
+        self.together = processes.count > 1
+        self.joint = JointMeasurement(processes, model, objective)
+        with naming_lost_processes(processes):
+            check_same_everywhere(self.notes, processes)
 
         self.best: Best | None = None
         if "best" in measure:
@@ -93,10 +98,28 @@ class Measurer:
 
     def observe(self, step: int) -> dict[str, Observation]:
         """Observe every split; raise `Diverged` where outputs or loss are not finite."""
-        observations = {name: split.observe() for name, split in self.splits.items()}
+        observations = self.observe_together() if self.together else self.observe_in_turn()
         if self.best is not None:
             self.best.compare(step, observations["val"])
         return observations
+
+    def observe_in_turn(self) -> dict[str, Observation]:
+        """Observe one split after the other."""
+        return {name: split.observe(split.logits()) for name, split in self.splits.items()}
+
+    def observe_together(self) -> dict[str, Observation]:
+        """Observe with all processes, which exchange the outputs on all splits at once."""
+        splits = list(self.splits.values())
+
+        def own_outputs() -> list[Tensor]:
+            return [split.own_logits() for split in splits]
+
+        with self.joint.measuring():
+            outputs = self.joint.gathered(own_outputs, [len(split.y) for split in splits])
+            return {
+                split.name: split.observe(logits)
+                for split, logits in zip(splits, outputs, strict=True)
+            }
 
     def snapshot(self, observations: Observations) -> dict[str, np.ndarray]:
         """Return what the report's slider moves through, of all splits."""

@@ -126,9 +126,8 @@ class WatchedSplit:
             if per_example > 1 and "chunk" not in curvature:
                 widen_chunks(self.tracker, per_example)
 
-    def observe(self) -> Observation:
-        """Do what needs the model: its outputs, the loss, curvature and certificates."""
-        logits = self.logits()
+    def observe(self, logits: Tensor) -> Observation:
+        """Do what needs the model, beside its outputs: the loss, curvature and certificates."""
         loss = mean_loss(self.loss, logits, self.y)
 
         # Curvature comes before the loss is read, so that a device works on meanwhile.
@@ -164,13 +163,13 @@ class WatchedSplit:
 
     def logits(self) -> Tensor:
         """Return the outputs on the whole split, (N, C), in evaluation mode."""
+        return self.processes.gathered(self.own_logits(), len(self.y))
+
+    def own_logits(self) -> Tensor:
+        """Return the outputs on this process's examples, (n, C), in evaluation mode."""
         if self.tracker is not None and self.mean_network is None:
-            logits = self.tracker.logits()  # the pass serves the curvature too
-        else:
-            logits = logits_of(self.model, self.own_data[0])
-        if self.processes.count == 1:
-            return logits
-        return self.processes.gathered(logits, len(self.y))
+            return self.tracker.logits()  # the pass serves the curvature too
+        return logits_of(self.model, self.own_data[0])
 
     def snapshot(self, observation: Observation) -> dict[str, np.ndarray]:
         """Return the reliability table and histograms, by name such as `val_counts`."""

@@ -184,7 +184,9 @@ def signature_of(thing: Any) -> str:
         text = str(inspect.signature(thing))
     except (TypeError, ValueError):
         return "(...)"
-    text = re.sub(r"<(?:function|class|object)[^<>]*>|<factory>|<[^<>]* object at [^<>]*>", "...", text)
+    text = re.sub(
+        r"<(?:function|class|object)[^<>]*>|<factory>|<[^<>]* object at [^<>]*>", "...", text
+    )
     text = re.sub(r"\b(?:torch|collections|pathlib|typing|numpy)(?:\.\w+)*\.(\w+)", r"\1", text)
     text = re.sub(r"\btoosure(?:\.\w+)+", lambda match: public_path(match[0]), text)
     return re.sub(r"^\(self(?:, )?", "(", text).replace("\n", " ")

@@ -161,9 +161,9 @@ def methods_of(thing: type) -> Iterator[tuple[str, Any]]:
     for name, member in vars(thing).items():
         function = getattr(member, "__func__", member)  # of a classmethod or staticmethod
         is_public = not name.startswith("_") or name in SPECIAL
-        if is_public and (inspect.isfunction(function) or isinstance(member, property)):
-            if function.__doc__:
-                yield name, function
+        is_method = inspect.isfunction(function) or isinstance(member, property)
+        if is_public and is_method and function.__doc__:
+            yield name, function
 
 
 def own_docstring(thing: type) -> str:
@@ -184,9 +184,7 @@ def signature_of(thing: Any) -> str:
         text = str(inspect.signature(thing))
     except (TypeError, ValueError):
         return "(...)"
-    text = re.sub(
-        r"<(?:function|class|object)[^<>]*>|<factory>|<[^<>]* object at [^<>]*>", "...", text
-    )
+    text = re.sub(r"<(?:function|class)[^<>]*>|<factory>|<[^<>]* at 0x[^<>]*>", "...", text)
     text = re.sub(r"\b(?:torch|collections|pathlib|typing|numpy)(?:\.\w+)*\.(\w+)", r"\1", text)
     text = re.sub(r"\btoosure(?:\.\w+)+", lambda match: public_path(match[0]), text)
     return re.sub(r"^\(self(?:, )?", "(", text).replace("\n", " ")

@@ -105,10 +105,9 @@ def prose(text: str) -> str:
 
 def parameter_row(parameter: Any) -> str:
     """Return an argument or an option as a row of the table of its command."""
-    is_argument = parameter.param_type_name == "argument"
-    names = (
-        [parameter.name.upper()] if is_argument else [*parameter.opts, *parameter.secondary_opts]
-    )
+    names = [*parameter.opts, *parameter.secondary_opts]
+    if parameter.param_type_name == "argument":
+        names = [parameter.name.upper()]
     written = ", ".join(f"`{name}`" for name in names)
 
     value = parameter.default

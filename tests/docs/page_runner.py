@@ -1,8 +1,8 @@
 """Run what stands on a page of the docs, from top to bottom, as a reader would.
 
 - A `python` block is executed; names live on to the next one.
-- Each line of a `sh` block that begins with `toosure` is run as a command; `# exit code 1` at its end
-  is what it must end with. Lines of `pip install` and the like are only read.
+- Each line of a `sh` block that begins with `toosure` is run as a command; `# exit code 1` at its
+  end is what it must end with. Lines of `pip install` and the like are only read.
 - A `text` block is what the block before it must have printed. `...` stands for any lines, and a
   number may differ by a few per cent: another processor may round another way.
 - `<!-- setup ... -->` is Python that a reader has already: a model, a loader.

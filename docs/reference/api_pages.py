@@ -24,6 +24,7 @@ NAMES_OF_FILES: dict[str, tuple[str, ...]] = {
     "toosure.binary": ("TwoColumns", "two_columns", "two_column_probs", "one_column"),
     "toosure.config": ("RunConfig", "sweep_of"),
     "toosure.ensembles.averages": ("EMA", "SWA", "SWAG"),
+    "toosure.evaluate.paired": ("Comparison", "Difference", "compare"),
     "toosure.evaluate.verdict": ("Verdict", "verdict"),
     "toosure.integrations.lightning": ("WatchCallback",),
     "toosure.integrations.mlflow": ("rows_to",),
@@ -194,20 +195,18 @@ def signature_of(thing: Any) -> str:
 def public_paths() -> dict[str, str]:
     """Map where a class is defined to where users import it from; the shortest path wins."""
     paths: dict[str, str] = {}
-    for module, names in public_names().items():
-        for name in names:
-            place = place_of(module, name)
+    modules = [name for name in public_names() if ".integrations." not in name]  # frameworks
+    for module in modules:
+        for name in public_names()[module]:
+            place = place_of(getattr(import_module(module), name), f"{module}.{name}")
             paths[place] = min(paths.get(place, f"{module}.{name}"), f"{module}.{name}", key=len)
     return paths
 
 
-def place_of(module: str, name: str) -> str:
+def place_of(thing: object, otherwise: str) -> str:
     """Return the module and name under which an object calls itself."""
-    try:
-        thing = getattr(import_module(module), name)
-    except ImportError:  # an extra is missing
-        return f"{module}.{name}"
-    return f"{getattr(thing, '__module__', module)}.{getattr(thing, '__qualname__', name)}"
+    name = getattr(thing, "__qualname__", None)
+    return f"{getattr(thing, '__module__', '')}.{name}" if name else otherwise
 
 
 def public_path(place: str) -> str:

@@ -69,12 +69,22 @@ def setup(app: object) -> None:
     """Put a page at the top of the site that leads to its first page, and mend links."""
     app.connect("build-finished", write_entrance)  # type: ignore[attr-defined]
     app.connect("source-read", link_to_examples)  # type: ignore[attr-defined]
+    app.connect("source-read", list_new_pages)  # type: ignore[attr-defined]
 
 
 def link_to_examples(app: object, name: str, source: list[str]) -> None:
     """Let a link to a script of examples/ lead to the page on which all of them stand."""
     link = r"\]\(((?:\.\./)*)\.\./examples/(\w+)\.py\)"
     source[0] = re.sub(link, r"](\1examples.md#\2)", source[0])
+
+
+def list_new_pages(app: object, name: str, source: list[str]) -> None:
+    """Put pages of docs/ that no list on the first page names at its end, under "More"."""
+    if name == root_doc:
+        named = set(re.findall(r"(?m)^(?:.*<)?(\w+)>?$", source[0]))
+        new = sorted(page.stem for page in HERE.glob("*.md") if page.stem not in {*named, "index"})
+        if new:
+            source[0] += "\n".join(["\n```{toctree}", ":hidden:", ":caption: More", *new, "```\n"])
 
 
 def write_entrance(app: object, error: Exception | None) -> None:

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # A verdict from a file
 #
-# You have a file with probabilities and labels. This notebook makes such a file, judges it, looks at
-# it, and asks whether one group is worse than the others. It takes a few seconds.
+# You have a file with probabilities and labels. This notebook makes such a file, judges it, looks
+# at it, and asks whether one group is worse than the others. It takes a few seconds.
 
 # %%
 from html import escape
@@ -77,7 +77,7 @@ for name in ("accuracy", "nll", "ece", "smece"):
 def show(page, height=620):
     """Show a page of toosure inside the notebook."""
     frame = f'<iframe srcdoc="{escape(page)}" width="100%" height="{height}"></iframe>'
-    return HTML(frame)
+    return HTML(f"<div>{frame}</div>")
 
 
 show(evaluation_page(result))

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Calibrate and compare
 #
-# A trained network is too sure. Fit calibrators on validation data, let held-out rows choose one, and
-# ask test data whether it helped beyond chance.
+# A trained network is too sure. Fit calibrators on validation data, let held-out rows choose one,
+# and ask test data whether it helped beyond chance.
 
 # %%
 from html import escape
@@ -86,8 +86,8 @@ for each in comparison.differences:
 
 # %%
 page = escape(evaluation_page(evaluate(second)))
-HTML(f'<iframe srcdoc="{page}" width="100%" height="620"></iframe>')
+HTML(f'<div><iframe srcdoc="{page}" width="100%" height="620"></iframe></div>')
 
 # %% [markdown]
-# Next: [which calibrator?](../guides/which_calibrator.md), and all of them with their parameters and
-# traps: [calibrators](../calibrators.md).
+# Next: [which calibrator?](../guides/which_calibrator.md), and all of them with their parameters
+# and traps: [calibrators](../calibrators.md).

@@ -1,7 +1,8 @@
 """One split under watch: a single forward pass serves metrics, margins, curvature, snapshots."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -216,3 +216,4 @@ def test_gamma_net_end_to_end(tmp_path):
     features = record["parts"]["features"]["tables"][0]["rows"]
     assert [row[0] for row in features] == ["penultimate", "layer2", "random", "noise"]
     assert len(record["parts"]["bandwidth"]["tables"][0]["rows"]) == 3
+    assert len(record["parts"]["backbones"]["tables"][0]["rows"]) == 4

@@ -35,7 +35,7 @@ def reproduce(
         bool, typer.Option(help="Small, on noisy digits: the same story, not the figures.")
     ] = False,
     data: Annotated[
-        str, typer.Option(help="cifar10 or cifar100; benchmark and csam: also cifar10,cifar100.")
+        str, typer.Option(help="cifar10 or cifar100; but for too-sharp and ensembles also both.")
     ] = "cifar10",
     seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
     method: Annotated[
@@ -44,7 +44,7 @@ def reproduce(
     full: Annotated[bool, typer.Option(help="csam: the paper's networks and lengths.")] = False,
     scores: Annotated[
         Path | None,
-        typer.Option(help="benchmark, csam: the folder of scores.jsonl, read and extended."),
+        typer.Option(help="benchmark, csam, gamma-net: the folder of scores.jsonl."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where run folders go. [runs/RECIPE]")] = None,
     from_: Annotated[
@@ -118,11 +118,15 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
     if not paper.keeps_scores:
         for option, value in given.items():
             if value:
-                raise ValueError(f"{paper.name} has no {option}: it is for benchmark and csam")
+                raise ValueError(
+                    f"{paper.name} has no {option}: it is for csam, benchmark, gamma-net"
+                )
         if len(setting.data_sets) > 1:
             raise ValueError(f"{paper.name} takes one data set; got --data {setting.data}")
     if setting.methods and paper.name != "benchmark":
         raise ValueError(f"{paper.name} has no --method: add a row with `reproduce benchmark`")
+    if setting.full and paper.name == "gamma-net":
+        raise ValueError(f"{paper.name} has no --full: it is for csam")
     if setting.full and setting.quick:
         raise ValueError("--full and --quick exclude each other")
 

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.data_loader import BatchSamplerShard
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 from toosure.integrations.sam_trainer import SAMTrainer
@@ -43,7 +45,7 @@ class WatchCallback(TrainerCallback):
         file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE_FILE
         self.loop.resume = torch.load(file, weights_only=True) if file.is_file() else None
         if state.is_world_process_zero:
-            train = given["train_dataloader"]
+            train = of_all_processes(given["train_dataloader"], args.per_device_train_batch_size)
             self.loop.begin(given["model"], given["optimizer"], train, None, state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -53,3 +55,19 @@ class WatchCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         self.loop.end()
+
+
+def of_all_processes(loader: Any, batch_size: int) -> Any:
+    """Return a loader of the whole data set where Accelerate has given each process a share.
+
+    Its own loader gives the first process its share only, and may wait for the other processes
+    when it is iterated over, which only the first one would do here.
+    """
+    sampler = getattr(loader, "batch_sampler", None)
+    if not isinstance(sampler, BatchSamplerShard):
+        return loader
+    while isinstance(sampler, BatchSamplerShard):
+        sampler = sampler.batch_sampler
+    return DataLoader(
+        loader.dataset, batch_size, sampler=sampler.sampler, collate_fn=loader.collate_fn
+    )

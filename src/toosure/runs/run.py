@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from toosure.runs.array_file import read_arrays
-from toosure.runs.files import is_locked, read_json
+from toosure.runs.files import is_locked
+from toosure.runs.json_text import read_json
 from toosure.runs.notebook import as_html
-from toosure.runs.regular_files import Signature, open_regular, printable, signature
+from toosure.runs.regular_files import Signature, first_line, open_regular, printable, signature
 from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.snapshot import check_snapshot
 
@@ -29,6 +30,7 @@ PARTS = {  # what was read of each file
     "environment": "environment",
     "status": "outcome",
     "temperature": "scaling",
+    "calibrators": "calibrations",
 }
 SNAPSHOT_NAME = re.compile(r"(0|[1-9][0-9]{0,15})\.npz")
 
@@ -86,11 +88,19 @@ class Run:
     @cached_property
     def scaling(self) -> dict[str, Any]:
         """What temperature scaling does to the run's predictions, written at its end."""
-        self.unreadable_files.pop("temperature.json", None)
+        return self._told_if_damaged("temperature.json")
+
+    @cached_property
+    def calibrations(self) -> dict[str, Any]:
+        """What `toosure calibrate` kept: each calibrator before and after, by its name."""
+        return self._told_if_damaged("calibrators.json")
+
+    def _told_if_damaged(self, name: str) -> dict[str, Any]:
+        self.unreadable_files.pop(name, None)
         try:
-            return read_json(self.path / "temperature.json", self.follow_links)
+            return read_json(self.path / name, self.follow_links)
         except ValueError as error:
-            self.unreadable_files["temperature.json"] = first_line(error)
+            self.unreadable_files[name] = first_line(error)
             return {}
 
     @property
@@ -150,7 +160,7 @@ class Run:
         warnings = []
         if self.status not in USUAL:
             warnings.append(self.ending)
-        _ = self.scaling  # reading it says whether it can be read
+        _ = self.scaling, self.calibrations  # reading them says whether they can be read
         for name, reason in self.unreadable_files.items():
             warnings.append(f"{name} cannot be read ({reason})")
 
@@ -287,8 +297,3 @@ def check_outcome(outcome: dict[str, Any], file: Path) -> None:
         raise ValueError(
             f"{printable(str(file))} must hold a status such as complete; got {str(status)[:40]!r}"
         )
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what went wrong."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

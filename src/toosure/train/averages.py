@@ -1,6 +1,6 @@
 """Averages of a run's weights, followed beside the raw ones: `--average ema:decay=0.999`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.dataset import Split
+from toosure.data.seeds import derive_seed
 from toosure.metrics import accuracy, ece, nll
 from toosure.runs import RunWriter
 from toosure.train.predictions import mean_predictions
@@ -22,13 +23,15 @@ from toosure.watch.split import logits_of
 ROW_EXAMPLES = 2048  # training examples that BatchNorm is refreshed with for a row
 END_EXAMPLES = 50_000  # and for the predictions at the end
 CHUNK = 256
+REFRESHING = 7  # stream of random numbers
 
 
 class Averages:
     """Follow the averages that a run names, and predict with each of them.
 
     They are loaded into a copy of the network, whose BatchNorm statistics are computed again from
-    training examples: those of the raw weights do not fit an average.
+    training examples, augmented as in training: those of the raw weights do not fit an average,
+    and those of images without the black border of a crop do not fit the weights.
     """
 
     def __init__(
@@ -79,7 +82,14 @@ class Averages:
     def load(self, weights: Sequence[Tensor], examples: int) -> None:
         """Put weights into the copy of the network, and refresh its BatchNorm statistics."""
         torch._foreach_copy_(list(self.copy.parameters()), list(weights))
-        refresh_statistics(self.copy, self.predictor, self.data.train.x[:examples])
+        refresh_statistics(self.copy, self.predictor, self.training_batches(examples))
+
+    def training_batches(self, examples: int) -> Iterator[Tensor]:
+        """Yield the first training inputs as training sees them, the same at every call."""
+        inputs = self.data.train.x[:examples]
+        generator = torch.Generator(inputs.device).manual_seed(derive_seed(self.seed, REFRESHING))
+        for part in inputs.split(CHUNK):
+            yield self.data.augmented(part, generator)
 
     def write(self, writer: RunWriter) -> None:
         """Write the predictions of each average beside those of the raw weights."""
@@ -113,20 +123,20 @@ class Averages:
 
 
 @torch.no_grad()
-def refresh_statistics(model: nn.Module, call: nn.Module, x: Tensor) -> None:
-    """Compute BatchNorm's running statistics again, as plain means over batches of `x`.
+def refresh_statistics(model: nn.Module, call: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Compute BatchNorm's running statistics again, as plain means over batches of inputs.
 
     `call` is what runs the model, as its objective predicts with it. Nothing happens to a network
     without such layers. One row alone has no variance, so a last batch of one is left out.
     """
     layers = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
-    if not layers or not len(x):
+    if not layers:
         return
 
     with refreshing(layers):
-        for part in x.split(CHUNK):
-            if len(part) > 1:
-                call(part)
+        for batch in batches:
+            if len(batch) > 1:
+                call(batch)
 
 
 @contextmanager

@@ -66,7 +66,12 @@ def train_in_folder(
     """Set the run up and step to its end; whatever happens, the folder says how it ended."""
     device = runtime.torch_device
     devices = [device] if device.type == "cuda" else []
-    with runtime.cpu_threads(), torch.random.fork_rng(devices), interruptible() as stop:
+    with (
+        runtime.cpu_threads(),
+        runtime.searched_kernels(config.steps),
+        torch.random.fork_rng(devices),
+        interruptible() as stop,
+    ):
         training = None
         try:
             training = Training(config, runtime, writer, listener, data, processes)

@@ -201,10 +201,9 @@ class DeferredRows(RowMaker):
         """
         return [
             self.background.submit(
-                self.measurer.splits[name].row_values_call(observation),
-                here=observation.logits.device.type != "cpu",
+                observation.row_values, here=observation.logits.device.type != "cpu"
             )
-            for name, observation in observations.items()
+            for observation in observations.values()
         ]
 
     def write(self, pending: PendingRow | None) -> None:

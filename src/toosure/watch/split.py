@@ -1,8 +1,7 @@
 """One split under watch: a single forward pass serves metrics, margins, curvature, snapshots."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,11 +30,26 @@ class Diverged(ArithmeticError):
 
 
 class Observation(NamedTuple):
-    """What the model gave on a split: metrics are computed from it, at once or later."""
+    """What the model gave on a split: metrics are computed from it, here or in another process."""
 
+    split: str
     logits: Tensor  # (N, C), on the CPU where they are few
     labels: Tensor  # (N,)
     numbers: Numbers  # what needed the model: the loss, curvature, certificates
+    quantities: Sequence[Quantity]  # what is wanted of the logits
+    bins: int = 15
+    fits_temperature: bool = False
+
+    def row_values(self) -> Numbers:
+        """Compute the numbers of the split by their keys in a row, such as `val/ece`."""
+        values: Numbers = {"loss": self.numbers["loss"]}  # first, for the order of the keys
+        with known_logits():  # the first observation was checked
+            values |= values_of(Outputs(self.logits, self.labels, self.bins), self.quantities)
+        values |= self.numbers
+
+        if self.fits_temperature and len(self.labels) > 1:  # fitted on one half, judged on another
+            values |= split_temperature(self.logits, self.labels, bins=self.bins)._asdict()
+        return {f"{self.split}/{key}": value for key, value in values.items()}
 
 
 class WatchedSplit:
@@ -130,7 +144,9 @@ class WatchedSplit:
             numbers |= certificate_of(self.model, (self.x, self.y), self.eps)
         if self.sam_batch is not None:
             numbers |= sam_numbers(self.model, self.sam_batch, self.rho)
-        return Observation(logits, labels, numbers)
+        return Observation(
+            self.name, logits, labels, numbers, self.of_logits, self.bins, self.fits_temperature
+        )
 
     def logits(self) -> Tensor:
         """Return the outputs on the whole split, (N, C), in evaluation mode."""
@@ -142,36 +158,11 @@ class WatchedSplit:
             return logits
         return self.processes.gathered(logits, len(self.y))
 
-    def row_values_call(self, observation: Observation) -> Callable[[], Numbers]:
-        """Return a call that computes every number of a row, here or in another process."""
-        return partial(
-            row_values, observation, self.name, self.of_logits, self.bins, self.fits_temperature
-        )
-
     def snapshot(self, observation: Observation) -> dict[str, np.ndarray]:
         """Return the reliability table and histograms, by name such as `val_counts`."""
         with known_logits():
             arrays = snapshot_of(observation.logits, observation.labels, self.bins)
         return {f"{self.name}_{key}": value for key, value in arrays.items()}
-
-
-def row_values(
-    observation: Observation,
-    split: str,
-    quantities: Sequence[Quantity],
-    bins: int,
-    fit_temperature: bool,
-) -> Numbers:
-    """Compute the numbers of one split by their keys in a row, such as `val/ece`."""
-    logits, labels, numbers = observation
-    values: Numbers = {"loss": numbers["loss"]}  # first, for the order of the keys
-    with known_logits():  # the first observation was checked
-        values |= values_of(Outputs(logits, labels, bins), quantities)
-    values |= numbers
-
-    if fit_temperature and len(labels) > 1:  # fitted on one half, judged on the other
-        values |= split_temperature(logits, labels, bins=bins)._asdict()
-    return {f"{split}/{key}": value for key, value in values.items()}
 
 
 def make_tracker(*arguments: Any, replay: bool = False, **options: Any) -> CurvatureTracker:

@@ -135,7 +135,9 @@ def evaluate(
             for each in predictions:
                 waiting.update(f"measuring {each.source}")
                 results.append(measured(each, keys, settings | judged))
-            groups = [subgroups(each, by, **settings) for each in predictions] if by else []
+            groups = []
+            if by:
+                groups = [subgroups(each, by, **settings, **judged) for each in predictions]
             if html:
                 write_page(results[0], html)
         judgements = [judge(condition, result) for result in results for condition in conditions]

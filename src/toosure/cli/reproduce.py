@@ -54,11 +54,16 @@ def reproduce(
     download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
     graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="too-sharp: the length of bulk-every's runs.")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Train at most so many runs; repeat to go on.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
-    write: Annotated[Path | None, typer.Option(help="Write the results as markdown.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write the results as markdown; other parts there stay.")
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option(help="Write the page with figures. [OUT/RECIPE.html, but for --from]"),
@@ -79,7 +84,7 @@ def reproduce(
     try:
         paper = recipe(name)
         seeds = tuple(sorted(set(integers(seed)))) if seed else ()
-        setting = Setting(quick, data, seeds, tuple(method or ()), full, str(scores or ""))
+        setting = Setting(quick, data, seeds, tuple(method or ()), full, str(scores or ""), steps)
         check_setting(paper, setting)
         part_names = [part for text in only or [] for part in text.split(",") if part]
         parts = paper.chosen(part_names)
@@ -127,6 +132,8 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
         raise ValueError(f"{paper.name} has no --method: add a row with `reproduce benchmark`")
     if setting.full and paper.name == "gamma-net":
         raise ValueError(f"{paper.name} has no --full: it is for csam")
+    if setting.steps and not any(part.free_length for part in paper.parts):
+        raise ValueError(f"{paper.name} has no --steps: it is for bulk-every of too-sharp")
     if setting.full and setting.quick:
         raise ValueError("--full and --quick exclude each other")
 
@@ -228,7 +235,8 @@ def save(outcome: "Outcome", write: Path | None, html: Path | None) -> None:
                 err=True,
             )
     if write:
-        files[write] = markdown(outcome, write.parent / "figures")
+        earlier = write.read_text(encoding="utf-8") if write.is_file() else ""
+        files[write] = markdown(outcome, write.parent / "figures", earlier)
 
     for path, text in files.items():
         try:

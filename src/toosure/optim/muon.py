@@ -73,6 +73,7 @@ class Muon(Traits, Optimizer):
     but the last (the head) is a hidden matrix; the rest is AdamW's. Groups may say
     `muon=True` or `False` themselves (an embedding belongs to AdamW). It serves as a base:
     `SAM(model, base=Muon, rho=0.05, lr=0.02)`. `fp32` orthogonalises in float32.
+    `input_layer=False` leaves the first matrix, which reads the inputs, to AdamW too.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     >>> optimizer = Muon(model, lr=0.02)
@@ -98,6 +99,7 @@ class Muon(Traits, Optimizer):
         adamw_betas: tuple[float, float] = (0.9, 0.999),
         adamw_eps: float = 1e-8,
         adamw_weight_decay: float = 0.0,
+        input_layer: bool = True,
     ) -> None:
         check_settings(VALIDATORS, {"lr": lr, "momentum": momentum, "ns_steps": ns_steps})
         self.muon: dict[str, Any] = {
@@ -117,7 +119,10 @@ class Muon(Traits, Optimizer):
         self.rest: AdamW | None = None  # steps the groups that are not matrices
 
         # OneCycleLR and CyclicLR look for a momentum among the defaults.
-        super().__init__(hidden_and_rest(params), {"momentum": momentum})
+        groups = hidden_and_rest(params)
+        if not input_layer:
+            groups = with_first_matrix_at_rest(groups)
+        super().__init__(groups, {"momentum": momentum})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of hidden matrices (`muon=True`) or of AdamW's (`muon=False`)."""
@@ -212,6 +217,22 @@ def hidden_and_rest(
         is_hidden = p.ndim >= 2 and p.shape[0] > 1 and all(p is not head for head in heads)
         (hidden if is_hidden else rest)["params"].append(entry)
     return [group for group in (hidden, rest) if group["params"]] or [rest]
+
+
+def with_first_matrix_at_rest(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Move the first hidden matrix to AdamW's group, or to a new one where there is none."""
+    hidden = next((group for group in groups if group.get("muon")), None)
+    if hidden is None:
+        return groups
+
+    first, *others = hidden["params"]
+    rest = next((group for group in groups if not group.get("muon")), None)
+    if rest is None:
+        rest = {"params": [], "muon": False}
+        groups = [*groups, rest]
+    rest["params"] = [first, *rest["params"]]
+    hidden["params"] = others
+    return [group for group in groups if group["params"]]
 
 
 def _tensor(entry: Parameter) -> Tensor:

@@ -28,8 +28,9 @@ class Watch:
     On `train` and `val`: loss, accuracy, ECE and its kin, NLL, Brier score, entropy, margins, and
     what `measure` adds (Gauss-Newton sharpness by default; docs/training.md has every key of a
     row). Each is (inputs, labels) in memory, or a DataLoader, a Dataset or a dict of tensors (see
-    docs/watch.md): then `examples` of it (2000), drawn once by `seed`, are kept on the model's
-    device, and `inputs` and `labels`, a key or a function of a batch, say which part is which.
+    docs/watch.md): then `examples` of it (2000; a dict by split), drawn once by `seed`, are kept on
+    the model's device. `inputs` and `labels`, a key or a function of a batch, say which part is
+    which.
 
     The start is measured at once as step 0, then `every` so many steps, or `at` given steps, or as
     often as `budget`, a share of the time, allows; the end by `finish`, or on leaving a `with`
@@ -44,8 +45,7 @@ class Watch:
     row, which is completed while training goes on. `start` are numbers that join the row of step 0,
     `config` is what a folder of its own notes as asked, `bins` those of binned errors, `eps` the
     radius of certificates, `rho` that of `sam_theory`; `curvature` goes to `CurvatureTracker`:
-    `rtol`, `replay`, and `batch`, the examples a batch of `batch_sharpness`, `gni` and `sam_theory`
-    has (128; give your loop's).
+    `rtol`, `replay`, and `batch`, your loop's, for `batch_sharpness`, `gni` and `sam_theory` (128).
     With `processes` (`toosure.processes.join`) each process holds all data and measures its own
     part, the numbers are those of one, and the first one writes; all must call `step` alike.
     `resume` is the `state_dict` of an earlier watch on the same examples: rows after its step are
@@ -74,7 +74,7 @@ class Watch:
         at: Iterable[int] = (),
         inputs: InputsOf = None,
         labels: LabelsOf = None,
-        examples: int | None = None,
+        examples: int | Mapping[str, int] | None = None,
         seed: int = 0,
         resume: Mapping[str, Any] | None = None,
         start: Mapping[str, Any] | None = None,

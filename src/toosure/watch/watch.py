@@ -1,5 +1,6 @@
 """`Watch`: rows of what a classifier is, at chosen steps of its training, and what they cost."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -224,7 +225,7 @@ class Watch:
         row: Row = {"step": self.steps, **numbers}
         if self.report is not None:
             self.maker.add_report(row, self.report)
-        row["seconds"] = self.stopwatch.seconds
+        row["seconds"] = time.perf_counter() - self.stopwatch.began
         self.last_measured = self.steps
         self.maker.start(row, snapshot_due)
         return row

@@ -21,6 +21,7 @@ from toosure.optim.validators import (
     check_not_negative,
     refuse_unknown_arguments,
 )
+from toosure.processes.dtensor import is_sharded, local_shards, placed_like
 
 
 class BSAM(SAM):
@@ -130,7 +131,8 @@ class BSAM(SAM):
         with torch.no_grad(), weights_restored([p for p, _ in learned]):
             for p, group in learned:
                 deviation = (group["data_size"] * self.state[p]["scale"]).rsqrt()
-                p.add_(deviation * _normal(p, generator))
+                noise = _normal(p, generator)
+                p.add_(deviation * (placed_like(noise, p) if is_sharded(p) else noise))
 
             with torch.set_grad_enabled(recording):
                 yield
@@ -192,8 +194,9 @@ class BSAM(SAM):
                 curvature = scale.sqrt() * g.abs() * share
                 self.pending[p] = self.pending[p] + curvature if p in self.pending else curvature
 
-            torch._foreach_div_(gradients, scales)
-            torch._foreach_add_(params, gradients, alpha=group["rho"])
+            steps = local_shards(gradients)
+            torch._foreach_div_(steps, local_shards(scales))
+            torch._foreach_add_(local_shards(params), steps, alpha=group["rho"])
 
     def _update(self) -> None:
         assert isinstance(self.base, MeanAndScale)

@@ -20,6 +20,7 @@ class Setting:
     Without `seeds`, each part uses its own. `methods`, `full` and `scores` are for recipes that
     keep scores: rows to add by their words, the paper's full size, the folder of the score files.
     `steps` is the length of parts whose length the device decides.
+    With `shifts`, a run that was not judged on shifts counts as missing.
 
     >>> Setting(seeds=(3,)).seeds_or(0, 1), Setting().seeds_or(0, 1)
     ((3,), (0, 1))
@@ -34,6 +35,7 @@ class Setting:
     full: bool = False
     scores: str = ""
     steps: int | None = None
+    shifts: bool = False
 
     @property
     def data_sets(self) -> tuple[str, ...]:

@@ -10,11 +10,14 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
+from toosure.data.seeds import derive_seed
+from toosure.processes import Processes
 from toosure.runs import RunError, RunWriter
 from toosure.runs.rows_digest import begins_with
 from toosure.train.checksum import ChecksumWriter, is_intact
 
 MAX_KEPT = 2
+RANK_SEED = 5  # of the draws of a process of higher rank, beside the run's seed
 READ_ERRORS = (
     OSError,
     RuntimeError,
@@ -101,6 +104,29 @@ def has_its_rows(folder: Path, state: dict[str, Any]) -> bool:
     return not rows or begins_with(folder / "metrics.jsonl", rows)
 
 
+def random_states(device: torch.device, processes: Processes) -> dict[str, Any]:
+    """Return the random state of the first process, with those of the others inside."""
+    first, *others = processes.everyones(random_state(device))
+    return {**first, "others": others} if others else first
+
+
+def set_random_states(
+    state: dict[str, Any] | None, device: torch.device, rank: int, seed: int
+) -> None:
+    """Restore the random state of the process of a rank, by whose draws its share is trained.
+
+    Ranks differ. One that the state does not know, as there were fewer processes or there is no
+    state yet, draws by the seed.
+    """
+    others = [] if state is None else state.get("others", [])
+    if rank == 0 and state is not None:
+        set_random_state(state, device)
+    elif 0 < rank <= len(others):
+        set_random_state(others[rank - 1], device)
+    elif rank > 0:
+        torch.manual_seed(derive_seed(seed, RANK_SEED, rank))
+
+
 def random_state(device: torch.device) -> dict[str, Any]:
     """Return the state of torch's global generators: that of the CPU, and of the run's GPU."""
     cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
@@ -112,3 +138,8 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["cpu"].cpu())
     if device.type == "cuda" and state["cuda"]:
         torch.cuda.set_rng_state(state["cuda"][0].cpu(), device)
+
+
+def state_of(part: object) -> dict[str, Any]:
+    """Return the state of a part that has one."""
+    return part.state_dict() if hasattr(part, "state_dict") else {}

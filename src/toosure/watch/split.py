@@ -1,7 +1,8 @@
 """One split under watch: a single forward pass serves metrics, margins, curvature, snapshots."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from toosure import margins
-from toosure.curvature import CurvatureTracker, Result
+from toosure.curvature import CurvatureTracker, Result, critical_sharpness
 from toosure.metrics.inputs import are_probabilities, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
+from toosure.processes.dtensor import forward_parts, resharded_after
 from toosure.quantities import Quantity, in_row
 from toosure.watch.criterion import Criterion, check_criterion, curved, mean_loss
 from toosure.watch.outputs import Outputs, values_of
@@ -101,6 +103,17 @@ class WatchedSplit:
         own = processes.rows(len(self.y))  # whose outputs and curvature this process computes
         self.own_data = self.x[own], self.y[own]
 
+        self.critical: Callable[[], Result] | None = None
+        if any(q.cost == "forwards" for q in wanted):
+            self.critical = partial(
+                critical_sharpness,
+                self.mean_network or model,
+                self.own_data,
+                curved(loss),
+                group=processes.group,
+                **{name: curvature[name] for name in ("parameters", "chunk") if name in curvature},
+            )
+
         self.tracker: CurvatureTracker | None = None
         of_curvature = tuple(q.key for q in wanted if q.cost == "curvature")
         if of_curvature:
@@ -114,9 +127,8 @@ class WatchedSplit:
             if per_example > 1 and "chunk" not in curvature:
                 widen_chunks(self.tracker, per_example)
 
-    def observe(self) -> Observation:
-        """Do what needs the model: its outputs, the loss, curvature and certificates."""
-        logits = self.logits()
+    def observe(self, logits: Tensor) -> Observation:
+        """Do what needs the model, beside its outputs: the loss, curvature and certificates."""
         loss = mean_loss(self.loss, logits, self.y)
 
         # Curvature comes before the loss is read, so that a device works on meanwhile.
@@ -125,6 +137,8 @@ class WatchedSplit:
             curvature = flat(self.tracker.measure())
             if not self.tracker.uses_graphs:
                 self.tracker.release()  # the memory of the pass belongs to training
+        if self.critical is not None:
+            curvature |= flat({"critical_sharpness": self.critical()})
 
         labels = self.y
         if logits.numel() < MAX_LOGITS_ON_CPU:
@@ -150,13 +164,13 @@ class WatchedSplit:
 
     def logits(self) -> Tensor:
         """Return the outputs on the whole split, (N, C), in evaluation mode."""
+        return self.processes.gathered(self.own_logits(), len(self.y))
+
+    def own_logits(self) -> Tensor:
+        """Return the outputs on this process's examples, (n, C), in evaluation mode."""
         if self.tracker is not None and self.mean_network is None:
-            logits = self.tracker.logits()  # the pass serves the curvature too
-        else:
-            logits = logits_of(self.model, self.own_data[0])
-        if self.processes.count == 1:
-            return logits
-        return self.processes.gathered(logits, len(self.y))
+            return self.tracker.logits()  # the pass serves the curvature too
+        return logits_of(self.model, self.own_data[0])
 
     def snapshot(self, observation: Observation) -> dict[str, np.ndarray]:
         """Return the reliability table and histograms, by name such as `val_counts`."""
@@ -191,8 +205,9 @@ def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad():
-            logits = torch.cat([model(part) for part in x.split(chunk)])
+        with torch.no_grad(), resharded_after(model):
+            parts = forward_parts(x, chunk, model.parameters())
+            logits = torch.cat([model(part) for part in parts])
             return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     finally:
         for module, training in modes:

@@ -21,6 +21,7 @@ from toosure import metrics
 from toosure.config import RunConfig
 from toosure.posthoc import Temperature
 from toosure.recipes.benchmark.kept_rows import calibrated_errors, corrupted_means, rows_along
+from toosure.recipes.benchmark.shift_scores import shift_summary
 from toosure.recipes.recipe import Setting
 from toosure.runs import Run
 from toosure.runs.files import write_atomically
@@ -56,6 +57,7 @@ class Record:
     calibrated_ece: Scores | None = None  # of the test images, by calibrator; None: not kept
     rows: list[Scores] | None = None  # along training, where it was measured more than once
     corrupted: dict[str, Scores] | None = None  # by corruption, where published images were judged
+    shifts: dict[str, Any] | None = None  # under corruptions and on unknown data: shift_scores.py
 
     @property
     def data(self) -> str:
@@ -134,6 +136,7 @@ def record_of(run: Run) -> Record:
         calibrated_ece=calibrated_errors(val, (logits, labels)),
         rows=rows_along(run),
         corrupted=corrupted_means(run),
+        shifts=shift_summary(run),
     )
 
 
@@ -193,10 +196,13 @@ class ScoreFiles:
                     self.data_sets[name] = file.stem.removeprefix("examples_")
 
     def add(self, runs: Iterable[Run]) -> list[Record]:
-        """Score the finished runs that are new, write them to the folder, and return them."""
+        """Score the finished runs that are new, write them to the folder, and return them.
+
+        A run that was scored before is scored again where only now it was judged on shifts.
+        """
         added = []
         for run in runs:
-            if run.name in self.records or run.status != "complete":
+            if run.status != "complete" or not self.adds_to_records(run):
                 continue
             if not predictions_file(run).is_file():
                 continue
@@ -208,6 +214,11 @@ class ScoreFiles:
         if added and self.folder is not None:
             self.write(added)
         return added
+
+    def adds_to_records(self, run: Run) -> bool:
+        """Whether a run is not scored yet, or has shifts where its record has none."""
+        record = self.records.get(run.name)
+        return record is None or (record.shifts is None and shift_summary(run) is not None)
 
     def write(self, added: Sequence[Record]) -> None:
         """Store the examples of the records' data sets anew, then append to `scores.jsonl`.
@@ -247,11 +258,16 @@ def score_files(setting: Setting) -> ScoreFiles:
     return ScoreFiles(Path(setting.scores)) if setting.scores else ScoreFiles()
 
 
-def scored_names(setting: Setting) -> set[str]:
-    """Return the names of the runs whose scores are kept: they need not be trained again."""
+def scored_names(setting: Setting, with_shifts: bool = False) -> set[str]:
+    """Return the names of the runs whose scores are kept: they need not be trained again.
+
+    `with_shifts` leaves out those that were not judged on shifts.
+    """
     names = set()
     if setting.scores:
         for line in read_lines(Path(setting.scores)):
             with suppress(json.JSONDecodeError, KeyError, TypeError):
-                names.add(str(json.loads(line)["name"]))
+                values = json.loads(line)
+                if not with_shifts or values.get("shifts"):
+                    names.add(str(values["name"]))
     return names

@@ -57,7 +57,7 @@ RECIPE = Recipe(
         ),
         Part(
             "ood",
-            "MC-Dropout and ensembles, CIFAR-10 (Table 1, its left half)",
+            "MC-Dropout and ensembles, CIFAR-10; unknown data (Table 1)",
             configs_of(rows.ood),
             parts.ood,
         ),

@@ -227,11 +227,8 @@ class Training:
 
     def environment(self) -> dict[str, Any]:
         """Describe where and how the run is trained, for environment.json."""
-        notes: dict[str, Any] = {
-            "compile": self.runtime.compile,
-            "graph": self.runtime.graph,
-            **self.engine.notes(),
-        }
+        notes: dict[str, Any] = {"compile": self.runtime.compile, "graph": self.runtime.graph}
+        notes |= self.engine.notes()
         if hashes := code_hashes(self.config):
             notes["sources"] = hashes
         return environment(device_name(self.device), threads=torch.get_num_threads(), **notes)

@@ -47,8 +47,8 @@ class Watch:
     radius of certificates, `rho` that of `sam_theory`; `curvature` goes to `CurvatureTracker`:
     `rtol`, `replay`, and `batch`, your loop's, for `batch_sharpness`, `gni` and `sam_theory` (128).
     With `processes="all"`, in a loop with DDP, each process measures its share of the same examples
-    and the first writes; all must make the watch and call `step` alike. `resume` is the `state_dict`
-    of an earlier watch on the same examples: rows after its step are dropped and measured again.
+    and the first writes; all must make the watch and call `step` alike. `resume` is `state_dict` of
+    an earlier watch on the same examples: rows after its step are dropped and measured again.
 
     >>> import torch
     >>> from toosure.models import mlp

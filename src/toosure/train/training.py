@@ -25,7 +25,7 @@ from toosure.train.build import (
     sam_radius,
     set_up_objective,
 )
-from toosure.train.checkpoint import random_states, save_checkpoint, set_random_states
+from toosure.train.checkpoint import random_states, save_checkpoint, set_random_states, state_of
 from toosure.train.code_hashes import code_hashes
 from toosure.train.control import build_control, cut_control_split
 from toosure.train.engine import build_engine
@@ -227,11 +227,8 @@ class Training:
 
     def environment(self) -> dict[str, Any]:
         """Describe where and how the run is trained, for environment.json."""
-        notes: dict[str, Any] = {
-            "compile": self.runtime.compile,
-            "graph": self.runtime.graph,
-            **self.engine.notes(),
-        }
+        notes: dict[str, Any] = {"compile": self.runtime.compile, "graph": self.runtime.graph}
+        notes |= self.engine.notes()
         if hashes := code_hashes(self.config):
             notes["sources"] = hashes
         return environment(device_name(self.device), threads=torch.get_num_threads(), **notes)
@@ -299,8 +296,3 @@ class Training:
         self.batches.close()
         with suppress(Exception):  # an error of a deferred row was raised or reported before
             self.watch.close()
-
-
-def state_of(part: object) -> dict[str, Any]:
-    """Return the state of a part that has one."""
-    return part.state_dict() if hasattr(part, "state_dict") else {}

@@ -31,8 +31,7 @@ class Watch:
     what `measure` adds (Gauss-Newton sharpness by default; docs/training.md has every key of a
     row). Each is (inputs, labels) in memory, or a DataLoader, a Dataset or a dict of tensors (see
     docs/watch.md): then `examples` of it (2000; a dict by split), drawn once by `seed`, are kept on
-    the model's device. `inputs` and `labels`, a key or a function of a batch, say which part is
-    which.
+    the model's device; `inputs` and `labels`, a key or a function, say which part of a batch is it.
 
     The start is measured at once as step 0, then `every` so many steps, or `at` given steps, or as
     often as `budget`, a share of the time, allows; the end by `finish`, or on leaving a `with`
@@ -49,9 +48,8 @@ class Watch:
     radius of certificates, `rho` that of `sam_theory`; `curvature` goes to `CurvatureTracker`:
     `rtol`, `replay`, and `batch`, your loop's, for `batch_sharpness`, `gni` and `sam_theory` (128).
     With `processes="all"`, in a loop with DDP, each process measures its share of the same examples
-    and the first writes; all must make the watch and call `step` alike.
-    `resume` is the `state_dict` of an earlier watch on the same examples: rows after its step are
-    dropped and measured again.
+    and the first writes; all must make the watch and call `step` alike. `resume` is `state_dict` of
+    an earlier watch on the same examples: rows after its step are dropped and measured again.
 
     >>> import torch
     >>> from toosure.models import mlp

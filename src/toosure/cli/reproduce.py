@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from toosure.config import RunConfig
     from toosure.recipes import Part, Recipe, Setting
     from toosure.recipes.reproduce import Outcome
+    from toosure.shifts.plan import ShiftPlan
     from toosure.train import ProgressListener
 
 Texts = list[str] | None
@@ -46,6 +47,13 @@ def reproduce(
         Path | None,
         typer.Option(help="benchmark, csam, gamma-net: the folder of scores.jsonl."),
     ] = None,
+    shift: Annotated[
+        str | None,
+        typer.Option(help="benchmark, csam: all or all:images=N judges each run on shifts."),
+    ] = None,
+    ood: Annotated[
+        Texts, typer.Option(help="With --shift all: more unknown data, as svhn=FILE.npz.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Where run folders go. [runs/RECIPE]")] = None,
     from_: Annotated[
         Path | None, typer.Option("--from", help="Read the runs here; train nothing.")
@@ -54,11 +62,16 @@ def reproduce(
     download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
     graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="too-sharp: the length of bulk-every's runs.")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Train at most so many runs; repeat to go on.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
-    write: Annotated[Path | None, typer.Option(help="Write the results as markdown.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write the results as markdown; other parts there stay.")
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option(help="Write the page with figures. [OUT/RECIPE.html, but for --from]"),
@@ -79,7 +92,17 @@ def reproduce(
     try:
         paper = recipe(name)
         seeds = tuple(sorted(set(integers(seed)))) if seed else ()
-        setting = Setting(quick, data, seeds, tuple(method or ()), full, str(scores or ""))
+        plan = shift_plan(shift, ood, quick)
+        setting = Setting(
+            quick,
+            data,
+            seeds,
+            methods=tuple(method or ()),
+            full=full,
+            scores=str(scores or ""),
+            steps=steps,
+            shifts=plan is not None,
+        )
         check_setting(paper, setting)
         part_names = [part for text in only or [] for part in text.split(",") if part]
         parts = paper.chosen(part_names)
@@ -92,7 +115,7 @@ def reproduce(
         done = Sweep()
         outlive_readers("the command goes on")
         if not from_:
-            runtime = Runtime(device, data_root, download, graph=graph)
+            runtime = Runtime(device, data_root, download, graph=graph, shifts=plan)
             listener = partial(progress_for, workers=workers, as_json=as_json)
             done = train_parts(parts, setting, folder, runtime, listener, workers, limit)
             html = html or folder / f"{'-'.join([name, *part_names])}.html"
@@ -112,9 +135,23 @@ def reproduce(
         raise typer.Exit(1)
 
 
+def shift_plan(shift: str | None, ood: Texts, quick: bool) -> "ShiftPlan | None":
+    """Return what each run is judged on at its end: the other data set, and what `--ood` adds."""
+    from toosure.recipes.benchmark.shift_scores import SETS
+    from toosure.shifts.plan import plan_of
+
+    if shift is None:
+        if ood:
+            raise ValueError("--ood goes with --shift all")
+        return None
+    return plan_of(shift, (*(("noise",) if quick else SETS), *(ood or ())))
+
+
 def check_setting(paper: "Recipe", setting: "Setting") -> None:
     """Raise for an option that a recipe does not know."""
     given = {"--method": setting.methods, "--full": setting.full, "--scores": setting.scores}
+    given["--shift"] = setting.shifts
+
     if not paper.keeps_scores:
         for option, value in given.items():
             if value:
@@ -127,6 +164,8 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
         raise ValueError(f"{paper.name} has no --method: add a row with `reproduce benchmark`")
     if setting.full and paper.name == "gamma-net":
         raise ValueError(f"{paper.name} has no --full: it is for csam")
+    if setting.steps and not any(part.free_length for part in paper.parts):
+        raise ValueError(f"{paper.name} has no --steps: it is for bulk-every of too-sharp")
     if setting.full and setting.quick:
         raise ValueError("--full and --quick exclude each other")
 
@@ -228,7 +267,8 @@ def save(outcome: "Outcome", write: Path | None, html: Path | None) -> None:
                 err=True,
             )
     if write:
-        files[write] = markdown(outcome, write.parent / "figures")
+        earlier = write.read_text(encoding="utf-8") if write.is_file() else ""
+        files[write] = markdown(outcome, write.parent / "figures", earlier)
 
     for path, text in files.items():
         try:

@@ -34,7 +34,7 @@ def calibrators(page: PageRuns) -> str:
     note = NOTE if rows else ""
     if missing:
         note += (
-            f" Not judged yet: {listed(missing)}. To add it, run `toosure calibrate RUN` once for "
+            f" Not judged yet: {listed(missing)}. To add it, run toosure calibrate RUN once for "
             "each, with its folder as RUN."
         )
     header: list[Heading] = ["run", "calibrator", "ECE before, points", "ECE after", "by chance"]

@@ -8,7 +8,7 @@ from torch import Tensor
 from toosure import metrics
 from toosure.posthoc import CALIBRATORS
 from toosure.runs import Run
-from toosure.runs.files import read_json
+from toosure.runs.json_text import read_json
 
 # The calibrators of Figure 3 of the CSAM paper beside the temperature, which has scores of its own.
 CALIBRATED_BY = ("vector", "platt", "histogram", "isotonic")

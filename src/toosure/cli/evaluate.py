@@ -133,7 +133,7 @@ def evaluate(
 
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     settings: Settings = {"bins": bins, "edge": edge.value, "level": ci, "seed": seed}
-    judged = {"top_label": True} if top_label else {}
+    judged: Settings = {"top_label": True} if top_label else {}
     try:
         if html:
             check_page(html)
@@ -158,7 +158,7 @@ def evaluate(
                 results.append(measured(each, keys, settings | judged))
             groups = []
             if by:
-                groups = [subgroups(each, by, **settings, **judged) for each in predictions]
+                groups = [subgroups(each, by, **(settings | judged)) for each in predictions]
             if html:
                 write_page(results[0], html)
         judgements = [judge(condition, result) for result in results for condition in conditions]

@@ -138,6 +138,7 @@ def take_steps(training: Training, stop: Stop) -> None:
 def judge_shifts(training: Training, should_stop: Callable[[], bool]) -> None:
     """Judge the network on corrupted and unknown images, where that was asked for."""
     if training.shifts is not None:
+        training.engine.share_statistics()
         predictor = predictor_of(training.engine.evaluated, training.objective)
         training.shifts.judge_and_write(
             training.writer, predictor, training.steps_taken, training.listener, should_stop

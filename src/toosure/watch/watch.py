@@ -46,8 +46,7 @@ class Watch:
     row, which is completed while training goes on. `start` are numbers that join the row of step 0,
     `config` is what a folder of its own notes as asked, `bins` those of binned errors, `eps` the
     radius of certificates, `rho` that of `sam_theory`; `curvature` goes to `CurvatureTracker`:
-    `rtol`, `replay`, and `batch`, the examples a batch of `batch_sharpness`, `gni` and `sam_theory`
-    has (128; give your loop's).
+    `rtol`, `replay`, and `batch`, your loop's, for `batch_sharpness`, `gni` and `sam_theory` (128).
     With `processes="all"`, in a loop with DDP, each process measures its share of the same examples
     and the first writes; all must make the watch and call `step` alike.
     `resume` is the `state_dict` of an earlier watch on the same examples: rows after its step are

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.data_loader import BatchSamplerShard
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 from toosure.integrations.sam_trainer import SAMTrainer
@@ -46,7 +48,7 @@ class WatchCallback(TrainerCallback):
         together = args.world_size > 1 and not args.fsdp and args.deepspeed is None
         if together or state.is_world_process_zero:
             model, optimizer = given["model"], given["optimizer"]
-            train = given["train_dataloader"]
+            train = of_all_processes(given["train_dataloader"], args.per_device_train_batch_size)
             self.loop.begin(model, optimizer, train, None, state.global_step, together)
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -56,3 +58,19 @@ class WatchCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         self.loop.end()
+
+
+def of_all_processes(loader: Any, batch_size: int) -> Any:
+    """Return a loader of the whole data set where Accelerate has given each process a share.
+
+    Its own loader gives the first process its share only, and may wait for the other processes
+    when it is iterated over, which only the first one would do here.
+    """
+    sampler = getattr(loader, "batch_sampler", None)
+    if not isinstance(sampler, BatchSamplerShard):
+        return loader
+    while isinstance(sampler, BatchSamplerShard):
+        sampler = sampler.batch_sampler
+    return DataLoader(
+        loader.dataset, batch_size, sampler=sampler.sampler, collate_fn=loader.collate_fn
+    )

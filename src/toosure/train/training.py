@@ -22,6 +22,7 @@ from toosure.train.build import (
     build_optimizer,
     lay_channels_last,
     load_weights,
+    sam_radius,
     set_up_objective,
 )
 from toosure.train.checkpoint import random_states, save_checkpoint, set_random_states
@@ -31,10 +32,11 @@ from toosure.train.engine import build_engine
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
-from toosure.train.predictions import write_predictions
+from toosure.train.predictions import write_posterior, write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
-from toosure.train.reports import joined_reports
+from toosure.train.reports import joined_reports, state_of
 from toosure.train.runtime import Runtime
+from toosure.train.shifts import Shifts
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
 from toosure.watch.measurer import predictor_of
@@ -71,12 +73,11 @@ class Training:
         if self.device.type == "cuda":
             lay_channels_last(self.model)
         self.engine = build_engine(self.model, runtime, processes)
-        if runtime.compile:
-            self.engine.compile()
 
         self.criterion = build_criterion(config, self.device)
         self.objective = build_objective(config, self.criterion, self.device)
         self.data = set_up_objective(self.objective, config, self.model, self.data)
+        self.shifts = Shifts(config, self.data, runtime) if runtime.shifts else None
 
         self.optimizer = build_optimizer(
             config, self.model, self.objective, self.criterion, self.data, processes
@@ -219,6 +220,7 @@ class Training:
             replay=self.runtime.graph and self.processes.count == 1,
             processes=self.processes,
             batch=self.batches.count,
+            rho=sam_radius(self.optimizer),
         )
 
     def environment(self) -> dict[str, Any]:
@@ -237,6 +239,7 @@ class Training:
         self.engine.share_statistics()
         predictor = predictor_of(self.engine.evaluated, self.objective)
         write_predictions(self.writer, predictor, self.data)
+        write_posterior(self.writer, predictor, self.optimizer, self.data, self.config.seed)
         if self.averages is not None:
             self.averages.write(self.writer)
         if self.best is not None:
@@ -294,8 +297,3 @@ class Training:
         self.batches.close()
         with suppress(Exception):  # an error of a deferred row was raised or reported before
             self.watch.close()
-
-
-def state_of(part: object) -> dict[str, Any]:
-    """Return the state of a part that has one."""
-    return part.state_dict() if hasattr(part, "state_dict") else {}

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from toosure.data.dataset import Split
 from toosure.data.image_files import ImageFiles
 from toosure.objectives.contract import HasMeanPredict
-from toosure.processes import ALONE
+from toosure.processes import ALONE, Processes
+from toosure.processes.dtensor import processes_in, ranks_of
+from toosure.quantities import in_row
 from toosure.watch.batch_reader import unwrapped
 from toosure.watch.best import Best, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
@@ -48,6 +50,7 @@ class Measurer:
         self.device = device_of(model)
         predictor = predictor_of(model, objective)
         check_objective(objective, measure)
+        check_sharded(model, measure, settings.get("processes", ALONE))
         source.reader.learn_from(model, ignored_label(loss))
         self.notes: dict[str, dict[str, Any]] = {}  # how the examples of each split came about
         self.splits: dict[str, WatchedSplit] = {}
@@ -191,6 +194,27 @@ def check_objective(objective: object, measure: Sequence[str]) -> None:
             raise ValueError(f"{name}: {refused[name]}; leave it out of measure")
 
 
+def check_sharded(model: nn.Module, measure: Sequence[str], processes: Processes) -> None:
+    """Raise on what cannot be done where FSDP2 shards the weights."""
+    ranks = ranks_of(model.parameters())
+    if not ranks:
+        return
+
+    needs_weights = {q.measure for q in in_row("train") if q.cost in ("curvature", "certificate")}
+    refused = [name for name in measure if name in needs_weights]
+    if refused:
+        raise ValueError(
+            f"{', '.join(refused)} needs whole weights, and those of this model are sharded "
+            'over processes (FSDP2): give measure="critical_sharpness", or measure=()'
+        )
+    if processes.count == 1 < processes_in(ranks):
+        raise ValueError(
+            f"the weights of this model are sharded over {processes_in(ranks)} processes (FSDP2), "
+            "which must measure together: give processes=toosure.processes.join(device), and call "
+            "the watch in all of them"
+        )
+
+
 def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
     """Raise on what cannot be measured on rows of this kind."""
     if rows.per_example != 1 and "jacobian_norm" in measure:
@@ -202,6 +226,12 @@ def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
         raise ValueError(
             "a certificate moves the inputs within a radius, and those of train are not one tensor "
             "of floating numbers: leave it out of measure"
+        )
+    many_rows = rows.per_example != 1 or not rows.x.is_floating_point()
+    if name == "train" and "sam_theory" in measure and many_rows:
+        raise ValueError(
+            "sam_theory is of a batch of single examples, and those of train are sequences or not "
+            "one tensor of floating numbers: leave it out of measure"
         )
 
 

@@ -29,8 +29,9 @@ class Watch:
     On `train` and `val`: loss, accuracy, ECE and its kin, NLL, Brier score, entropy, margins, and
     what `measure` adds (Gauss-Newton sharpness by default; docs/training.md has every key of a
     row). Each is (inputs, labels) in memory, or a DataLoader, a Dataset or a dict of tensors (see
-    docs/watch.md): then `examples` of it (2000), drawn once by `seed`, are kept on the model's
-    device, and `inputs` and `labels`, a key or a function of a batch, say which part is which.
+    docs/watch.md): then `examples` of it (2000; a dict by split), drawn once by `seed`, are kept on
+    the model's device. `inputs` and `labels`, a key or a function of a batch, say which part is
+    which.
 
     The start is measured at once as step 0, then `every` so many steps, or `at` given steps, or as
     often as `budget`, a share of the time, allows; the end by `finish`, or on leaving a `with`
@@ -44,8 +45,8 @@ class Watch:
     `notify` is called with each row as it is written. With `defer`, `step` returns an unfinished
     row, which is completed while training goes on. `start` are numbers that join the row of step 0,
     `config` is what a folder of its own notes as asked, `bins` those of binned errors, `eps` the
-    radius of certificates; `curvature` goes to `CurvatureTracker`: `rtol`, `replay`, and `batch`,
-    the examples a batch of `batch_sharpness` and `gni` has (128; give your loop's).
+    radius of certificates, `rho` that of `sam_theory`; `curvature` goes to `CurvatureTracker`:
+    `rtol`, `replay`, and `batch`, your loop's, for `batch_sharpness`, `gni` and `sam_theory` (128).
     With `processes="all"`, in a loop with DDP, each process measures its share of the same examples
     and the first writes; all must make the watch and call `step` alike.
     `resume` is the `state_dict` of an earlier watch on the same examples: rows after its step are
@@ -74,7 +75,7 @@ class Watch:
         at: Iterable[int] = (),
         inputs: InputsOf = None,
         labels: LabelsOf = None,
-        examples: int | None = None,
+        examples: int | Mapping[str, int] | None = None,
         seed: int = 0,
         resume: Mapping[str, Any] | None = None,
         start: Mapping[str, Any] | None = None,
@@ -97,7 +98,6 @@ class Watch:
         self.last_measured = -1  # the step of the last row
         self.snapshot_from = 0  # the step from which on a snapshot is due
         self.closed = False
-
         # A copy of the weights can wait to be measured; a budget must know what a row costs now.
         weights = None
         if defer and budget is None and processes.count == 1:
@@ -117,8 +117,8 @@ class Watch:
         )
         self.splits = self.measurer.splits
         self.stopwatch = Stopwatch()
-        resuming = resume is not None
-        self.sink = RowSink(self, run, config, resuming, processes.first, self.measurer.best)
+        best = self.measurer.best
+        self.sink = RowSink(self, run, config, resume is not None, processes.first, best)
         self.rows = self.sink.rows
 
         # Under a budget rows are far apart, and flushing one early would add to its cost.

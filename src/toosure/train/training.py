@@ -34,7 +34,7 @@ from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
 from toosure.train.predictions import write_posterior, write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
-from toosure.train.reports import joined_reports
+from toosure.train.reports import joined_reports, state_of
 from toosure.train.runtime import Runtime
 from toosure.train.shifts import Shifts
 from toosure.train.steps import Step, load_optimizer, set_rates
@@ -73,8 +73,6 @@ class Training:
         if self.device.type == "cuda":
             lay_channels_last(self.model)
         self.engine = build_engine(self.model, runtime, processes)
-        if runtime.compile:
-            self.engine.compile()
 
         self.criterion = build_criterion(config, self.device)
         self.objective = build_objective(config, self.criterion, self.device)

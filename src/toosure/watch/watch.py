@@ -97,7 +97,6 @@ class Watch:
         self.last_measured = -1  # the step of the last row
         self.snapshot_from = 0  # the step from which on a snapshot is due
         self.closed = False
-
         # A copy of the weights can wait to be measured; a budget must know what a row costs now.
         weights = None
         if defer and budget is None and processes.count == 1:
@@ -117,8 +116,8 @@ class Watch:
         )
         self.splits = self.measurer.splits
         self.stopwatch = Stopwatch()
-        resuming = resume is not None
-        self.sink = RowSink(self, run, config, resuming, processes.first, self.measurer.best)
+        best = self.measurer.best
+        self.sink = RowSink(self, run, config, resume is not None, processes.first, best)
         self.rows = self.sink.rows
 
         # Under a budget rows are far apart, and flushing one early would add to its cost.

@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test test-slow lint bench peers clean
+.PHONY: demo test test-slow lint bench docs docs-notebooks peers clean
 
 .venv/ready: pyproject.toml constraints.txt
 	@echo "Installing into .venv: some minutes, about 2 GB. Nothing else on this machine is touched."
@@ -25,6 +25,23 @@ lint: .venv/ready
 
 bench: .venv/ready
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+# The site: build/site/index.html opens from disk. Warnings are errors, and so are spelling mistakes.
+# `make docs-notebooks` also executes the notebooks, each in under a minute.
+.venv/docs-ready: .venv/ready
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@
+
+SPHINX := OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -j auto -c docs -d build/doctrees
+
+docs: .venv/docs-ready
+	$(BIN)/codespell
+	$(SPHINX) . build/site
+	@echo "open build/site/index.html"
+
+docs-notebooks: .venv/docs-ready
+	$(SPHINX)-notebooks -t notebooks . build/site
+	@echo "open build/site/index.html"
 
 # Other people's libraries to compare with, in an environment of their own. Those that would pull
 # torchvision (curvlinops through backpack, torch-uncertainty) come without their dependencies.

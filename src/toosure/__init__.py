@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from toosure.runs import Run as Run
     from toosure.watch import Watch as Watch
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _PUBLIC_NAMES = {  # name -> the module that holds it, loaded on first use
     "calibrate": "toosure.posthoc",

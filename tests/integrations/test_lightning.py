@@ -203,8 +203,9 @@ def test_going_on_in_the_middle_of_an_epoch(resumable, tmp_path):
     assert same_weights(module.net, own)
 
 
-def test_only_the_first_process_measures():
+def test_without_ddp_only_the_first_process_measures():
     class Second:
+        model = None  # of a strategy that shards the module
         is_global_zero = False
         accumulate_grad_batches = 1
         global_step = 0

@@ -222,13 +222,16 @@ def test_a_gpt2_in_the_trainer_with_sharpness(tmp_path):
     assert rows[-1]["train/loss"] < rows[0]["train/loss"]
 
 
-def test_only_the_first_process_measures(tmp_path):
+def test_without_ddp_only_the_first_process_measures(tmp_path):
     class State:
         is_world_process_zero = False
         global_step = 0
 
     class Arguments:
         output_dir = str(tmp_path)
+        world_size = 2
+        fsdp = ("full_shard",)
+        deepspeed = None
 
     watch = WatchCallback(measure="none")
     for event in (watch.on_train_begin, watch.on_save, watch.on_train_end):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from toosure.config import RunConfig
     from toosure.recipes import Part, Recipe, Setting
     from toosure.recipes.reproduce import Outcome
+    from toosure.shifts.plan import ShiftPlan
     from toosure.train import ProgressListener
 
 Texts = list[str] | None
@@ -45,6 +46,13 @@ def reproduce(
     scores: Annotated[
         Path | None,
         typer.Option(help="benchmark, csam, gamma-net: the folder of scores.jsonl."),
+    ] = None,
+    shift: Annotated[
+        str | None,
+        typer.Option(help="benchmark, csam: all or all:images=N judges each run on shifts."),
+    ] = None,
+    ood: Annotated[
+        Texts, typer.Option(help="With --shift all: more unknown data, as svhn=FILE.npz.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where run folders go. [runs/RECIPE]")] = None,
     from_: Annotated[
@@ -84,7 +92,17 @@ def reproduce(
     try:
         paper = recipe(name)
         seeds = tuple(sorted(set(integers(seed)))) if seed else ()
-        setting = Setting(quick, data, seeds, tuple(method or ()), full, str(scores or ""), steps)
+        plan = shift_plan(shift, ood, quick)
+        setting = Setting(
+            quick,
+            data,
+            seeds,
+            methods=tuple(method or ()),
+            full=full,
+            scores=str(scores or ""),
+            steps=steps,
+            shifts=plan is not None,
+        )
         check_setting(paper, setting)
         part_names = [part for text in only or [] for part in text.split(",") if part]
         parts = paper.chosen(part_names)
@@ -97,7 +115,7 @@ def reproduce(
         done = Sweep()
         outlive_readers("the command goes on")
         if not from_:
-            runtime = Runtime(device, data_root, download, graph=graph)
+            runtime = Runtime(device, data_root, download, graph=graph, shifts=plan)
             listener = partial(progress_for, workers=workers, as_json=as_json)
             done = train_parts(parts, setting, folder, runtime, listener, workers, limit)
             html = html or folder / f"{'-'.join([name, *part_names])}.html"
@@ -117,9 +135,23 @@ def reproduce(
         raise typer.Exit(1)
 
 
+def shift_plan(shift: str | None, ood: Texts, quick: bool) -> "ShiftPlan | None":
+    """Return what each run is judged on at its end: the other data set, and what `--ood` adds."""
+    from toosure.recipes.benchmark.shift_scores import SETS
+    from toosure.shifts.plan import plan_of
+
+    if shift is None:
+        if ood:
+            raise ValueError("--ood goes with --shift all")
+        return None
+    return plan_of(shift, (*(("noise",) if quick else SETS), *(ood or ())))
+
+
 def check_setting(paper: "Recipe", setting: "Setting") -> None:
     """Raise for an option that a recipe does not know."""
     given = {"--method": setting.methods, "--full": setting.full, "--scores": setting.scores}
+    given["--shift"] = setting.shifts
+
     if not paper.keeps_scores:
         for option, value in given.items():
             if value:

@@ -24,7 +24,8 @@ class WatchCallback(TrainerCallback):
 
     `train` is the Trainer's loader unless given; give `val`, a data set or a loader such as
     `trainer.get_eval_dataloader()`. The loss that is watched is cross-entropy unless `loss` is
-    given. Checkpoints carry the state of the watch. The first process measures and writes.
+    given. Checkpoints carry the state of the watch. In DDP every process measures its share of the
+    same examples; with FSDP or DeepSpeed the first measures alone. The first process writes.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class WatchCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE_FILE
         self.loop.resume = torch.load(file, weights_only=True) if file.is_file() else None
-        if state.is_world_process_zero:
+        together = args.world_size > 1 and not args.fsdp and args.deepspeed is None
+        if together or state.is_world_process_zero:
+            model, optimizer = given["model"], given["optimizer"]
             train = of_all_processes(given["train_dataloader"], args.per_device_train_batch_size)
-            self.loop.begin(given["model"], given["optimizer"], train, None, state.global_step)
+            self.loop.begin(model, optimizer, train, None, state.global_step, together)
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"

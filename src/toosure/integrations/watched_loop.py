@@ -43,8 +43,12 @@ class WatchedLoop:
         train: Data | None,
         val: Data | None,
         steps_taken: int = 0,
+        together: bool = False,
     ) -> None:
-        """Measure the start; `train` and `val` are the framework's, where the user gave none."""
+        """Measure the start; `train` and `val` are the framework's, where the user gave none.
+
+        `together` says that all processes of the loop call this, and measure in shares.
+        """
         if steps_taken and self.resume is None:
             raise ValueError(
                 f"training goes on at step {steps_taken}, but its checkpoint holds no state of the "
@@ -56,6 +60,8 @@ class WatchedLoop:
         own_train = train if self.train is None else self.train
         own_val = val if self.val is None else self.val
         options = with_examples(self.options, {"train": own_train, "val": own_val})
+        if together:
+            options = {"processes": "all", **options}
         self.watch = Watch(model, self.loss, own_train, own_val, resume=self.resume, **options)
         self.watch.sink.fail_unless_closed(self.watch)
         self._hook = innermost(optimizer).register_step_post_hook(self._count)

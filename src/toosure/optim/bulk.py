@@ -13,6 +13,7 @@ from toosure.metrics.inputs import check_count
 from toosure.optim.passes import dense_gradient
 from toosure.optim.validators import check_arguments
 from toosure.optim.wrapper import Wrapper
+from toosure.processes.dtensor import any_sharded
 
 
 class TopEigenvectors(Protocol):
@@ -141,6 +142,11 @@ class BulkSGD(Wrapper):
             raise ValueError(f"k must be a whole number from 0 to {size} (parameters); got {k}")
         if self.tracker is None and int(k) > 0:
             raise ValueError("BulkSGD with k > 0 needs tracker=CurvatureTracker(...)")
+        if int(k) > 0 and any_sharded(self._parameters()):
+            raise ValueError(
+                "BulkSGD with k > 0 does not work on sharded (DTensor) parameters: its top "
+                "eigenvectors are found from whole weights. Train with DistributedDataParallel"
+            )
         return int(k)
 
     def _is_outdated(self, k: int) -> bool:

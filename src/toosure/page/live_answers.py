@@ -20,7 +20,7 @@ from toosure.runs import Run, RunFolder
 from toosure.runs.regular_files import printable
 
 MAX_ROWS = 20_000  # of a run in one answer; the rest comes with the next
-KEPT_FILES = ("temperature.json", "calibrators.json", "predictions.npz")
+KEPT_FILES = ("temperature.json", "calibrators.json", "shifts.json", "predictions.npz")
 MAX_NUMBERS = 2_000_000  # of all runs in one answer
 Cursors = Mapping[str, tuple[int, int]]  # of each run: inode, rows that the asker has
 

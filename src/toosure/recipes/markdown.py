@@ -124,6 +124,8 @@ def command_of(outcome: Outcome, name: str) -> str:
         words += ["--scores", setting.scores]
     if setting.steps and outcome.recipe.part(name).free_length:
         words += ["--steps", str(setting.steps)]
+    if setting.shifts:
+        words += ["--shift", "all"]
     if setting.quick:
         words.append("--quick")
     if setting.full:

@@ -18,9 +18,8 @@ from toosure.runs.notebook import as_html
 from toosure.runs.regular_files import Signature, first_line, open_regular, printable, signature
 from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.snapshot import check_snapshot
+from toosure.runs.status import USUAL, check_outcome
 
-USUAL = ("complete", "running", "ended")  # what needs no warning; "ended" is a loop of one's own
-STATUSES = (*USUAL, "diverged", "stopped", "failed", "interrupted")
 DAMAGE = (  # what a file of arrays that was cut off or overwritten may raise
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, NotImplementedError),
     *(ArithmeticError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error),
@@ -31,6 +30,7 @@ PARTS = {  # what was read of each file
     "status": "outcome",
     "temperature": "scaling",
     "calibrators": "calibrations",
+    "shifts": "shifts",
 }
 SNAPSHOT_NAME = re.compile(r"(0|[1-9][0-9]{0,15})\.npz")
 
@@ -94,6 +94,11 @@ class Run:
     def calibrations(self) -> dict[str, Any]:
         """What `toosure calibrate` kept: each calibrator before and after, by its name."""
         return self._told_if_damaged("calibrators.json")
+
+    @cached_property
+    def shifts(self) -> dict[str, Any]:
+        """How the run fares on corrupted and unknown data: see `toosure.shifts.record`."""
+        return self._told_if_damaged("shifts.json")
 
     def _told_if_damaged(self, name: str) -> dict[str, Any]:
         self.unreadable_files.pop(name, None)
@@ -160,7 +165,8 @@ class Run:
         warnings = []
         if self.status not in USUAL:
             warnings.append(self.ending)
-        _ = self.scaling, self.calibrations  # reading them says whether they can be read
+        for part in ("scaling", "calibrations", "shifts"):
+            getattr(self, part)  # reading it says whether it can be read
         for name, reason in self.unreadable_files.items():
             warnings.append(f"{name} cannot be read ({reason})")
 
@@ -288,12 +294,3 @@ class Run:
                 return {}
             self.unreadable_files.pop(name, None)
         return self._snapshots[step]
-
-
-def check_outcome(outcome: dict[str, Any], file: Path) -> None:
-    """Raise where a status is none that a run can have."""
-    status = outcome.get("status", "running")
-    if status not in STATUSES:
-        raise ValueError(
-            f"{printable(str(file))} must hold a status such as complete; got {str(status)[:40]!r}"
-        )

@@ -14,9 +14,9 @@ from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.dataset import Split
 from toosure.data.seeds import derive_seed
-from toosure.ensembles import log_mean_probability
 from toosure.metrics import accuracy, ece, nll
 from toosure.runs import RunWriter
+from toosure.train.predictions import mean_predictions
 from toosure.watch.measurer import predictor_of
 from toosure.watch.split import logits_of
 
@@ -104,26 +104,15 @@ class Averages:
         self, writer: RunWriter, file: str, draws: Iterator[Sequence[Tensor]]
     ) -> None:
         """Write the log of the mean probability over sets of weights, of the held-out splits."""
-        splits = {"val": self.data.val, "test": self.data.test, "shift": self.data.shifted()}
-        present = {
-            name: split for name, split in splits.items() if split is not None and len(split)
-        }
-        logits: dict[str, list[Tensor]] = {name: [] for name in present}
-        for weights in draws:
-            self.load(weights, END_EXAMPLES)
-            for name, split in present.items():
-                logits[name].append(logits_of(self.predictor, split.x).cpu())
-
-        arrays: dict[str, Any] = {}
-        for name, split in present.items():
-            together = logits[name]
-            mixed = (
-                together[0] if len(together) == 1 else log_mean_probability(torch.stack(together))
-            )
-            arrays[f"{name}_logits"] = mixed.numpy()
-            arrays[f"{name}_labels"] = split.y.cpu().numpy()
+        arrays = mean_predictions(self.predictor, self.data, self.loaded(draws))
         if arrays:
             writer.write_file(file, lambda target: np.savez(target, **arrays))
+
+    def loaded(self, draws: Iterator[Sequence[Tensor]]) -> Iterator[None]:
+        """Put one set of weights after another into the copy of the network."""
+        for weights in draws:
+            self.load(weights, END_EXAMPLES)
+            yield
 
     def state_dict(self) -> dict[str, Any]:
         return {name: average.state_dict() for name, average in self.averages.items()}

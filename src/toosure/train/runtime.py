@@ -1,6 +1,6 @@
 """The runtime of a run: device, threads, data folder. It changes the time, not the numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from toosure.processes.group import local_rank
+from toosure.shifts.plan import ShiftPlan
 
 STEPS_TO_SEARCH = 2500  # of a recorded run, from which on a search for fast kernels pays
 
@@ -22,7 +23,11 @@ class Runtime:
     thread where a GPU trains, since what is left to the CPU is then too small to share. Sums over
     another number of threads may differ in their last bits. `decoders` is the number of processes
     that decode the images of a streamed folder. None is one per core; the processes of torchrun
-    share the cores.
+    share the cores. `shifts` says on which corrupted and unknown images a run is judged at its end.
+
+    Several processes (torchrun) train by torch's DistributedDataParallel, each on its share of a
+    batch; with `sync_batchnorm` BatchNorm sees the whole batch. `exact` gives the numbers of one
+    process instead, more slowly: docs/scale.md.
     """
 
     device: str | None = None
@@ -33,9 +38,14 @@ class Runtime:
     checkpoint: float = 30.0
     threads: int | None = None
     decoders: int | None = None
+    shifts: ShiftPlan | None = None
+    exact: bool = False
+    sync_batchnorm: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data_root", Path(self.data_root))
+        if isinstance(self.shifts, Mapping):  # as it comes from another process
+            object.__setattr__(self, "shifts", ShiftPlan(**self.shifts))
 
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1; got {self.threads}")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from toosure.binary import binary_labels, is_one_column
 from toosure.metrics.inputs import as_labels
+from toosure.processes.dtensor import resharded_after
 from toosure.watch.batch_reader import Inputs, tensors_of, unwrapped
 from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
 from toosure.watch.sample import Sample, rows_of
@@ -203,7 +204,7 @@ def first_outputs(model: nn.Module, x: Tensor) -> Any:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), resharded_after(model):
             for inputs in (x[:2], as_weights):
                 try:
                     return model(inputs)

@@ -19,6 +19,7 @@ from toosure.page.sections.pareto import pareto
 from toosure.page.sections.phase import correlations, phase
 from toosure.page.sections.progress import progress
 from toosure.page.sections.provenance import provenance
+from toosure.page.sections.shifts import shifts
 from toosure.page.sections.summary import summary
 from toosure.page.sections.tradeoff import multiples, tradeoff
 from toosure.page.sections.trajectories import refinement, trajectories
@@ -63,6 +64,7 @@ SECTIONS = [
     Section("control", control, holds_figures=True),
     Section("moments", moments, holds_figures=True),
     Section("calibrators", calibrators),
+    Section("shifts", shifts, holds_figures=True),
     Section("certificate", certificates),
     Section("provenance", provenance),
     Section("words", words),

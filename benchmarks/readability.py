@@ -110,7 +110,7 @@ def path_of_ece() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 
     from toosure.figures import trajectory
     from toosure.quantities import QUANTITIES
-    from toosure.runs import find_runs
+    from toosure.runs import Run
     from toosure.watch import Watch
 
     for key in [key for key, q in QUANTITIES.items() if q.compute and key != "ece"]:
@@ -126,7 +126,7 @@ def path_of_ece() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         to_row = functions_entered(watch.step)
         watch.close()
         to_mark = functions_entered(
-            lambda: trajectory(find_runs(folder), ["ece"], splits=["val"]).data[0].y
+            lambda: trajectory([Run(f"{folder}/run")], ["ece"], splits=["val"]).data[0].y
         )
     return to_row, to_mark
 

@@ -52,6 +52,16 @@ def test_batch_ensemble(capsys):
     assert mixture <= member and "two members differ on" in out
 
 
+def test_shifts(capsys):
+    runpy.run_path(str(EXAMPLES / "shifts.py"))
+    *lines, unknown = capsys.readouterr().out.splitlines()
+    accuracy, ece = zip(
+        *(map(float, re.findall(r"(\d+\.\d)", line)) for line in lines), strict=True
+    )
+    assert list(accuracy) == sorted(accuracy, reverse=True) and ece[-1] > ece[0] + 5
+    assert float(unknown.split()[-1]) > 0.9
+
+
 def test_steered_radius(capsys):
     runpy.run_path(str(EXAMPLES / "steered_radius.py"))
     rho = float(re.match(r"rho (\S+),", capsys.readouterr().out)[1])

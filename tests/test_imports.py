@@ -15,7 +15,7 @@ LAYERS = [
     {"losses", "data", "models"},
     {"optim", "posthoc"},
     {"objectives", "ensembles"},
-    {"words", "config", "runs", "predictions"},
+    {"words", "config", "runs", "predictions", "shifts"},
     {"watch", "evaluate", "recalibration", "sklearn", "control"},
     {"train"},
     {"sweep", "figures", "page", "integrations", "recipes", "demo"},

@@ -1,116 +1,26 @@
 """Recalibrate predictions: choose a calibrator, and judge it on rows it was not fitted on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from toosure.evaluate import Estimate
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import ece_change
-from toosure.evaluate.evaluation import MAX_BINS, MAX_CALL_NUMBERS, estimate
-from toosure.metrics.binned import Reliability, reliability_from_confidence
+from toosure.evaluate.evaluation import MAX_BINS, estimate
+from toosure.evaluate.recalibrated import METRICS, Recalibration, Side
+from toosure.metrics.binned import reliability_from_confidence
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc import CALIBRATORS, Calibrator, Choice, choose
 from toosure.posthoc.calibrator import without_log_zero
 from toosure.posthoc.same_rows import fingerprints, shared_rows
 from toosure.posthoc.select import Makers, Trial, cross_fitted, stratified_folds
 from toosure.predictions import Predictions, from_logits, from_probs
+from toosure.verdicts import chance_level
 from toosure.words import parse
-
-METRICS = ("nll", "brier", "accuracy", "ece", "adaptive_ece", "classwise_ece")
-
-
-@dataclass(frozen=True)
-class Side:
-    """How predictions are, before or after: each metric with its interval, and the table."""
-
-    metrics: dict[str, Estimate]
-    table: Reliability
-
-
-@dataclass(frozen=True)
-class Recalibration:
-    """A calibrator, how it was chosen, and what it does to rows it was not fitted on."""
-
-    source: str
-    judged_on: str  # the test file; empty where folds of the source were held out
-    rows: int  # of the fit
-    n: int  # judged
-    bins: int
-    level: float
-    choice: Choice
-    before: Side
-    after: Side
-    change: Estimate  # of the NLL, paired by row
-    ece_change: Estimate  # paired by row
-    class_one: bool = False  # whether tables and binned errors are those of P(class 1)
-
-    @property
-    def held_out(self) -> str:
-        """Say which rows it was judged on."""
-        source = self.source or "the predictions"
-        folds = f"{self.n:,} rows of {source}, each held out in one of {self.choice.folds} folds"
-        return f"{self.n:,} rows of {self.judged_on}" if self.judged_on else folds
-
-    @property
-    def sentence(self) -> str:
-        """Say in one sentence what the calibrator does."""
-        before = self.before.metrics["nll"].value
-        after = self.after.metrics["nll"].value
-        numbers = f"NLL {before:.4f} before and {after:.4f} after"
-        if self.change.low is not None:
-            span = f"{self.change.low:+.4f} to {self.change.high:+.4f}".replace("-", "−")
-            numbers += f", change {span} at {100 * self.level:g} %"
-
-        if self.choice.name == "uncalibrated":
-            return "No calibrator helps: the probabilities stay as they are"
-        if self.change.high is not None and self.change.high < 0:
-            return f"{described(self.choice)} helps: {numbers}"
-        if self.change.low is not None and self.change.low > 0:
-            return f"{described(self.choice)} does harm: {numbers}"
-        return f"{described(self.choice)} makes no difference that these rows show: {numbers}"
-
-    @property
-    def omissions(self) -> str:
-        """Say which metrics have no interval, and why; empty where all have one."""
-        sides = (self.before.metrics, self.after.metrics)
-        names = [name for name in METRICS if any(side[name].low is None for side in sides)]
-        why = f"too slow to resample above {MAX_CALL_NUMBERS:,} numbers"
-        return f"No interval: {', '.join(names)} ({why})." if names else ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values: the choice, the trials, and before and after with intervals."""
-        sides = {"before": self.before.metrics, "after": self.after.metrics}
-        trials = [trial._asdict() for trial in self.choice.trials]
-        both = {side: {k: finite(v) for k, v in values.items()} for side, values in sides.items()}
-
-        return {
-            "method": self.choice.name,
-            "note": self.choice.calibrator.note,
-            "rows": self.rows,
-            "n": self.n,
-            "judged_on": self.held_out,
-            "level": self.level,
-            **both,
-            "nll_change": finite(self.change),
-            "ece_change": finite(self.ece_change),
-            "trials": trials,
-        }
-
-
-def finite(values: Estimate) -> list[float | None]:
-    """Return value, low, high; None where there is none or it is not finite."""
-    return [v if v is not None and np.isfinite(v) else None for v in values]
-
-
-def described(choice: Choice) -> str:
-    """Name the calibrator, with its temperature where it has one."""
-    temperature = getattr(choice.calibrator, "temperature", None)
-    return choice.name + (f" (T = {float(temperature):.4g})" if temperature is not None else "")
 
 
 def recalibrate(
@@ -167,6 +77,8 @@ def recalibrate(
         after=sides[1],
         change=nll_change(before, after, level),
         ece_change=ece_change(*judged, bins, **options),
+        accuracy_change=mean_change(after.correct.double() - before.correct.double(), level),
+        chance=chance_level(judged[1].confidence.numpy(), bins),
         class_one=before.binary,
     )
 
@@ -262,15 +174,16 @@ def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
 
 
 def nll_change(before: Predictions, after: Predictions, level: float) -> Estimate:
-    """Return the mean change of the rows' NLL, with Student's interval of the paired differences.
-
-    A single row has none.
-    """
-    from scipy.stats import t as student
-
+    """Return the mean change of the rows' NLL, with the interval of the paired differences."""
     old, new = (without_log_zero(rows_of(each)[0].double()) for each in (before, after))
     labels = rows_of(before)[1]
-    change = nll_rows(new, labels) - nll_rows(old, labels)
+    return mean_change(nll_rows(new, labels) - nll_rows(old, labels), level)
+
+
+def mean_change(change: Tensor, level: float) -> Estimate:
+    """Return the mean of rows' changes with Student's interval; a single row has none."""
+    from scipy.stats import t as student
+
     mean = float(change.mean())
     n = len(change)
     if n < 2:

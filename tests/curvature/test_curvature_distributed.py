@@ -32,6 +32,7 @@ def worker(rank: int, store: str, results: str) -> None:
     os._exit(0)  # gloo threads may abort an orderly exit
 
 
+@pytest.mark.slow  # every day tests/processes compares the same with shares of one row more
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 def test_two_processes_equal_one():
     with tempfile.TemporaryDirectory() as folder:

@@ -210,3 +210,16 @@ def test_real_cifar10(real_data, tmp_path):
     assert data.mean.flatten().tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)
     assert data.std.flatten().tolist() == pytest.approx([0.2470, 0.2435, 0.2616], abs=1e-4)
     assert len(cifar10(tmp_path).train) == 45_000
+
+
+def test_one_cifar_is_unknown_to_the_other(root):
+    """As `--ood cifar100` of a run on CIFAR-10 reads it, clean and corrupted."""
+    from toosure.shifts.outside import load_outside
+    from toosure.shifts.plan import ShiftPlan
+
+    expected = load_cifar100(root).test_x
+    found = load_outside("cifar100", ShiftPlan(), (3, 32, 32), root)
+    assert found.name == "cifar100" and torch.equal(found.pixels, expected)
+    corrupted = load_outside("cifar100-c", ShiftPlan(), (3, 32, 32), root)
+    changed = (corrupted.pixels != expected).flatten(1).any(1)
+    assert corrupted.name == "cifar100-c" and changed.float().mean() > 0.9

@@ -171,3 +171,45 @@ def test_imagenet_and_its_corrupted_twin_show_the_same(large, stream):
         assert (whole - published).abs().max() > 8 / 255
     with pytest.raises(ValueError, match="resize must be at least the size of 64 pixels; got 63"):
         imagenet(large, 64, resize=63)
+
+
+@pytest.fixture
+def published(large):
+    """Ten validation images per class in place of one, each with a corrupted twin as a PNG."""
+    for k, wnid in enumerate(WNIDS):
+        shutil.rmtree(large / "imagenet-c" / "fog" / "5" / wnid)
+        shutil.rmtree(large / "imagenet" / "val" / wnid)
+        for i in range(10):
+            level = 20 * i + k
+            save(large / "imagenet" / "val" / wnid / f"{i}.png", (level, level, level), (30, 30))
+            twin = large / "imagenet-c" / "fog" / "5" / wnid / f"{i}.PNG"
+            save(twin, (level, level, level), (30, 30))
+    return large
+
+
+def levels_of(split):
+    return sorted((torch.cat(list(split.x.split(7)))[:, 0, 3, 3] * 255).round().int().tolist())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_share_of_the_published_images_validates_and_leaves_imagenet_c(published, stream):
+    """Each image has a grey level of its own: which are where is read from the pixels."""
+    settings = {"size": 16, "val": 0, "standardise": "none", "stream": stream, "workers": 0}
+    data = imagenet_c("fog", 5, published, val_share=0.2, **settings)
+    assert (len(data.val), len(data.test), data.examples) == (6, 24, 12)
+    validating, testing = set(levels_of(data.val)), set(levels_of(data.test))
+    assert not validating & testing and len(validating | testing) == 30
+    assert set(levels_of(data.shifted())) == testing
+
+    again = imagenet(published, val_share=0.2, **settings)
+    assert set(levels_of(again.val)) == validating
+    other = imagenet(published, val_share=0.2, **{**settings, "seed": 1})
+    assert set(levels_of(other.val)) != validating
+    assert len(imagenet_c("fog", 5, published, **settings).shifted()) == 30
+
+
+def test_a_wrong_share_says_so(published):
+    with pytest.raises(ValueError, match="say val=0"):
+        imagenet(published, val=2, val_share=0.2)
+    with pytest.raises(ValueError, match=r"in \(0, 1\); got 1.5"):
+        imagenet(published, val=0, val_share=1.5)

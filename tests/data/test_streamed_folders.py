@@ -21,6 +21,9 @@ from toosure.data import imagefolder
 from toosure.data.class_folders import labelled_files
 from toosure.data.decode import read_image
 from toosure.data.image_files import BatchReader, ImageFiles
+from toosure.shifts.judge import judge_shifts
+from toosure.shifts.outside import load_outside
+from toosure.shifts.plan import ShiftPlan
 from toosure.train import train
 from toosure.train.batches import Batches
 from toosure.watch.split import logits_of
@@ -354,3 +357,17 @@ def test_a_reader_can_be_left_in_the_middle(folder):
     parts = replace(stream.stream.x, workers=2).split(2)
     assert len(list(islice(parts, 3))) == 3
     parts.close()
+
+
+@pytest.mark.parametrize("images", [None, 11])
+def test_shifts_of_streamed_images_are_those_of_memory(folder, images):
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 3))
+    plan = ShiftPlan(("gaussian_noise", "contrast"), (1, 4), images=images)
+    records = []
+    for data in both(folder):
+        unknown = load_outside(f"imagefolder:{folder},size=8", plan, data.inputs)
+        judged = judge_shifts(lambda x: logits_of(network, x), data, plan, [unknown])
+        records.append(replace(judged, seconds=0))
+    assert records[0] == records[1] and records[0].images == (images or 18)
+    known = records[0].ood["imagefolder"]  # the very test images: chance
+    assert images or known.auroc["energy"] == pytest.approx(0.5)

@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from toosure.config import RunConfig
-from toosure.data import digits
+from toosure.data import Dataset, digits
+from toosure.data.dataset import Split
 from toosure.ensembles.averages import EMA, SWA, SWAG
 from toosure.train import ProgressListener, Runtime, train
-from toosure.train.averages import refresh_statistics
+from toosure.train.averages import Averages, refresh_statistics
 from toosure.watch import Watch
 
 DATA = digits(train=96, val=40, test=30)
@@ -97,12 +98,33 @@ def test_state_goes_on(average):
 def test_refreshed_statistics_are_those_of_the_data():
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5)).double().eval()
     x = 2 + 3 * torch.randn(512, 3, dtype=torch.float64)
-    refresh_statistics(model, model, x)
+    refresh_statistics(model, model, x.split(256))
     halves = x.split(256)
     torch.testing.assert_close(model[0].running_mean, x.mean(0))
     torch.testing.assert_close(model[0].running_var, (halves[0].var(0) + halves[1].var(0)) / 2)
     assert not model[0].training and model[0].momentum == 0.1
-    refresh_statistics(nn.Linear(2, 2), model, x)  # nothing to do
+    refresh_statistics(nn.Linear(2, 2), model, [x])  # nothing to do
+
+
+def test_an_average_is_refreshed_with_crops_as_training_sees_them():
+    """A crop's border is black, so inputs without it have another mean."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(64) % 3
+    pixels = torch.randn(64, 3, 8, 8, generator=generator)
+    images = Split(pixels, labels, labels, torch.arange(64))
+    black, one = torch.full((3, 1, 1), 2.0), torch.ones(3, 1, 1)
+    data = Dataset(images, images, images, ("a", "b", "c"), black, one, augment=True)
+    model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(192, 3))
+    averages = Averages(RunConfig(average="ema", steps=5), model, None, data)
+
+    means = []
+    for _ in range(2):
+        averages.load(list(model.parameters()), 64)
+        means.append(averages.copy[0].running_mean.clone())
+    assert torch.equal(*means)
+    # Shifts of up to 4 of 8 pixels leave 1 - 20/72 of each side; the rest is at -2.
+    border = -2 * (1 - (1 - 20 / 72) ** 2)
+    assert means[0].mean().item() == pytest.approx(border, abs=0.1)
 
 
 # -- in a run -----------------------------------------------------------------------------------

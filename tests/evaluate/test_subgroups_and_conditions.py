@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from toosure.evaluate import Estimate, evaluate
 from toosure.evaluate.conditions import judge, parse_condition
 from toosure.evaluate.subgroups import members_of, single_level, subgroups
-from toosure.predictions import from_confidence
+from toosure.predictions import from_confidence, from_logits
 
 
 def rows(n=900, seed=0):
@@ -40,6 +41,37 @@ def test_intervals_are_wider_for_more_groups_and_equal_those_of_the_level():
     own = evaluate(from_confidence(*columns_of_first_site()), level=single_level(0.95, 3), only=[])
     assert many.value == pytest.approx(own.gap.value)
     assert many.half == pytest.approx(own.gap.half, rel=0.1)
+
+
+def binary_rows(n=900, seed=0):
+    """Three sites of a binary model: at "b" P(class 1) is too high, at "c" it is too extreme."""
+    rng = np.random.default_rng(seed)
+    site = np.array(list("abc"))[np.arange(n) % 3]
+    logit = rng.normal(0, 1.5, n)
+    true = rng.random(n) < 1 / (1 + np.exp(-(logit - 1.5 * (site == "b"))))
+    given = np.where(site == "c", 4 * logit, logit)
+    return replace(from_logits(given, true.astype(int)), extras={"site": site})
+
+
+def test_groups_of_a_binary_model_are_judged_by_the_probability_of_class_one():
+    predictions = binary_rows()
+    result = subgroups(predictions, "site")
+    a, b, c = result.groups
+    assert a.kind not in ("over", "under")
+    assert b.sentence.startswith("P(class 1) is too high by")
+    assert c.sentence.startswith("Over-confident by") and c.top_gap.low > 0
+
+    rows = predictions.extras["site"] == "b"
+    p = torch.sigmoid(predictions.logits[:, 1] - predictions.logits[:, 0])[torch.from_numpy(rows)]
+    assert b.confidence == pytest.approx(float(p.mean()))
+    assert b.frequency == pytest.approx(float(predictions.labels[rows].double().mean()))
+    assert result.class_one and "of P(class 1) and of the predicted class" in result.sentence
+    assert "each is taken at 99.17 %" in result.sentence  # 1 - 0.05 / 6
+    assert result.as_json()["of"] == "class 1" and "top_gap" in result.as_json()["groups"][0]
+
+    of_prediction = subgroups(predictions, "site", top_label=True)
+    assert not of_prediction.class_one and of_prediction.groups[1].top_gap is None
+    assert of_prediction.groups[2].kind == "over"
 
 
 def columns_of_first_site():

@@ -1,14 +1,17 @@
 """The callback in Lightning: steps, rows and weights of our own loop, checkpoints, failures."""
 
+from itertools import islice
+
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from toosure import Run
 from toosure.optim import CSAM, SAM
 
 lightning = pytest.importorskip("lightning")
 
-from loops import CE, Net, loader, own_loop, problem, rows_of, same_weights, steps_of  # noqa: E402
+from loops import BATCH, CE, Net, loader, own_loop, problem, rows_of, same_weights, steps_of  # noqa: E402
 
 from toosure.integrations.lightning import WatchCallback  # noqa: E402
 
@@ -50,7 +53,7 @@ class Module(lightning.LightningModule):
         return optimizer
 
 
-def fit(module, callbacks, folder, path=None, **options):
+def fit(module, callbacks, folder, path=None, train=None, **options):
     quiet = {
         "logger": False,
         "enable_progress_bar": False,
@@ -60,7 +63,7 @@ def fit(module, callbacks, folder, path=None, **options):
     }
     options = {"max_epochs": 2, "enable_checkpointing": False, **options}
     trainer = lightning.Trainer(**quiet, **options, callbacks=callbacks)
-    trainer.fit(module, loader(), loader(), ckpt_path=path)
+    trainer.fit(module, train or loader(), loader(), ckpt_path=path)
     return trainer
 
 
@@ -141,8 +144,68 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_no_row_twice(tmp_path):
         fit(Module(), [callback(tmp_path / "b")], tmp_path, path=path)
 
 
-def test_only_the_first_process_measures():
+class Resumable(DataLoader):
+    """A loader that goes on after the batches it has given, as Lightning asks it to."""
+
+    skipped = 0  # batches, at the next pass
+    given = 0  # batches of this pass
+
+    def state_dict(self):
+        return {"given": self.given}
+
+    def load_state_dict(self, state):
+        self.skipped = state["given"]
+
+    def __iter__(self):
+        self.given = self.skipped
+        self.skipped = 0
+        for batch in islice(super().__iter__(), self.given, None):
+            self.given += 1
+            yield batch
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+def test_going_on_in_the_middle_of_an_epoch(resumable, tmp_path):
+    """Rows and steps are right either way; the batches are those that Lightning's loader gives.
+
+    A loader without a state begins its epoch again: after 10 steps of 8 a pass come batches 0 to 5.
+    """
+
+    def train():
+        return Resumable(TensorDataset(*problem()), batch_size=BATCH) if resumable else loader()
+
+    whole = Module()
+    fit(whole, [callback(tmp_path / "whole")], tmp_path, train=train(), max_epochs=3)
+    checkpoint = lightning.pytorch.callbacks.ModelCheckpoint(
+        tmp_path / "checkpoints", every_n_train_steps=5, save_top_k=-1, filename="{step}"
+    )
+    on = {"enable_checkpointing": True, "max_epochs": 3, "train": train()}
+    with pytest.raises(ZeroDivisionError):
+        fit(Module(fail_at=13), [callback(tmp_path / "a"), checkpoint], tmp_path, **on)
+
+    module = Module()
+    path = tmp_path / "checkpoints" / "step=10.ckpt"
+    options = {"path": path, "train": train(), "max_epochs": 3}
+    fit(module, [callback(tmp_path / "a")], tmp_path, **options)
+    assert steps_of(tmp_path / "a") == [0, 3, 6, 9, 12, 15, 18, 21, 24]
+    assert rows_of(tmp_path / "a")[:4] == rows_of(tmp_path / "whole")[:4]
+    assert same_weights(module.net, whole.net) is resumable
+    assert (rows_of(tmp_path / "a") == rows_of(tmp_path / "whole")) is resumable
+    if resumable:
+        return
+
+    own, batches = Net(), list(loader())
+    optimizer = sgd(own.parameters())
+    for x, y in [*batches, *batches[:2], *batches[:6], *batches]:
+        optimizer.zero_grad()
+        CE(own(x), y).backward()
+        optimizer.step()
+    assert same_weights(module.net, own)
+
+
+def test_without_ddp_only_the_first_process_measures():
     class Second:
+        model = None  # of a strategy that shards the module
         is_global_zero = False
         accumulate_grad_batches = 1
         global_step = 0

@@ -12,9 +12,15 @@ from toosure.optim import BSAM, CSAM, SAM
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
+from accelerate.data_loader import BatchSamplerShard  # noqa: E402
 from loops import CE, Net, loader, own_loop, problem, rows_of, same_weights, steps_of  # noqa: E402
+from torch.utils.data import BatchSampler, DataLoader, SubsetRandomSampler  # noqa: E402
 
-from toosure.integrations.transformers import SAMTrainer, WatchCallback  # noqa: E402
+from toosure.integrations.transformers import (  # noqa: E402
+    SAMTrainer,
+    WatchCallback,
+    of_all_processes,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers: no pinned memory, and others
 
@@ -216,15 +222,29 @@ def test_a_gpt2_in_the_trainer_with_sharpness(tmp_path):
     assert rows[-1]["train/loss"] < rows[0]["train/loss"]
 
 
-def test_only_the_first_process_measures(tmp_path):
+def test_without_ddp_only_the_first_process_measures(tmp_path):
     class State:
         is_world_process_zero = False
         global_step = 0
 
     class Arguments:
         output_dir = str(tmp_path)
+        world_size = 2
+        fsdp = ("full_shard",)
+        deepspeed = None
 
     watch = WatchCallback(measure="none")
     for event in (watch.on_train_begin, watch.on_save, watch.on_train_end):
         event(Arguments(), State(), None)
     assert watch.watch is None and not list(tmp_path.iterdir())
+
+
+def test_a_share_of_one_process_becomes_what_all_of_them_see():
+    batches = BatchSampler(SubsetRandomSampler(range(40)), 8, drop_last=False)
+    share = DataLoader(examples(), batch_sampler=BatchSamplerShard(batches, 2, 0))
+    whole = of_all_processes(share, batch_size=8)
+    assert sum(len(batch["labels"]) for batch in share) == 24  # three of five batches
+    assert sum(len(batch["labels"]) for batch in whole) == 40
+    assert sorted(whole.sampler.indices) == list(range(40))
+    plain = loader()
+    assert of_all_processes(plain, batch_size=8) is plain

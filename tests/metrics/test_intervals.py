@@ -1,5 +1,7 @@
 """Bootstrap intervals: seeded, equal to plain resampling, and covering what they should."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -291,3 +293,44 @@ def test_an_infinite_mean_has_no_interval():
         logits[0] = tensor([0.0, -torch.inf])
         interval = metrics.confidence_interval(metrics.nll, logits, torch.ones(n).long())
         assert interval.value == torch.inf and interval.low.isnan() and interval.high.isnan()
+
+
+def nearly_separated(n=80, seed=0):
+    """Logits of 3 classes that are told apart but for a few rows: an AUROC close to 1."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % 3
+    logits = 2.2 * torch.eye(3)[labels] + torch.randn(n, 3, generator=generator)
+    return logits.double(), labels
+
+
+@pytest.mark.parametrize("metric", [metrics.auroc_ovr, metrics.auroc_ovr_binned])
+def test_areas_near_one_stay_below_it_and_hold_their_value(metric):
+    logits, labels = nearly_separated()
+    value, low, high = metrics.confidence_interval(metric, logits, labels, samples=100)
+    assert 0.95 < value < 1 and 0 < low < value <= high <= 1
+    basic = metrics.confidence_interval(metric, logits, labels, samples=100, method="basic")
+    percentile = metrics.confidence_interval(metric, logits, labels, 0.95, 0, 100, "percentile")
+    assert basic.high > 1  # what the interval was before
+    assert low == pytest.approx(float(percentile.low)) and float(high) >= float(percentile.high)
+
+    each = metrics.confidence_interval(metric, logits, labels, samples=50, reduction="none")
+    assert each.high.shape == (3,) and (each.high <= 1).all() and (each.low <= each.value).all()
+    of_groups = metrics.cluster_interval(metric, logits, labels, torch.arange(80) // 4, samples=50)
+    assert of_groups.low < value <= of_groups.high <= 1
+
+
+@pytest.mark.slow
+def test_the_interval_of_an_area_holds_the_truth_about_as_often_as_it_says():
+    """The area of two normal classes a distance d apart is Phi(d / sqrt 2)."""
+    held = 0
+    truth = 0.5 * (1 + math.erf(2.4 / 2))
+    for seed in range(60):
+        generator = torch.Generator().manual_seed(seed)
+        labels = torch.arange(60) % 2
+        score = 2.4 * labels + torch.randn(60, generator=generator, dtype=torch.float64)
+        logits = torch.stack([torch.zeros(60, dtype=torch.float64), score], 1)
+        _, low, high = metrics.confidence_interval(
+            metrics.auroc_ovr, logits, labels, seed=seed, samples=100
+        )
+        held += bool(low <= truth <= high)
+    assert held >= 51  # of 60; 57 are expected at 95 %

@@ -149,7 +149,7 @@ def test_aurc_by_hand_and_with_ties():
     assert float(tied) == pytest.approx(0.25)  # every subset errs as all do
 
 
-@pytest.mark.parametrize("score", ["confidence", "entropy", "energy"])
+@pytest.mark.parametrize("score", ["confidence", "entropy", "energy", "margin"])
 def test_ood_against_scikit_learn(score):
     inside, _ = rows(300)
     outside = torch.randn(200, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
@@ -157,6 +157,7 @@ def test_ood_against_scikit_learn(score):
         "confidence": lambda z: z.softmax(1).amax(1),
         "entropy": lambda z: -torch.special.entr(z.softmax(1)).sum(1),
         "energy": lambda z: z.logsumexp(1),
+        "margin": lambda z: z.sort(1).values.diff(dim=1)[:, -1],
     }[score]
     truth = [1] * 300 + [0] * 200
     scores = torch.cat([values(inside), values(outside)]).numpy()
@@ -168,7 +169,7 @@ def test_ood_against_scikit_learn(score):
     assert float(metrics.fpr95_ood(inside, outside, score)) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("score", ["confidence", "entropy", "energy"])
+@pytest.mark.parametrize("score", ["confidence", "entropy", "energy", "margin"])
 @pytest.mark.parametrize("metric", [metrics.auroc_ood, metrics.fpr95_ood])
 def test_ood_of_two_precisions(metric, score):
     """The same logits in float32 and float64 are the same scores, not all a little above."""

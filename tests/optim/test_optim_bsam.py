@@ -147,3 +147,41 @@ def test_sparse_gradients_are_as_dense_ones():
         for _ in range(2):
             optimizer.step(closures_of(table, [(index, labels)]))
     assert torch.allclose(tables[0].weight, tables[1].weight, atol=1e-12)
+
+
+def test_prediction_is_the_log_of_the_mean_softmax_of_samples():
+    model = make_mlp()
+    inputs, _ = next(batches("mlp"))
+    optimizer = BSAM(model.parameters(), data_size=2, samples=3)
+    found = optimizer.predict(model, inputs, generator=torch.Generator().manual_seed(1))
+
+    generator = torch.Generator().manual_seed(1)
+    each = []
+    for _ in range(3):
+        with optimizer.sampled(generator):
+            each.append(model(inputs).detach().softmax(1))
+    assert torch.allclose(found.exp(), torch.stack(each).mean(0), atol=1e-12)
+    assert (each[0] - each[1]).abs().max() > 1e-3  # samples differ
+    assert not found.requires_grad
+
+    mean = model(inputs).detach().log_softmax(1)
+    assert torch.equal(optimizer.predict(model, inputs, samples=0), mean)
+
+
+def test_examples_are_counted_data_factor_times():
+    """Its only use is in data_size: the noise shrinks by its root, the prior by itself."""
+    weight = nn.Parameter(torch.ones(1))
+    counted = BSAM([weight], data_size=100, data_factor=4)
+    assert counted.param_groups[0]["data_size"] == 400
+    with counted.sampled(torch.Generator().manual_seed(0)):
+        narrow = weight.item() - 1
+    with BSAM([weight], data_size=100).sampled(torch.Generator().manual_seed(0)):
+        wide = weight.item() - 1
+    assert wide == pytest.approx(2 * narrow, rel=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [{"data_factor": 0.0}, {"samples": -1}, {"samples": 1.5}])
+def test_wrong_counts_of_bsam_say_so(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=name):
+        BSAM([nn.Parameter(torch.ones(1))], data_size=10, **wrong)

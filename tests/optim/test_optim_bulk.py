@@ -124,6 +124,20 @@ def test_copies_after_a_step_with_the_real_tracker(copied):
     assert largest_difference(model, twin) < 1e-12
 
 
+def test_rounds_hold_the_directions_in_place_of_a_solve():
+    model, exact = make_mlp(), make_mlp()
+    held = real(model, rounds=2)
+    solved = real(exact)
+    solved.tracker.rtol = 1e-8
+    train(model, held, F.cross_entropy, batches("mlp", 12))
+    train(exact, solved, F.cross_entropy, batches("mlp", 12))
+    moved = largest_difference(exact, make_mlp())
+    assert largest_difference(model, exact) < 0.05 * moved
+    assert held.tracker.top("hessian", 2, rounds=2).products == 2 * 2 * (2 + 2)
+    with pytest.raises(ValueError, match="rounds"):
+        real(model, rounds=0)
+
+
 def test_sparse_gradients():
     table = nn.Embedding(4, 2, sparse=True).double()
     optimizer = make(table)

@@ -55,6 +55,7 @@ def worker(rank, folder):
     os._exit(0)  # gloo's threads may abort an interpreter that ends in order, with plain SGD too
 
 
+@pytest.mark.slow  # every day tests/processes/test_shares.py compares the same optimizers
 @pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed")
 def test_two_processes_equal_one(tmp_path):
     mp.spawn(worker, (str(tmp_path),), nprocs=2)

@@ -259,3 +259,16 @@ def test_vasso_keeps_the_average_of_what_comes_after_a_late_parameter():
 def test_settings_survive_a_pickle():
     optimizer = SAM(make_mlp().parameters(), lr=0.1, clip_norm=2.0)
     assert pickle.loads(pickle.dumps(optimizer)).clip_norm == 2.0
+
+
+def test_muon_leaves_the_input_layer_to_adamw_where_asked():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3))
+    by_default = Muon(model)
+    assert [len(group["params"]) for group in by_default.param_groups] == [2, 4]
+    optimizer = Muon(model, input_layer=False)
+    hidden, rest = optimizer.param_groups
+    assert hidden["params"] == [model[1].weight] and rest["params"][0] is model[0].weight
+
+    # Where the input layer was the only hidden matrix, AdamW has everything.
+    small = Muon(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), input_layer=False)
+    assert [group["muon"] for group in small.param_groups] == [False]

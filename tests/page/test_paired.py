@@ -17,11 +17,12 @@ from toosure.page.paired import (
     replicas_of,
     seed_half,
 )
-from toosure.page.scaling_effect import chance_level, scaling_effect
+from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import differences
 from toosure.page.sections.helped import helped
 from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.runs import find_runs
+from toosure.verdicts import chance_level
 
 
 def logits_and_labels(n=300, classes=4, scale=3.0, seed=0):

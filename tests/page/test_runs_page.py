@@ -16,13 +16,15 @@ from typer.testing import CliRunner
 from toosure.cli import app
 from toosure.evaluate.estimates import confidence_gap
 from toosure.figures import bins_of
+from toosure.page.kept_calibrators import kept_calibrators
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import report
 from toosure.page.run_verdict import RunVerdict, headline, judge, standard_error
+from toosure.page.sections.calibrators import calibrators
 from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import best, comparison
+from toosure.page.sections.helped import calibrator_remedies
 from toosure.page.sections.provenance import provenance
-from toosure.page.sections.temperature import temperature
 from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.predictions import from_logits
 from toosure.quantities import shown_in
@@ -240,14 +242,15 @@ def test_temperature_scaling_is_shown_as_the_run_wrote_it(tmp_path):
     scaling = scaling_of(predictions_of())
     path = make_run(tmp_path / "r")
     (path / "temperature.json").write_text(json.dumps(scaling))
-    html = temperature(PageRuns(find_runs(tmp_path)))
+    html = calibrators(PageRuns(find_runs(tmp_path)))
     cells = re.findall(r'data-value="([^"]*)">(.*?)</td>', html)
-    expected = [scaling["temperature"], 100 * scaling["ece"], 100 * scaling["ece_after"]]
+    assert f"T = {scaling['temperature']:.3f}" in cells[1][1]
+    expected = [100 * scaling["ece"], 100 * scaling["ece_after"]]
     expected += [scaling["nll"], scaling["nll_after"], 200]
-    numbers = [float(value) for value, _ in (*cells[1:4], *cells[5:8])]
+    numbers = [float(value) for value, _ in (*cells[2:4], *cells[6:9])]
     assert numbers == pytest.approx(expected) and cells[4][1] == "–"  # no predictions: no chance
     assert scaling["temperature"] > 2 and scaling["ece_after"] < scaling["ece"]
-    assert "Temperature scaling, before and after" in report(tmp_path)
+    assert "Calibrators, before and after" in report(tmp_path)
 
 
 def test_a_run_without_these_numbers_says_how_to_add_them(tmp_path):
@@ -261,11 +264,54 @@ def test_a_run_without_these_numbers_says_how_to_add_them(tmp_path):
     assert "toosure calibrate RUN" not in html and "ECE before, points" in html
 
 
-def test_damaged_scaling_is_told(tmp_path):
+def test_calibrators_that_were_kept_are_shown_with_intervals_and_chance(tmp_path):
     path = make_run(tmp_path / "r")
-    (path / "temperature.json").write_text("{")
+    np.savez(path / "predictions.npz", **predictions_of())
+    for method in ("isotonic", "vector", "temperature"):
+        done = CliRunner().invoke(app, ["calibrate", str(path), "--method", method, "--json"])
+        assert done.exit_code == 0, done.output
+    kept = json.loads((path / "calibrators.json").read_text())
+    assert set(kept) == {"isotonic", "vector", "temperature"}
+    assert kept["temperature"] == {
+        k: v for k, v in json.loads(done.stdout).items() if k != "trials"
+    }
+
+    runs = find_runs(tmp_path)
+    html = calibrators(PageRuns(runs))
+    low, high = (100 * end for end in kept["vector"]["after"]["ece"][1:])
+    assert f"{low:.2f} to {high:.2f}" in html and html.count("<tr>") == 4  # T once
+    assert f"up to {100 * kept['isotonic']['chance']:.1f}" in html
+
+    found = {each.name: each for each in kept_calibrators(runs[0])}
+    arrays = predictions_of()
+    right = arrays["test_logits"].argmax(1) == arrays["test_labels"]
+    assert found["temperature"].accuracy_change == (0, 0)
+    before, after = (kept["vector"][side]["accuracy"][0] for side in ("before", "after"))
+    assert before == pytest.approx(right.mean())
+    assert found["vector"].accuracy_change.value == pytest.approx(after - before)
+    assert found["vector"].ece_change.value == pytest.approx(
+        kept["vector"]["after"]["ece"][0] - kept["vector"]["before"]["ece"][0]
+    )
+    remedies = [remedy.name for remedy in calibrator_remedies(PageRuns(runs).standings[0])]
+    assert len(remedies) == 3 and sum("temperature" in name for name in remedies) == 1
+
+
+@pytest.mark.parametrize(
+    "record",
+    ["1", "{}", '{"n": 5, "before": {}}', '{"n": "x", "before": {"ece": [1, null, null]}}'],
+)
+def test_a_damaged_record_of_a_calibrator_is_left_out(tmp_path, record):
+    path = make_run(tmp_path / "r")
+    (path / "calibrators.json").write_text(f'{{"mine": {record}}}')
+    assert "Over-confident" in report(tmp_path) and kept_calibrators(find_runs(tmp_path)[0]) == []
+
+
+@pytest.mark.parametrize("name", ["temperature.json", "calibrators.json"])
+def test_damaged_scaling_is_told(tmp_path, name):
+    path = make_run(tmp_path / "r")
+    (path / name).write_text("{")
     html = report(tmp_path)
-    assert "temperature.json cannot be read" in html and "Over-confident" in html
+    assert f"{name} cannot be read" in html and "Over-confident" in html
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5, -30])

@@ -1,23 +1,37 @@
-"""The runs that two processes train together, to be compared with one process alone.
+"""What two processes train together: runs of the exact scheme, runs by DDP, and their ends.
 
 The tests start this file twice, with the environment that torchrun would set, and pass the folder
-of runs and the device. Every word in the tables of optimizers, losses and objectives is a case: a
-new method is tested once it is listed.
+of runs, the device, and whether all cases of the exact scheme are wanted.
 """
 
 import json
 import os
 import signal
 import sys
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import torch
+from ddp_cases import (
+    BETWEEN,
+    BF16,
+    BUDGET,
+    DIVERGES,
+    HALF,
+    LOST,
+    STOPPED,
+    WRONG,
+    call_after,
+    cases,
+    data_of,
+    few_cases,
+    images,
+    refused,
+)
+from ddp_shares import train_in_shares
 from torch import nn
 
-from toosure import objectives
-from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.models import mlp
 from toosure.optim import SAM
@@ -26,84 +40,6 @@ from toosure.processes.group import end
 from toosure.sweep import sweep
 from toosure.train import Runtime, train
 from toosure.watch import Watch
-from toosure.words import parse
-from toosure.words.tables import TABLES
-
-SMALL = {"data": "digits:train=51,val=23,noise=0.1", "batch": 17, "steps": 4, "every": 4}
-SMALL |= {"model": "own_model:noisy", "precision": "float64", "measure": ()}
-OPTIMIZERS = {
-    "gd": "gd:lr=0.5",
-    "muon": "muon:fp32=true",  # in bfloat16 a last bit decides how a number is rounded
-    "bulksgd": "bulksgd:lr=0.1,k=2",
-    "sgd": "sgd:lr=0.1,momentum=0.9",
-    "vasso": "vasso:lr=0.1",
-    "asam": "asam:lr=0.1",
-    "sam": "sam:lr=0.1,base=adamw",
-    "csam": "csam:lr=0.1",
-    "bsam": "bsam:lr=0.2,sub_batches=3",
-}
-OBJECTIVES = {"ccat": "ccat:attack_steps=3", "gamma_net": "gamma_net:width=8,meta_batch=9"}
-OBJECTIVES |= {"meta_smoothing": "meta_smoothing:meta_batch=9", "ar_adals": "ar_adals:rate=0.5"}
-MEASURES = ("gn_sharpness", "hessian_sharpness", "kappa_min", "batch_sharpness", "gni")
-MEASURES += ("jacobian_norm", "trace", "temperature", "certificate")
-FURTHER = {
-    "every measure": {"model": "mlp:width=8", "measure": MEASURES, "steps": 2, "every": 2},
-    "best": {"measure": ("best",)},
-    "mlp": {"model": "mlp:width=8", "measure": ("gn_sharpness",), "steps": 8, "every": 1},
-    "resnet20": {"model": "resnet20", "batch": 9, "steps": 2, "every": 1},
-    "calmo, resnet20": {"model": "resnet20", "objective": "calmo", "batch": 5, "steps": 2},
-    "one row per part": {"model": "mlp:width=8", "optimizer": "bsam:lr=0.2", "batch": 5},
-    "clip, schedule": {"optimizer": "sam:lr=1", "clip": 0.1, "schedule": "cosine:warmup=2"},
-    "gamma-net, full": {"objective": "gamma_net:scope=full,width=8,meta_batch=9,every=2"},
-    "gamma-net, noise": {"objective": "gamma_net:feed=noise,width=8,meta_batch=12,fresh=5"},
-    "smoothing, full": {"objective": "meta_smoothing:scope=full,per_class=true,meta_batch=9"},
-    "tail, pgd": {"objective": "margin_tail:surrogate=pgd"},
-    "calmo, smooth net": {"objective": "calmo", "model": "mlp:width=8"},
-    "tail, sam": {"objective": "margin_tail", "optimizer": "sam:lr=0.1"},
-    "crl, sam": {"objective": "crl", "optimizer": "sam:lr=0.1", "loss": "mmce"},
-    "balcal, csam": {"objective": "balcal", "optimizer": "csam:lr=0.1"},
-    "mixup, mdca": {"objective": "mixup", "loss": "mdca", "optimizer": "vasso:lr=0.1"},
-}
-
-
-def cases():
-    """Return the settings of every case by its name."""
-    settings_of = {}
-    for name in TABLES["optimizer"]:
-        model = {"model": "mlp:width=8"} if name == "bulksgd" else {}
-        settings_of[f"optimizer {name}"] = {"optimizer": OPTIMIZERS.get(name, name), **model}
-    settings_of |= {f"loss {name}": {"loss": name} for name in TABLES["loss"]}
-    for name in objectives.OBJECTIVES:  # ensembles train in one process
-        settings_of[f"objective {name}"] = {"objective": OBJECTIVES.get(name, name)}
-    settings_of |= FURTHER
-    return {name: RunConfig(**{**SMALL, **settings}) for name, settings in settings_of.items()}
-
-
-@cache
-def loaded(word: str):
-    return parse("data", word).build(workers=0)  # decode here
-
-
-def data_of(config: RunConfig):
-    """Load the data of a run, once for all runs with the same data."""
-    return loaded(config.data)
-
-
-DIVERGES = RunConfig(**{**SMALL, "loss": "mse", "optimizer": "sgd:lr=1e30", "steps": 90})
-BUDGET = RunConfig(**{**SMALL, "every": 20, "budget": 0.5, "steps": 20})
-LONG = {**SMALL, "steps": 20, "every": 2}
-HALF = RunConfig(**{**LONG, "optimizer": "sam:lr=0.1,momentum=0.9"})
-LOST = RunConfig(**{**LONG, "optimizer": "csam:lr=0.1,momentum=0.9"})
-STOPPED = RunConfig(**{**LONG, "optimizer": "vasso:lr=0.1"})
-WRONG = RunConfig(**{**SMALL, "data": "digits:train=51,val=0", "objective": "adafocal"})
-BETWEEN = [RunConfig(**{**SMALL, "model": "mlp:width=8", "seed": seed}) for seed in (7, 8)]
-BF16 = RunConfig(**{**SMALL, "precision": "bf16"})
-
-
-def images(folder: Path) -> RunConfig:
-    """Return the run on images of a folder, which are streamed from disk."""
-    data = f"imagefolder:path={folder},size=8,val=6,watched=20,stream=true"
-    return RunConfig(**{**SMALL, "data": data, "batch": 7, "model": "mlp:width=8"})
 
 
 def own_loop(folder: Path) -> None:
@@ -129,25 +65,6 @@ def own_loop(folder: Path) -> None:
     watch.close()
 
 
-def call_after(losses, action):
-    """Call `action` when cross-entropy has been computed so many times more."""
-    plain, left = Plain.forward, [losses]
-
-    def forward(self, logits, labels):
-        left[0] -= 1
-        if left[0] == 0:
-            action()
-        return plain(self, logits, labels)
-
-    nn.CrossEntropyLoss.forward = forward
-
-
-class Plain:
-    """Cross-entropy as torch has it."""
-
-    forward = nn.CrossEntropyLoss.forward
-
-
 def pressed_between(out, runtime, processes):
     """Sweep over two runs; Ctrl-C reaches the second process alone, after the first of them."""
     module = import_module("toosure.sweep.sweep")
@@ -164,37 +81,36 @@ def pressed_between(out, runtime, processes):
     return [done.stopped, len(done.runs), done.failures]
 
 
-def refused(config, out, runtime):
-    try:
-        train(config, out, runtime)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def main(out: Path, device: str) -> None:
+def main(out: Path, device: str, wanted: str) -> None:
     torch.set_num_threads(1)
-    runtime, often = Runtime(device), Runtime(device, checkpoint=0.0)
-    for config in (*cases().values(), DIVERGES, BUDGET, BF16, images(out / "images")):
-        train(config, out, runtime, data=data_of(config).to(device))
-    train(HALF, out, often)  # somebody else has begun it
-    said = {"wrong": refused(WRONG, out, runtime)}
-    said["compile"] = refused(LOST, out, Runtime(device, compile=True))
+    exact = Runtime(device, exact=True)
+    if wanted == "all":
+        for config in cases().values():
+            train(config, out, exact, data=data_of(config).to(device))
+        return
+
+    for config in (*few_cases().values(), DIVERGES, BUDGET, BF16, images(out / "images")):
+        train(config, out, exact, data=data_of(config).to(device))
+    train(HALF, out, Runtime(device, exact=True, checkpoint=0.0))  # somebody else has begun it
+    said = train_in_shares(out / "ddp")
+    said["wrong"] = refused(WRONG, out, exact)
+    said["compile"] = refused(LOST, out, Runtime(device, exact=True, compile=True))
     own_loop(out / "own")
     processes = join(torch.device(device))
-    said["between"] = pressed_between(out, runtime, processes)
+    said["between"] = pressed_between(out, exact, processes)
     if not processes.first:  # one of them is asked to stop, and all do
         call_after(20, partial(signal.raise_signal, signal.SIGINT))
-    said["stopped"] = train(STOPPED, out, runtime).status
-    said["stopped again"] = train(STOPPED, out, runtime).status
+    said["stopped"] = train(STOPPED, out, exact).status
+    said["stopped again"] = train(STOPPED, out, exact).status
     (out / f"said{processes.rank}.json").write_text(json.dumps(said))
     if not processes.first:  # one is lost
         call_after(20, partial(os._exit, 9))
-    train(LOST, out, often)
+    train(LOST, out, Runtime(device, checkpoint=0.0))
 
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), sys.argv[2])
+        main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
     except SystemExit as ended:
         end(ended.code)
+    end(0)

@@ -11,7 +11,22 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ddp_pair import BF16, BUDGET, DIVERGES, HALF, LOST, STOPPED, cases, data_of, images, own_loop
+from compared import CLOSE, close, numbers
+from ddp_cases import (
+    BF16,
+    BUDGET,
+    DIVERGES,
+    FEW,
+    HALF,
+    LOST,
+    STOPPED,
+    cases,
+    data_of,
+    few_cases,
+    images,
+)
+from ddp_pair import own_loop
+from groups import ROOT, Group, environment, start
 from torch import nn
 
 from toosure.config import RunConfig
@@ -20,167 +35,42 @@ from toosure.processes.whole_batch import as_whole_batch, whole_batch_layers
 from toosure.runs import Run
 from toosure.sweep import sweep
 from toosure.sweep.sweep import wants_to_stop
-from toosure.train import ProgressListener, Runtime, train
-from toosure.train.checkpoint import load_checkpoint
+from toosure.train import Runtime, train
 from toosure.train.interrupt import Stop
 from toosure.train.rank_zero import NullWriter, closed_run, open_run
 from toosure.words.tables import TABLES
-from waiting import LIMIT, free_port, wait_until
+from waiting import LIMIT, wait_until
 
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="torch was built without gloo"
 )
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 CPU = Runtime("cpu")
 ONE_PAIR = pytest.mark.xdist_group("pair")  # one pytest worker runs all tests of the pair
-ENDED = ("complete", "diverged")
 PROC = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks into /proc")
-CLOSE = 1e-8  # relative, in float64; the promise is 1e-5
-
-
-class Cut(Exception):
-    """Stands for the power cut."""
-
-
-class CutAt(ProgressListener):
-    def __init__(self, step):
-        self.at = step
-
-    def row(self, row):
-        if row["step"] >= self.at:
-            raise Cut
-
-
-def environment(**more):
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("TORCHELASTIC")}
-    path = os.pathsep.join([str(HERE), str(HERE.parent), str(ROOT / "src")])
-    return kept | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path, **more}
-
-
-def two(*words):
-    """Start Python with these arguments in two processes of one group."""
-    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    return [
-        subprocess.Popen(
-            [sys.executable, *words],
-            env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **meeting),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-
-
-class Pair:
-    """Two processes at work on every case, and the folder of their runs."""
-
-    def __init__(self, out, device="cpu"):
-        self.out, self.codes = out, None
-        self.processes = two(str(HERE / "ddp_pair.py"), str(out), device)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        for process in self.processes:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-
-    def done(self):
-        if self.codes is None:
-            said = [process.communicate(timeout=LIMIT)[0] for process in self.processes]
-            self.codes, self.said = [process.returncode for process in self.processes], said
-        return self
-
-    def run(self, config):
-        """The run as soon as it has ended."""
-        folder = self.out / config.name
-
-        def ended():
-            return (folder / "status.json").is_file() and Run(folder).status in ENDED
-
-        wait_until(lambda: ended() or self.processes[0].poll() is not None)
-        assert folder.is_dir(), self.done().said
-        return Run(folder)
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    torch.set_num_threads(1)
-    out = tmp_path_factory.mktemp("pair")
-    with pytest.raises(Cut):  # begun by one process, for two to finish
-        train(HALF, out, Runtime("cpu", checkpoint=0.0), CutAt(8))
-    draw_images(out / "images")
-    with Pair(out) as pair:
-        yield pair
-
-
-def draw_images(folder):
-    from PIL import Image
-
-    random = np.random.default_rng(0)
-    for part, count in (("train", 14), ("test", 3)):
-        for name in ("cat", "dog"):
-            (folder / part / name).mkdir(parents=True)
-            for i in range(count):
-                pixels = random.integers(0, 256, (9, 8, 3), np.uint8)
-                Image.fromarray(pixels).save(folder / part / name / f"{i}.png")
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    torch.set_num_threads(1)
-    return tmp_path_factory.mktemp("alone")
-
-
-def numbers(rows):
-    return [{k: v for k, v in row.items() if "seconds" not in k} for row in rows]
-
-
-def tensors(state):
-    """Every tensor of a nested state, by its path."""
-    if isinstance(state, torch.Tensor):
-        return {"": state.double()}
-    pairs = state.items() if isinstance(state, dict) else enumerate(state)
-    nested = {k: v for k, v in pairs if isinstance(v, dict | list | tuple | torch.Tensor)}
-    return {f"{k}/{n}": t for k, v in nested.items() for n, t in tensors(v).items()}
-
-
-def close(found, wanted, tolerance=CLOSE):
-    """Rows, final weights and state of the optimizer agree."""
-    assert found.status == wanted.status
-    ours, theirs = numbers(found.rows), numbers(wanted.rows)
-    assert [row["step"] for row in ours] == [row["step"] for row in theirs]
-    for mine, other in zip(ours, theirs, strict=True):
-        assert mine == pytest.approx(other, rel=tolerance, abs=tolerance, nan_ok=True)
-    states = [tensors(state) for state in (last(found), last(wanted))]
-    assert states[0].keys() == states[1].keys() and states[0]
-    for name, tensor in states[1].items():
-        if "bulk" in name:  # eigenvectors, which have no sign
-            states[0][name], tensor = states[0][name].abs(), tensor.abs()
-        assert torch.allclose(states[0][name], tensor, rtol=tolerance, atol=tolerance), name
-
-
-def last(run):
-    state, _ = load_checkpoint(run.path)
-    return {name: state[name] for name in ("model", "optimizer", "objective")}
-
 
 # -- the table ------------------------------------------------------------------------------
 
 
 @ONE_PAIR
+@pytest.mark.parametrize("name", FEW)
+def test_the_exact_scheme_equals_one_process(name, pair, alone):
+    compare_exact(cases()[name], pair, alone)
+
+
+@pytest.mark.slow
+@ONE_PAIR
 @pytest.mark.parametrize("name", cases())
-def test_two_processes_equal_one(name, pair, alone):
-    config = cases()[name]
+def test_the_exact_scheme_equals_one_process_for_every_method(name, exact_pair, alone):
+    compare_exact(cases()[name], exact_pair, alone)
+
+
+def compare_exact(config, pair, alone):
     wanted = train(config, alone, CPU, data=data_of(config))
     assert wanted.status == "complete"
     found = pair.run(config)
     close(found, wanted)
-    assert found.environment["processes"] == 2 and "processes" not in wanted.environment
+    assert (found.environment["processes"], found.environment["engine"]) == (2, "exact")
+    assert "processes" not in wanted.environment
     before, after = (wanted.rows[i]["train/loss"] for i in (0, -1))
     assert abs(before - after) > 1e-4  # it trains, so that equal rows say something
     for file in ("predictions.npz", *(["best.npz"] if "best" in config.measure else [])):
@@ -200,8 +90,8 @@ def test_docs_list_every_method():
 def test_two_processes_on_one_gpu_equal_one(tmp_path):
     """They share it by gloo; NCCL wants a GPU for each."""
     torch.set_num_threads(1)
-    with Pair(tmp_path / "pair", "cuda:0") as pair:
-        for config in cases().values():
+    with Group(2, "ddp_pair.py", tmp_path / "pair", "cuda:0", "few") as pair:
+        for config in few_cases().values():
             wanted = train(config, tmp_path / "alone", Runtime("cuda:0"))
             close(pair.run(config), wanted, 1e-6)
 
@@ -255,7 +145,7 @@ def test_an_error_of_all_processes_fails_that_run_only(pair):
     for rank in range(2):
         said = json.loads((pair.out / f"said{rank}.json").read_text())
         assert "validation data" in said["wrong"]
-        assert said["compile"].startswith("compile works in one process")
+        assert said["compile"].startswith("compile works with DDP or in one process")
 
 
 @ONE_PAIR
@@ -336,7 +226,7 @@ def torchrun(out, model):
     words = [w for k, v in {**WORDS, "model": model}.items() for w in (f"--{k}", str(v))]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", "-m", "toosure", "train", *words, "--device", "cpu"]
-    command += ["--out", str(out), "--checkpoint", "0"]
+    command += ["--out", str(out), "--checkpoint", "0", "--exact"]
     return subprocess.Popen(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -362,34 +252,40 @@ print(gloo())
 """
 
 
+@pytest.mark.slow
 @PROC
 def test_no_thread_of_gloo_outlives_the_group():
     """One that does may abort the process while Python shuts down."""
-    for process in two("-c", THREADS):
+    for process in start(2, "-c", THREADS):
         said = process.communicate(timeout=LIMIT)[0]
         assert (process.returncode, said) == (0, "True 0\n")
 
 
 ENDS = """
-import atexit, sys
+import atexit, os, sys
 from toosure.processes.group import end
 class Aborts:
     def __del__(self):
-        import os
         os.abort()  # what gloo may do while Python shuts down
 kept = Aborts()
 atexit.register(print, "left in order")
-end({code})
+for code in (None, 0, 3, "a word"):
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    else:
+        end(code)
+end(0)
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "wanted", "said"), [(None, 0, ""), (0, 0, ""), (3, 3, ""), ("a word", 1, "a word\n")]
-)
-def test_a_process_ends_without_pythons_shutdown(code, wanted, said):
-    command = [sys.executable, "-c", ENDS.format(code=repr(code))]
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="ends children of one process")
+def test_a_process_ends_without_pythons_shutdown():
+    """With no code, with a number, and with a sentence, which is said."""
+    command = [sys.executable, "-c", ENDS]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (wanted, "left in order\n", said)
+    left = "left in order\n"
+    assert done.stdout == f"{left}0\n{left}0\n{left}3\n{left}1\n{left}"
+    assert (done.returncode, done.stderr) == (0, "a word\n")
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ def test_the_order_of_measures_is_part_of_a_runs_id():
     assert measures() == (
         *("gn_sharpness", "hessian_sharpness", "kappa_min", "batch_sharpness", "gni"),
         *("jacobian_norm", "trace", "temperature", "certificate", "best"),
+        *("critical_sharpness", "sam_theory"),
     )
 
 

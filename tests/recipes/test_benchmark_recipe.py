@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from toosure.recipes import Setting
 from toosure.recipes.benchmark import methods, protocol, tables
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles, scored_names
+from toosure.recipes.csam import rows
+from toosure.recipes.csam.tables import Scored
+from toosure.recipes.csam.unknown_data import unknown_data
 
 KEPT = Path(__file__).parents[2] / "recipes" / "benchmark"
 BOTH = Setting(data="cifar10,cifar100", scores=str(KEPT))
@@ -125,6 +129,69 @@ def test_a_line_with_an_unknown_word_is_left_out_and_kept_in_the_file(tmp_path):
     assert scored_names(Setting(scores=str(tmp_path))) == {record.name, "theirs"}
 
 
+# -- shifts ---------------------------------------------------------------------------------------
+
+
+def shifts_with(auroc=0.9, ece=0.2, images=100, corruptions=15):
+    scores = {"confidence": {"auroc": auroc, "fpr95": 0.5}}
+    return {
+        "images": images,
+        "available": 100,
+        "corruptions": corruptions,
+        "severities": [1, 2, 3, 4, 5],
+        "mean": {"ece": ece},
+        "ood": {name: {"images": 9, "scores": scores} for name in ("cifar100", "corrupted")},
+    }
+
+
+def test_the_columns_of_shifts_are_of_the_runs_that_were_judged():
+    config = protocol.config(Setting(), "sgd", "cifar10", 0)
+    records = [replace(record_with(config), shifts=each) for each in (None, shifts_with())]
+    cells = dict(zip(tables.HEADER, tables.row("sgd", records), strict=True))
+    assert cells["OOD AUROC"] == "90.00 (1 of 2)"
+    assert cells["ECE under 15 x 5 corruptions"] == "20.00 (1 of 2)"
+
+    # On CIFAR-100 the unknown set is CIFAR-10; a mean over other corruptions is not the column's.
+    other = protocol.config(Setting(), "sgd", "cifar100", 0)
+    record = replace(record_with(other), shifts=shifts_with(corruptions=2, images=50))
+    cells = dict(zip(tables.HEADER, tables.row("sgd", [record]), strict=True))
+    assert cells["OOD AUROC"] == cells["ECE under 15 x 5 corruptions"] == "–"
+    few = replace(record_with(config), shifts=shifts_with(images=50))
+    assert dict(zip(tables.HEADER, tables.row("sgd", [few]), strict=True))["OOD AUROC"] == (
+        "90.00, 50 images"
+    )
+
+
+def test_table_1_of_csam_has_its_right_half():
+    setting = Setting()
+    row = rows.ood(setting)[0]
+    records = [replace(record_with(c), shifts=shifts_with()) for c in row.configs(setting)]
+    table = unknown_data([Scored(row, records)])
+    cells = dict(zip(table.header, table.rows[0], strict=True))
+    assert cells["corrupted"].startswith("90.00") and cells["svhn"] == "–"
+    assert cells["paper: SVHN"] == "83.94 ± .96"
+
+
+def test_runs_without_shifts_are_missing_once_shifts_are_asked_for(tmp_path):
+    words = ("benchmark", "--quick", "--seed", "0", "--method", "sgd", "--device", "cpu")
+    words += ("--scores", tmp_path / "kept", "--out", tmp_path / "runs")
+    assert reproduce(*words).exit_code == 0
+    judged = (*words, "--shift", "all:images=20")
+    assert "(1 runs)" in reproduce(*judged, "--list").stdout
+
+    result = reproduce(*judged)
+    assert result.exit_code == 0 and "20 of 200 test images" in result.stdout, result.output
+    first, second = (tmp_path / "kept" / "scores.jsonl").read_text().splitlines()
+    assert json.loads(first)["shifts"] is None
+    assert json.loads(second)["shifts"]["ood"].keys() == {"corrupted", "noise"}
+    (record,) = ScoreFiles(tmp_path / "kept").records.values()  # the later line counts
+    assert record.shifts["images"] == 20
+
+    shutil.rmtree(tmp_path / "runs")  # its scores are enough
+    assert "0 missing" in reproduce(*judged, "--list").stdout
+    assert "judging" not in reproduce(*judged).stdout
+
+
 # -- paired differences ---------------------------------------------------------------------------
 
 
@@ -189,6 +256,9 @@ def test_a_row_of_ones_own_stays_when_its_run_folder_is_gone(tmp_path):
         (("too-sharp", "--data", "cifar10,cifar100"), "takes one data set"),
         (("csam", "--method", "sam"), "add a row with `reproduce benchmark`"),
         (("csam", "--full", "--quick"), "exclude each other"),
+        (("too-sharp", "--shift", "all"), "too-sharp has no --shift"),
+        (("benchmark", "--ood", "noise"), "--ood goes with --shift all"),
+        (("benchmark", "--shift", "fog:3"), "judges every corruption; got 'fog:3'"),
         (("csam", "--data", "svhn", "--list"), "csam runs on cifar10 and cifar100"),
         (
             ("benchmark", "--method", "focall", "--list"),
@@ -219,3 +289,12 @@ def test_csam_quick_from_the_command_to_the_page(tmp_path):
     for part in ("sam-variants", "baselines", "losses", "grid", "sharpness", "ood"):
         assert f"\n## {part}: " in text
     assert "kappa_max" in text and "no claim is judged" in text
+
+
+def test_a_score_that_an_older_record_lacks_is_said_and_not_guessed():
+    config = protocol.config(Setting(), "sgd", "cifar10", 0)
+    old, new = record_with(config), record_with(config)
+    del old.test["auroc_ovr_binned"]
+    place = tables.HEADER.index("AUROC")
+    assert tables.row("sgd", [new, old])[place] == "99.00 (1 of 2)"
+    assert tables.row("sgd", [old])[place] == "not kept"

@@ -399,7 +399,7 @@ def test_calmo_must_not_cost_accuracy(calmo_scores, expected):
 
 def test_one_seed_of_calmo_is_reported_and_not_judged():
     claim = calmo.improvement_claim(
-        PAPER, "Muon", scored(0.75, 0.08, seeds=1), scored(0.76, 0.05, seeds=1)
+        PAPER, "AdamW", scored(0.75, 0.08, seeds=1), scored(0.76, 0.05, seeds=1)
     )
     assert claim.passed is None and claim.note == "n = 1: reported, not judged"
 

@@ -62,3 +62,16 @@ def test_features_against_noise(own, noise, passed):
     }
     (claim,) = ablations.feature_claims(PAPER, of)
     assert claim.passed is passed
+
+
+@pytest.mark.parametrize(
+    ("auto", "passed"),
+    [(scored(0.029), True), (scored(0.031), False), (scored(0.02, n=1), None), ([], None)],
+)
+def test_the_bandwidth_of_the_batch_against_fixed_ones(auto, passed):
+    setting = Setting(data="cifar100", seeds=(0, 1, 2))
+    of = {name: scored(0.05) for name in sweeps.BANDWIDTHS}
+    of |= {"0.1": scored(0.02), "auto": auto}
+    assert ablations.rule_claim(setting, of).passed is passed
+    assert ablations.rule_claim(setting, {"auto": scored(0.02)}).note == "no complete run"
+    assert ablations.fixed_claim(of).found == "ECE 2.00 to 5.00 points"

@@ -7,7 +7,7 @@ import pytest
 
 from toosure.objectives import GammaNet
 from toosure.recipes import Setting
-from toosure.recipes.gamma_net import settling, sweeps
+from toosure.recipes.gamma_net import common, settling, sweeps
 from toosure.recipes.prediction_scores import Scores
 from toosure.train import Runtime, train
 
@@ -107,11 +107,13 @@ def test_a_run_of_the_recipe_trains_on_a_made_up_tiny_imagenet(tmp_path):
     (folder / "val" / "val_annotations.txt").write_text("".join(lines))
 
     setting = Setting(data="tiny_imagenet")
-    config = sweeps.method_configs(setting, sweeps.OURS)[0]
-    small = replace(config, data=f"{config.data},val=2", steps=2, every=2, batch=4)
-    small = replace(small, objective="gamma_net:meta_batch=8,fresh=4")
-    run = train(small, tmp_path / "runs", Runtime("cpu", data_root=tmp_path))
-    assert run.status == "complete" and run.last["objective/gamma_mean"] > 0
+    residual = sweeps.method_configs(setting, sweeps.OURS)[0]
+    protocol = common.method_configs(setting, common.OURS, "tiny_imagenet")[0]
+    for config in (residual, protocol):
+        small = replace(config, data=f"{config.data},val=2", steps=2, batch=4, every=20, at=(2,))
+        small = replace(small, objective="gamma_net:meta_batch=8,fresh=4")
+        run = train(small, tmp_path / "runs", Runtime("cpu", data_root=tmp_path))
+        assert run.status == "complete" and run.last["objective/gamma_mean"] > 0
 
 
 def test_a_row_of_the_table():

@@ -62,13 +62,23 @@ def test_json_has_claims_values_and_provenance(sharp):
 def test_the_markdown_says_where_every_number_comes_from(sharp):
     out, _, _ = sharp
     text = (out / "RESULTS.md").read_text()
-    for part in ("table1", "fig1", "muon", "fig2", "mse", "certificates", "batch", "calmo"):
+    for part in (
+        "table1",
+        "fig1",
+        "muon",
+        "fig2",
+        "mse",
+        "certificates",
+        "batch",
+        "calmo",
+        "calmo-muon",
+    ):
         section = text.split(f"\n## {part}: ")[1].split("\n## ")[0]
         assert f"`toosure reproduce too-sharp --only {part} --quick`" in section
         assert re.search(r"\d+ runs, [\d,]+ rows, \d+ s of running", section), section[:300]
         assert "cpu, torch 2." in section
     widths = [line.count(" | ") for line in text.split("## Claims")[1].splitlines() if "|" in line]
-    assert len(widths) > 30 and set(widths[:20]) == {4, 0}
+    assert len(widths) > 30 and set(widths[:20]) == {5, 0}
     assert "wall seconds" in text.split("## Time and place")[1]
 
 
@@ -216,3 +226,4 @@ def test_gamma_net_end_to_end(tmp_path):
     features = record["parts"]["features"]["tables"][0]["rows"]
     assert [row[0] for row in features] == ["penultimate", "layer2", "random", "noise"]
     assert len(record["parts"]["bandwidth"]["tables"][0]["rows"]) == 3
+    assert len(record["parts"]["backbones"]["tables"][0]["rows"]) == 4

@@ -26,7 +26,7 @@ def many_rows(count=2500, seed=0):
 def slowly(file):
     """Read a file row by row."""
     reader = RowReader(file)
-    reader._take_uniform = lambda lines: False
+    reader._next_uniform_rows = lambda lines, are_many: {}
     reader.refresh()
     return reader
 
@@ -81,6 +81,37 @@ def test_a_key_that_comes_later_was_nan_before(tmp_path):
     assert run.refresh() and run.count == 3000
     assert np.isnan(run.columns["b"][:1500]).all() and (run.columns["b"][1500:] == 0.5).all()
     assert np.isnan(run.columns["a"][1500:]).all()
+
+
+def test_the_parser_for_many_numbers_gives_the_same_bits():
+    block = lines_of(many_rows(300)).encode() + b'{"step": 300, "val/ece": 5e-324, '
+    block += (
+        '"train/margin_q01": -1.7976931348623157e308, "odd, {key}: é": 0.1, "e": 1E+5}\n'.encode()
+    )
+    few = uniform_rows(block.replace(b"\\u00e9", "é".encode()))
+    many = uniform_rows(block.replace(b"\\u00e9", "é".encode()), are_many=True)
+    np.testing.assert_array_equal(many.values, few.values)
+    assert few.values[-1].tolist() == [300.0, 5e-324, -1.7976931348623157e308, 0.1, 1e5]
+    assert many.values.dtype == np.float64 and len(few.values) == 301
+
+
+@pytest.mark.parametrize("are_many", [False, True])
+@pytest.mark.parametrize(
+    "number", ["1-2", "1.2.3", "1e", "1e5e5", "--1", "+5", "1 2", "", ".5", "5.", "1e999"]
+)
+def test_what_is_no_number_is_not_read_as_one(number, are_many):
+    block = b'{"step": 0, "a": 11, "b": 2}\n' + f'{{"step": 1, "a": {number}, "b": 2}}\n'.encode()
+    assert uniform_rows(block, are_many) is None
+
+
+def test_a_number_that_moved_to_its_neighbour_is_not_read():
+    block = b'{"step": 0, "a":1 ,"b":2}\n{"step": 1, "a":1 2,"b":}\n'
+    assert uniform_rows(block) is None
+
+
+def test_numbers_without_blanks_are_read():
+    rows = uniform_rows(b'{"step":0,"a":1}\n{"step":10,"a":2}\n', are_many=True)
+    assert rows.values.tolist() == [[0, 1], [10, 2]]
 
 
 def test_what_is_not_uniform_is_not_read():

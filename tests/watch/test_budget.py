@@ -10,7 +10,7 @@ from torch import nn
 from toosure import Watch
 from toosure.watch import background, rows
 from toosure.watch.spacing import Spacing
-from toosure.watch.split import WatchedSplit
+from toosure.watch.split import Observation, WatchedSplit
 
 COLD, WARM, STEP = 2.0, 0.1, 0.01  # seconds
 LATER = 0.04  # of a measurement, the part that can be deferred
@@ -37,19 +37,16 @@ def clock(monkeypatch):
     """
     clock = types.SimpleNamespace(now=100.0, observations=0)
     clock.perf_counter = lambda: clock.now
-    observe_now, row_values_now = WatchedSplit.observe, WatchedSplit.row_values_call
+    observe_now, row_values_now = WatchedSplit.observe, Observation.row_values
 
     def observe(self):
         clock.now += (WARM if clock.observations else COLD) - LATER
         clock.observations += 1
         return observe_now(self)
 
-    def row_values(self, observation):
-        def compute():
-            clock.now += LATER
-            return row_values_now(self, observation)()
-
-        return compute
+    def row_values(observation):
+        clock.now += LATER
+        return row_values_now(observation)
 
     class WhenAsked:
         """A background whose calls are made when their result is asked for."""
@@ -66,7 +63,7 @@ def clock(monkeypatch):
     monkeypatch.setattr(background, "Background", WhenAsked)
     monkeypatch.setattr(rows, "time", clock)
     monkeypatch.setattr(WatchedSplit, "observe", observe)
-    monkeypatch.setattr(WatchedSplit, "row_values_call", row_values)
+    monkeypatch.setattr(Observation, "row_values", row_values)
     return clock
 
 

@@ -9,8 +9,9 @@ from sklearn.metrics import brier_score_loss, log_loss
 from test_watch import CE
 from torch import nn
 from torch.func import functional_call
+from torch.utils.data import DataLoader
 
-from toosure import Watch
+from toosure import Watch, metrics
 from toosure.losses import FocalLoss
 
 BCE = nn.BCEWithLogitsLoss()
@@ -161,7 +162,6 @@ def test_a_binary_run_leaves_two_columns_and_goes_on(tmp_path):
         (net(), CE, binary_data()[1], "CrossEntropyLoss learns nothing: train it with BCEWith"),
         (net(), BCE, torch.full((30,), 2), "are 0 and 1, or booleans; got 2 in row 0"),
         (net(), BCE, torch.full((30,), 0.3), "are 0 and 1, or booleans; got 0.3"),
-        (net(3), BCE, torch.zeros(30, 3), "several labels per row"),
     ],
 )
 def test_binary_models_that_cannot_be_watched(model, loss, y, message):
@@ -267,3 +267,57 @@ def test_inputs_of_another_type_than_the_weights():
     row = Watch(net(3), CE, (x.float(), y)).last
     expected = Watch(net(3), CE, (x, y)).last
     assert row["train/gn_sharpness"] == pytest.approx(expected["train/gn_sharpness"], rel=1e-3)
+
+
+# -- several labels per example -------------------------------------------------------------
+
+
+def label_data(n=24, labels=3):
+    torch.manual_seed(7)
+    return torch.randn(n, 4).double(), (torch.rand(n, labels) < 0.4).double()
+
+
+def test_several_labels_are_pooled_and_sharpness_is_that_of_their_loss():
+    model = net(3)
+    x, y = label_data()
+    row = Watch(model, BCE, (x, y), (x, y.bool()), measure=("hessian_sharpness",)).last
+    with torch.no_grad():
+        logits = model(x)
+
+    p = logits.sigmoid().flatten().numpy()
+    given = y.flatten().numpy()
+    assert row["train/loss"] == pytest.approx(float(BCE(logits, y)))
+    assert row["val/nll"] == pytest.approx(log_loss(given, p))
+    assert row["val/brier"] == pytest.approx(2 * brier_score_loss(given, p))
+    assert row["val/accuracy"] == pytest.approx(float(((p > 0.5) == given).mean()))
+    pooled = metrics.multilabel_calibration(logits, y).pooled["ece"]
+    assert row["val/classwise_ece"] == pytest.approx(float(pooled.value), abs=0.02)
+
+    hessian = dense(model, lambda values: BCE(functional_call(model, values, x), y))
+    top = torch.linalg.eigvalsh(hessian)[-1]
+    assert row["train/hessian_sharpness"] == pytest.approx(float(top), rel=1e-3)
+
+
+def test_several_labels_come_from_a_loader_of_dicts_too():
+    x, y = label_data()
+    examples = [{"pixels": a, "tags": b} for a, b in zip(x, y, strict=True)]
+    loader = DataLoader(examples, batch_size=8)
+    watch = Watch(net(3), BCE, loader, loader, inputs="pixels", labels="tags", measure=())
+    plain = Watch(net(3), BCE, (x, y), (x, y), measure=())
+    assert watch.last["val/nll"] == pytest.approx(plain.last["val/nll"])
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "message"),
+    [
+        (nn.BCEWithLogitsLoss(pos_weight=torch.ones(3)), 0.0, "without weights"),
+        (BCE, 0.5, "0 and 1"),
+        (CE, 0.0, "multilabel_calibration"),
+    ],
+)
+def test_several_labels_that_cannot_be_watched_are_refused(loss, labels, message):
+    x, y = label_data()
+    y[0, 0] = labels
+    y[1] = 1
+    with pytest.raises(ValueError, match=message):
+        Watch(net(3), loss, (x, y), (x, y), measure=())

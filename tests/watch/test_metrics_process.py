@@ -11,7 +11,7 @@ import torch
 from toosure.quantities import QUANTITIES
 from toosure.watch.background import Background
 from toosure.watch.metrics_process import MetricsProcess, in_a_process
-from toosure.watch.split import Observation, row_values
+from toosure.watch.split import Observation
 from waiting import LIMIT, wait_until
 
 
@@ -32,12 +32,12 @@ def observation():
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(500, 10, generator=generator)
     numbers = {"loss": 1.5, "gn_sharpness_unconverged": True}
-    return Observation(logits, torch.arange(500) % 10, numbers)
+    quantities = [QUANTITIES[key] for key in ("ece", "nll", "margin_q01")]
+    return Observation("val", logits, torch.arange(500) % 10, numbers, quantities, 15, True)
 
 
 def test_numbers_are_those_found_here(beside):
-    quantities = [QUANTITIES[key] for key in ("ece", "nll", "margin_q01")]
-    work = partial(row_values, observation(), "val", quantities, 15, True)
+    work = observation().row_values
     values, expected = beside(work), work()
     assert list(values) == list(expected) and values == pytest.approx(expected, rel=1e-12)
     assert values["val/gn_sharpness_unconverged"] is True

@@ -22,7 +22,7 @@ from toosure.watch import rows as rows_module
 from toosure.watch.outputs import quantile
 from toosure.watch.snapshot import snapshot_of
 from toosure.watch.spacing import Spacing
-from toosure.watch.split import WatchedSplit
+from toosure.watch.split import Observation
 
 CE = nn.CrossEntropyLoss()
 METRICS = [q.key for q in in_row("val") if q.cost == "logits"]
@@ -409,7 +409,7 @@ def test_what_goes_wrong_on_the_side_is_raised(monkeypatch):
         raise ZeroDivisionError("on the side")
 
     data = torch.randn(20, 4), torch.arange(20) % 3
-    monkeypatch.setattr("toosure.watch.split.row_values", fail)
+    monkeypatch.setattr("toosure.watch.split.Observation.row_values", fail)
     watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), defer=True)
     with pytest.raises(ZeroDivisionError, match="on the side"):
         watch.flush()
@@ -441,7 +441,7 @@ def test_a_metric_that_fails_at_the_end_leaves_no_thread_and_a_closed_folder(tmp
     def fail(*_):
         raise ZeroDivisionError("on the side")
 
-    monkeypatch.setattr("toosure.watch.split.row_values", fail)
+    monkeypatch.setattr("toosure.watch.split.Observation.row_values", fail)
     watch.steps = 20
     watch.measure()
     with pytest.raises(ZeroDivisionError):
@@ -454,12 +454,13 @@ def test_a_metric_that_fails_at_the_end_leaves_no_thread_and_a_closed_folder(tmp
 def test_a_metric_that_fails_on_the_side_takes_no_other_row_with_it(clock, monkeypatch):
     data = torch.randn(20, 4), torch.arange(20) % 3
     watch = Watch(nn.Linear(4, 3), nn.CrossEntropyLoss(), data, measure=(), every=1, defer=True)
-    found = WatchedSplit.row_values_call
+    found, calls = Observation.row_values, []
 
-    def failing(self, look):
-        return found(self, look) if watch.steps != 3 else lambda: 1 / 0  # of the row of step 2
+    def failing(observation):
+        calls.append(observation)
+        return found(observation) if len(calls) != 2 else 1 / 0  # of the row of step 2
 
-    monkeypatch.setattr(WatchedSplit, "row_values_call", failing)
+    monkeypatch.setattr(Observation, "row_values", failing)
     raised = []
     for _ in range(6):
         try:

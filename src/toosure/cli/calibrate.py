@@ -22,9 +22,9 @@ from toosure.cli.file_options import (
 from toosure.cli.laplace import calibrate_by_laplace
 
 if TYPE_CHECKING:
+    from toosure.evaluate.recalibrated import Recalibration
     from toosure.posthoc import Trial
     from toosure.predictions import Predictions
-    from toosure.recalibration import Recalibration
 
 
 @app.command()
@@ -108,6 +108,7 @@ def calibrate(
         write_files(result, output, html)
         if run is not None and judge is not None and test == val:
             add_scaling(run, fit, judge)
+            keep_in_run(run, result)
     except ValueError as error:
         problem = str(error)
 
@@ -142,6 +143,23 @@ def add_scaling(run: Path, fit: "Predictions", judge: "Predictions") -> None:
         return
     try:
         write_json(file, temperature_scaling(rows_of(fit), rows_of(judge)))
+    except OSError as error:
+        raise ValueError(f"{file}: cannot be written ({error.strerror})") from error
+    typer.echo(f"for the report: {file}", err=True)
+
+
+def keep_in_run(run: Path, result: "Recalibration") -> None:
+    """Write what a calibrator does into the folder of its run, beside those kept before."""
+    from toosure.runs.files import write_json
+    from toosure.runs.json_text import read_json
+
+    if result.choice.name == "uncalibrated":
+        return
+    file = run / "calibrators.json"
+    record = result.as_json()
+    del record["trials"]
+    try:
+        write_json(file, read_json(file, if_damaged={}) | {result.choice.name: record})
     except OSError as error:
         raise ValueError(f"{file}: cannot be written ({error.strerror})") from error
     typer.echo(f"for the report: {file}", err=True)

@@ -1,7 +1,7 @@
 """`toosure evaluate`: how far the probabilities in a file can be trusted."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -24,6 +24,7 @@ from toosure.cli.file_options import (
     write_text,
 )
 from toosure.cli.multilabel import evaluate_labels, print_labels
+from toosure.cli.shifts import OodWords, evaluate_shifts
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from toosure.evaluate.conditions import Condition
     from toosure.evaluate.subgroups import Subgroups
     from toosure.predictions import Predictions
+    from toosure.train import Runtime
 
 Settings = dict[str, Any]  # bins, edge, level and seed
 Thing = TypeVar("Thing")
@@ -100,8 +102,21 @@ def evaluate(
     shift: Annotated[
         str | None, typer.Option(help="Of a run: predict its test set corrupted, as fog:3.")
     ] = None,
-    data_root: Annotated[Path, typer.Option(help="With --shift: where data lie.")] = Path("data"),
-    device: Annotated[str | None, typer.Option(help="With --shift: cpu, cuda.")] = None,
+    shifts: Annotated[
+        bool,
+        typer.Option(
+            "--shifts", help="Of a run: judge its test set under 15 corruptions at 5 severities."
+        ),
+    ] = False,
+    ood: OodWords = None,
+    images: Annotated[
+        int | None, typer.Option(min=2, help="With --shifts: judge so many images of each set.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="With --shifts: the run that errors are divided by.")
+    ] = None,
+    data_root: Annotated[Path, typer.Option(help="With a shift: where data lie.")] = Path("data"),
+    device: Annotated[str | None, typer.Option(help="With a shift: cpu, cuda.")] = None,
 ) -> None:
     """Say how far the probabilities in FILE can be trusted, with intervals.
 
@@ -110,9 +125,15 @@ def evaluate(
     from toosure.evaluate.conditions import judge, parse_condition
     from toosure.evaluate.subgroups import subgroups
 
+    if shifts or ood or images or baseline:
+        options = {"--html": html, "--by": by, "--fail-if": fail_if, "--shift": shift}
+        runtime = runtime_of_shifts(shifts, ood, images, data_root, device, options)
+        evaluate_shifts(files, runtime, baseline, as_json)
+        return
+
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     settings: Settings = {"bins": bins, "edge": edge.value, "level": ci, "seed": seed}
-    judged = {"top_label": True} if top_label else {}
+    judged: Settings = {"top_label": True} if top_label else {}
     try:
         if html:
             check_page(html)
@@ -135,7 +156,9 @@ def evaluate(
             for each in predictions:
                 waiting.update(f"measuring {each.source}")
                 results.append(measured(each, keys, settings | judged))
-            groups = [subgroups(each, by, **settings) for each in predictions] if by else []
+            groups = []
+            if by:
+                groups = [subgroups(each, by, **(settings | judged)) for each in predictions]
             if html:
                 write_page(results[0], html)
         judgements = [judge(condition, result) for result in results for condition in conditions]
@@ -149,6 +172,29 @@ def evaluate(
         typer.echo(f"--fail-if {judgement.sentence}", err=True)
     if any(judgement.holds for judgement in judgements):
         raise typer.Exit(1)
+
+
+def runtime_of_shifts(
+    shifts: bool,
+    ood: list[str] | None,
+    images: int | None,
+    data_root: Path,
+    device: str | None,
+    others: Mapping[str, object],
+) -> "Runtime":
+    """Return where and on what runs are judged; options that do not go with it are refused."""
+    from toosure.shifts.plan import ShiftPlan
+    from toosure.train import Runtime
+
+    if not shifts:
+        fail("--ood, --images and --baseline go with --shifts")
+    for option, value in others.items():
+        if value:
+            fail(f"{option} does not go with --shifts: `toosure report` shows shifts on its page")
+    try:
+        return Runtime(device, data_root, shifts=ShiftPlan(ood=tuple(ood or ()), images=images))
+    except ValueError as error:
+        fail(str(error))
 
 
 def first_keys(conditions: Sequence["Condition"]) -> list[str]:

@@ -79,14 +79,13 @@ def print_subgroups(result: "Subgroups") -> None:
     """Print one row per subgroup, and how many groups were accounted for."""
     from rich.console import Console
 
-    table = numbers_table(
-        result.column, "n", "accuracy", "confidence", "gap, points", "ECE, points", "verdict"
-    )
+    shares = ("class 1 true", "P(class 1)") if result.class_one else ("accuracy", "confidence")
+    table = numbers_table(result.column, "n", *shares, "gap, points", "ECE, points", "verdict")
     for group in result.groups:
         table.add_row(
             group.name,
             f"{group.n:,}",
-            f"{100 * group.accuracy.value:.1f} %",
+            f"{100 * group.frequency:.1f} %",
             f"{100 * group.confidence:.1f} %",
             in_points(group.gap, "+.1f"),
             in_points(group.ece, ".1f"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from toosure.config import RunConfig
     from toosure.recipes import Part, Recipe, Setting
     from toosure.recipes.reproduce import Outcome
+    from toosure.shifts.plan import ShiftPlan
     from toosure.train import ProgressListener
 
 Texts = list[str] | None
@@ -35,7 +36,7 @@ def reproduce(
         bool, typer.Option(help="Small, on noisy digits: the same story, not the figures.")
     ] = False,
     data: Annotated[
-        str, typer.Option(help="cifar10 or cifar100; benchmark and csam: also cifar10,cifar100.")
+        str, typer.Option(help="cifar10 or cifar100; but for too-sharp and ensembles also both.")
     ] = "cifar10",
     seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
     method: Annotated[
@@ -44,7 +45,14 @@ def reproduce(
     full: Annotated[bool, typer.Option(help="csam: the paper's networks and lengths.")] = False,
     scores: Annotated[
         Path | None,
-        typer.Option(help="benchmark, csam: the folder of scores.jsonl, read and extended."),
+        typer.Option(help="benchmark, csam, gamma-net: the folder of scores.jsonl."),
+    ] = None,
+    shift: Annotated[
+        str | None,
+        typer.Option(help="benchmark, csam: all or all:images=N judges each run on shifts."),
+    ] = None,
+    ood: Annotated[
+        Texts, typer.Option(help="With --shift all: more unknown data, as svhn=FILE.npz.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where run folders go. [runs/RECIPE]")] = None,
     from_: Annotated[
@@ -54,11 +62,16 @@ def reproduce(
     download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
     graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="too-sharp: the length of bulk-every's runs.")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Train at most so many runs; repeat to go on.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
-    write: Annotated[Path | None, typer.Option(help="Write the results as markdown.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write the results as markdown; other parts there stay.")
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option(help="Write the page with figures. [OUT/RECIPE.html, but for --from]"),
@@ -79,7 +92,17 @@ def reproduce(
     try:
         paper = recipe(name)
         seeds = tuple(sorted(set(integers(seed)))) if seed else ()
-        setting = Setting(quick, data, seeds, tuple(method or ()), full, str(scores or ""))
+        plan = shift_plan(shift, ood, quick)
+        setting = Setting(
+            quick,
+            data,
+            seeds,
+            methods=tuple(method or ()),
+            full=full,
+            scores=str(scores or ""),
+            steps=steps,
+            shifts=plan is not None,
+        )
         check_setting(paper, setting)
         part_names = [part for text in only or [] for part in text.split(",") if part]
         parts = paper.chosen(part_names)
@@ -92,7 +115,7 @@ def reproduce(
         done = Sweep()
         outlive_readers("the command goes on")
         if not from_:
-            runtime = Runtime(device, data_root, download, graph=graph)
+            runtime = Runtime(device, data_root, download, graph=graph, shifts=plan)
             listener = partial(progress_for, workers=workers, as_json=as_json)
             done = train_parts(parts, setting, folder, runtime, listener, workers, limit)
             html = html or folder / f"{'-'.join([name, *part_names])}.html"
@@ -112,17 +135,37 @@ def reproduce(
         raise typer.Exit(1)
 
 
+def shift_plan(shift: str | None, ood: Texts, quick: bool) -> "ShiftPlan | None":
+    """Return what each run is judged on at its end: the other data set, and what `--ood` adds."""
+    from toosure.recipes.benchmark.shift_scores import SETS
+    from toosure.shifts.plan import plan_of
+
+    if shift is None:
+        if ood:
+            raise ValueError("--ood goes with --shift all")
+        return None
+    return plan_of(shift, (*(("noise",) if quick else SETS), *(ood or ())))
+
+
 def check_setting(paper: "Recipe", setting: "Setting") -> None:
     """Raise for an option that a recipe does not know."""
     given = {"--method": setting.methods, "--full": setting.full, "--scores": setting.scores}
+    given["--shift"] = setting.shifts
+
     if not paper.keeps_scores:
         for option, value in given.items():
             if value:
-                raise ValueError(f"{paper.name} has no {option}: it is for benchmark and csam")
+                raise ValueError(
+                    f"{paper.name} has no {option}: it is for csam, benchmark, gamma-net"
+                )
         if len(setting.data_sets) > 1:
             raise ValueError(f"{paper.name} takes one data set; got --data {setting.data}")
     if setting.methods and paper.name != "benchmark":
         raise ValueError(f"{paper.name} has no --method: add a row with `reproduce benchmark`")
+    if setting.full and paper.name == "gamma-net":
+        raise ValueError(f"{paper.name} has no --full: it is for csam")
+    if setting.steps and not any(part.free_length for part in paper.parts):
+        raise ValueError(f"{paper.name} has no --steps: it is for bulk-every of too-sharp")
     if setting.full and setting.quick:
         raise ValueError("--full and --quick exclude each other")
 
@@ -224,7 +267,8 @@ def save(outcome: "Outcome", write: Path | None, html: Path | None) -> None:
                 err=True,
             )
     if write:
-        files[write] = markdown(outcome, write.parent / "figures")
+        earlier = write.read_text(encoding="utf-8") if write.is_file() else ""
+        files[write] = markdown(outcome, write.parent / "figures", earlier)
 
     for path, text in files.items():
         try:

@@ -15,6 +15,7 @@ from toosure.cli.output import outlive_readers
 
 if TYPE_CHECKING:
     from toosure.config import RunConfig
+    from toosure.shifts.plan import ShiftPlan
     from toosure.sweep import Cluster, Sweep
     from toosure.train import Runtime
 
@@ -31,7 +32,13 @@ INTERVALS = ("every", "at", "budget")  # three ways to space measurements, of wh
 def train(
     data: Annotated[Texts, typer.Option(help="digits, cifar10:train=5000, ...")] = None,
     shift: Annotated[
-        Texts, typer.Option(help="Predict the test set corrupted, too: fog:3, or none.")
+        Texts,
+        typer.Option(
+            help="Predict the test set corrupted, too: fog:3, all, all:images=2000, or none."
+        ),
+    ] = None,
+    ood: Annotated[
+        Texts, typer.Option(help="With --shift all: unknown data, cifar100, noise, NAME=FILE.npz.")
     ] = None,
     model: Annotated[Texts, typer.Option(help="mlp, resnet20, package.module:factory")] = None,
     optimizer: Annotated[Texts, typer.Option(help="sgd:lr=0.1, sam:base=adamw,rho=0.1")] = None,
@@ -73,6 +80,12 @@ def train(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
     compile: Annotated[bool, typer.Option(help="Use torch.compile.")] = False,
     graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="With torchrun: the numbers of one process, not DDP.")
+    ] = False,
+    sync_batchnorm: Annotated[
+        bool, typer.Option("--sync-batchnorm", help="With torchrun: BatchNorm sees all shares.")
+    ] = False,
     checkpoint: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 30.0,
     threads: Annotated[int | None, typer.Option(help="Threads of a run on the CPU.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that run side by side.")] = 1,
@@ -93,8 +106,9 @@ def train(
     from toosure.train import Runtime
 
     sys.path.insert(0, "")  # package.module:factory is looked for in the current folder
+    plan = plan_of_options(shift, ood)
     values: dict[str, Sequence[object] | None] = {
-        "data": with_shift(data, shift),
+        "data": data if plan else with_shift(data, shift),
         "model": model,
         "optimizer": optimizer,
         "loss": loss,
@@ -117,7 +131,18 @@ def train(
     }
     try:
         configs = configs_of({name: v for name, v in values.items() if v}, config or [])
-        runtime = Runtime(device, data_root, download, compile, graph, checkpoint, threads)
+        runtime = Runtime(
+            device,
+            data_root,
+            download,
+            compile,
+            graph,
+            checkpoint,
+            threads,
+            shifts=plan,
+            exact=exact,
+            sync_batchnorm=sync_batchnorm,
+        )
         cluster = cluster_of(on, cpus_per_run, gpus_per_run)
         result = run_sweep(configs, out, runtime, workers, cluster)
     except ValueError as error:
@@ -168,6 +193,20 @@ def exit_with(result: "Sweep") -> None:
 
 
 # -- from options to runs -----------------------------------------------------------------------
+
+
+def plan_of_options(shift: Texts, ood: Texts) -> "ShiftPlan | None":
+    """Return what `--shift all` and `--ood` ask for; None where no run is judged on all shifts."""
+    from toosure.shifts.plan import plan_of, wants_all
+
+    try:
+        if shift and wants_all(shift):
+            return plan_of(shift[0], ood or ())
+    except ValueError as error:
+        fail(str(error))
+    if ood:
+        fail("--ood goes with --shift all")
+    return None
 
 
 def with_shift(data: Texts, shift: Texts) -> Texts:

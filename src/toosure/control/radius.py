@@ -1,10 +1,13 @@
 """Radius control: steer SAM's radius (or a gamma) by how over-confident the network is."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
+import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -13,6 +16,7 @@ from toosure.control.guard import AccuracyGuard
 from toosure.control.integrator import Integrator
 from toosure.control.sensor import GAINS, Reading, SensorName, read
 from toosure.optim import SAM
+from toosure.processes.dtensor import processes_in, ranks_of, reduced
 from toosure.watch.split import logits_of
 
 LOOK_SHARE = 0.03  # of the time that training takes: what looks at the control split may cost
@@ -104,7 +108,8 @@ class RadiusControl:
     `control` is inputs and labels that are not trained on and not reported; `steps` how many steps
     the run takes. `criterion` is needed for the gamma of a focal loss, `batch` spaces the looks
     (see `Radius`), `predict` replaces the model in evaluation mode as what gives the logits of
-    inputs. An `actuator` of your own replaces that of the settings.
+    inputs. An `actuator` of your own replaces that of the settings. Where FSDP2 shards the model,
+    every process calls `step` with the same control examples, and all move alike.
 
     >>> import torch
     >>> model, data = torch.nn.Linear(3, 2), (torch.randn(50, 3), torch.arange(50) % 2)
@@ -131,7 +136,11 @@ class RadiusControl:
         self.x, self.y = pair_of(control)
         self.steps = steps
         self.predict = predict or (lambda x: logits_of(model, x))
-        self.share: Callable[[Reading], Reading] = lambda reading: reading
+        # Processes that shard the weights look at the same examples, and must decide alike.
+        groups = ranks_of(model.parameters())
+        self.share: Callable[[Reading], Reading] = partial(
+            mean_reading, groups=groups, device=self.x.device
+        )
 
         self.actuator = actuator or make_actuator(self.settings.actuator, optimizer, criterion)
         self.integrator = self.settings.integrator(self.actuator)
@@ -184,6 +193,16 @@ class RadiusControl:
         self.actuator.load_state_dict(state["starts"])
         self.integrator.load_state_dict(state["integrator"])
         self.actuator.set_factor(math.exp(self.integrator.position))
+
+
+def mean_reading(
+    reading: Reading, groups: "Sequence[dist.ProcessGroup]", device: torch.device
+) -> Reading:
+    """Return the mean of what the processes of these groups have read; without any, the reading."""
+    if not groups:
+        return reading
+    total = reduced(torch.tensor(reading, dtype=torch.float64, device=device), groups)
+    return Reading(*(total / processes_in(groups)).tolist())
 
 
 def pair_of(control: Iterable[Tensor]) -> tuple[Tensor, Tensor]:

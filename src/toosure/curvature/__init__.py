@@ -1,5 +1,6 @@
 """How sharp: curvature of the loss, matrix-free, with an error on every number."""
 
+from toosure.curvature.critical import critical_sharpness
 from toosure.curvature.jacobian import jacobian_norms
 from toosure.curvature.products.loss_curvature import LossCurvature
 from toosure.curvature.products.loss_hessian import MSE, CrossEntropy
@@ -24,6 +25,7 @@ __all__ = [
     "Problem",
     "Result",
     "batch_sharpness",
+    "critical_sharpness",
     "gn_sharpness",
     "gni",
     "hessian_sharpness",

@@ -8,12 +8,14 @@ from torch import Tensor, nn
 from toosure.curvature.eigen.eager_basis import EagerBasis
 from toosure.curvature.eigen.vectors import random_vectors
 from toosure.curvature.operators import DirectOperator
+from toosure.curvature.products.dense_batches import batch_quotients
 from toosure.curvature.products.loss_curvature import LossCurvature, Matrix
 from toosure.curvature.products.loss_hessian import LossLike
 from toosure.curvature.result import Result, check_rtol
 from toosure.metrics.inputs import check_count
 
 Data = tuple[Tensor, Tensor]
+BLOCK = 64  # batches taken at once on a GPU
 MIN_SAMPLES = 10  # batches or vectors before a standard error is believed
 
 
@@ -73,6 +75,11 @@ def _mean_over_batches(
 
     terms: list[float] = []
     products = 0.0
+    if not whole and full.device.type == "cuda" and full.group is None:
+        by_block = _many_batches(full, size, generator, rtol, most)
+        if by_block is not None:
+            return by_block
+
     while len(terms) < most:
         rows = torch.randperm(full.count, generator=generator)[:size].to(full.device)
         small = full.subset_of_all(rows)
@@ -92,6 +99,40 @@ def _mean_over_batches(
             return Result(mean, error, products=products)
 
     note = _not_converged(error, f"{most} batches")
+    return Result(mean, error, products=products, converged=False, note=note)
+
+
+def _many_batches(
+    full: LossCurvature, size: int, generator: torch.Generator, rtol: float, most: int
+) -> Result | None:
+    """Take the same batches, `BLOCK` at a time, and stop after the same one; None if not dense.
+
+    On a GPU a single batch of a small network leaves most of it idle.
+    """
+    if full.chunked or full.forward_mode or full.mode == "train":
+        return None
+
+    terms: list[float] = []
+    state = generator.get_state()
+    while len(terms) < most:
+        count = min(BLOCK, most - len(terms))
+        rows = [torch.randperm(full.count, generator=generator)[:size] for _ in range(count)]
+        small = full.subset(torch.cat(rows).to(full.device))
+        with small.temporary_mode():
+            chunk = small.linearise(small.inputs, small.labels)
+            quotients = batch_quotients(chunk, small.loss, size)
+        if quotients is None:
+            generator.set_state(state)
+            return None
+
+        for term in quotients.tolist():
+            terms.append(term)
+            mean, error = _mean_and_error(terms)
+            if len(terms) >= MIN_SAMPLES and error <= rtol:
+                return Result(mean, error, products=len(terms) * size / full.count)
+
+    note = _not_converged(error, f"{most} batches")
+    products = most * size / full.count
     return Result(mean, error, products=products, converged=False, note=note)
 
 

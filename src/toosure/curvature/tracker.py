@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 from torch import Tensor, nn
 
 from toosure.curvature.eigen.eager_basis import EagerBasis
@@ -21,6 +22,7 @@ from toosure.curvature.result import Eigenpairs, Result, check_rtol
 from toosure.curvature.sharpness import as_eigenpairs
 from toosure.curvature.stochastic import batch_sharpness, gni, trace
 from toosure.curvature.subspace_search import PROBE_BUDGET, SubspaceSearch, choose_rank
+from toosure.curvature.top_block import TopBlock
 from toosure.metrics.inputs import check_count
 
 EIGENVALUES: dict[str, tuple[Matrix, float]] = {
@@ -202,9 +204,15 @@ class CurvatureTracker:
             parameter.grad = block.clone() if parameter.grad is None else parameter.grad + block
         return value
 
-    def top(self, matrix: Matrix = "hessian", k: int = 1) -> Eigenpairs:
-        """Find the k leading eigenpairs now, started from those of the call before."""
+    def top(self, matrix: Matrix = "hessian", k: int = 1, rounds: int | None = None) -> Eigenpairs:
+        """Find the k leading eigenpairs now, started from those of the call before.
+
+        They are solved for to `rtol`. With `rounds`, a fixed number of block iterations holds them
+        instead (see `eigen/block_iteration.py`): cheaper on a GPU, for calls at every step.
+        """
         known = self._top_vectors.get((matrix, k))
+        if rounds is not None:
+            return self._held(matrix, k, rounds, known)
         start = known
         if start is None:
             start = random_vectors(1, self.curvature.vector_like, self._seed)
@@ -221,6 +229,19 @@ class CurvatureTracker:
         )
         self._top_vectors[matrix, k] = solution.improved
         return as_eigenpairs(solution, k)
+
+    def _held(self, matrix: Matrix, k: int, rounds: int, known: Tensor | None) -> Eigenpairs:
+        """Find the leading eigenpairs by block iterations."""
+        check_count("rounds", rounds)
+        block = TopBlock(self.curvature, matrix, k, rounds, self._seed)
+        self._steps += 1
+        with self.curvature.measurement():
+            pairs, improved = block.solve(known, self._steps, self.rtol)
+        if np.isfinite(pairs.error):
+            self._top_vectors[matrix, k] = improved
+        else:
+            self._top_vectors.pop((matrix, k), None)
+        return pairs
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a resumed run needs to go on warm."""

@@ -1,5 +1,6 @@
 """ImageNet, its corrupted validation set, and Tiny ImageNet, from their folders of JPEG files."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +14,16 @@ from toosure.data.class_folders import (
     list_class_folders,
 )
 from toosure.data.corruptions import Severity, Shift
-from toosure.data.dataset import Dataset
+from toosure.data.dataset import Dataset, Split, draw_indices
 from toosure.data.folder_dataset import (
+    MIN_IMAGES_FOR_WORKERS,
     ReadOptions,
     SplitOptions,
     folder_dataset,
     split_on_disk,
 )
 from toosure.data.locate import locate
+from toosure.data.seeds import derive_seed
 from toosure.data.standardise import Standardise
 
 
@@ -106,6 +109,7 @@ def imagenet(
     train: int | None = None,
     val: int = 2000,
     test: int | None = None,
+    val_share: float = 0.0,
     noise: float = 0.0,
     standardise: Standardise = "channel",
     augment: bool = False,
@@ -119,23 +123,43 @@ def imagenet(
     """Load ImageNet from imagenet/train/WNID/ and imagenet/val/WNID/, streamed where it is large.
 
     The test images are its published validation set; `val` of the training images are held out.
-    The shorter side is resized to `resize` pixels (None: 256 for a `size` of 224, otherwise in
-    proportion), and the middle `size` are cut out: the standard evaluation, and the field of view
-    of ImageNet-C.
+    With `val=0`, `val_share` of the published validation images (0.2), drawn by seed, validate
+    instead, and the others are the test images, as Minderer et al. (2021) do. The shorter side is
+    resized to `resize` pixels (None: 256 for a `size` of 224, otherwise in proportion), and the
+    middle `size` are cut out: the standard evaluation, and the field of view of ImageNet-C.
     Reference: Russakovsky et al. (2015), ImageNet large scale visual recognition challenge,
     arXiv 1409.0575.
     """
     train_folder, test_folder = locate("imagenet", root)
     names = class_names(train_folder)
-    files = {
-        "train": list_class_folders(train_folder, names),
-        "test": list_class_folders(test_folder, names),
-    }
+    published = list_class_folders(test_folder, names)
+    files = {"train": list_class_folders(train_folder, names), "test": published}
+    if val_share:
+        if val:
+            raise ValueError(
+                f"val_share takes validation images from the published ones, and val={val} from "
+                "those of training: say val=0"
+            )
+        files["val"], files["test"] = share_published(published, val_share, seed)
+
     if resize is None:
         resize = round(size * 256 / 224)
     reading = ReadOptions(size, resize, stream, watched, limit_gb, workers)
     splitting = SplitOptions(train, val, test, noise, standardise, augment, seed, shift)
     return folder_dataset(files, names, reading, splitting)
+
+
+def share_published(
+    files: LabelledFiles, share: float, seed: int
+) -> tuple[LabelledFiles, LabelledFiles]:
+    """Split the published validation images by seed into validation and test images."""
+    if not 0 < share < 1:
+        raise ValueError(
+            f"val_share must be a share of the published images, in (0, 1); got {share}"
+        )
+    count = round(share * len(files))
+    val, test = draw_indices("validation", len(files), [count, None], derive_seed(seed, 4))
+    return files.select(val), files.select(test)
 
 
 def imagenet_c(
@@ -147,6 +171,7 @@ def imagenet_c(
     train: int | None = None,
     val: int = 2000,
     test: int | None = None,
+    val_share: float = 0.0,
     noise: float = 0.0,
     standardise: Standardise = "channel",
     augment: bool = False,
@@ -159,18 +184,12 @@ def imagenet_c(
     """Load ImageNet with the published images of one corruption as its shifted test set.
 
     They are read from imagenet-c/CORRUPTION/SEVERITY/WNID/: all of them, whatever `test` is, and
-    uncut, because they were cut from ImageNet's images as `imagenet` cuts its own.
+    uncut, because they were cut from ImageNet's images as `imagenet` cuts its own. With `val_share`
+    those made from images that validate are left out.
     Reference: Hendrycks and Dietterich (2019), Benchmarking neural network robustness to common
     corruptions and perturbations, arXiv 1903.12261.
     """
-    (folder,) = locate("imagenet_c", root)
-    if severity not in range(1, 6):
-        raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
-    corrupted = folder / corruption / str(int(severity))
-    if not corrupted.is_dir():
-        known = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir()))
-        raise ValueError(f"there is no folder {corrupted}; {folder} holds {known or 'nothing'}")
-
+    files = corrupted_files(corruption, severity, root, val_share, seed)
     data = imagenet(
         root=root,
         size=size,
@@ -178,6 +197,7 @@ def imagenet_c(
         train=train,
         val=val,
         test=test,
+        val_share=val_share,
         noise=noise,
         standardise=standardise,
         augment=augment,
@@ -187,8 +207,47 @@ def imagenet_c(
         limit_gb=limit_gb,
         workers=workers,
     )
-    reading = ReadOptions(size, None, stream, watched, limit_gb, workers)
-    files = list_class_folders(corrupted, data.names)
+    return replace(data, shift=corrupted_split(files, data, size, workers))
+
+
+def corrupted_files(
+    corruption: str, severity: int, root: Path, val_share: float = 0.0, seed: int = 0
+) -> LabelledFiles:
+    """List the published images of one corruption, without those of images that validate.
+
+    An image and its corrupted twin have the same class and, but for the suffix, the same name.
+    """
+    (folder,) = locate("imagenet_c", root)
+    if severity not in range(1, 6):
+        raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
+    corrupted = folder / corruption / str(int(severity))
+    if not corrupted.is_dir():
+        known = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir()))
+        raise ValueError(f"there is no folder {corrupted}; {folder} holds {known or 'nothing'}")
+
+    train_folder, test_folder = locate("imagenet", root)
+    names = class_names(train_folder)
+    files = list_class_folders(corrupted, names)
+    if not val_share:
+        return files
+
+    validating, _ = share_published(list_class_folders(test_folder, names), val_share, seed)
+    excluded = set(image_keys(validating))
+    kept = [i for i, key in enumerate(image_keys(files)) if key not in excluded]
+    return files.select(torch.tensor(kept, dtype=torch.int64))
+
+
+def image_keys(files: LabelledFiles) -> list[tuple[int, str]]:
+    """Return the class and the name without its suffix, of each file."""
+    stems = [Path(os.fsdecode(name)).stem for name in files.names]
+    return list(zip(files.labels.tolist(), stems, strict=True))
+
+
+def corrupted_split(
+    files: LabelledFiles, data: Dataset, size: int, workers: int | None = None
+) -> Split:
+    """Return corrupted images as a split of a data set, standardised as its own are."""
+    few = len(files) < MIN_IMAGES_FOR_WORKERS
+    reading = ReadOptions(size, None, None, 0, 0.0, 0 if few else workers)
     indices = torch.arange(len(files))
-    shift = split_on_disk(files, files.labels, indices, data.mean, data.std, reading)
-    return replace(data, shift=shift)
+    return split_on_disk(files, files.labels, indices, data.mean, data.std, reading)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from toosure.data.dataset import Dataset
 from toosure.data.seeds import derive_seed
@@ -25,8 +26,9 @@ class DeepEnsemble(Mixture):
     and clipping are taken per member.
 
     `at_once` runs the members in one pass (torch.func.vmap). By default that is decided by timing
-    both ways on a GPU; on a CPU, and where steps are replayed as CUDA graphs, members run one
-    after another. The first member is the network itself, the others are its `members`.
+    both ways on a GPU; on a CPU, where steps are replayed as CUDA graphs, and in networks with
+    dropout (whose masks would depend on the choice), members run one after another. The first
+    member is the network itself, the others are its `members`.
     Reference: Lakshminarayanan, Pritzel and Blundell (2017), Simple and Scalable Predictive
     Uncertainty Estimation using Deep Ensembles, arXiv 1612.01474.
 
@@ -79,7 +81,9 @@ class DeepEnsemble(Mixture):
         """Whether to run all members in one pass: as asked, or as measured."""
         if self.at_once is not None:
             return self.at_once
-        return self.members > 1 and at_once_is_faster([model, *others], example)
+        if self.members == 1 or draws_masks(model):
+            return False
+        return at_once_is_faster([model, *others], example)
 
     def other(self, model: nn.Module, seed: int) -> nn.Module:
         """Return a network like the first that starts elsewhere."""
@@ -167,3 +171,9 @@ class OrderOfEpoch:
 def members_of(model: nn.Module) -> list[nn.Module]:
     """Return the members: the network and those attached to it."""
     return [model, *cast(nn.ModuleList, model.members)]
+
+
+def draws_masks(model: nn.Module) -> bool:
+    """Whether a pass in training mode draws dropout masks."""
+    layers = (m for m in model.modules() if isinstance(m, _DropoutNd))
+    return any(layer.p > 0 for layer in layers)

@@ -43,8 +43,10 @@ class Mixture(nn.Module):
 
     mixture: ClassVar[bool] = True
     streams: ClassVar[bool] = True  # only the shape of an example is needed
+    ddp: ClassVar[str] = "trains in one process: leave torchrun out"
     refused_measures: ClassVar[dict[str, str]] = {
-        "certificate": "the margin theorems are about the logits of one network, not of a mixture"
+        "certificate": "the margin theorems are about the logits of one network, not of a mixture",
+        "sam_theory": "SAM's theorems are about the loss of one network, not of a mixture",
     }
 
     def __init__(self, loss: nn.Module | None, seed: int) -> None:

@@ -52,10 +52,13 @@ def judge_class_one(result: "Evaluation", uneven: bool) -> GapVerdict:
     The larger of the two gaps that leave out 0 is named: probabilities too high or too low for
     class 1, or too extreme (over-confident) or too timid on both sides.
     """
-    gap = result.gap
-    top = result.top_gap
-    assert top is not None
-    top_verdict = judge_gap(top.value, *ends(top), result.n, uneven=uneven)
+    assert result.top_gap is not None
+    return judge_gaps(result.gap, result.top_gap, result.n, uneven)
+
+
+def judge_gaps(gap: Estimate, top: Estimate, n: int, uneven: bool = False) -> GapVerdict:
+    """Judge the gap of P(class 1) and that of the predicted class together."""
+    top_verdict = judge_gap(top.value, *ends(top), n, uneven=uneven)
 
     low, high = ends(gap)
     shifted = low > 0 or high < 0

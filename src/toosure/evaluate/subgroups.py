@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toosure.evaluate.class_one import class_one_view, is_of_class_one, judge_gaps
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import estimate, gap_of
 from toosure.predictions import Predictions, take_rows
@@ -26,10 +27,16 @@ class Subgroup(NamedTuple):
     n: int
     accuracy: Estimate
     confidence: float  # mean
-    gap: Estimate  # mean confidence minus accuracy
+    gap: Estimate  # mean confidence minus accuracy; mean P(class 1) minus its frequency
     ece: Estimate
     kind: str  # "over", "under", "uneven", "fine" or "unclear"
     sentence: str
+    top_gap: Estimate | None = None  # where `gap` is of P(class 1): that of the predicted class
+
+    @property
+    def frequency(self) -> float:
+        """How often what the confidence is of was true: the prediction, or class 1."""
+        return self.confidence - self.gap.value
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,15 @@ class Subgroups:
     column: str
     groups: tuple[Subgroup, ...]
     level: float  # at which all intervals hold together
+    class_one: bool = False  # whether confidence, gap and ECE are those of P(class 1)
 
     @property
     def sentence(self) -> str:
         """Say which groups are not calibrated, and how the many groups were accounted for."""
         off = [group for group in self.groups if group.kind in ("over", "under")]
         words = {"over": "over-confident", "under": "under-confident"}
+        if self.class_one:
+            words = {"over": "too high or over-confident", "under": "too low or under-confident"}
         named = ", ".join(f"{g.name} ({words[g.kind]})" for g in worst_first(off)[:5])
         more = f" and {len(off) - 5} more" if len(off) > 5 else ""
 
@@ -52,9 +62,11 @@ class Subgroups:
         found = f"{len(off)} of {count} groups by {self.column!r} are off: {named}{more}"
         if not off:
             found = f"No group by {self.column!r} is shown to be over- or under-confident"
+        both = ", of P(class 1) and of the predicted class," if self.class_one else ""
+        single = single_level(self.level, count * (2 if self.class_one else 1))
         return (
-            f"{found}. The {100 * self.level:g} % intervals hold for all {count} groups together "
-            f"(Bonferroni: each is taken at {100 * single_level(self.level, count):.4g} %)."
+            f"{found}. The {100 * self.level:g} % intervals{both} hold for all {count} groups "
+            f"together (Bonferroni: each is taken at {100 * single:.4g} %)."
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -68,10 +80,12 @@ class Subgroups:
                 "gap": list(group.gap),
                 "ece": list(group.ece),
                 "verdict": group.sentence,
+                **({} if group.top_gap is None else {"top_gap": list(group.top_gap)}),
             }
             for group in self.groups
         ]
-        together = {"level": self.level, "correction": "bonferroni"}
+        of = "class 1" if self.class_one else "the predicted class"
+        together = {"level": self.level, "correction": "bonferroni", "of": of}
         return {"column": self.column, **together, "groups": rows}
 
 
@@ -91,8 +105,12 @@ def subgroups(
     edge: str = "right",
     level: float = 0.95,
     seed: int = 0,
+    top_label: bool | None = None,
 ) -> Subgroups:
     """Evaluate the rows of each value of the column `by`, with a correction for many groups.
+
+    Of a binary classifier P(class 1) is judged, and the predicted class besides; the predicted
+    class alone with `top_label=True`.
 
     >>> from dataclasses import replace
     >>> from toosure.predictions import from_confidence
@@ -102,7 +120,8 @@ def subgroups(
     [('a', 2), ('b', 2)]
     """
     members = members_of(predictions.extras, by)
-    single = single_level(level, len(members))
+    of_class_one = is_of_class_one(predictions, top_label)
+    single = single_level(level, len(members) * (2 if of_class_one else 1))
     tail = (1 - single) / 2
     samples = min(MAX_SAMPLES, max(1000, math.ceil(MIN_TAIL_REPLICAS / tail)))
     bootstrap: dict[str, Any] = {"level": single, "seed": seed, "samples": samples}
@@ -110,14 +129,21 @@ def subgroups(
     groups = []
     for name, rows in members.items():
         own = take_rows(predictions, rows)
-        gap = gap_of(own, bootstrap)
-        assert gap.low is not None and gap.high is not None
-        kind, sentence = judge_gap(gap.value, gap.low, gap.high, own.n)
         accuracy = estimate("accuracy", own, bins, edge, bootstrap)
-        ece = estimate("ece", own, bins, edge, bootstrap)
-        claimed = float(own.confidence.double().mean())
-        groups.append(Subgroup(name, own.n, accuracy, claimed, gap, ece, kind, sentence))
-    return Subgroups(by, tuple(groups), level)
+        judged = class_one_view(own) if of_class_one else own
+        gap = gap_of(judged, bootstrap)
+        ece = estimate("ece", judged, bins, edge, bootstrap)
+        claimed = float(judged.confidence.double().mean())
+
+        top_gap = None
+        if of_class_one:
+            top_gap = gap_of(own, bootstrap)
+            kind, sentence = judge_gaps(gap, top_gap, own.n)
+        else:
+            assert gap.low is not None and gap.high is not None
+            kind, sentence = judge_gap(gap.value, gap.low, gap.high, own.n)
+        groups.append(Subgroup(name, own.n, accuracy, claimed, gap, ece, kind, sentence, top_gap))
+    return Subgroups(by, tuple(groups), level, of_class_one)
 
 
 def members_of(extras: Mapping[str, np.ndarray], by: str) -> dict[str, np.ndarray]:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toosure.figures.groups import Group, Measured, group_runs, name_of
+from toosure.figures.groups import Group, Measured, group_runs
 from toosure.figures.style import LINE
-from toosure.figures.thinning import extremes
 from toosure.figures.trajectory import draw_axes, line
 
 if TYPE_CHECKING:
@@ -43,9 +42,8 @@ def control_figure(runs: Sequence[Measured], points: int = 1000) -> "Figure":
     for row, key in enumerate(panels, 1):
         traces: list[dict[str, Any]] = []
         for place, group in enumerate(group_runs(runs)):
-            for number, run in enumerate(group.runs):
-                in_legend = row == 1 and number == 0
-                traces += traces_of(run, group, place, key, points, in_legend)
+            for number in range(len(group.runs)):
+                traces += traces_of(group, number, place, key, points)
         drawing.add_traces(traces, rows=[row] * len(traces), cols=[1] * len(traces))
 
     draw_axes(drawing, panels)
@@ -55,14 +53,13 @@ def control_figure(runs: Sequence[Measured], points: int = 1000) -> "Figure":
     return drawing
 
 
-def traces_of(
-    run: Measured, group: Group, place: int, key: str, points: int, in_legend: bool
-) -> list[dict[str, Any]]:
+def traces_of(group: Group, number: int, place: int, key: str, points: int) -> list[dict[str, Any]]:
     """Return a run's line in a panel and, of a sensor, the two edges of its dead band."""
+    run = group.runs[number]
     if not has(run, key):
         return []
     values = np.asarray(run.columns[key], dtype=float)
-    traces = [series(run, group, place, values, points, in_legend)]
+    traces = [line(group, number, place, key, "", values, points)]
     acted = run.columns.get("control/acted")
     if key in SENSORS and acted is not None:
         traces[0] |= moves(values, acted, points)
@@ -71,23 +68,12 @@ def traces_of(
     if key in SENSORS and errors is not None:
         band = dead_band(run) * np.asarray(errors, dtype=float)
         for edge in (band, -band):
-            trace = series(run, group, place, edge, points, False)
+            trace = line(group, number, place, key, "", edge, points)
             trace["line"] |= {"dash": "dash", "width": 1}
             trace["hoverinfo"] = "skip"
             del trace["hovertemplate"]
             traces.append(trace)
     return traces
-
-
-def series(
-    run: Measured, group: Group, place: int, values: np.ndarray, points: int, in_legend: bool
-) -> dict[str, Any]:
-    """Return one line over the steps at which a value is known."""
-    finite = np.isfinite(values)
-    x = run.columns["step"][finite]
-    y = values[finite]
-    kept = extremes(y, points) if len(y) > points else slice(None)
-    return line(name_of(run, group), group.label, place, "", x[kept], y[kept], in_legend)
 
 
 def moves(values: np.ndarray, acted: np.ndarray, points: int) -> dict[str, Any]:

@@ -22,10 +22,11 @@ class Measured(Protocol):
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one setting, and what to call them."""
+    """Runs of one setting, and what to call them: together, and each."""
 
     label: str
     runs: tuple[Any, ...]
+    names: tuple[str, ...]  # of the runs: the label, with the seed where there are several
 
 
 MAX_TEXT = 200  # letters of a setting in a label
@@ -60,7 +61,9 @@ def group_runs(runs: Sequence[Measured]) -> list[Group]:
     groups = []
     for label, group in zip(labels, members.values(), strict=True):
         tells = label and count[label] == 1
-        groups.append(Group(label if tells else group[0].name, tuple(group)))
+        label = label if tells else group[0].name
+        names = [f"{label}, seed {run.config.get('seed')}" for run in group]
+        groups.append(Group(label, tuple(group), tuple(names) if len(group) > 1 else (label,)))
     return groups
 
 
@@ -86,13 +89,6 @@ def setting_text(key: str, config: Mapping[str, Any]) -> str:
         value = " ".join(map(str, value))
     text = str(value) if key in WORDS else f"{key} {value}"
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
-
-
-def name_of(run: Measured, group: Group) -> str:
-    """Return what to call one run of a group: its label, with the seed where there are several."""
-    if len(group.runs) == 1:
-        return group.label
-    return f"{group.label}, seed {run.config.get('seed')}"
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toosure.figures.groups import Group, Measured, group_runs, name_of
+from toosure.figures.groups import Group, Measured, group_runs
 from toosure.figures.style import PALETTE, PLAIN_LAYOUT, log_axis
 from toosure.figures.thinning import extremes
 from toosure.figures.trajectory import NAMES
@@ -68,17 +68,18 @@ def phase_portrait(
 
     drawing = go.Figure(layout=PLAIN_LAYOUT)
     for place, group in enumerate(group_runs(runs)):
-        for run in group.runs:
+        for number in range(len(group.runs)):
             for split in splits:
-                drawing.add_traces(paths(run, group, place, split, points))
+                drawing.add_traces(paths(group, number, place, split, points))
     drawing.update_xaxes(log_axis(t.x for t in drawing.data), title_text="Gauss-Newton sharpness")
     drawing.update_yaxes(log_axis(t.y for t in drawing.data), title_text="ECE, points")
     drawing.update_layout(showlegend=False)
     return drawing
 
 
-def paths(run: Measured, group: Group, place: int, split: str, points: int) -> list[dict[str, Any]]:
-    """Return the path of a run, and the marks of its start and end."""
+def paths(group: Group, number: int, place: int, split: str, points: int) -> list[dict[str, Any]]:
+    """Return the path of one run of a group, and the marks of its start and end."""
+    run = group.runs[number]
     pair = paired(run, split)
     if pair is None:
         return []
@@ -86,7 +87,7 @@ def paths(run: Measured, group: Group, place: int, split: str, points: int) -> l
     shown = np.union1d(extremes(sharpness, points // 2), extremes(ece, points // 2))
 
     colour = PALETTE[place % len(PALETTE)]
-    name = escape(name_of(run, group), quote=False)
+    name = escape(group.names[number], quote=False)
     shared: dict[str, Any] = {
         "type": "scatter",
         "name": escape(group.label, quote=False),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toosure.figures.groups import Group, Measured, group_runs, name_of
+from toosure.figures.groups import Group, Measured, group_runs
 from toosure.figures.style import LINE, PALETTE, PLAIN_AXIS, PLAIN_LAYOUT, QUIET, log_axis
-from toosure.figures.thinning import extremes, thin
+from toosure.figures.thinning import extremes
 from toosure.quantities import described, own_keys, shown_in
 
 if TYPE_CHECKING:
@@ -43,10 +43,13 @@ def trajectory(
     drawing = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(panels))
     groups = group_runs(runs)
     for row, key in enumerate(panels, 1):
-        traces: list[dict[str, Any]] = []
-        for place, group in enumerate(groups):
-            in_legend = key == panels[0]
-            traces += lines(group, place, key, splits, points, in_legend)
+        traces = [
+            line(group, number, place, key, split, values, points)
+            for place, group in enumerate(groups)
+            for number, run in enumerate(group.runs)
+            for split in (*splits, "")
+            if (values := values_of(run, split, key)) is not None
+        ]
         if key == "gn_sharpness":
             traces += edges(groups, points)
         drawing.add_traces(traces, rows=[row] * len(traces), cols=[1] * len(traces))
@@ -58,13 +61,13 @@ def trajectory(
 def panel_keys(runs: Sequence[Measured]) -> list[str]:
     """Return the panels that some run can fill; those the table does not know come last."""
     known = [q.key for q in shown_in("panel")]
-    unknown = [key for run in runs for key in own_keys(list(run.columns))]
-    own = [key.removeprefix("train/").removeprefix("val/") for key in unknown]
+    written = dict.fromkeys(key for run in runs for key in run.columns)
+    own = [key.removeprefix("train/").removeprefix("val/") for key in own_keys(list(written))]
     return [key for key in dict.fromkeys([*known, *own]) if has_panel(runs, key)]
 
 
 def draw_axes(drawing: "Figure", panels: Sequence[str]) -> None:
-    """Give a figure of panels its axes and its height."""
+    """Give a figure of panels its axes, its height, and a legend that names each group once."""
     drawing.update_layout(PLAIN_LAYOUT, height=260 * len(panels) if len(panels) > 1 else None)
     drawing.update_xaxes(PLAIN_AXIS | {"fixedrange": False})
     drawing.update_xaxes(title_text="step", row=len(panels), col=1)
@@ -78,36 +81,11 @@ def draw_axes(drawing: "Figure", panels: Sequence[str]) -> None:
             drawing.update_yaxes(log_axis(trace.y for trace in traces), row=row, col=1)
         if key == "gap":
             drawing.update_yaxes(zeroline=True, zerolinecolor=LINE, zerolinewidth=2, row=row, col=1)
+
+    first_lines = {trace.legendgroup: trace for trace in reversed(drawing.data)}
+    for trace in first_lines.values():
+        trace.showlegend = True
     drawing.update_layout(showlegend=len(drawing.data) > 1)
-
-
-def lines(
-    group: Group,
-    place: int,
-    key: str,
-    splits: Sequence[str],
-    points: int,
-    in_legend: bool = False,
-) -> list[dict[str, Any]]:
-    """Return the lines of a group: one per run and split that has the quantity."""
-    traces: list[dict[str, Any]] = []
-    for number, run in enumerate(group.runs):
-        for split in (*splits, ""):
-            y = values_of(run, split, key)
-            if y is None:
-                continue
-
-            step = run.columns["step"]
-            finite = np.isfinite(y)
-            step, y = step[finite], y[finite]
-            kept = extremes(y, points) if len(y) > points else slice(None)
-
-            first = in_legend and number == 0 and split == splits[0]
-            name = name_of(run, group)
-            trace = line(name, group.label, place, split, step[kept], y[kept], first)
-            trace["meta"] |= {"run": getattr(run, "id", run.name), "key": key}
-            traces.append(trace)
-    return traces
 
 
 def values_of(run: Measured, split: str, key: str) -> np.ndarray | None:
@@ -135,12 +113,29 @@ def has_panel(runs: Sequence[Measured], key: str) -> bool:
 
 
 def line(
-    name: str, label: str, place: int, split: str, x: np.ndarray, y: np.ndarray, legend: bool
+    group: Group,
+    number: int,
+    place: int,
+    key: str,
+    split: str,
+    values: np.ndarray,
+    points: int,
 ) -> dict[str, Any]:
-    """Return one line, small enough to travel: steps as integers, values in single precision.
+    """Return the line of one run of a group, thinned to `points` without losing a peak.
 
-    Names are escaped, since Plotly reads some tags in its texts.
+    It is small enough to travel: steps as integers, values in single precision. Names are escaped,
+    since Plotly reads some tags in its texts.
     """
+    run = group.runs[number]
+    finite = np.isfinite(values)
+    x = run.columns["step"][finite]
+    y = values[finite]
+    if len(y) > points:
+        kept = extremes(y, points)
+        x = x[kept]
+        y = y[kept]
+
+    name = escape(group.names[number], quote=False)
     solid = split != "train"
     whole = np.abs(x).max(initial=0) <= np.iinfo(np.int32).max
     return {
@@ -148,16 +143,21 @@ def line(
         "mode": "lines" if len(x) > 1 else "markers",
         "x": x.astype(np.int32) if whole else x,
         "y": y.astype(np.float32),
-        "name": escape(label, quote=False),
+        "name": escape(group.label, quote=False),
         "legendgroup": str(place),
-        "showlegend": legend,
+        "showlegend": False,
         "line": {
             "color": PALETTE[place % len(PALETTE)],
             "width": 1.8 if solid else 1.3,
             "dash": "solid" if solid else "dot",
         },
-        "meta": {"group": place, "split": split},
-        "hovertemplate": f"{escape(name, quote=False)}<br>{NAMES.get(split, split)}, "
+        "meta": {
+            "group": place,
+            "split": split,
+            "run": getattr(run, "id", run.name),
+            "key": key,
+        },
+        "hovertemplate": f"{name}<br>{NAMES.get(split, split)}, "
         "step %{x:,}: <b>%{y:.4g}</b><extra></extra>",
     }
 
@@ -171,15 +171,8 @@ def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
         if edge is None or is_far(edge, run.columns.get("train/gn_sharpness")):
             continue
 
-        x, y = thin(run.columns["step"], edge, points)
-        trace = line(group.label, group.label, place, "train", x, y, False)
+        trace = line(group, 0, place, "stability", "edge", edge, points)
         trace["line"] |= {"dash": "dash", "width": 1.2}
-        trace["meta"] = {
-            "group": place,
-            "split": "edge",
-            "run": getattr(run, "id", run.name),
-            "key": "stability",
-        }
         trace["opacity"] = 0.75
         name = escape(group.label, quote=False)
         trace["hovertemplate"] = f"{name}<br>edge of stability: <b>%{{y:.4g}}</b><extra></extra>"

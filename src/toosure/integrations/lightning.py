@@ -3,6 +3,7 @@
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch.nn.parallel import DistributedDataParallel
 
 from toosure.integrations.watched_loop import WatchedLoop, innermost
 from toosure.optim import SAM
@@ -17,7 +18,8 @@ class WatchCallback(Callback):
     `train` and `val` are the trainer's loaders unless given. The module's `forward` gives the
     logits, or that of its attribute `network`. The loss that is watched is cross-entropy unless
     `loss` is given. `optimizer` is the place of the one whose steps count, where there are several.
-    Checkpoints carry the state of the watch. The first process measures and writes.
+    Checkpoints carry the state of the watch. In DDP every process measures its share of the same
+    examples; with other strategies the first measures alone. The first process writes.
     """
 
     def __init__(
@@ -47,13 +49,15 @@ class WatchCallback(Callback):
                 "the gradients before each of its passes: set accumulate_grad_batches=1 (and a "
                 "larger batch), or use manual optimisation with step([closure, ...])"
             )
-        if not trainer.is_global_zero:
+        together = isinstance(trainer.model, DistributedDataParallel)
+        if not (together or trainer.is_global_zero):
             return
 
         model = pl_module if self.network is None else getattr(pl_module, self.network)
         val = trainer.val_dataloaders
         first_val = val[0] if isinstance(val, list) else val
-        self.loop.begin(model, optimizer, trainer.train_dataloader, first_val, trainer.global_step)
+        step = trainer.global_step
+        self.loop.begin(model, optimizer, trainer.train_dataloader, first_val, step, together)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.loop.end()

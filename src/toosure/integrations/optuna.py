@@ -17,7 +17,8 @@ from toosure.config import RunConfig
 from toosure.integrations.search_space import SearchSpace
 from toosure.quantities import QUANTITIES, Quantity
 from toosure.runs import Run
-from toosure.runs.files import read_json, write_json
+from toosure.runs.files import write_json
+from toosure.runs.json_text import read_json
 from toosure.runs.row_reader import Row
 from toosure.words.search import Domain, Range
 

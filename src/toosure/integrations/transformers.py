@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.data_loader import BatchSamplerShard
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 from toosure.integrations.sam_trainer import SAMTrainer
@@ -22,7 +24,8 @@ class WatchCallback(TrainerCallback):
 
     `train` is the Trainer's loader unless given; give `val`, a data set or a loader such as
     `trainer.get_eval_dataloader()`. The loss that is watched is cross-entropy unless `loss` is
-    given. Checkpoints carry the state of the watch. The first process measures and writes.
+    given. Checkpoints carry the state of the watch. In DDP every process measures its share of the
+    same examples; with FSDP or DeepSpeed the first measures alone. The first process writes.
     """
 
     def __init__(
@@ -42,9 +45,11 @@ class WatchCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE_FILE
         self.loop.resume = torch.load(file, weights_only=True) if file.is_file() else None
-        if state.is_world_process_zero:
-            train = given["train_dataloader"]
-            self.loop.begin(given["model"], given["optimizer"], train, None, state.global_step)
+        together = args.world_size > 1 and not args.fsdp and args.deepspeed is None
+        if together or state.is_world_process_zero:
+            model, optimizer = given["model"], given["optimizer"]
+            train = of_all_processes(given["train_dataloader"], args.per_device_train_batch_size)
+            self.loop.begin(model, optimizer, train, None, state.global_step, together)
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -53,3 +58,19 @@ class WatchCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         self.loop.end()
+
+
+def of_all_processes(loader: Any, batch_size: int) -> Any:
+    """Return a loader of the whole data set where Accelerate has given each process a share.
+
+    Its own loader gives the first process its share only, and may wait for the other processes
+    when it is iterated over, which only the first one would do here.
+    """
+    sampler = getattr(loader, "batch_sampler", None)
+    if not isinstance(sampler, BatchSamplerShard):
+        return loader
+    while isinstance(sampler, BatchSamplerShard):
+        sampler = sampler.batch_sampler
+    return DataLoader(
+        loader.dataset, batch_size, sampler=sampler.sampler, collate_fn=loader.collate_fn
+    )

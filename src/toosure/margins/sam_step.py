@@ -11,9 +11,14 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from toosure.curvature import kappa_min
+from toosure.curvature.products.precision import double_differentiable
 from toosure.margins.margins import deciding_size, soft_margin
 
 Mode = Literal["eval", "train"]
+
+
+class NoStep(ValueError):
+    """Say that SAM takes no step, because the gradient is zero."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +56,21 @@ def take_step(
     if not free:
         raise ValueError("the model has no parameters that require grad: SAM takes no step")
 
-    logits = logits_at(model, free, x, mode)
-    with torch.enable_grad():
+    with double_differentiable():
+        logits = logits_at(model, free, x, mode)
         loss = F.cross_entropy(logits, y)
-    gradients = torch.autograd.grad(
-        loss, list(free.values()), allow_unused=True, materialize_grads=True
-    )
+        gradients = torch.autograd.grad(
+            loss, list(free.values()), allow_unused=True, materialize_grads=True
+        )
     flat = torch.cat([g.flatten() for g in gradients])
     norm = float(flat.norm())
     if norm == 0:
-        raise ValueError("the gradient is zero: SAM takes no step, and the lemmas ask for one")
+        raise NoStep("the gradient is zero: SAM takes no step, and the lemmas ask for one")
 
     pairs = zip(free.items(), gradients, strict=True)
     moved = {name: (p + rho * g / norm).detach() for (name, p), g in pairs}
-    perturbed = logits_at(model, moved, x, mode)
+    with double_differentiable():
+        perturbed = logits_at(model, moved, x, mode).detach()
     path = kappa_min(
         model,
         (x, y),
@@ -82,7 +88,7 @@ def take_step(
         kappa=tuple(path.value.tolist()),
         converged=path.converged,
         logit=soft_margin(logits.detach().double(), y),
-        logit_perturbed=soft_margin(perturbed.detach().double(), y),
+        logit_perturbed=soft_margin(perturbed.double(), y),
         rounding=64 * torch.finfo(logits.dtype).eps * (1 + size),
     )
 
@@ -91,7 +97,7 @@ def logits_at(model: nn.Module, parameters: dict[str, Tensor], x: Tensor, mode: 
     """Return the logits with other parameters, by the random draws that kappa_min uses."""
     # A pass in train mode must not change the running statistics: it gets copies of the buffers.
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with holding_mode(model, mode), torch.enable_grad():
+    with holding_mode(model, mode):
         logits: Tensor = functional_call(model, parameters | buffers, (x,))
     return logits
 

@@ -27,16 +27,22 @@ class SamCertificate:
     entropy: float  # mean H(p_y) over the batch, at theta
     lam: float  # lambda = (1 - p~_y) / (1 - p_y)
     lam0: float  # its lower bound of Eq. 2; NaN where the lemma does not give one
+    converged: bool = True  # whether every kappa_min was found to the tolerance
 
     def __getitem__(self, name: str) -> Statement:
         """Return the statement of that name, such as `certificate["Theorem 2"]`."""
         return statement_named(self.statements, name)
 
     @property
-    def holds(self) -> bool:
-        """Whether no lemma, theorem or equation failed; the kappa_min rows are assumptions."""
+    def failed(self) -> tuple[Statement, ...]:
+        """The lemmas, theorems and equations that failed; the kappa_min rows are assumptions."""
         theorems = (s for s in self.statements if not s.name.startswith("kappa_min"))
-        return not any(s.holds is False for s in theorems)
+        return tuple(s for s in theorems if s.holds is False)
+
+    @property
+    def holds(self) -> bool:
+        """Whether no lemma, theorem or equation failed."""
+        return not self.failed
 
     def __str__(self) -> str:
         head = (
@@ -101,6 +107,7 @@ def certify_sam(
         entropy=float(entropy(step.logit).mean()),
         lam=float(ratio(mean, perturbed)),
         lam0=lower_ratio(step),
+        converged=step.converged,
     )
 
 

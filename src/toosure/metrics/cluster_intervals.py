@@ -92,7 +92,10 @@ def cluster_interval(
         with known_logits():
             replicas = [on_rows(i) for i in resampled_rows(index, seed, samples)]
         offsets = torch.stack(replicas) - value
-    return interval_around(value, offsets, index, level)
+    interval = interval_around(value, offsets, index, level)
+    if metric in intervals._RANKED or metric in intervals._AREAS:
+        return Interval(interval.value, interval.low.clamp(min=0), interval.high.clamp(max=1))
+    return interval
 
 
 def cluster_interval_from_confidence(

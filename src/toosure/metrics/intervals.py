@@ -62,7 +62,8 @@ def confidence_interval(
     the latter in bins where chance explains the gap, the high end the former. It always holds the
     value and covers about as often as it says or more, at the price of width (docs/metrics.md;
     but for `mce` where several bins share the largest gap).
-    For any other metric it is "basic", widened to hold the value where that lies outside.
+    For `auroc_ovr` and `auroc_ovr_binned` it is "percentile", which stays below 1. For any other
+    metric it is "basic". Both are widened to hold the value where that lies outside.
 
     Binned errors, AURC, misclassification AUROC and means over rows resample counts, all at once:
     exact up to 256 distinct values (512 for ranks and means), beyond that neighbours in value are
@@ -110,6 +111,9 @@ def confidence_interval(
             replicas = [of_rows(i) for i in resampler.rows(labels)]
         offsets = torch.stack(replicas) - value
 
+    if method == "auto" and metric in _AREAS:  # "basic" turns a tail below into one beyond 1
+        low, high = (value + quantiles(offsets, level).to(value.device)).clamp(0, 1)
+        return Interval(value, torch.minimum(low, value), torch.maximum(high, value))
     in_unit_interval = metric is scores.accuracy or metric in _RANKED
     return _interval(value, offsets, level, method, in_unit_interval)
 
@@ -263,6 +267,12 @@ _RANKED: dict[Metric, Callable[[Tensor], Tensor]] = {
     ranking.aurc: aurc_of_ranks,
     ranking.aurc_from_confidence: aurc_of_ranks,
 }
+_AREAS: tuple[Metric, ...] = (
+    ranking.auroc_ovr,
+    ranking.auroc_ovr_from_probabilities,
+    ranking.auroc_ovr_binned,
+    ranking.auroc_ovr_binned_from_probabilities,
+)
 _OF_SCORES: dict[Metric, Metric] = {
     ranking.auroc_misclass: ranking.auroc_misclass_of_scores,
     ranking.aurc: ranking.aurc_of_scores,

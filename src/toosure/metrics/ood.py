@@ -32,7 +32,8 @@ def auroc_ood(
 ) -> Tensor:
     """Return how well a score tells in-distribution rows (higher) from others.
 
-    score: "confidence" (max p), "entropy" (its negative) or "energy" (logsumexp of the logits).
+    score: "confidence" (max p), "entropy" (its negative), "energy" (logsumexp of the logits) or
+    "margin" (the largest logit minus the second).
 
     >>> float(auroc_ood(torch.tensor([[4.0, 0.0]]), torch.tensor([[1.0, 0.0]])))
     1.0
@@ -57,10 +58,7 @@ def fpr95_ood(
     0.0
     """
     inside, outside = _two_sets(logits, ood_logits, probs, ood_probs, score)
-    scores = ood_score(inside, score)
-    rejected = len(scores) // 20  # at most 5 % may lie below the threshold
-    threshold = sorted_values(scores)[rejected]
-    return (ood_score(outside, score) >= threshold).double().mean()
+    return fpr95_of_scores(ood_score(inside, score), ood_score(outside, score))
 
 
 def _two_sets(
@@ -93,6 +91,23 @@ def join_one_column(logits: ArrayLike | None, others: ArrayLike | None) -> Tenso
     return torch.cat([each.reshape(-1) for each in sets])
 
 
+def fpr95_of_scores(inside: Tensor, outside: Tensor) -> Tensor:
+    """Return the share of `outside` scores at or above the threshold that keeps 95 % of `inside`.
+
+    >>> float(fpr95_of_scores(torch.arange(20.0), torch.tensor([0.0, 1.0, 2.0, 3.0])))
+    0.75
+    """
+    rejected = len(inside) // 20  # at most 5 % may lie below the threshold
+    threshold = sorted_values(inside)[rejected]
+    return (outside >= threshold).double().mean()
+
+
+def top_margin(rows: Tensor) -> Tensor:
+    """Return the largest minus the second largest logit of each row; of one class, the logit."""
+    top = rows.topk(min(2, rows.shape[1]), dim=1).values
+    return top[:, 0] - top[:, 1] if top.shape[1] == 2 else top[:, 0]
+
+
 def ood_score(logits: ArrayLike, score: str = "confidence") -> Tensor:
     """Return a per-row score, (N,) float64, that is higher for rows like the training data.
 
@@ -109,4 +124,5 @@ SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     "confidence": lambda rows: odds_of_rows(rows)[0],
     "entropy": lambda rows: -entropy_rows(rows),
     "energy": lambda rows: rows.logsumexp(1),
+    "margin": top_margin,
 }

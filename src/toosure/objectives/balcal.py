@@ -11,6 +11,7 @@ from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.network import features_and_logits, head_of
 from toosure.objectives.seeded import SeededModule
 from toosure.objectives.splits import splits_of
+from toosure.processes import rows_of_all
 
 
 class BalCAL(SeededModule):
@@ -104,7 +105,7 @@ class BalCAL(SeededModule):
         learned, fixed = self.both(model, x)
         self.note(learned, fixed, labels, unseen)
 
-        scaled = fixed * column_scale(labels, fixed.shape[1]).to(fixed.dtype)
+        scaled = fixed * column_scale(rows_of_all(labels), fixed.shape[1]).to(fixed.dtype)
         balance = self.balance.clone()  # epoch_end may change it before the pass back
         loss: Tensor = balance * self.loss(learned, labels)
         loss = loss + (1 - balance) * self.loss(scaled, labels)
@@ -113,6 +114,7 @@ class BalCAL(SeededModule):
     @torch.no_grad()
     def note(self, learned: Tensor, fixed: Tensor, labels: Tensor, unseen: Tensor) -> None:
         """Store the logits of this batch for the end of the epoch, once per step."""
+        learned, fixed, labels = (rows_of_all(rows) for rows in (learned, fixed, labels))
         keep = self.seen.shape[1]
         slots = (self.count + torch.arange(len(labels), device=labels.device)) % keep
         new = torch.stack([learned, fixed]).to(self.seen)

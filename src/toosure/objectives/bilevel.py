@@ -17,12 +17,7 @@ from toosure.metrics.inputs import at_least_float32, check_choice
 from toosure.objectives.adam_state import load_adam
 from toosure.objectives.contract import Batch, reduction_factor
 from toosure.objectives.meta_signal import MetaSignal
-from toosure.objectives.network import (
-    features_and_logits,
-    head_of,
-    statistics_still,
-    unwrapped,
-)
+from toosure.objectives.network import features_and_logits, head_of, statistics_still, unwrapped
 from toosure.objectives.seeded import SeededModule
 from toosure.objectives.side_stream import beside
 from toosure.objectives.splits import Splits, splits_of, subset
@@ -49,6 +44,7 @@ class Bilevel(SeededModule):
     `make_hyper`, `values(model, features, x, labels)` and `assign(values)`.
     """
 
+    ddp = "learns from the gradient of the whole batch, which DDP has in no process: give --exact"
     hyper: nn.Module
     criterion: nn.Module
     loss: nn.Module  # the criterion, or CSAM's around it

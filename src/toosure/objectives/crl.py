@@ -11,7 +11,7 @@ from toosure.losses.one_column import class_pair
 from toosure.metrics.inputs import check_choice
 from toosure.objectives.contract import Batch, criterion_of, reduction_factor
 from toosure.objectives.splits import splits_of
-from toosure.processes import Sharded
+from toosure.processes import Sharded, rows_of_all
 
 
 class CRL(nn.Module):
@@ -79,11 +79,12 @@ class CRL(nn.Module):
         x, labels, indices, history, uncounted = prepared
         logits, labels = class_pair(self.loss, model(x), labels)
         with torch.no_grad():
-            correct = (logits.argmax(1) == labels).to(self.fresh)
-            self.fresh.index_add_(0, indices, correct * uncounted)
+            correct = rows_of_all((logits.argmax(1) == labels).to(self.fresh))
+            self.fresh.index_add_(0, rows_of_all(indices), correct * uncounted)
             uncounted.zero_()  # SAM's second pass does not count again
 
-        penalty = rank_penalty(scores(logits, self.score), history)
+        score = rows_of_all(scores(logits, self.score))
+        penalty = rank_penalty(score, rows_of_all(history))
         loss: Tensor = self.loss(logits, labels)
         return loss + reduction_factor(self.loss, len(x)) * self.weight * penalty
 

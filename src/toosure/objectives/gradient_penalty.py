@@ -13,7 +13,7 @@ from toosure.curvature.products.forward_mode import dual_numbers, make_duals
 from toosure.curvature.products.precision import double_differentiable
 from toosure.objectives.attack import input_gradient
 from toosure.objectives.network import statistics_still, uncompiled
-from toosure.processes import Sharded
+from toosure.processes import Sharded, rows_of_all
 from toosure.processes.whole_batch import update_running_statistics
 
 Margin = Callable[[Tensor], Tensor]  # logits (N, C) -> margins (N,)
@@ -42,7 +42,10 @@ class InputGradientPenalty:
         x = x.detach()
         if self.dual is None:
             with double_differentiable():
-                self.dual = x.is_cuda and ways_agree(model, x, margin)
+                agree = x.is_cuda and ways_agree(model, x, margin)
+            # All processes of a step must go the same way.
+            answers = rows_of_all(torch.tensor([int(agree)], device=x.device))
+            self.dual = bool(answers.all())
 
         compute = penalty_along if self.dual else penalty_twice
         with double_differentiable(exact=False):  # no autocast: second derivatives need float32

@@ -13,6 +13,7 @@ from toosure.metrics.inputs import check_choice
 from toosure.objectives.attack import linf_attack, margin_of
 from toosure.objectives.contract import Batch, criterion_of, reduction_factor
 from toosure.objectives.gradient_penalty import InputGradientPenalty
+from toosure.processes import rows_of_all
 
 FLOOR = 1e-12  # added under a root, whose gradient at 0 would not exist
 
@@ -119,7 +120,7 @@ class MarginTail(nn.Module):
 
     def tail_of(self, low: Tensor) -> Tensor:
         """Return tail log(1 + Q) of the margins m_lo, and store log Q for the report."""
-        log_moment = log_tail(low, self.cap)
+        log_moment = log_tail(rows_of_all(low), self.cap)
         self.moment.copy_(log_moment.detach())
         return self.tail * F.softplus(log_moment)
 

@@ -11,6 +11,7 @@ from torch.optim.optimizer import ParamsT
 from toosure.optim.passes import climb_, global_norm
 from toosure.optim.sam import SAM
 from toosure.optim.validators import Validator, check_not_negative
+from toosure.processes.dtensor import local_shards
 
 
 class ASAM(SAM):
@@ -58,8 +59,8 @@ class ASAM(SAM):
         for group, params, gradients in buckets:
             indices = _adapted(group, params)
             if indices:
-                sizes = _sizes([params[i] for i in indices], group["eta"])
-                adapted.append(([gradients[i] for i in indices], sizes))
+                sizes = _sizes(local_shards([params[i] for i in indices]), group["eta"])
+                adapted.append((local_shards([gradients[i] for i in indices]), sizes))
 
         # The gradients become T g, of which the norm is taken, and then T^2 g.
         for gradients, sizes in adapted:

@@ -1,5 +1,6 @@
 """Bayesian SAM: learn a mean and a scale for every weight, and predict with samples of them."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from toosure.optim.validators import (
     check_not_negative,
     refuse_unknown_arguments,
 )
+from toosure.processes.dtensor import is_sharded, local_shards, placed_like
 
 
 class BSAM(SAM):
@@ -31,13 +33,15 @@ class BSAM(SAM):
     s = b2 s + (1 - b2)(sqrt(s) |g| + damping + delta). At the start s = 1, m = 0.
     Reference: Moellenhoff, Khan, ICLR 2023, arXiv:2210.01620.
 
-    `data_size` is the number of training examples (the authors count augmented CIFAR four times).
-    Split the batch with `split` (8 parts by default) and give `step` a closure for each, with their
-    sizes as `weights` where 8 does not divide it. Between steps the weights are the mean, and
-    `with optimizer.sampled(): ...` predicts with a sample (the authors average 32 softmaxes). The
-    noise of a step follows from `seed` and the number of draws, which is in the state: runs resume,
-    and DDP ranks draw alike. A CUDA graph cannot record it. The state of half-precision weights is
-    float32.
+    `data_size` is the number of training examples, counted `data_factor` times (the authors count
+    augmented CIFAR four times). Split the batch with `split` (8 parts by default) and give `step` a
+    closure for each, with their sizes as `weights` where 8 does not divide it. Between steps the
+    weights are the mean. `predict(model, x)` averages the softmaxes of `samples` samples (the
+    authors take 32; 0: the mean alone), and `with optimizer.sampled(): ...` holds one.
+    `toosure train` writes the predictions of the samples beside those of the mean, in
+    `predictions_bsam.npz`. The noise of a step follows from `seed` and the number of draws, which
+    is in the state: runs resume, and DDP ranks draw alike. A CUDA graph cannot record it. The state
+    of half-precision weights is float32.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = BSAM(model.parameters(), lr=0.5, data_size=800)
@@ -49,15 +53,16 @@ class BSAM(SAM):
     ...         return loss
     ...     return closure
     >>> loss = optimizer.step([closure_for(*part) for part in optimizer.split(inputs, labels)])
-    >>> with optimizer.sampled(torch.Generator().manual_seed(0)):
-    ...     probabilities = model(inputs).softmax(1)
+    >>> probabilities = optimizer.predict(model, inputs, samples=32).exp()
+    >>> probabilities.shape, bool((probabilities.sum(1) - 1).abs().max() < 1e-5)
+    (torch.Size([16, 2]), True)
     """
 
     cuda_graph: ClassVar[bool | str] = "draws its noise on the host"
     passes_arguments_to: ClassVar[str] = ""  # it knows its base
     first_pass_at_w: ClassVar[bool] = False  # at a sample
 
-    pickled: ClassVar[tuple[str, ...]] = (*SAM.pickled, "sub_batches")
+    pickled: ClassVar[tuple[str, ...]] = (*SAM.pickled, "sub_batches", "samples")
     validators: ClassVar[dict[str, Validator]] = {
         **SAM.validators,
         "lr": check_not_negative,
@@ -79,12 +84,18 @@ class BSAM(SAM):
         prior_precision: float = 40.0,
         damping: float = 0.1,
         sub_batches: int = 8,
+        samples: int = 0,
+        data_factor: float = 1.0,
         seed: int = 0,
         model: nn.Module | None = None,
         clip_norm: float | None = None,
     ) -> None:
         check_count("sub_batches", sub_batches)
+        check_positive("data_factor", data_factor)
+        if samples:
+            check_count("samples", samples)
         self.sub_batches = sub_batches
+        self.samples = samples
         super().__init__(
             params,
             MeanAndScale,
@@ -94,7 +105,7 @@ class BSAM(SAM):
             lr=lr,
             betas=betas,
             damping=damping,
-            data_size=data_size,
+            data_size=data_size * data_factor,
             prior_precision=prior_precision,
             seed=seed,
             draws=0,
@@ -120,10 +131,37 @@ class BSAM(SAM):
         with torch.no_grad(), weights_restored([p for p, _ in learned]):
             for p, group in learned:
                 deviation = (group["data_size"] * self.state[p]["scale"]).rsqrt()
-                p.add_(deviation * _normal(p, generator))
+                noise = _normal(p, generator)
+                p.add_(deviation * (placed_like(noise, p) if is_sharded(p) else noise))
 
             with torch.set_grad_enabled(recording):
                 yield
+
+    @torch.no_grad()
+    def predict(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        samples: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return the log of the mean softmax over samples of the weights, (N, C).
+
+        `samples` are those of the optimizer unless given; with 0 the mean weights predict alone.
+        The model stays in the mode that it is in: call `model.eval()` before.
+        """
+        count = self.samples if samples is None else samples
+        if count == 0:
+            mean: Tensor = model(x).log_softmax(-1)
+            return mean
+
+        total: Tensor | None = None
+        for _ in range(count):
+            with self.sampled(generator):
+                each = model(x).log_softmax(-1)
+            total = each if total is None else torch.logaddexp(total, each)
+        assert total is not None
+        return total - math.log(count)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state, in our own types: torch rounds it to those of the parameters."""
@@ -156,8 +194,9 @@ class BSAM(SAM):
                 curvature = scale.sqrt() * g.abs() * share
                 self.pending[p] = self.pending[p] + curvature if p in self.pending else curvature
 
-            torch._foreach_div_(gradients, scales)
-            torch._foreach_add_(params, gradients, alpha=group["rho"])
+            steps = local_shards(gradients)
+            torch._foreach_div_(steps, local_shards(scales))
+            torch._foreach_add_(local_shards(params), steps, alpha=group["rho"])
 
     def _update(self) -> None:
         assert isinstance(self.base, MeanAndScale)

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from numbers import Integral
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from toosure.metrics.inputs import check_count
 from toosure.optim.passes import dense_gradient
 from toosure.optim.validators import check_arguments
 from toosure.optim.wrapper import Wrapper
+from toosure.processes.dtensor import any_sharded
 
 
 class TopEigenvectors(Protocol):
@@ -29,6 +30,12 @@ class Tracker(Protocol):
     def top(self, matrix: Literal["hessian", "gn"], k: int) -> TopEigenvectors: ...
 
 
+class HoldingTracker(Protocol):
+    """Hold them by a number of block iterations per call, as `CurvatureTracker` does."""
+
+    def top(self, matrix: Literal["hessian", "gn"], k: int, rounds: int) -> TopEigenvectors: ...
+
+
 class BulkSGD(Wrapper):
     """Descend only where the loss is flat: project the gradient off the top-k eigenvectors.
 
@@ -38,7 +45,9 @@ class BulkSGD(Wrapper):
 
     `tracker` must follow the same parameters in the same order. Other arguments are SGD's; its
     momentum then accumulates projected gradients. A solve that did not converge warns, and
-    `optimizer.converged` says so until the next one.
+    `optimizer.converged` says so until the next one. `rounds` holds the directions by so many
+    block iterations per refresh, warm from the last ones, in the place of a solve to the tracker's
+    tolerance: for long runs with refresh=1. It does not warn; read `optimizer.converged`.
 
     >>> class Diagonal:  # the Hessian of 0.5 * (3 a^2 + b^2)
     ...     def top(self, matrix, k):
@@ -61,24 +70,28 @@ class BulkSGD(Wrapper):
     needs_tracker: ClassVar[bool] = True
     passes_arguments_to: ClassVar[str] = "sgd"
 
-    pickled: ClassVar[tuple[str, ...]] = ("base", "tracker", "converged")
+    pickled: ClassVar[tuple[str, ...]] = ("base", "tracker", "converged", "rounds")
 
     def __init__(
         self,
         params: ParamsT,
         lr: float,
         k: int = 1,
-        tracker: Tracker | None = None,
+        tracker: Tracker | HoldingTracker | None = None,
         refresh: int = 1,
         matrix: Literal["hessian", "gn"] = "hessian",
+        rounds: int | None = None,
         **sgd_arguments: Any,
     ) -> None:
         if matrix not in ("hessian", "gn"):
             raise ValueError(f"matrix must be 'hessian' or 'gn'; got {matrix!r}")
         check_count("refresh", refresh)
+        if rounds is not None:
+            check_count("rounds", rounds)
         check_arguments(type(self), torch.optim.SGD, sgd_arguments)
         self.tracker = tracker
         self.converged = True
+        self.rounds = rounds
 
         base = torch.optim.SGD(params, lr=lr, **sgd_arguments)
         super().__init__(base, k=k, refresh=refresh, matrix=matrix, steps=0)
@@ -129,6 +142,11 @@ class BulkSGD(Wrapper):
             raise ValueError(f"k must be a whole number from 0 to {size} (parameters); got {k}")
         if self.tracker is None and int(k) > 0:
             raise ValueError("BulkSGD with k > 0 needs tracker=CurvatureTracker(...)")
+        if int(k) > 0 and any_sharded(self._parameters()):
+            raise ValueError(
+                "BulkSGD with k > 0 does not work on sharded (DTensor) parameters: its top "
+                "eigenvectors are found from whole weights. Train with DistributedDataParallel"
+            )
         return int(k)
 
     def _is_outdated(self, k: int) -> bool:
@@ -141,7 +159,7 @@ class BulkSGD(Wrapper):
         all_params = [p for group in self.param_groups for p in group["params"]]
         gradients = [p.grad for p in all_params]
         with torch.enable_grad():
-            top = self.tracker.top(matrix, k)
+            top = self._find(matrix, k)
         for p, gradient in zip(all_params, gradients, strict=True):
             p.grad = gradient  # a tracker may run backward itself
 
@@ -159,12 +177,18 @@ class BulkSGD(Wrapper):
             self.state[p]["bulk"] = part.to(p).reshape(k, *p.shape)
 
         self.converged = bool(top.converged)
-        if not self.converged:
+        if not self.converged and self.rounds is None:
             warnings.warn(
                 f"the top {k} eigenvectors of the {matrix} did not converge; this step is "
                 "projected off what was found",
                 stacklevel=4,
             )
+
+    def _find(self, matrix: Literal["hessian", "gn"], k: int) -> TopEigenvectors:
+        """Ask the tracker; one of the user need not know rounds where none are asked for."""
+        if self.rounds is None:
+            return cast(Tracker, self.tracker).top(matrix, k)
+        return cast(HoldingTracker, self.tracker).top(matrix, k, self.rounds)
 
     def _project(self) -> None:
         """Take g - V^T (V g); a parameter without gradient counts as zero and stays so."""

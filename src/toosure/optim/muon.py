@@ -20,6 +20,7 @@ from toosure.optim.validators import (
     refuse_unknown_arguments,
 )
 from toosure.optim.wrapper import step_without_hooks
+from toosure.processes.dtensor import is_sharded, placed_like
 
 Parameter = Tensor | tuple[str, Tensor]  # as parameters() or named_parameters() gives it
 
@@ -73,6 +74,7 @@ class Muon(Traits, Optimizer):
     but the last (the head) is a hidden matrix; the rest is AdamW's. Groups may say
     `muon=True` or `False` themselves (an embedding belongs to AdamW). It serves as a base:
     `SAM(model, base=Muon, rho=0.05, lr=0.02)`. `fp32` orthogonalises in float32.
+    `input_layer=False` leaves the first matrix, which reads the inputs, to AdamW too.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     >>> optimizer = Muon(model, lr=0.02)
@@ -98,6 +100,7 @@ class Muon(Traits, Optimizer):
         adamw_betas: tuple[float, float] = (0.9, 0.999),
         adamw_eps: float = 1e-8,
         adamw_weight_decay: float = 0.0,
+        input_layer: bool = True,
     ) -> None:
         check_settings(VALIDATORS, {"lr": lr, "momentum": momentum, "ns_steps": ns_steps})
         self.muon: dict[str, Any] = {
@@ -117,7 +120,10 @@ class Muon(Traits, Optimizer):
         self.rest: AdamW | None = None  # steps the groups that are not matrices
 
         # OneCycleLR and CyclicLR look for a momentum among the defaults.
-        super().__init__(hidden_and_rest(params), {"momentum": momentum})
+        groups = hidden_and_rest(params)
+        if not input_layer:
+            groups = with_first_matrix_at_rest(groups)
+        super().__init__(groups, {"momentum": momentum})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of hidden matrices (`muon=True`) or of AdamW's (`muon=False`)."""
@@ -178,11 +184,26 @@ class Muon(Traits, Optimizer):
 
         average.lerp_(gradient, 1 - group["momentum"])
         update = gradient.lerp(average, group["momentum"]) if group["nesterov"] else average
-        update = newton_schulz(update, group["ns_steps"], group["fp32"])
+        update = orthogonalised(update, group["ns_steps"], group["fp32"])
 
         stretch = math.sqrt(max(1, gradient.shape[0] / gradient.shape[1]))
         p.mul_(1 - group["lr"] * group["weight_decay"])
         p.add_(update.reshape(p.shape), alpha=-group["lr"] * stretch)
+
+
+def orthogonalised(update: Tensor, steps: int, fp32: bool) -> Tensor:
+    """Return Newton-Schulz of an update; of a sharded one, as a tensor that is sharded alike.
+
+    Every process gathers the whole matrix, in the precision of the iteration, works on it as the
+    others do, and takes its own shard: one all-gather per matrix, and no arithmetic saved.
+    """
+    if not is_sharded(update):
+        return newton_schulz(update, steps, fp32)
+
+    matrix = update if fp32 else update.bfloat16()
+    assert is_sharded(matrix)
+    whole = matrix.full_tensor()
+    return placed_like(newton_schulz(whole, steps, fp32).contiguous(), update)
 
 
 def _adamw_defaults(settings: dict[str, Any]) -> dict[str, Any]:
@@ -212,6 +233,22 @@ def hidden_and_rest(
         is_hidden = p.ndim >= 2 and p.shape[0] > 1 and all(p is not head for head in heads)
         (hidden if is_hidden else rest)["params"].append(entry)
     return [group for group in (hidden, rest) if group["params"]] or [rest]
+
+
+def with_first_matrix_at_rest(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Move the first hidden matrix to AdamW's group, or to a new one where there is none."""
+    hidden = next((group for group in groups if group.get("muon")), None)
+    if hidden is None:
+        return groups
+
+    first, *others = hidden["params"]
+    rest = next((group for group in groups if not group.get("muon")), None)
+    if rest is None:
+        rest = {"params": [], "muon": False}
+        groups = [*groups, rest]
+    rest["params"] = [first, *rest["params"]]
+    hidden["params"] = others
+    return [group for group in groups if group["params"]]
 
 
 def _tensor(entry: Parameter) -> Tensor:

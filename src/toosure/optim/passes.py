@@ -9,19 +9,30 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from toosure.processes.dtensor import (
+    aligned,
+    any_sharded,
+    is_sharded,
+    local_shards,
+    sum_over_shards,
+)
+
 
 @contextmanager
 def weights_restored(parameters: Sequence[Tensor]) -> Iterator[None]:
     """Let the weights change inside, and restore them to the same bits, also after an error.
 
-    They are saved and copied back (w + e - e is not w in floating point), which costs one copy.
+    They are saved and copied back (w + e - e is not w in floating point), which costs one copy, of
+    this process's shards where they are sharded.
     """
-    saved = copies(parameters)
+    with torch.no_grad():
+        shards = local_shards(parameters)
+    saved = copies(shards)
     try:
         yield
     finally:
         if saved:  # foreach calls refuse empty lists
-            torch._foreach_copy_(list(parameters), saved)
+            torch._foreach_copy_(shards, saved)
 
 
 def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -30,10 +41,15 @@ def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def dense_gradient(parameter: Tensor) -> Tensor:
-    """Return the gradient of a parameter that has one, after making a sparse one dense."""
+    """Return the gradient of a parameter that has one, after making a sparse one dense.
+
+    That of a sharded parameter is sharded alike.
+    """
     assert parameter.grad is not None
     if parameter.grad.is_sparse:
         parameter.grad = parameter.grad.to_dense()
+    elif is_sharded(parameter):
+        parameter.grad = aligned(parameter.grad, parameter)
     return parameter.grad
 
 
@@ -53,14 +69,17 @@ def global_norm(tensors: Sequence[Tensor]) -> Tensor:
     """Return the Euclidean norm of all tensors together, without waiting for the device.
 
     Half precision is summed in float32: a bfloat16 norm has three digits, a float16 one overflows.
+    Of sharded tensors it is the norm over all shards, by one collective.
     """
     if not tensors:
         return torch.zeros(())
 
     wide = reduce(torch.promote_types, {t.dtype for t in tensors}, torch.float32)
-    norms = list(torch._foreach_norm(list(tensors), 2, wide))
+    norms = list(torch._foreach_norm(local_shards(tensors), 2, wide))
     if len({n.device for n in norms}) > 1:
         norms = [n.to(norms[0].device) for n in norms]
+    if any_sharded(tensors):
+        return sum_over_shards(tensors, [n.square() for n in norms]).sqrt()
     norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return norm
 
@@ -80,7 +99,22 @@ def by_member(groups: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 def clip_each_member_(groups: Sequence[dict[str, Any]], largest: float) -> None:
     """Scale gradients down to a norm, that of each member where several train together."""
     for part in by_member(groups):
-        clip_grad_norm_([p for group in part for p in group["params"]], largest)
+        clip_([p for group in part for p in group["params"] if p.grad is not None], largest)
+
+
+def clip_(parameters: Sequence[Tensor], largest: float) -> None:
+    """Scale the gradients of parameters down to a norm, as torch does; of shards, to that of all.
+
+    torch's own function cannot mix plain and sharded parameters.
+    """
+    if not any_sharded(parameters):
+        clip_grad_norm_(parameters, largest)
+        return
+
+    gradients = [dense_gradient(p) for p in parameters]
+    scale = (largest / (global_norm(gradients) + 1e-6)).clamp(max=1.0)
+    for gradient in local_shards(gradients):
+        gradient.mul_(scale.to(gradient))
 
 
 def climb_(
@@ -96,6 +130,8 @@ def climb_(
     pass over memory; elsewhere the host would have to wait for it. A radius that changes between
     the replays of a CUDA graph is a tensor.
     """
+    parameters = local_shards(parameters)
+    directions = local_shards(directions)
     if norm.device.type == "cpu":
         torch._foreach_add_(parameters, directions, alpha=float(radius) / (norm.item() + 1e-12))
     else:

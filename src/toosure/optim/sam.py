@@ -1,6 +1,5 @@
 """Sharpness-aware minimisation around any torch optimizer; its variants share the two passes."""
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -21,14 +20,16 @@ from toosure.optim.micro_batches import (
 from toosure.optim.passes import (
     by_member,
     climb_,
+    clip_,
     dense_gradient,
     global_norm,
     weights_restored,
     with_dense_gradient,
 )
 from toosure.optim.statistics import RunningStatistics
-from toosure.optim.validators import Validator, check_arguments, check_not_negative
+from toosure.optim.validators import Validator, check_arguments, check_base, check_not_negative
 from toosure.optim.wrapper import Wrapper
+from toosure.processes.dtensor import local_shards
 
 Bucket = tuple[dict[str, Any], list[Tensor], list[Tensor]]  # a group, parameters, their gradients
 
@@ -79,7 +80,7 @@ class SAM(Wrapper):
         clip_norm: float | None = None,
         **base_arguments: Any,
     ) -> None:
-        _check_base(base)
+        check_base(base, refused=SAM)
         check_arguments(type(self), base, base_arguments)
         if clip_norm is not None:
             check_positive("clip_norm", clip_norm)
@@ -119,6 +120,8 @@ class SAM(Wrapper):
             return self._step_with_gradients(self.second_pass, scaler)
         if gradients_ready:
             return self._step_with_gradients(only_closure(closure), scaler)
+        if closure is None and all(group.get("lr") == 0 for group in self.param_groups):
+            return self._make_state()
 
         closures = as_closures(closure)
         shares = shares_of(weights, len(closures))
@@ -149,6 +152,14 @@ class SAM(Wrapper):
         self._descend(scaler)
         self.pending = {}
         return mean_loss(losses, shares)
+
+    def _make_state(self) -> None:
+        """Make the state that the first step would make, and move nothing.
+
+        torch.distributed.checkpoint asks for it before it loads one: it sets zero gradients and
+        learning rates of 0, and calls `step()`.
+        """
+        self._step_base()
 
     def _step_with_gradients(self, closure: Closure, scaler: torch.amp.GradScaler | None) -> Any:
         """Step from the gradients at w that are there; return the loss at the perturbed point."""
@@ -234,8 +245,7 @@ class SAM(Wrapper):
         if self.clip_norm is not None:
             for part in by_member(self.param_groups):
                 trained = [p for group in part for p in group["params"] if p.grad is not None]
-                dense = [with_dense_gradient(p) for p in trained]
-                torch.nn.utils.clip_grad_norm_(dense, self.clip_norm)
+                clip_([with_dense_gradient(p) for p in trained], self.clip_norm)
 
         self._update()
 
@@ -266,7 +276,7 @@ class SAM(Wrapper):
         all_gradients: list[Tensor] = []
         for _, params, gradients in self._buckets():
             one = torch.ones((), device=params[0].device)
-            torch._foreach_mul_(gradients, scaler.scale(one).reciprocal())
+            torch._foreach_mul_(local_shards(gradients), scaler.scale(one).reciprocal())
             all_gradients += gradients
         return bool(torch.isfinite(global_norm(all_gradients)))
 
@@ -275,25 +285,3 @@ class SAM(Wrapper):
             assert p.grad is not None
             gradient = p.grad * share
             total[p] = total[p] + gradient if p in total else gradient
-
-
-def _check_base(base: object) -> None:
-    """Raise unless `base` is a class of optimizer whose step uses the gradients at hand."""
-    if isinstance(base, Optimizer):
-        kind = type(base).__name__
-        from_torch = getattr(torch.optim, kind, None) is type(base)
-        raise ValueError(
-            "base is a class, which gets the other arguments, not an object: write "
-            f"base={'torch.optim.' * from_torch}{kind}, lr=..."
-        )
-
-    arguments = inspect.signature(base.step).parameters if hasattr(base, "step") else {}
-    needs_closure = "closure" in arguments and (
-        arguments["closure"].default is inspect.Parameter.empty
-    )
-    if needs_closure or (isinstance(base, type) and issubclass(base, SAM)):
-        name = getattr(base, "__name__", base)
-        raise ValueError(
-            f"base must step with the gradients at hand; {name} wants to run the closure "
-            "itself. Take one such as torch.optim.SGD or AdamW"
-        )

@@ -7,6 +7,9 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import torch
+from torch.optim import Optimizer
+
 P = ParamSpec("P")
 T = TypeVar("T")
 Validator = Callable[[str, Any], None]  # raises unless the named setting may have this value
@@ -36,6 +39,31 @@ def check_settings(validators: Mapping[str, Validator], settings: Mapping[str, o
     for name, validate in validators.items():
         if name in settings:
             validate(name, settings[name])
+
+
+def check_base(base: object, refused: type) -> None:
+    """Raise unless `base` is a class of optimizer whose step uses the gradients at hand.
+
+    A class below `refused` takes passes of its own.
+    """
+    if isinstance(base, Optimizer):
+        kind = type(base).__name__
+        from_torch = getattr(torch.optim, kind, None) is type(base)
+        raise ValueError(
+            "base is a class, which gets the other arguments, not an object: write "
+            f"base={'torch.optim.' * from_torch}{kind}, lr=..."
+        )
+
+    arguments = inspect.signature(base.step).parameters if hasattr(base, "step") else {}
+    needs_closure = "closure" in arguments and (
+        arguments["closure"].default is inspect.Parameter.empty
+    )
+    if needs_closure or (isinstance(base, type) and issubclass(base, refused)):
+        name = getattr(base, "__name__", base)
+        raise ValueError(
+            f"base must step with the gradients at hand; {name} wants to run the closure "
+            "itself. Take one such as torch.optim.SGD or AdamW"
+        )
 
 
 def check_arguments(

@@ -10,6 +10,7 @@ from torch.optim.optimizer import ParamsT
 
 from toosure.optim.sam import SAM, Bucket
 from toosure.optim.validators import Validator, check_fraction
+from toosure.processes.dtensor import local_shards
 
 
 class VASSO(SAM):
@@ -102,7 +103,7 @@ class VASSO(SAM):
             for i, d in zip(known, before, strict=True):
                 directions[i] = d
         else:
-            torch._foreach_lerp_(new, before, 1 - theta)
+            torch._foreach_lerp_(local_shards(new), local_shards(before), 1 - theta)
 
     def _update(self) -> None:
         """Store the average after the base's step: Adam takes any earlier state for its own."""
@@ -120,7 +121,13 @@ class VASSO(SAM):
                 old.append(average)
                 new.append(self.pending[p])
         if old:
-            torch._foreach_copy_(old, new)
+            torch._foreach_copy_(local_shards(old), local_shards(new))
+
+    def _make_state(self) -> None:
+        """Make an average of zeros too, to be overwritten by the one that is loaded."""
+        super()._make_state()
+        for p in self._trained():
+            self.state[p].setdefault("direction", torch.zeros_like(p))
 
 
 def _captured(p: Tensor) -> bool:

@@ -3,10 +3,10 @@
 from html import escape
 
 from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.recalibrated import Recalibration, Side
 from toosure.figures import TOP_LABEL, Wording, probability_wording, reliability_diagram
 from toosure.page.html import figure, page, printed, prose, section, table, tiles
 from toosure.quantities import QUANTITIES, shown_in
-from toosure.recalibration import Recalibration, Side
 
 
 def calibration_page(result: Recalibration) -> str:

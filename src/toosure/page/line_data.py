@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from toosure.figures import Group, panel_keys, stability
-from toosure.figures.groups import name_of, settings_of
+from toosure.figures import Group, stability
+from toosure.figures.groups import settings_of
 from toosure.figures.phase import paired
 from toosure.figures.style import PALETTE
 from toosure.figures.thinning import extremes
@@ -30,17 +30,17 @@ def line_script(page: PageRuns) -> str:
 def line_data(page: PageRuns) -> dict[str, Any]:
     """Return settings in the order of the page, runs, and for each panel its lines."""
     pool = ArrayPool()
-    keys = panel_keys(page.runs)
+    keys = page.panel_keys
     points = max(60, min(1000, MAX_POINTS // (2 * (len(keys) + 2) * max(1, len(page.runs)))))
-    members = [(place, group, run) for place, group in enumerate(page.groups) for run in group.runs]
-
-    panels = [panel_of(key, [run for *_, run in members], pool, points) for key in keys]
+    runs = [run for _, run in page.named]
+    places = [place for place, group in enumerate(page.groups) for _ in group.runs]
+    names = [name for name, _ in page.named]
     return {
         "palette": PALETTE,
         "groups": [group_record(page, place) for place in range(len(page.groups))],
-        "runs": [[run.id, name_of(run, group), place] for place, group, run in members],
-        "panels": panels,
-        "phase": phase_lines([run for *_, run in members], pool, points // 2),
+        "runs": [[run.id, *rest] for run, *rest in zip(runs, names, places, strict=True)],
+        "panels": [panel_of(key, runs, pool, points) for key in keys],
+        "phase": phase_lines(runs, pool, points // 2),
         "arrays": pool.arrays,
     }
 

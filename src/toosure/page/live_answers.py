@@ -20,6 +20,7 @@ from toosure.runs import Run, RunFolder
 from toosure.runs.regular_files import printable
 
 MAX_ROWS = 20_000  # of a run in one answer; the rest comes with the next
+KEPT_FILES = ("temperature.json", "calibrators.json", "shifts.json", "predictions.npz")
 MAX_NUMBERS = 2_000_000  # of all runs in one answer
 Cursors = Mapping[str, tuple[int, int]]  # of each run: inode, rows that the asker has
 
@@ -174,7 +175,7 @@ def cursors_of(runs: Sequence[Run]) -> dict[str, tuple[int, int]]:
 
 def standing(runs: Sequence[Run]) -> dict[str, Any]:
     """Return how things stand: which files there are, how each run stands, how many go on."""
-    files = [(run.id, *run.file_version, measured(run), has_scaling(run)) for run in runs]
+    files = [(run.id, *run.file_version, measured(run), kept_files(run)) for run in runs]
     statuses = [(run.id, run.status, run.count, len(run.snapshots)) for run in runs]
     return {
         "structure": digest(files),
@@ -189,8 +190,8 @@ def measured(run: Run) -> list[str]:
     return sorted(key for key in run.columns if run.has(key))
 
 
-def has_scaling(run: Run) -> bool:
-    return any((run.path / name).is_file() for name in ("temperature.json", "predictions.npz"))
+def kept_files(run: Run) -> list[str]:
+    return [name for name in KEPT_FILES if (run.path / name).is_file()]
 
 
 def digest(value: object) -> str:

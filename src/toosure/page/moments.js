@@ -8,6 +8,17 @@
   const frames = () => runs[state.moment.run]?.splits[state.moment.split] || [];
   const frame = () => frames()[state.moment.place];
 
+  // What the figures of the run say: of the predicted class, or of P(class 1).
+  const allWords = () => JSON.parse(find("moments").querySelector(".triple").dataset.words);
+  const words = () => allWords()[runs[state.moment.run].words];
+  const worded = (drawing) => {
+    const { top } = allWords();
+    const said = (text) => text.replace(top.claimed, words().claimed).replace(top.true, words().true);
+    [drawing.layout.xaxis, drawing.layout.yaxis].forEach((axis) => { axis.title.text = said(axis.title.text); });
+    drawing.data.forEach((marks) => { if (marks.hovertemplate) marks.hovertemplate = said(marks.hovertemplate); });
+    return drawing;
+  };
+
   const percent = (value) => `${value.toFixed(1)} %`;
   const filled = {
     reliability(drawing, { bins: [, counts, confidence, accuracy, low, high] }) {
@@ -25,7 +36,7 @@
         marks.error_y.array = at.map((i) => high[i] - accuracy[i]);
         marks.error_y.arrayminus = at.map((i) => accuracy[i] - low[i]);
       });
-      return drawing;
+      return worded(drawing);
     },
     confidence(drawing, { of, bins: [index, counts, confidence, accuracy] }) {
       const total = counts.reduce((a, b) => a + b, 0);
@@ -40,11 +51,11 @@
       });
       const mean = (values) => share.reduce((sum, value, i) => sum + (value * values[i]) / 100, 0);
       const top = 1.05 * Math.max(...share);
-      [["accuracy", mean(accuracy)], ["mean confidence", mean(confidence)]].forEach(([name, value], i) => {
+      [[words().true, mean(accuracy)], [words().mean_claimed, mean(confidence)]].forEach(([name, value], i) => {
         Object.assign(drawing.data[2 + i], { x: [value, value], y: [0, top], name: `${name} ${percent(value)}` });
         document.querySelectorAll('[data-key="confidence"] b')[i].textContent = percent(value);
       });
-      return drawing;
+      return worded(drawing);
     },
     margin(drawing, { range: [low, high], margin }) {
       const total = margin.reduce((a, b) => a + b, 0) || 1;
@@ -87,6 +98,7 @@
       return button;
     }));
     toosure.press(find("moment-split"), state.moment.split);
+    find("moments").querySelectorAll("[data-word]").forEach((each) => { each.textContent = words()[each.dataset.word]; });
     if (!isFirst) move();
   }
 

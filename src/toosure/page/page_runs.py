@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from toosure.figures import Group, group_runs
-from toosure.figures.groups import name_of
+from toosure.figures import Group, group_runs, panel_keys
 from toosure.page.paired import Comparison, compare
 from toosure.page.ranking import Standing, ranked
 from toosure.page.run_verdict import RunVerdict, judge
@@ -46,7 +45,7 @@ class PageRuns:
     @cached_property
     def named(self) -> list[tuple[str, Run]]:
         """Each run with what to call it, in the order of the groups."""
-        return [(name_of(run, group), run) for group in self.groups for run in group.runs]
+        return [pair for group in self.groups for pair in zip(group.names, group.runs, strict=True)]
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -55,6 +54,11 @@ class PageRuns:
         for group in self.groups:
             places.setdefault(group.label, len(places))
         return places
+
+    @cached_property
+    def panel_keys(self) -> list[str]:
+        """The quantities that have a panel: those that some run measured."""
+        return panel_keys(self.runs)
 
     @cached_property
     def comparison(self) -> Comparison | None:

@@ -6,15 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toosure.page.paired import BINS, KEYS, STANDARD_ERRORS, Difference, example_scores, replicas_of
+from toosure.page.paired import KEYS, STANDARD_ERRORS, Difference, example_scores, replicas_of
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
 from toosure.runs.regular_files import Signature, signature
 from toosure.runs.run import DAMAGE
+from toosure.verdicts import chance_level
 
 ECE = KEYS.index("ece")
-CHANCE_DRAWS = 100
-CHANCE_QUANTILE = 0.975
 
 
 class ScalingEffect(NamedTuple):
@@ -64,14 +63,3 @@ def effect_in(
 def estimate(value: float, samples: np.ndarray) -> Difference:
     """Return a value with half its interval, from the spread of its replicas."""
     return Difference(float(value), STANDARD_ERRORS * float(samples.std(ddof=1)))
-
-
-def chance_level(confidence: np.ndarray) -> float:
-    """Return the ECE that hits drawn from the confidences themselves stay below, 97.5 % of times.
-
-    Hits in a bin are drawn by their mean and variance, which a Gaussian meets closely.
-    """
-    places = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
-    variance = np.bincount(places, confidence * (1 - confidence), BINS)
-    noise = np.random.default_rng(0).normal(0, 1, (CHANCE_DRAWS, BINS)) * np.sqrt(variance)
-    return float(np.quantile(np.abs(noise).sum(1) / len(confidence), CHANCE_QUANTILE))

@@ -5,7 +5,7 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -70,6 +70,13 @@ class Processes:
         dist.broadcast_object_list(values, 0, group=self.host)
         return values[0]
 
+    def everyones(self, value: T) -> list[T]:
+        """Return the value of every process, in the order of the ranks."""
+        values: list[T] = [value] * self.count  # overwritten by all processes' own
+        if self.count > 1:
+            dist.all_gather_object(values, value, group=self.host)
+        return values
+
     def in_turn(self, act: Callable[[], T]) -> T:
         """Let the first process act before the others, which then find what it downloaded."""
         # `largest` serves as a barrier: the others reach theirs before acting, the first after it.
@@ -93,9 +100,22 @@ class Processes:
 
     def gathered(self, part: Tensor, n: int) -> Tensor:
         """Return all n rows, of which every process has its part."""
-        if self.count == 1:
-            return part
+        (whole,) = self.gathered_together([part], [n])
+        return whole
 
+    def gathered_together(self, parts: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
+        """Return the rows of several tensors, of which every process has its parts, at once."""
+        if self.count == 1:
+            return list(parts)
+
+        # Shares may differ by a row, so parts are summed into place instead of gathered.
+        wholes = [self.in_place(part, n) for part, n in zip(parts, counts, strict=True)]
+        flat = torch.cat([whole.flatten() for whole in wholes])
+        sums = self.total(flat).split([whole.numel() for whole in wholes])
+        return [s.view_as(whole).to(whole) for s, whole in zip(sums, wholes, strict=True)]
+
+    def in_place(self, part: Tensor, n: int) -> Tensor:
+        """Return n rows that are zero where they are not ours."""
         own_rows = self.rows(n)
         own_count = own_rows.stop - own_rows.start
         if len(part) != own_count:
@@ -103,10 +123,28 @@ class Processes:
                 f"a network must give one row of outputs per example: got {len(part)} for "
                 f"{own_count}"
             )
-        # Shares may differ by a row, so parts are summed into place instead of gathered.
         whole = part.new_zeros(n, *part.shape[1:])
         whole[own_rows] = part.detach()
-        return self.total(whole)
+        return whole
+
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrite tensors with the first process's: one exchange per dtype."""
+        by_dtype: dict[torch.dtype, list[Tensor]] = {}
+        for tensor in tensors:
+            by_dtype.setdefault(tensor.dtype, []).append(tensor.detach())
+        if self.count == 1:
+            return
+
+        for group in by_dtype.values():
+            flat = torch.cat([tensor.flatten() for tensor in group])
+            dist.broadcast(flat, 0, group=self.group)
+            parts = flat.split([tensor.numel() for tensor in group])
+            for tensor, part in zip(group, parts, strict=True):
+                tensor.copy_(part.view(tensor.shape))
+
+    def __deepcopy__(self, memo: object) -> "Processes":
+        """Return itself: a copy of a network talks to the same processes."""
+        return self
 
     def all_failed(self) -> bool:
         """Return whether the other processes fail too, so that all can go on to the next run."""
@@ -155,6 +193,12 @@ def make_groups(
     if len(set(places)) < len(places):
         return world, host, failing
     return dist.new_group(backend="nccl", timeout=TIMEOUT), host, failing
+
+
+def is_lost(error: RuntimeError) -> bool:
+    """Whether a collective failed because another process is gone or silent."""
+    gone = ("gloo", "Connection closed", "Connection reset", "Timed out", "NCCL")
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in gone)
 
 
 def leave() -> None:

@@ -12,6 +12,8 @@ from toosure.quantities.measured import MEASURED
 from toosure.quantities.of_evaluation import OF_EVALUATION
 from toosure.quantities.of_logits import OF_LOGITS
 from toosure.quantities.of_row import OF_ROW
+from toosure.quantities.of_sam import OF_SAM
+from toosure.quantities.of_shifts import OF_SHIFTS
 from toosure.quantities.quantity import (
     COMPANIONS,
     QUANTITIES,
@@ -28,7 +30,7 @@ from toosure.quantities.quantity import (
     shown_in,
 )
 
-register(*OF_ROW, *OF_LOGITS, *OF_EVALUATION, *MEASURED)
+register(*OF_ROW, *OF_LOGITS, *OF_EVALUATION, *OF_SHIFTS, *MEASURED, *OF_SAM)
 
 __all__ = [
     "COMPANIONS",

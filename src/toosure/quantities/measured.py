@@ -145,4 +145,15 @@ MEASURED = (
         cost="file",
         measure="best",
     ),
+    Quantity(
+        "critical_sharpness",
+        "critical sharpness",
+        "2 / eta_c, eta_c the smallest step against the gradient that raises the loss: no second "
+        "derivatives, and the one curvature of weights that FSDP2 shards",
+        form=".3g",
+        log=True,
+        cost="forwards",
+        measure="critical_sharpness",
+        shown={"panel": 15},
+    ),
 )

@@ -15,7 +15,9 @@ Cost = Literal[
     "given",  # nothing: the training loop gives it to `Watch.step`
     "logits",  # one forward pass, which all such quantities share
     "curvature",  # passes forth and back: `CurvatureTracker`
+    "forwards",  # one pass forth and back and a few forth: `critical_sharpness`
     "certificate",  # the margin theorems: `certify`
+    "sam_step",  # the theory of SAM on one batch: `certify_sam`
     "fit",  # a temperature, fitted on half of the split
     "file",  # it is a file and no number
 ]

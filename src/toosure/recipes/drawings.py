@@ -16,7 +16,7 @@ from toosure.figures.style import (
     QUIET,
     log_axis,
 )
-from toosure.figures.trajectory import edges, lines
+from toosure.figures.trajectory import edges, line, values_of
 from toosure.quantities import described
 from toosure.runs import Run
 
@@ -46,18 +46,22 @@ def trajectories(columns: Sequence[Column], panels: Sequence[str]) -> "Figure":
 
     for number, column in enumerate(columns, 1):
         # A label keeps its colour in every column.
-        groups = {labels.index(label): Group(label, (run,)) for label, run in column.runs.items()}
+        groups = {
+            labels.index(label): Group(label, (run,), (label,))
+            for label, run in column.runs.items()
+        }
         earlier = {label for before in columns[: number - 1] for label in before.runs}
 
         for row, key in enumerate(panels, 1):
             traces = [
-                line
+                line(group, 0, colour, key, split, values, MAX_POINTS)
                 for colour, group in groups.items()
-                for line in lines(group, colour, key, (column.split,), MAX_POINTS)
+                for split in (column.split, "")
+                if (values := values_of(group.runs[0], split, key)) is not None
             ]
-            for line in traces:
-                line["line"]["dash"] = "solid"
-                line["showlegend"] = row == 1 and line["name"] not in earlier  # named once
+            for trace in traces:
+                trace["line"]["dash"] = "solid"
+                trace["showlegend"] = row == 1 and trace["name"] not in earlier  # named once
             if key == "gn_sharpness" and column.split == "train":
                 traces += stability_edges(groups)
             add_to_cell(drawing, traces, row, number)
@@ -69,10 +73,9 @@ def stability_edges(groups: Mapping[int, Group]) -> list[dict[str, Any]]:
     """Return the edge of stability 2 / lr of each run, in the colour of the run."""
     traces = []
     for colour, group in groups.items():
-        for line in edges([group], MAX_POINTS):
-            line["line"]["color"] = PALETTE[colour % len(PALETTE)]
-            line["showlegend"] = False
-            traces.append(line)
+        for edge in edges([group], MAX_POINTS):
+            edge["line"]["color"] = PALETTE[colour % len(PALETTE)]
+            traces.append(edge)
     return traces
 
 
@@ -122,7 +125,7 @@ def portraits(columns: Sequence[Column]) -> "Figure":
     drawing = grid(1, [column.title for column in columns], height=330)
     for number, column in enumerate(columns, 1):
         for colour, (label, run) in enumerate(column.runs.items()):
-            traces = paths(run, Group(label, (run,)), colour, column.split, MAX_POINTS)
+            traces = paths(Group(label, (run,), (label,)), 0, colour, column.split, MAX_POINTS)
             add_to_cell(drawing, traces, 1, number)
 
     drawing.update_xaxes(PLAIN_AXIS)

@@ -4,43 +4,73 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toosure.recipes.commits import short_commit
+from toosure.recipes.kept_page import KeptPage, read_page
 from toosure.recipes.recipe import Drawing
 from toosure.recipes.reproduce import Outcome
-from toosure.recipes.results import CLAIM_HEADER, claim_cells, provenance, read_sweeps, score
+from toosure.recipes.results import CLAIM_HEADER, claim_cells, provenance, read_sweeps, score_text
 from toosure.runs import Run
 
 LISTED_PROBLEMS = 20
 
 
-def markdown(outcome: Outcome, figures: Path | None = None) -> str:
+def markdown(outcome: Outcome, figures: Path | None = None, earlier: str = "") -> str:
     """Return the text of RESULTS.md.
 
     `figures` is a folder beside the page. Figures that have a picture in it are shown, others are
-    left out (`recipes/pictures.py` makes the pictures from the HTML page).
+    left out (`recipes/pictures.py` makes the pictures from the HTML page). `earlier` is the text
+    of the page so far: its parts that are not made here are kept.
     """
     recipe = outcome.recipe
+    kept = read_page(earlier, recipe, outcome.setting, outcome.findings)
     source = "run folders, or the scores kept of them," if recipe.keeps_scores else "run folders"
     blocks = [
         f"# {recipe.title}: what we measured",
         f"Made by `toosure reproduce {recipe.name}` ({recipe.reference}); every number below comes "
         f"from {source} by the command named above it.",
-        f"{score(outcome)}.",
+        f"{page_score(outcome, kept)}.",
     ]
-    if outcome.claims:
-        rows = [claim_cells(claim) for claim in outcome.claims]
-        blocks += ["## Claims", pipe_table(CLAIM_HEADER, rows)]
+    if kept.sections:
+        blocks.append(kept_text(outcome, kept))
+    if rows := claim_rows(outcome, kept):
+        blocks += ["## Claims", pipe_table(("part", *CLAIM_HEADER), []) + "\n" + "\n".join(rows)]
 
-    for name in outcome.findings:
-        blocks += part_blocks(outcome, name)
-        if figures:
-            blocks += picture_blocks(outcome.drawings[name], figures)
+    for part in recipe.parts:
+        if part.name in kept.sections:
+            blocks.append(kept.sections[part.name])
+        elif part.name in outcome.findings:
+            blocks += part_blocks(outcome, part.name)
+            if figures:
+                blocks += picture_blocks(outcome.drawings[part.name], figures)
 
     if outcome.problems:
         blocks += ["## Runs that are missing or ended early", problem_table(outcome.problems)]
-
-    if read_sweeps(outcome.out):
-        blocks += ["## Time and place", sweep_table(outcome)]
+    if sweeps := sweep_table(outcome, kept):
+        blocks += ["## Time and place", sweeps]
     return "\n\n".join(blocks) + "\n"
+
+
+def page_score(outcome: Outcome, kept: KeptPage) -> str:
+    """Say how many claims of the whole page hold: those made here and those kept."""
+    verdicts = [claim.passed for claim in outcome.claims] + kept.verdicts
+    return score_text(outcome, verdicts, [*outcome.findings, *kept.sections])
+
+
+def kept_text(outcome: Outcome, kept: KeptPage) -> str:
+    """Say which parts this call made, and which it kept, with the commits of their runs."""
+    earlier = ", ".join(f"{name} ({kept.commits(name)})" for name in kept.sections)
+    made = ", ".join(outcome.findings)
+    return f"Made last: {made}. Kept as earlier calls wrote them, with their commits: {earlier}."
+
+
+def claim_rows(outcome: Outcome, kept: KeptPage) -> list[str]:
+    """Return the claims of all parts in the recipe's order, as rows of a table."""
+    rows = []
+    for part in outcome.recipe.parts:
+        rows += kept.claims.get(part.name, [])
+        if part.name in outcome.findings:
+            claims = outcome.findings[part.name].claims
+            rows += [table_line((part.name, *claim_cells(claim))) for claim in claims]
+    return rows
 
 
 def problem_table(problems: Mapping[str, str]) -> str:
@@ -92,6 +122,10 @@ def command_of(outcome: Outcome, name: str) -> str:
     words += [f"--method {method}" for method in setting.methods]
     if setting.scores:
         words += ["--scores", setting.scores]
+    if setting.steps and outcome.recipe.part(name).free_length:
+        words += ["--steps", str(setting.steps)]
+    if setting.shifts:
+        words += ["--shift", "all"]
     if setting.quick:
         words.append("--quick")
     if setting.full:
@@ -114,24 +148,29 @@ def run_summary(runs: Sequence[Run]) -> str:
     )
 
 
-def sweep_table(outcome: Outcome) -> str:
-    """List the sweeps that trained the runs: parts, wall time, workers, device, commit, command."""
+def sweep_table(outcome: Outcome, kept: KeptPage) -> str:
+    """List the sweeps that trained the runs: parts, wall time, workers, device, commit, command.
+
+    Those of an earlier page come first. Empty where there are none.
+    """
     rows = [
-        (
-            " ".join(record["parts"]),
-            str(record["trained"]),
-            f"{record['seconds']:,.0f}",
-            str(record["workers"]),
-            "yes" if record["graph"] else "no",
-            str(record["device"]),
-            short_commit(record["commit"]),
-            f"`{typed_command(record['command'])}`",
+        table_line(
+            (
+                " ".join(record["parts"]),
+                str(record["trained"]),
+                f"{record['seconds']:,.0f}",
+                str(record["workers"]),
+                "yes" if record["graph"] else "no",
+                str(record["device"]),
+                short_commit(record["commit"]),
+                f"`{typed_command(record['command'])}`",
+            )
         )
         for record in read_sweeps(outcome.out)
     ]
-
+    rows = list(dict.fromkeys([*kept.sweeps, *rows]))
     header = ("parts", "runs", "wall seconds", "workers", "graph", "device", "commit", "command")
-    return pipe_table(header, rows)
+    return pipe_table(header, []) + "\n" + "\n".join(rows) if rows else ""
 
 
 def typed_command(command: str) -> str:
@@ -152,8 +191,10 @@ def pipe_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     | 1 | x\\|y |
     """
 
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
     rule = "|" + "---|" * len(header)
-    return "\n".join([line(header), rule, *map(line, rows)])
+    return "\n".join([table_line(header), rule, *map(table_line, rows)])
+
+
+def table_line(cells: Sequence[str]) -> str:
+    """Return one row of a markdown table."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

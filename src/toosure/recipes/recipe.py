@@ -10,6 +10,8 @@ from toosure.recipes.run_store import RunStore
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from toosure.train import Runtime
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -17,6 +19,8 @@ class Setting:
 
     Without `seeds`, each part uses its own. `methods`, `full` and `scores` are for recipes that
     keep scores: rows to add by their words, the paper's full size, the folder of the score files.
+    `steps` is the length of parts whose length the device decides.
+    With `shifts`, a run that was not judged on shifts counts as missing.
 
     >>> Setting(seeds=(3,)).seeds_or(0, 1), Setting().seeds_or(0, 1)
     ((3,), (0, 1))
@@ -30,6 +34,8 @@ class Setting:
     methods: tuple[str, ...] = ()
     full: bool = False
     scores: str = ""
+    steps: int | None = None
+    shifts: bool = False
 
     @property
     def data_sets(self) -> tuple[str, ...]:
@@ -154,7 +160,9 @@ def no_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
 class Part:
     """A table or figure of a paper: the runs it needs, and functions that read them.
 
-    A part that is not `usual` is made only when it is asked for by name.
+    A part that is not `usual` is made only when it is asked for by name. The runs of one with
+    `free_length` are as long as the setting's `steps` say. `after_training` is what remains to be
+    done with its complete runs, where data and a device are needed.
     """
 
     name: str
@@ -163,6 +171,8 @@ class Part:
     findings: Callable[[Setting, RunStore], Findings]
     drawings: Callable[[Setting, RunStore], list[Drawing]] = no_drawings
     usual: bool = True
+    free_length: bool = False
+    after_training: "Callable[[Setting, RunStore, Runtime], None] | None" = None
 
 
 @dataclass(frozen=True)

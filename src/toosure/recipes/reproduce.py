@@ -12,9 +12,11 @@ from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Setti
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
 from toosure.runs.environment import environment
+from toosure.shifts.record import ShiftRecord
 from toosure.sweep import Sweep, sweep
 from toosure.train import ProgressListener, Runtime
 from toosure.train.graph import can_record
+from toosure.train.shifts import can_be_judged
 from toosure.watch.sink import device_name
 
 LOG = "sweeps.jsonl"  # one record per sweep, beside its runs
@@ -75,6 +77,10 @@ def train_parts(
             done.failures |= result.failures
             done.stopped = result.stopped
 
+    for part in parts:
+        if part.after_training is not None and not done.stopped:
+            part.after_training(setting, RunStore(out), runtime)
+
     if done.runs:
         ended = sum(has_ended(out / config.name) for config in missing)
         log_sweep(out, parts, runtime, workers, ended, time.perf_counter() - began)
@@ -84,10 +90,17 @@ def train_parts(
 def missing_configs(
     configs: Iterable[RunConfig], setting: Setting, out: Path
 ) -> Iterable[RunConfig]:
-    """Yield the runs that have neither ended in a folder of `out` nor left their scores."""
-    scored = scored_names(setting)
+    """Yield the runs that have neither ended in a folder of `out` nor left their scores.
+
+    Where shifts are asked for, also those that have none, unless all that is left of one is a
+    folder without its weights.
+    """
+    scored = scored_names(setting, with_shifts=setting.shifts)
     for config in configs:
-        if config.name not in scored and not has_ended(out / config.name):
+        folder = out / config.name
+        if config.name in scored:
+            continue
+        if not has_ended(folder) or (setting.shifts and lacks_shifts(folder)):
             yield config
 
 
@@ -121,6 +134,12 @@ def cost(config: RunConfig) -> float:
 def has_ended(folder: Path) -> bool:
     """Whether a run needs no more training: it is complete, or it diverged."""
     return folder.is_dir() and Run(folder).status in ("complete", "diverged")
+
+
+def lacks_shifts(folder: Path) -> bool:
+    """Whether a complete run was not judged on shifts, and still can be."""
+    run = Run(folder)
+    return ShiftRecord.read(run.shifts) is None and can_be_judged(run)
 
 
 def log_sweep(

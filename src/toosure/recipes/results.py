@@ -24,18 +24,23 @@ def claim_cells(claim: Claim) -> tuple[str, ...]:
 
 def score(outcome: Outcome) -> str:
     """Say how many judged claims hold, how many are not judged, and which parts are missing."""
-    verdicts = [claim.passed for claim in outcome.claims if claim.passed is not None]
-    unjudged = len(outcome.claims) - len(verdicts)
-    holding = f"{sum(verdicts)} of {len(verdicts)} judged claims hold"
+    verdicts = [claim.passed for claim in outcome.claims]
+    return score_text(outcome, verdicts, list(outcome.findings))
+
+
+def score_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Sequence[str]) -> str:
+    """Say the same of any verdicts, where the parts named in `present` are there."""
+    judged = [verdict for verdict in verdicts if verdict is not None]
+    unjudged = len(verdicts) - len(judged)
+    holding = f"{sum(judged)} of {len(judged)} judged claims hold"
     text = (
-        f"{holding if verdicts else 'no claim is judged'}; "
-        f"{unjudged} are reported without a verdict"
+        f"{holding if judged else 'no claim is judged'}; {unjudged} are reported without a verdict"
     )
     if outcome.setting.quick:
         text += " (quick: small runs on digits, not the paper's data)"
 
     usual = (part.name for part in outcome.recipe.chosen(()))
-    absent = [name for name in usual if name not in outcome.findings]
+    absent = [name for name in usual if name not in present]
     return f"{text}; not here: {', '.join(absent)}" if absent else text
 
 

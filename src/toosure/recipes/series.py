@@ -141,3 +141,14 @@ def spread_text(values: "list[float] | np.ndarray", form: str = ".2f") -> str:
     if not np.isfinite(spread):
         return f"{mean:{form}}"
     return f"{mean:{form}} ± {spread:{form}}"
+
+
+def kept_text(values: "list[float] | np.ndarray", form: str, runs: int) -> str:
+    """Print mean ± standard deviation of the values that were kept of so many runs.
+
+    >>> kept_text([0.8, 0.9], ".2f", 2), kept_text([0.8], ".2f", 3), kept_text([], ".2f", 3)
+    ('0.85 ± 0.07', '0.80 (1 of 3)', 'not kept')
+    """
+    if len(values) == runs:
+        return spread_text(values, form)
+    return f"{spread_text(values, form)} ({len(values)} of {runs})" if len(values) else "not kept"

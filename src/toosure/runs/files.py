@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from weakref import WeakSet
 
-from toosure.runs.json_text import parse_json
-from toosure.runs.regular_files import printable, read_regular
-
 try:
     import fcntl
 except ImportError:  # Windows has no such lock: there, two writers are not told apart
     fcntl = None  # type: ignore[assignment]
 
-MAX_JSON = 4 << 20  # bytes of a file that people may read
 HELD: WeakSet[BinaryIO] = WeakSet()  # locks of this process; a child would keep them past its end
 
 
@@ -112,31 +108,6 @@ def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON for people, whole or not at all."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
-
-
-def read_json(
-    path: Path, follow_links: bool = True, if_damaged: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Read a JSON object; nothing where the file does not exist.
-
-    Whatever else the path leads to, a pipe, a device, gigabytes, a list in a list in a list, is a
-    ValueError, or `if_damaged` where that is given.
-    """
-    problem = "it is a link to nowhere"
-    try:
-        found = parse_json(read_regular(path, MAX_JSON, follow_links))
-        if isinstance(found, dict):
-            return found
-        problem = f"it must hold a JSON object; got {type(found).__name__}"
-    except FileNotFoundError:
-        if not path.is_symlink():
-            return {}
-    except (OSError, ValueError, MemoryError) as error:
-        problem = str(error)
-
-    if if_damaged is not None:
-        return if_damaged
-    raise ValueError(f"{printable(str(path))} cannot be read: {problem}")
 
 
 def take_lock(folder: Path) -> BinaryIO | None:

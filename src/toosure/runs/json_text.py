@@ -4,8 +4,12 @@ import json
 import math
 import re
 from json import JSONDecoder
+from pathlib import Path
 from typing import Any
 
+from toosure.runs.regular_files import open_regular, printable
+
+MAX_JSON = 4 << 20  # bytes of a file that people may read
 MAX_DEPTH = 32  # lists in lists; ours have five
 MAX_DIGITS = 30  # of an integer; 2^64 has 20
 
@@ -24,6 +28,32 @@ FLAT = {int, float, str, bool, type(None)}
 LONG_INTEGER = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
 DECODER = JSONDecoder(parse_constant=no_number)
 CAREFUL_DECODER = JSONDecoder(parse_int=parse_integer, parse_constant=no_number)  # slower
+
+
+def read_json(
+    path: Path, follow_links: bool = True, if_damaged: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Read a JSON object; nothing where the file does not exist.
+
+    Whatever else the path leads to, a pipe, a device, gigabytes, a list in a list in a list, is a
+    ValueError, or `if_damaged` where that is given.
+    """
+    problem = "it is a link to nowhere"
+    try:
+        with open_regular(path, follow_links, MAX_JSON) as file:
+            found = parse_json(file.read(MAX_JSON))
+        if isinstance(found, dict):
+            return found
+        problem = f"it must hold a JSON object; got {type(found).__name__}"
+    except FileNotFoundError:
+        if not path.is_symlink():
+            return {}
+    except (OSError, ValueError, MemoryError) as error:
+        problem = str(error)
+
+    if if_damaged is not None:
+        return if_damaged
+    raise ValueError(f"{printable(str(path))} cannot be read: {problem}")
 
 
 def parse_json(text: str | bytes, max_depth: int = MAX_DEPTH) -> Any:

@@ -20,10 +20,11 @@ class NotRegularError(ValueError):
     """A file of a run is something else than a file."""
 
 
-def open_regular(path: Path, follow_links: bool = True) -> BinaryIO:
+def open_regular(path: Path, follow_links: bool = True, limit: int | None = None) -> BinaryIO:
     """Open a regular file to read; raise `NotRegularError` for what could block or never end.
 
-    Without `follow_links`, a link is refused too, wherever it leads.
+    Without `follow_links`, a link is refused too, wherever it leads; ValueError where the file
+    has more than `limit` bytes.
     """
     status = os.stat(path, follow_symlinks=follow_links)
     if not stat.S_ISREG(status.st_mode):
@@ -39,6 +40,9 @@ def open_regular(path: Path, follow_links: bool = True) -> BinaryIO:
     if not stat.S_ISREG(status.st_mode):
         file.close()
         raise not_regular(status)
+    if limit is not None and status.st_size > limit:
+        file.close()
+        raise ValueError(f"it has {in_bytes(status.st_size)}; at most {in_bytes(limit)} are read")
     return file
 
 
@@ -50,10 +54,7 @@ def not_regular(status: os.stat_result) -> NotRegularError:
 
 def read_regular(path: Path, limit: int, follow_links: bool = True) -> bytes:
     """Read a regular file of at most `limit` bytes."""
-    with open_regular(path, follow_links) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise ValueError(f"it has {in_bytes(size)}; at most {in_bytes(limit)} are read")
+    with open_regular(path, follow_links, limit) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise ValueError(f"it grew beyond {in_bytes(limit)} while it was read")
@@ -91,3 +92,8 @@ def printable(name: str) -> str:
         return name
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what went wrong."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -1,7 +1,8 @@
 """The rows of a growing file: new bytes are parsed once and appended to columns."""
 
+import math
 import os
-from array import array
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,39 +13,38 @@ from toosure.runs.regular_files import in_bytes, open_regular
 from toosure.runs.uniform_rows import uniform_rows
 
 Row = dict[str, Any]
+Columns = dict[str, np.ndarray]  # each key as an array of one value per row
 ROWS_AT_ONCE = 2000  # parsed before they are put into columns
 MAX_LINE = 1 << 20  # bytes of a row; ours have some thousand
 MAX_KEYS = 2000  # different keys of all rows
 MAX_STEP = 2**53
 UNIFORM_BYTES = 1 << 14  # new bytes from which on rows are looked at together
+MANY_BYTES = 1 << 22  # new bytes from which on a faster parser is worth its import
 
 
+@dataclass(eq=False)
 class RowReader:
-    """Read a JSON-lines file as it grows.
+    """Read a JSON-lines file as it grows: `refresh` takes in what was added.
 
     A torn last line waits for its end. A file that was cut back or replaced is read again from
     the start, and `generation` counts that. What is no row is left out, and `problem` says so.
     """
 
-    def __init__(self, file: Path, follow_links: bool = True) -> None:
-        self.file = file
-        self.follow_links = follow_links
-        self.generation = 0
-        self._start_again()
+    file: Path
+    follow_links: bool = True
+    generation: int = 0
 
-    def _start_again(self) -> None:
-        """Forget all rows."""
-        self.inode = -1
-        self.count = 0
-        self.last: Row = {}
-        self.unreadable_lines = 0
-        self._first_problem = ""
-        self._blocked = ""  # why the file cannot be read, or not further
-        self._lines = 0
-        self._offset = 0  # bytes that were taken in
-        self._lists: dict[str, array[float]] = {}
-        self._columns: dict[str, np.ndarray] | None = None
-        self._rows: list[Row] | None = None
+    inode: int = -1
+    count: int = 0
+    last: Row = field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)  # NaN where a row has no such key
+    unreadable_lines: int = 0
+    _first_problem: str = ""
+    _blocked: str = ""  # why the file cannot be read, or not further
+    _keys: dict[str, None] = field(default_factory=dict)  # of all rows
+    _lines: int = 0
+    _offset: int = 0  # bytes that were taken in
+    _rows: list[Row] | None = None
 
     @property
     def problem(self) -> str:
@@ -59,65 +59,64 @@ class RowReader:
     def refresh(self) -> bool:
         """Take in what was added; say whether there were new rows."""
         self._blocked = ""
-        before = self.count
+        parts: list[Columns] = []
         try:
             with open_regular(self.file, self.follow_links) as lines:
                 file = os.fstat(lines.fileno())
                 if file.st_size < self._offset or file.st_ino != self.inode != -1:
-                    was_read = self._offset > 0
-                    self._start_again()
-                    self.generation += was_read
-                    before = 0
+                    generation = self.generation + (self._offset > 0)
+                    begun_anew = RowReader(self.file, self.follow_links, generation)
+                    vars(self).update(vars(begun_anew))
 
                 self.inode = file.st_ino
-                lines.seek(self._offset)
-                while file.st_size - self._offset > UNIFORM_BYTES and self._take_uniform(lines):
-                    pass
-                while rows := self._next_rows(lines):
-                    self._append(rows)
-                    while len(rows) == ROWS_AT_ONCE and self._take_uniform(lines):
-                        pass
+                are_many = file.st_size - self._offset > MANY_BYTES
+                while self._offset < file.st_size:
+                    is_long = file.st_size - self._offset > UNIFORM_BYTES
+                    part = self._next_uniform_rows(lines, are_many) if is_long else {}
+                    part = part or self._next_rows(lines)
+                    if not part:
+                        break
+                    parts.append(part)
         except FileNotFoundError:
             self._blocked = "it is a link to nowhere" if self.file.is_symlink() else ""
         except (OSError, ValueError, MemoryError) as error:
             self._blocked = str(error)
-        if self.count != before:
-            self._columns = None
-            self._rows = None
-        return self.count > before
-
-    def _take_uniform(self, lines: BinaryIO) -> bool:
-        """Take in a block of rows that have the same keys; nothing is read where they do not."""
-        block = lines.read(MAX_LINE)
-        block = block[: block.rfind(b"\n") + 1]
-        rows = uniform_rows(block) if block else None
-        known = self._lists.keys()
-        if rows is None or "step" not in rows.keys or len({*known, *rows.keys}) > MAX_KEYS:
-            lines.seek(self._offset)
+        if not parts:
             return False
 
-        steps = rows.values[:, rows.keys.index("step")]
-        if np.abs(steps).max() > MAX_STEP:
-            lines.seek(self._offset)
-            return False
-
-        count = len(rows.values)
-        empty = np.full(count, np.nan).tobytes()
-        for key in rows.keys:
-            self._lists.setdefault(key, array("d", [float("nan")]) * self.count)
-        columns = dict(zip(rows.keys, rows.values.T, strict=True))
-        for key, values in self._lists.items():
-            values.frombytes(columns[key].tobytes() if key in columns else empty)
-
-        self._offset += len(block)
-        self._lines += count
-        lines.seek(self._offset)
-        self.last = rows.last
-        self.count += count
+        # Every row has a step, so its column is as long as the part; other keys may be missing.
+        parts = [self.columns, *parts] if self.columns else parts
+        self.columns = {
+            key: np.concatenate(
+                [part[key] if key in part else np.full(len(part["step"]), np.nan) for part in parts]
+            )
+            for key in dict.fromkeys([*self.last, *self._keys])
+        }
+        self._rows = None
         return True
 
-    def _next_rows(self, lines: BinaryIO) -> list[Row]:
+    def _next_uniform_rows(self, lines: BinaryIO, are_many: bool) -> Columns:
+        """Return a block of rows that have the same keys; nothing is read where they do not."""
+        lines.seek(self._offset)
+        block = lines.read(MAX_LINE)
+        block = block[: block.rfind(b"\n") + 1]
+        rows = uniform_rows(block, are_many) if block else None
+        if rows is None or "step" not in rows.keys or len({*self._keys, *rows.keys}) > MAX_KEYS:
+            return {}
+        columns = dict(zip(rows.keys, np.ascontiguousarray(rows.values.T), strict=True))
+        if np.abs(columns["step"]).max() > MAX_STEP:
+            return {}
+
+        self._keys.update(dict.fromkeys(rows.keys))
+        self._offset += len(block)
+        self._lines += len(rows.values)
+        self.count += len(rows.values)
+        self.last = rows.last
+        return columns
+
+    def _next_rows(self, lines: BinaryIO) -> Columns:
         """Parse some whole lines, and move on past them."""
+        lines.seek(self._offset)
         rows: list[Row] = []
         while len(rows) < ROWS_AT_ONCE and (line := lines.readline(MAX_LINE)):
             if not line.endswith(b"\n"):
@@ -130,50 +129,25 @@ class RowReader:
             self._lines += 1
             try:
                 if line.strip():
-                    rows.append(parse_row(line))
+                    row = parse_row(line)
+                    if len(self._keys.keys() | row.keys()) > MAX_KEYS:
+                        raise ValueError(f"its rows have more than {MAX_KEYS:,} different keys")
+                    self._keys.update(dict.fromkeys(row))
+                    rows.append(row)
             except ValueError as error:
-                self._note(f"line {self._lines}: ", str(error))
-        return rows
-
-    def _note(self, where: str, reason: str) -> None:
-        """Count a line that is no row."""
-        self.unreadable_lines += 1
-        self._first_problem = self._first_problem or where + reason
-
-    def _append(self, rows: list[Row]) -> None:
-        """Add parsed rows to the columns; a key that is new was NaN before."""
-        known = self._lists.keys()
-        kept = []
-        for row in rows:
-            if not row.keys() <= known:
-                new = row.keys() - known
-                if len(new) + len(known) > MAX_KEYS:
-                    self._note("", f"its rows have more than {MAX_KEYS:,} different keys")
-                    continue
-                for key in new:
-                    self._lists[key] = array("d", [float("nan")]) * self.count
-            kept.append(row)
-        rows = kept
+                self.unreadable_lines += 1
+                self._first_problem = self._first_problem or f"line {self._lines}: {error}"
         if not rows:
-            return
+            return {}
 
-        for key, values in self._lists.items():
-            values.extend(
-                [
-                    value if isinstance(value := row.get(key), float) else as_float(value)
-                    for row in rows
-                ]
-            )
         self.last = rows[-1]
         self.count += len(rows)
-
-    @property
-    def columns(self) -> dict[str, np.ndarray]:
-        """Each key as an array of one value per row; NaN where a row does not have it."""
-        if self._columns is None:
-            order = dict.fromkeys([*self.last, *self._lists])
-            self._columns = {key: np.array(self._lists[key]) for key in order}
-        return self._columns
+        columns: Columns = {}
+        for key in dict.fromkeys(key for row in rows for key in row):
+            values = (row.get(key) for row in rows)
+            numbers = [float(v) if isinstance(v, int | float) else math.nan for v in values]
+            columns[key] = np.array(numbers)
+        return columns
 
     @property
     def rows(self) -> list[Row]:
@@ -213,7 +187,3 @@ def parse_row(line: bytes) -> Row:
     if type(step) not in (int, float) or not abs(step) <= MAX_STEP:
         raise ValueError(f"step must be a number up to 2^53; got {str(step)[:40]}")
     return row
-
-
-def as_float(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else float("nan")

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from toosure.runs.array_file import read_arrays
-from toosure.runs.files import is_locked, read_json
+from toosure.runs.files import is_locked
+from toosure.runs.json_text import read_json
 from toosure.runs.notebook import as_html
-from toosure.runs.regular_files import Signature, open_regular, printable, signature
+from toosure.runs.regular_files import Signature, first_line, open_regular, printable, signature
 from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.snapshot import check_snapshot
+from toosure.runs.status import USUAL, check_outcome
 
-USUAL = ("complete", "running", "ended")  # what needs no warning; "ended" is a loop of one's own
-STATUSES = (*USUAL, "diverged", "stopped", "failed", "interrupted")
 DAMAGE = (  # what a file of arrays that was cut off or overwritten may raise
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, NotImplementedError),
     *(ArithmeticError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error),
@@ -29,6 +29,8 @@ PARTS = {  # what was read of each file
     "environment": "environment",
     "status": "outcome",
     "temperature": "scaling",
+    "calibrators": "calibrations",
+    "shifts": "shifts",
 }
 SNAPSHOT_NAME = re.compile(r"(0|[1-9][0-9]{0,15})\.npz")
 
@@ -86,11 +88,24 @@ class Run:
     @cached_property
     def scaling(self) -> dict[str, Any]:
         """What temperature scaling does to the run's predictions, written at its end."""
-        self.unreadable_files.pop("temperature.json", None)
+        return self._told_if_damaged("temperature.json")
+
+    @cached_property
+    def calibrations(self) -> dict[str, Any]:
+        """What `toosure calibrate` kept: each calibrator before and after, by its name."""
+        return self._told_if_damaged("calibrators.json")
+
+    @cached_property
+    def shifts(self) -> dict[str, Any]:
+        """How the run fares on corrupted and unknown data: see `toosure.shifts.record`."""
+        return self._told_if_damaged("shifts.json")
+
+    def _told_if_damaged(self, name: str) -> dict[str, Any]:
+        self.unreadable_files.pop(name, None)
         try:
-            return read_json(self.path / "temperature.json", self.follow_links)
+            return read_json(self.path / name, self.follow_links)
         except ValueError as error:
-            self.unreadable_files["temperature.json"] = first_line(error)
+            self.unreadable_files[name] = first_line(error)
             return {}
 
     @property
@@ -150,7 +165,8 @@ class Run:
         warnings = []
         if self.status not in USUAL:
             warnings.append(self.ending)
-        _ = self.scaling  # reading it says whether it can be read
+        for part in ("scaling", "calibrations", "shifts"):
+            getattr(self, part)  # reading it says whether it can be read
         for name, reason in self.unreadable_files.items():
             warnings.append(f"{name} cannot be read ({reason})")
 
@@ -278,17 +294,3 @@ class Run:
                 return {}
             self.unreadable_files.pop(name, None)
         return self._snapshots[step]
-
-
-def check_outcome(outcome: dict[str, Any], file: Path) -> None:
-    """Raise where a status is none that a run can have."""
-    status = outcome.get("status", "running")
-    if status not in STATUSES:
-        raise ValueError(
-            f"{printable(str(file))} must hold a status such as complete; got {str(status)[:40]!r}"
-        )
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what went wrong."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -14,16 +14,37 @@ def check_snapshot(snapshot: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for split in ("train", "val"):
         if f"{split}_counts" not in snapshot:
             continue
-        parts = {name: part_of(snapshot, split, name) for name in (*RELIABILITY, *MARGIN)}
-        bins = parts["counts"].size
-        bars = parts["margin_counts"].size
-        expected = [(bins + 1,), (bins,), (bins,), (bins,), (bins, 2), (bars + 1,), (bars,)]
-        if [part.shape for part in parts.values()] != expected:
-            raise ValueError(f"the arrays of {split} do not fit each other")
-        if max(bins, bars) > MAX_BINS:
-            raise ValueError(f"{split} has {max(bins, bars):,} bins; at most {MAX_BINS:,} are read")
-        check_values(split, parts)
+        check_reliability(snapshot, split)
+        if f"{split}_class_one_counts" in snapshot:
+            check_reliability(snapshot, f"{split}_class_one")
+        check_margins(snapshot, split)
     return snapshot
+
+
+def check_reliability(snapshot: dict[str, np.ndarray], table: str) -> None:
+    """Raise where a reliability table does not have the shapes and values of one."""
+    parts = {name: part_of(snapshot, table, name) for name in RELIABILITY}
+    bins = parts["counts"].size
+    check_shapes(table, parts, [(bins + 1,), (bins,), (bins,), (bins,), (bins, 2)])
+    check_counts(table, "counts", parts["counts"])
+
+    filled = parts["counts"] > 0
+    if not filled.any():
+        raise ValueError(f"{table}_counts holds no samples")
+    for name in ("edges", "accuracy", "confidence", "interval"):
+        shares = parts[name] if name == "edges" else parts[name][filled]
+        if not ((shares >= -1e-3) & (shares <= 1 + 1e-3)).all():
+            raise ValueError(f"{table}_{name} must lie in [0, 1]")
+
+
+def check_margins(snapshot: dict[str, np.ndarray], split: str) -> None:
+    """Raise where a histogram of margins does not have the shapes and values of one."""
+    parts = {name: part_of(snapshot, split, name) for name in MARGIN}
+    bars = parts["margin_counts"].size
+    check_shapes(split, parts, [(bars + 1,), (bars,)])
+    check_counts(split, "margin_counts", parts["margin_counts"])
+    if not np.isfinite(parts["margin_edges"]).all():
+        raise ValueError(f"{split}_margin_edges must be finite")
 
 
 def part_of(snapshot: dict[str, np.ndarray], split: str, name: str) -> np.ndarray:
@@ -36,20 +57,17 @@ def part_of(snapshot: dict[str, np.ndarray], split: str, name: str) -> np.ndarra
     return part
 
 
-def check_values(split: str, parts: dict[str, np.ndarray]) -> None:
-    """Raise where a value is none of its kind: a count, a share, an edge."""
-    for name in ("counts", "margin_counts"):
-        counts = parts[name].astype(float)
-        if not (np.isfinite(counts).all() and (counts >= 0).all() and counts.sum() < MAX_COUNT):
-            raise ValueError(f"{split}_{name} must hold counts")
-    for name in ("edges", "margin_edges"):
-        if not np.isfinite(parts[name]).all():
-            raise ValueError(f"{split}_{name} must be finite")
+def check_shapes(table: str, parts: dict[str, np.ndarray], expected: list[tuple[int, ...]]) -> None:
+    """Raise where arrays do not fit each other, or are too many to draw."""
+    if [part.shape for part in parts.values()] != expected:
+        raise ValueError(f"the arrays of {table} do not fit each other")
+    bins = expected[1][0]
+    if bins > MAX_BINS:
+        raise ValueError(f"{table} has {bins:,} bins; at most {MAX_BINS:,} are read")
 
-    filled = parts["counts"] > 0
-    if not filled.any():
-        raise ValueError(f"{split}_counts holds no samples")
-    for name in ("edges", "accuracy", "confidence", "interval"):
-        shares = parts[name] if name == "edges" else parts[name][filled]
-        if not ((shares >= -1e-3) & (shares <= 1 + 1e-3)).all():
-            raise ValueError(f"{split}_{name} must lie in [0, 1]")
+
+def check_counts(table: str, name: str, values: np.ndarray) -> None:
+    """Raise where a value is no count."""
+    counts = values.astype(float)
+    if not (np.isfinite(counts).all() and (counts >= 0).all() and counts.sum() < MAX_COUNT):
+        raise ValueError(f"{table}_{name} must hold counts")

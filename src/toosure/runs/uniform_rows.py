@@ -1,20 +1,20 @@
 """Rows that all have the same keys and nothing but numbers, as training writes them: read fast.
 
-Numbers are converted by numpy, without an object for each: 1.5 times as fast as row by row.
+The text is taken apart at its quotes: two to three times as fast as JSON row by row.
 """
 
-import warnings
+import io
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from toosure.runs.json_text import parse_json
 
-IS_NUMBER = np.zeros(256, dtype=bool)  # the bytes of which numbers are made
-IS_NUMBER[np.frombuffer(b"0123456789+-.eE", dtype=np.uint8)] = True
-BLANKS = bytes.maketrans(b"{}:,\n", b"     ")
-QUOTE = ord('"')
-SPACE = np.uint8(ord(" "))
+NUMBER = re.compile(rb" *-?0+(\.0+)?([eE][-+]?0+)? *")  # with every digit written as 0
+NUMBER_LETTERS = b"0123456789+-.eE"
+DIGITS_TO_ZERO = bytes.maketrans(b"123456789}", b"000000000,")
+COMMA_TO_LINE = bytes.maketrans(b",", b"\n")
 
 
 class UniformRows(NamedTuple):
@@ -25,27 +25,19 @@ class UniformRows(NamedTuple):
     last: dict[str, Any]  # the last row, as it was written
 
 
-def uniform_rows(block: bytes) -> UniformRows | None:
+def uniform_rows(block: bytes, are_many: bool = False) -> UniformRows | None:
     """Read whole lines that differ in their numbers alone; nothing where they are not like that.
+
+    With `are_many`, numbers are read by a parser that is faster, and slower to import.
 
     >>> uniform_rows(b'{"step": 0, "a": 1.5}\\n{"step": 1, "a": -2e3}\\n').values.tolist()
     [[0.0, 1.5], [1.0, -2000.0]]
     >>> uniform_rows(b'{"step": 0, "a": 1.5}\\n{"step": 1, "a": null}\\n') is None
     True
     """
-    count = block.count(b"\n")
     first = block[: block.find(b"\n") + 1]
     if b"\\" in first:
         return None
-
-    text = np.frombuffer(block, dtype=np.uint8)
-    quotes = text == QUOTE
-    in_keys = (np.cumsum(quotes, dtype=np.uint8) & 1).astype(bool) | quotes
-    skeleton = text[in_keys | ~IS_NUMBER[text]].tobytes()
-    width = len(skeleton) // count
-    if skeleton != skeleton[:width] * count:
-        return None
-
     try:
         row = parse_json(first)
         last = parse_json(block[block.rfind(b"\n", 0, -1) + 1 :])
@@ -54,18 +46,49 @@ def uniform_rows(block: bytes) -> UniformRows | None:
     if not all(type(value) in (int, float) for value in row.values()):
         return None
 
-    numbers = np.where(in_keys, SPACE, text).tobytes().translate(BLANKS)
-    values = parsed(numbers)
-    if values is None or values.size != count * len(row) or not np.isfinite(values).all():
+    # Every second part between quotes is a key; the others hold the numbers.
+    count = block.count(b"\n")
+    parts = block.split(b'"')
+    keys = parts[1::2]
+    skeleton = block.translate(None, NUMBER_LETTERS)
+    if keys != keys[: len(row)] * count or skeleton != skeleton[: len(skeleton) // count] * count:
+        return None
+
+    text = b"".join(parts[2::2])
+    if not holds_numbers(text):
+        return None
+    lines = text.translate(COMMA_TO_LINE, b"{}: ")
+    values = numbers_of_many(lines, count * len(row)) if are_many else numbers_of(lines)
+    if not np.isfinite(values).all():
         return None
     return UniformRows(list(row), values.reshape(count, len(row)), last)
 
 
-def parsed(numbers: bytes) -> np.ndarray | None:
-    """Return the numbers of a text between blanks; nothing where one of them is none."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return np.fromstring(numbers.decode("latin1"), sep=" ")
-    except (ValueError, DeprecationWarning):
-        return None
+def holds_numbers(text: bytes) -> bool:
+    """Whether everything between commas and braces is a number as JSON writes it.
+
+    Of some million numbers a few dozen shapes are left when each digit is written as 0.
+
+    >>> holds_numbers(b": 1.5, : -2e-3}\\n"), holds_numbers(b": 1-5, : 2}\\n")
+    (True, False)
+    """
+    shapes = text.translate(DIGITS_TO_ZERO, b"{:\r\n").split(b",")
+    after_last = shapes.pop()
+    return after_last == b"" and all(NUMBER.fullmatch(shape) for shape in set(shapes))
+
+
+def numbers_of(lines: bytes) -> np.ndarray:
+    """Return numbers that stand on lines of their own."""
+    return np.fromiter(map(float, lines.split()), dtype=np.float64)
+
+
+def numbers_of_many(lines: bytes, count: int) -> np.ndarray:
+    """Return numbers that stand on lines of their own, as the body of a Matrix Market file.
+
+    SciPy has a parser for these (from 1.12 on) that is seven times as fast as `float`, and exact.
+    """
+    from scipy.io import mmread
+
+    header = b"%%%%MatrixMarket matrix array real general\n%d 1\n" % count
+    values: np.ndarray = mmread(io.BytesIO(header + lines))
+    return values[:, 0]

@@ -13,12 +13,12 @@ import numpy as np
 
 from toosure.runs.files import (
     delete_leftovers,
-    read_json,
     sync_folder,
     take_lock,
     write_atomically,
     write_json,
 )
+from toosure.runs.json_text import read_json
 from toosure.runs.row_reader import as_row
 from toosure.runs.rows_digest import RowsDigest, digest_of
 

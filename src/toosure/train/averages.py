@@ -1,6 +1,6 @@
 """Averages of a run's weights, followed beside the raw ones: `--average ema:decay=0.999`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -13,22 +13,25 @@ from torch.nn.modules.batchnorm import _NormBase
 from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.dataset import Split
-from toosure.ensembles import log_mean_probability
+from toosure.data.seeds import derive_seed
 from toosure.metrics import accuracy, ece, nll
 from toosure.runs import RunWriter
+from toosure.train.predictions import mean_predictions
 from toosure.watch.measurer import predictor_of
 from toosure.watch.split import logits_of
 
 ROW_EXAMPLES = 2048  # training examples that BatchNorm is refreshed with for a row
 END_EXAMPLES = 50_000  # and for the predictions at the end
 CHUNK = 256
+REFRESHING = 7  # stream of random numbers
 
 
 class Averages:
     """Follow the averages that a run names, and predict with each of them.
 
     They are loaded into a copy of the network, whose BatchNorm statistics are computed again from
-    training examples: those of the raw weights do not fit an average.
+    training examples, augmented as in training: those of the raw weights do not fit an average,
+    and those of images without the black border of a crop do not fit the weights.
     """
 
     def __init__(
@@ -79,7 +82,14 @@ class Averages:
     def load(self, weights: Sequence[Tensor], examples: int) -> None:
         """Put weights into the copy of the network, and refresh its BatchNorm statistics."""
         torch._foreach_copy_(list(self.copy.parameters()), list(weights))
-        refresh_statistics(self.copy, self.predictor, self.data.train.x[:examples])
+        refresh_statistics(self.copy, self.predictor, self.training_batches(examples))
+
+    def training_batches(self, examples: int) -> Iterator[Tensor]:
+        """Yield the first training inputs as training sees them, the same at every call."""
+        inputs = self.data.train.x[:examples]
+        generator = torch.Generator(inputs.device).manual_seed(derive_seed(self.seed, REFRESHING))
+        for part in inputs.split(CHUNK):
+            yield self.data.augmented(part, generator)
 
     def write(self, writer: RunWriter) -> None:
         """Write the predictions of each average beside those of the raw weights."""
@@ -94,26 +104,15 @@ class Averages:
         self, writer: RunWriter, file: str, draws: Iterator[Sequence[Tensor]]
     ) -> None:
         """Write the log of the mean probability over sets of weights, of the held-out splits."""
-        splits = {"val": self.data.val, "test": self.data.test, "shift": self.data.shifted()}
-        present = {
-            name: split for name, split in splits.items() if split is not None and len(split)
-        }
-        logits: dict[str, list[Tensor]] = {name: [] for name in present}
-        for weights in draws:
-            self.load(weights, END_EXAMPLES)
-            for name, split in present.items():
-                logits[name].append(logits_of(self.predictor, split.x).cpu())
-
-        arrays: dict[str, Any] = {}
-        for name, split in present.items():
-            together = logits[name]
-            mixed = (
-                together[0] if len(together) == 1 else log_mean_probability(torch.stack(together))
-            )
-            arrays[f"{name}_logits"] = mixed.numpy()
-            arrays[f"{name}_labels"] = split.y.cpu().numpy()
+        arrays = mean_predictions(self.predictor, self.data, self.loaded(draws))
         if arrays:
             writer.write_file(file, lambda target: np.savez(target, **arrays))
+
+    def loaded(self, draws: Iterator[Sequence[Tensor]]) -> Iterator[None]:
+        """Put one set of weights after another into the copy of the network."""
+        for weights in draws:
+            self.load(weights, END_EXAMPLES)
+            yield
 
     def state_dict(self) -> dict[str, Any]:
         return {name: average.state_dict() for name, average in self.averages.items()}
@@ -124,20 +123,20 @@ class Averages:
 
 
 @torch.no_grad()
-def refresh_statistics(model: nn.Module, call: nn.Module, x: Tensor) -> None:
-    """Compute BatchNorm's running statistics again, as plain means over batches of `x`.
+def refresh_statistics(model: nn.Module, call: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Compute BatchNorm's running statistics again, as plain means over batches of inputs.
 
     `call` is what runs the model, as its objective predicts with it. Nothing happens to a network
     without such layers. One row alone has no variance, so a last batch of one is left out.
     """
     layers = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
-    if not layers or not len(x):
+    if not layers:
         return
 
     with refreshing(layers):
-        for part in x.split(CHUNK):
-            if len(part) > 1:
-                call(part)
+        for batch in batches:
+            if len(batch) > 1:
+                call(batch)
 
 
 @contextmanager

@@ -20,7 +20,8 @@ class Batches:
     examples of an epoch that do not fill a batch are left out of it. Crops and flips are drawn by
     the seed and the step. Images that stay on disk come in the same order, decoded ahead by worker
     processes; each of the `processes` of a run decodes a share, and all of them get the whole
-    batch.
+    batch. With `in_shares` each process gets its share of the batch alone, all of the same size,
+    and draws crops and flips of its own.
 
     >>> from toosure.data import digits
     >>> batches = Batches(digits(train=100), size=32, seed=0)
@@ -32,6 +33,7 @@ class Batches:
     size: int | None
     seed: int
     processes: Processes = ALONE
+    in_shares: bool = False
     epoch: int = -1  # the epoch that `order` is of
     order: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
@@ -49,20 +51,23 @@ class Batches:
         self.full = full
         self.count: int = n if self.size is None or full else self.size  # examples per step
         self.per_epoch = n // self.count  # steps per epoch
+        self.own = self.processes.rows(self.count)  # of a batch, where it is drawn in shares
+        if self.in_shares:
+            check_shares(self.count, self.processes.count)
         self.device = self.data.train.x.device
         self.generator = torch.Generator(self.device)
         self.all_indices = torch.arange(n, device=self.device if stream is None else "cpu")
 
         self.reader = None
         if stream is not None:
-            share = self.processes.rows(self.count)
-            self.reader = BatchReader(stream.x, self.indices, share)  # type: ignore[arg-type]
+            self.reader = BatchReader(stream.x, self.indices, self.own)  # type: ignore[arg-type]
 
     def draw(self, step: int) -> Batch:
         """Return (inputs, labels, indices into the training split) of a step, counted from 0."""
         x, y, indices = self.read(step)
         if self.data.augment:
-            self.generator.manual_seed(derive_seed(self.seed, 1, step))
+            share = (self.processes.rank,) if self.in_shares else ()
+            self.generator.manual_seed(derive_seed(self.seed, 1, step, *share))
         return self.data.augmented(x, self.generator), y, indices
 
     def close(self) -> None:
@@ -73,14 +78,19 @@ class Batches:
     def read(self, step: int) -> Batch:
         """Return the batch of a step before augmentation."""
         if self.reader is not None and self.data.stream is not None:
-            share, indices = self.reader.take(step)
-            x = self.processes.gathered(share, len(indices))
+            x, indices = self.reader.take(step)
             indices = indices.to(self.device)
+            if self.in_shares:
+                indices = indices[self.own]
+            else:
+                x = self.processes.gathered(x, len(indices))
             return x, self.data.stream.y[indices], indices
 
         train = self.data.train
         indices = self.indices(step)
-        if self.full:
+        if self.in_shares:
+            indices = indices[self.own]
+        elif self.full:
             return train.x, train.y, indices
         return train.x[indices], train.y[indices], indices
 
@@ -100,3 +110,12 @@ class Batches:
     def ends_epoch(self, step: int) -> bool:
         """Whether the step is the last of its epoch."""
         return (step + 1) % self.per_epoch == 0
+
+
+def check_shares(examples: int, processes: int) -> None:
+    """Raise where a batch cannot be cut into equal shares: DDP averages over the processes."""
+    if examples % processes:
+        raise ValueError(
+            f"a batch of {examples} cannot be cut into {processes} equal shares, and DDP averages "
+            f"over processes: give a batch that is a multiple of {processes}, or --exact"
+        )

@@ -15,10 +15,10 @@ from toosure.curvature.products.functional_model import Mode
 from toosure.data import Dataset
 from toosure.objectives import Objective, as_objective
 from toosure.objectives.contract import ParameterGroup, criterion_of
-from toosure.optim import BSAM
+from toosure.optim import ASAM, BSAM, SAM
 from toosure.optim.muon import hidden_and_rest
-from toosure.processes import Processes, Sharded
-from toosure.train.runtime import Runtime
+from toosure.processes import Processes
+from toosure.watch.sam_numbers import RHO, Radius
 from toosure.words import Word
 
 NamedParameter = tuple[str, Tensor]
@@ -53,16 +53,6 @@ def lay_channels_last(model: nn.Module) -> None:
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
             layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
-
-
-def shard_model(model: nn.Module, runtime: Runtime, processes: Processes) -> nn.Module:
-    """Return the model, spread over the processes where there are several."""
-    if processes.count == 1:
-        return model
-    for name in ("compile", "graph"):
-        if getattr(runtime, name):
-            raise ValueError(f"{name} works in one process: leave it out with torchrun")
-    return Sharded(model, processes)
 
 
 def build_criterion(config: RunConfig, device: torch.device) -> nn.Module:
@@ -230,6 +220,17 @@ def check_members(optimizer: Optimizer, config: RunConfig) -> None:
             f"bsam cuts batches into parts, and {config.objective} gives each member its own: "
             "train the members as single runs and join them with toosure ensemble"
         )
+
+
+def sam_radius(optimizer: Optimizer) -> Radius:
+    """Return the radius of an optimizer that climbs along the gradient, as it is at each call.
+
+    For others, ASAM (whose rho is relative to the weights) and BSAM among them, it is SAM's usual
+    radius.
+    """
+    if not isinstance(optimizer, SAM) or isinstance(optimizer, ASAM | BSAM):
+        return RHO
+    return lambda: float(optimizer.param_groups[0]["rho"])
 
 
 def build_tracker(

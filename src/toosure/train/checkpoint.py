@@ -10,11 +10,14 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
+from toosure.data.seeds import derive_seed
+from toosure.processes import Processes
 from toosure.runs import RunError, RunWriter
 from toosure.runs.rows_digest import begins_with
 from toosure.train.checksum import ChecksumWriter, is_intact
 
 MAX_KEPT = 2
+RANK_SEED = 5  # of the draws of a process of higher rank, beside the run's seed
 READ_ERRORS = (
     OSError,
     RuntimeError,
@@ -99,6 +102,29 @@ def has_its_rows(folder: Path, state: dict[str, Any]) -> bool:
     """Whether the rows before a checkpoint are there; one of earlier versions does not say."""
     rows = state["watch"].get("rows")
     return not rows or begins_with(folder / "metrics.jsonl", rows)
+
+
+def random_states(device: torch.device, processes: Processes) -> dict[str, Any]:
+    """Return the random state of the first process, with those of the others inside."""
+    first, *others = processes.everyones(random_state(device))
+    return {**first, "others": others} if others else first
+
+
+def set_random_states(
+    state: dict[str, Any] | None, device: torch.device, rank: int, seed: int
+) -> None:
+    """Restore the random state of the process of a rank, by whose draws its share is trained.
+
+    Ranks differ. One that the state does not know, as there were fewer processes or there is no
+    state yet, draws by the seed.
+    """
+    others = [] if state is None else state.get("others", [])
+    if rank == 0 and state is not None:
+        set_random_state(state, device)
+    elif 0 < rank <= len(others):
+        set_random_state(others[rank - 1], device)
+    elif rank > 0:
+        torch.manual_seed(derive_seed(seed, RANK_SEED, rank))
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from toosure.config import WORDS, RunConfig
-from toosure.runs.files import read_json
+from toosure.runs.json_text import read_json
 from toosure.words import Word
 
 

@@ -12,6 +12,7 @@ from toosure.config import RunConfig
 from toosure.curvature.products.cuda_graphs import no_garbage_collection
 from toosure.objectives import Batch, Plain, recording
 from toosure.optim import why_not_recorded
+from toosure.train.engine import parameters_of
 from toosure.train.steps import Step
 from toosure.words import Word
 
@@ -43,7 +44,7 @@ class GraphStep:
         if hasattr(step.objective, "recorded"):  # what is fastest may be another way then
             step.objective.recorded()
 
-        self.parameters = step.parameters()
+        self.parameters = parameters_of(step.optimizer)
         self.taken = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.leaves: list[Any] = []  # of the prepared batch, where the graph reads it
@@ -54,7 +55,7 @@ class GraphStep:
             make_capturable(self.step.optimizer, self.varies)
             self.step.cache = False
         self.taken += 1
-        if self.taken <= WARM_UP:
+        if self.taken <= max(WARM_UP, self.step.engine.warm_up):
             return self.eagerly(batch, lr)
 
         prepared = self.step.prepared(batch, lr)

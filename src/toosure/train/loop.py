@@ -1,5 +1,6 @@
 """The training loop: draw a batch, set the learning rate, step, watch, checkpoint."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from toosure.train.listener import ProgressListener
 from toosure.train.rank_zero import closed_run, first_line, open_run, raise_or_exit
 from toosure.train.renamed import renamed_arguments
 from toosure.train.runtime import Runtime
+from toosure.train.shifts import JudgingStopped, judge_if_missing
 from toosure.train.training import Training
+from toosure.watch.measurer import predictor_of
 
 
 @renamed_arguments(means="runtime", show="listener")
@@ -49,6 +52,8 @@ def train(
             listener.say(change)
         if not writer.finished:
             train_in_folder(writer, config, runtime, listener, data, processes)
+        elif runtime.shifts is not None and processes.count == 1:
+            judge_if_missing(writer, runtime, listener)
 
         run = closed_run(writer, processes)
         listener.end(writer.path, run.outcome)
@@ -66,7 +71,12 @@ def train_in_folder(
     """Set the run up and step to its end; whatever happens, the folder says how it ended."""
     device = runtime.torch_device
     devices = [device] if device.type == "cuda" else []
-    with runtime.cpu_threads(), torch.random.fork_rng(devices), interruptible() as stop:
+    with (
+        runtime.cpu_threads(),
+        runtime.searched_kernels(config.steps),
+        torch.random.fork_rng(devices),
+        interruptible() as stop,
+    ):
         training = None
         try:
             training = Training(config, runtime, writer, listener, data, processes)
@@ -122,10 +132,20 @@ def take_steps(training: Training, stop: Stop) -> None:
         watch.step(lr=lr, epoch=training.epochs_taken)
         training.compare_best()
 
-    finish(training, agreement.stopping)
+    finish(training, agreement.stopping, stop)
 
 
-def finish(training: Training, stopping: bool) -> None:
+def judge_shifts(training: Training, should_stop: Callable[[], bool]) -> None:
+    """Judge the network on corrupted and unknown images, where that was asked for."""
+    if training.shifts is not None:
+        training.engine.share_statistics()
+        predictor = predictor_of(training.engine.evaluated, training.objective)
+        training.shifts.judge_and_write(
+            training.writer, predictor, training.steps_taken, training.listener, should_stop
+        )
+
+
+def finish(training: Training, stopping: bool, stop: Stop) -> None:
     """Write the last measurement, the last checkpoint and the status."""
     writer, watch = training.writer, training.watch
     steps = training.steps_taken
@@ -145,7 +165,11 @@ def finish(training: Training, stopping: bool) -> None:
         training.save()
         training.write_predictions()
         early = steps < training.config.steps
-        writer.set_status("complete", steps, "no better row came: best.npz" if early else "")
+        try:
+            judge_shifts(training, lambda: stop.requested and training.processes.count == 1)
+            writer.set_status("complete", steps, "no better row came: best.npz" if early else "")
+        except JudgingStopped:
+            writer.set_status("stopped", steps, "trained; repeat the command to judge its shifts")
     elif stopping:
         training.save()
         writer.set_status("stopped", steps, "repeat the command to go on from here")

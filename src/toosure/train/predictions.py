@@ -1,31 +1,87 @@
 """What a run predicts at its end, in files: the logits of the held-out splits, a temperature."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from toosure.data import Dataset
+from toosure.data.dataset import Split
+from toosure.data.seeds import derive_seed
+from toosure.ensembles import log_mean_probability
+from toosure.optim import BSAM
 from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.runs import RunWriter
 from toosure.watch.split import logits_of
 
+POSTERIOR_STREAM = (5, 0)  # of random numbers: apart from those of batches and of training
 
-def held_out_logits(predictor: nn.Module, data: Dataset, shifted: bool = True) -> dict[str, Any]:
-    """Return logits and labels of validation, test and, where there is one, shifted test data."""
+
+def held_out_splits(data: Dataset, shifted: bool = True) -> dict[str, Split]:
+    """Return validation, test and, where there is one, shifted test data; none that is empty."""
     splits = {"val": data.val, "test": data.test}
     if shifted:
         splits["shift"] = data.shifted()
+    return {name: split for name, split in splits.items() if split is not None and len(split)}
+
+
+def held_out_logits(predictor: nn.Module, data: Dataset, shifted: bool = True) -> dict[str, Any]:
+    """Return logits and labels of the held-out splits."""
+    arrays: dict[str, Any] = {}
+    for name, split in held_out_splits(data, shifted).items():
+        arrays[f"{name}_logits"] = logits_of(predictor, split.x).cpu().numpy()
+        arrays[f"{name}_labels"] = split.y.cpu().numpy()
+    return arrays
+
+
+def mean_predictions(
+    predictor: nn.Module, data: Dataset, states: Iterable[object]
+) -> dict[str, Any]:
+    """Return the log of the mean probability over states of a network, for the held-out splits.
+
+    Taking the next of `states` puts another set of weights in place. One state alone gives its
+    logits.
+    """
+    splits = held_out_splits(data)
+    logits: dict[str, list[Tensor]] = {name: [] for name in splits}
+    for _ in states:
+        for name, split in splits.items():
+            logits[name].append(logits_of(predictor, split.x).cpu())
 
     arrays: dict[str, Any] = {}
     for name, split in splits.items():
-        if split is not None and len(split):
-            arrays[f"{name}_logits"] = logits_of(predictor, split.x).cpu().numpy()
-            arrays[f"{name}_labels"] = split.y.cpu().numpy()
+        together = logits[name]
+        alone = len(together) == 1
+        mixed = together[0] if alone else log_mean_probability(torch.stack(together))
+        arrays[f"{name}_logits"] = mixed.numpy()
+        arrays[f"{name}_labels"] = split.y.cpu().numpy()
     return arrays
+
+
+def write_posterior(
+    writer: RunWriter, predictor: nn.Module, optimizer: object, data: Dataset, seed: int
+) -> None:
+    """Write what samples of BSAM's weights predict, beside the predictions of their mean.
+
+    BatchNorm has the statistics that training gathered. An optimizer that was not asked for
+    samples, or has none, writes nothing.
+    """
+    if not isinstance(optimizer, BSAM) or not optimizer.samples:
+        return
+    arrays = mean_predictions(predictor, data, sampled_weights(optimizer, seed))
+    if arrays:
+        writer.write_file("predictions_bsam.npz", lambda file: np.savez(file, **arrays))
+
+
+def sampled_weights(optimizer: BSAM, seed: int) -> Iterator[int]:
+    """Put one sample of the weights after another in place; at the end they are the mean again."""
+    generator = torch.Generator().manual_seed(derive_seed(seed, *POSTERIOR_STREAM))
+    for number in range(optimizer.samples):
+        with optimizer.sampled(generator):
+            yield number
 
 
 def write_predictions(writer: RunWriter, predictor: nn.Module, data: Dataset) -> None:

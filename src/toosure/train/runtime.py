@@ -1,6 +1,6 @@
 """The runtime of a run: device, threads, data folder. It changes the time, not the numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +8,9 @@ from pathlib import Path
 import torch
 
 from toosure.processes.group import local_rank
+from toosure.shifts.plan import ShiftPlan
+
+STEPS_TO_SEARCH = 2500  # of a recorded run, from which on a search for fast kernels pays
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,11 @@ class Runtime:
     thread where a GPU trains, since what is left to the CPU is then too small to share. Sums over
     another number of threads may differ in their last bits. `decoders` is the number of processes
     that decode the images of a streamed folder. None is one per core; the processes of torchrun
-    share the cores.
+    share the cores. `shifts` says on which corrupted and unknown images a run is judged at its end.
+
+    Several processes (torchrun) train by torch's DistributedDataParallel, each on its share of a
+    batch; with `sync_batchnorm` BatchNorm sees the whole batch. `exact` gives the numbers of one
+    process instead, more slowly: docs/scale.md.
     """
 
     device: str | None = None
@@ -31,9 +38,14 @@ class Runtime:
     checkpoint: float = 30.0
     threads: int | None = None
     decoders: int | None = None
+    shifts: ShiftPlan | None = None
+    exact: bool = False
+    sync_batchnorm: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data_root", Path(self.data_root))
+        if isinstance(self.shifts, Mapping):  # as it comes from another process
+            object.__setattr__(self, "shifts", ShiftPlan(**self.shifts))
 
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1; got {self.threads}")
@@ -74,6 +86,20 @@ class Runtime:
             yield
         finally:
             torch.set_num_threads(before)
+
+    @contextmanager
+    def searched_kernels(self, steps: int) -> Iterator[None]:
+        """Inside, cuDNN times its convolutions and keeps the fastest, where a run is long enough.
+
+        A ResNet-18 step as a CUDA graph then takes 3.5 instead of 4.6 ms on an H200; the search
+        takes about 9 s, once in a process.
+        """
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = before or (self.graph and steps >= STEPS_TO_SEARCH)
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark = before
 
 
 def gpu_of_rank(rank: int) -> torch.device:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from toosure.objectives import Batch, Objective, preparing
 from toosure.optim import BSAM, SAM
 from toosure.optim.passes import clip_each_member_
-from toosure.processes import ALONE, Processes, share_gradients
+from toosure.train.engine import Engine
 
 GRAPH_SETTINGS = ("capturable", "fused", "foreach")  # of a parameter group
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -27,14 +27,15 @@ class Step:
         optimizer: Optimizer,
         precision: str = "float32",
         clip: float | None = None,
-        processes: Processes = ALONE,
+        engine: Engine | None = None,
     ) -> None:
+        self.engine = engine or Engine(model)
         self.model = model
         self.objective = objective
         self.optimizer = optimizer
         self.prepare = preparing(objective)
-        self.processes = processes
         self.clip = clip
+        self.engine.bind(objective, optimizer)
 
         self.dtype = AUTOCAST_DTYPES.get(precision)
         self.device = next(model.parameters()).device.type
@@ -91,12 +92,11 @@ class Step:
         """Compute the loss and its gradient."""
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast(self.dtype is not None):
-            loss = self.objective(self.model, prepared)
+            loss = self.engine.loss(prepared)
 
         scaled = loss if self.scaler is None else self.scaler.scale(loss)
         scaled.backward()
-        if self.processes.count > 1:
-            self.share_gradients()
+        self.engine.share_gradients()
         return loss
 
     def autocast(self, enabled: bool) -> torch.autocast:
@@ -117,17 +117,6 @@ class Step:
         """Scale the gradient down to the largest norm allowed."""
         if self.clip is not None:
             clip_each_member_(self.optimizer.param_groups, self.clip)
-
-    def share_gradients(self) -> None:
-        """Add up the network's gradients; an objective's own parameters saw the whole batch."""
-        network = {id(p) for p in self.model.parameters()}
-        sharded = [p for p in self.parameters() if id(p) in network]
-        whole = [p for p in self.parameters() if id(p) not in network]
-        share_gradients(sharded, whole, self.processes)
-
-    def parameters(self) -> list[Tensor]:
-        """Return all parameters that the optimizer moves."""
-        return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.scaler is None else self.scaler.state_dict()

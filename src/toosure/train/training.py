@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from toosure.config import RunConfig
 from toosure.data import Dataset
@@ -22,19 +22,21 @@ from toosure.train.build import (
     build_optimizer,
     lay_channels_last,
     load_weights,
+    sam_radius,
     set_up_objective,
-    shard_model,
 )
-from toosure.train.checkpoint import random_state, save_checkpoint, set_random_state
+from toosure.train.checkpoint import random_states, save_checkpoint, set_random_states
 from toosure.train.code_hashes import code_hashes
 from toosure.train.control import build_control, cut_control_split
+from toosure.train.engine import build_engine
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
-from toosure.train.predictions import write_predictions
+from toosure.train.predictions import write_posterior, write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
 from toosure.train.reports import joined_reports
 from toosure.train.runtime import Runtime
+from toosure.train.shifts import Shifts
 from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
 from toosure.watch.measurer import predictor_of
@@ -70,18 +72,23 @@ class Training:
         self.model = build_model(config, self.data, self.device).train()
         if self.device.type == "cuda":
             lay_channels_last(self.model)
-        self.network = shard_model(self.model, runtime, processes)  # what is called: sharded
+        self.engine = build_engine(self.model, runtime, processes)
+        if runtime.compile:
+            self.engine.compile()
 
         self.criterion = build_criterion(config, self.device)
         self.objective = build_objective(config, self.criterion, self.device)
         self.data = set_up_objective(self.objective, config, self.model, self.data)
+        self.shifts = Shifts(config, self.data, runtime) if runtime.shifts else None
 
         self.optimizer = build_optimizer(
             config, self.model, self.objective, self.criterion, self.data, processes
         )
         self.base_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.schedule: Callable[[int, int], float] = config.word("schedule").build()
-        self.batches = Batches(self.data, config.batch, config.seed, processes)
+        self.batches = Batches(
+            self.data, config.batch, config.seed, processes, self.engine.sharing.count > 1
+        )
         self.step = self.build_step()
         self.averages = build_averages(config, self.model, self.objective, self.data)
         self.control = build_control(self, control_split)
@@ -95,21 +102,15 @@ class Training:
 
     def build_step(self) -> Step | GraphStep:
         """Return what takes one step: eager, compiled, or replayed as a CUDA graph."""
-        network = self.network
-        if self.runtime.compile:
-            network = cast(nn.Module, torch.compile(self.model))
+        config = self.config
+        engine = self.engine
         step = Step(
-            network,
-            self.objective,
-            self.optimizer,
-            self.config.precision,
-            self.config.clip,
-            self.processes,
+            engine.network, self.objective, self.optimizer, config.precision, config.clip, engine
         )
         if not self.runtime.graph:
             return step
 
-        lr_varies = self.config.schedule != "constant"
+        lr_varies = config.schedule != "constant"
         same_batch = self.batches.full and not self.data.augment
         return GraphStep(step, lr_varies, fixed=same_batch)
 
@@ -132,7 +133,8 @@ class Training:
     def end_epoch(self) -> None:
         """Let the objective look at the network after an epoch, where it wants to."""
         if hasattr(self.objective, "epoch_end"):
-            self.objective.epoch_end(self.network)
+            self.engine.share_statistics()
+            self.objective.epoch_end(self.engine.evaluated)
 
     def after_step(self, step: int) -> None:
         """Show the weights after a step to their averages, and to the controller."""
@@ -166,7 +168,8 @@ class Training:
             self.watch.flush()  # a deferred row may have diverged
 
         if self.unread == MAX_UNREAD or (self.unread and (now or self.watch.diverged)):
-            bad = (~torch.isfinite(self.losses[: self.unread])).nonzero()
+            losses = self.engine.losses_of_all(self.losses[: self.unread])
+            bad = (~torch.isfinite(losses)).nonzero()
             if len(bad):
                 self.watch.diverged = True
                 self.diverged_at = self.steps_taken - self.unread + int(bad[0])
@@ -191,9 +194,9 @@ class Training:
 
         watch = self.build_watch(state and state["watch"])
         watch.report = joined_reports(watch.report, self.averages, self.control)
-        if state is not None:
-            # Last, since everything before may have drawn random numbers.
-            set_random_state(state["random"], self.device)
+        # Last, since everything before may have drawn random numbers.
+        rank = self.engine.sharing.rank
+        set_random_states(state and state["random"], self.device, rank, self.config.seed)
         return watch
 
     def build_watch(self, state: dict[str, Any] | None) -> Watch:
@@ -215,10 +218,11 @@ class Training:
             resume=state,
             start={"lr": self.set_rate(0), "epoch": 0.0},
             notify=self.listener.row,
-            defer=self.runtime.graph,
-            replay=self.runtime.graph,
+            defer=self.runtime.graph and self.processes.count == 1,
+            replay=self.runtime.graph and self.processes.count == 1,
             processes=self.processes,
             batch=self.batches.count,
+            rho=sam_radius(self.optimizer),
         )
 
     def environment(self) -> dict[str, Any]:
@@ -226,17 +230,18 @@ class Training:
         notes: dict[str, Any] = {
             "compile": self.runtime.compile,
             "graph": self.runtime.graph,
+            **self.engine.notes(),
         }
-        if self.processes.count > 1:
-            notes["processes"] = self.processes.count
         if hashes := code_hashes(self.config):
             notes["sources"] = hashes
         return environment(device_name(self.device), threads=torch.get_num_threads(), **notes)
 
     def write_predictions(self) -> None:
         """Write the final logits of the held-out splits, of averages and of the best weights."""
-        predictor = predictor_of(self.network, self.objective)
+        self.engine.share_statistics()
+        predictor = predictor_of(self.engine.evaluated, self.objective)
         write_predictions(self.writer, predictor, self.data)
+        write_posterior(self.writer, predictor, self.optimizer, self.data, self.config.seed)
         if self.averages is not None:
             self.averages.write(self.writer)
         if self.best is not None:
@@ -246,8 +251,10 @@ class Training:
 
     def save(self) -> None:
         """Write a checkpoint of this step, in the first process."""
+        random = random_states(self.device, self.engine.sharing)
         if self.processes.first:
-            save_checkpoint(self.writer, self.steps_taken, self.state_dict())
+            state = {**self.state_dict(), "random": random}
+            save_checkpoint(self.writer, self.steps_taken, state)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that changes during a run, as tensors and plain values."""
@@ -263,7 +270,6 @@ class Training:
             "objective": state_of(self.objective),
             "scaling": self.step.state_dict(),
             "tracker": state_of(self.tracker),
-            "random": random_state(self.device),
             "watch": self.watch.state_dict(),
         }
 

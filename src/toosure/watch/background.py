@@ -17,6 +17,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from toosure.processes.dtensor import any_sharded
 from toosure.runs.row_reader import Row
 from toosure.watch.criterion import Criterion
 from toosure.watch.measurer import Measurer, Observations, Predicts
@@ -82,10 +83,10 @@ def copy_weights(
     """Copy a network that can be measured later; None where it must be measured at once.
 
     At once: where the objective predicts for itself, where the loss is neither torch's nor ours
-    (it may change while training), and where the network cannot be copied.
+    (it may change while training), and where the network cannot be copied or is sharded.
     """
     known_loss = type(loss).__module__.startswith(("torch.nn.", "toosure.losses."))
-    if isinstance(objective, Predicts) or not known_loss:
+    if isinstance(objective, Predicts) or not known_loss or any_sharded(model.parameters()):
         return None
     try:
         return WeightsCopy(model, device)
@@ -201,10 +202,9 @@ class DeferredRows(RowMaker):
         """
         return [
             self.background.submit(
-                self.measurer.splits[name].row_values_call(observation),
-                here=observation.logits.device.type != "cpu",
+                observation.row_values, here=observation.logits.device.type != "cpu"
             )
-            for name, observation in observations.items()
+            for observation in observations.values()
         ]
 
     def write(self, pending: PendingRow | None) -> None:

@@ -28,11 +28,22 @@ def indices_of(loader: "DataLoader[Any] | None", source: Any) -> Sequence[int] |
         return None
     if loader is None:
         return range(len(source))
-    if loader.batch_size is None:
+    sampler = sampler_of(loader)
+    if isinstance(sampler, SubsetRandomSampler):
+        return sampler.indices
+    return range(len(source)) if isinstance(sampler, EVERY_EXAMPLE) else None
+
+
+def sampler_of(loader: "DataLoader[Any]") -> object:
+    """Return what chooses the examples of a loader; None where that is not known.
+
+    Accelerate gives each process a share of the batches of a sampler; all of them are meant here.
+    """
+    batches: Any = loader.batch_sampler
+    if loader.batch_size is None and type(batches).__name__ != "BatchSamplerShard":
         return None
-    if isinstance(loader.sampler, SubsetRandomSampler):
-        return loader.sampler.indices
-    return range(len(source)) if isinstance(loader.sampler, EVERY_EXAMPLE) else None
+    inner = getattr(batches, "batch_sampler", batches)
+    return getattr(inner, "sampler", loader.sampler)
 
 
 def known_labels(source: Any, key: LabelsOf) -> Tensor | None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from toosure.binary import binary_labels, is_one_column
 from toosure.metrics.inputs import as_labels
+from toosure.processes.dtensor import resharded_after
 from toosure.watch.batch_reader import Inputs, tensors_of, unwrapped
 from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
 from toosure.watch.sample import Sample, rows_of
@@ -57,6 +58,18 @@ class TwoLogits(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.columns(self.model(x).reshape(-1, 1))
         return logits
+
+
+class LabelLogits(nn.Module):
+    """A model with K independent logits z per example, as one with two at K places: [0, z]."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, rows: Tensor) -> Tensor:
+        logits = self.model(rows)  # (n, K)
+        return torch.stack([torch.zeros_like(logits), logits], -1)
 
 
 class HeldInputs(nn.Module):
@@ -125,9 +138,11 @@ def as_rows(
         return Rows(TwoLogits(model), x, y, binary_criterion(loss, model, outputs.ndim))
 
     loss = nn.CrossEntropyLoss() if loss is None else loss
+    held = HeldInputs(model, inputs) if isinstance(inputs, Tensor) else model
     if outputs.ndim > 2:
-        held = HeldInputs(model, inputs) if isinstance(inputs, Tensor) else model
         return rows_of_places(name, held, labels, outputs, loss)
+    if isinstance(loss, nn.BCEWithLogitsLoss) and labels.shape[1:] == outputs.shape[1:]:
+        return rows_of_labels(name, held, labels, outputs, loss)
 
     if labels.ndim == 1:
         kept = not_ignored(name, labels, loss)
@@ -135,6 +150,23 @@ def as_rows(
             x = x[kept]
             labels = labels[kept]
     return Rows(model, x, as_labels(labels, len(x), outputs.shape[1]), loss)
+
+
+def rows_of_labels(
+    name: str, model: nn.Module, labels: Tensor, outputs: Tensor, loss: nn.BCEWithLogitsLoss
+) -> Rows:
+    """Return independent labels (N, K) as rows of two classes: every label of every example.
+
+    So all quantities are those of the entries pooled, and class 1 is a label that is given.
+    """
+    if loss.weight is not None or loss.pos_weight is not None:
+        raise ValueError(
+            "a watch of several labels per example takes a BCEWithLogitsLoss without weights: give "
+            "`loss=nn.BCEWithLogitsLoss()` to the watch, and train with your own"
+        )
+    given = binary_labels(labels.reshape(-1)).reshape(labels.shape)
+    two = torch.stack([torch.zeros_like(outputs), outputs], -1)
+    return rows_of_places(name, LabelLogits(model), given, two, nn.CrossEntropyLoss())
 
 
 def rows_of_places(
@@ -172,7 +204,7 @@ def first_outputs(model: nn.Module, x: Tensor) -> Any:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), resharded_after(model):
             for inputs in (x[:2], as_weights):
                 try:
                     return model(inputs)

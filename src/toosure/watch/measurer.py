@@ -10,10 +10,13 @@ from torch import Tensor, nn
 from toosure.data.dataset import Split
 from toosure.data.image_files import ImageFiles
 from toosure.objectives.contract import HasMeanPredict
-from toosure.processes import ALONE
+from toosure.processes import ALONE, Processes
+from toosure.processes.dtensor import processes_in, ranks_of
+from toosure.quantities import in_row
 from toosure.watch.batch_reader import unwrapped
 from toosure.watch.best import Best, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
+from toosure.watch.joint import JointMeasurement, naming_lost_processes
 from toosure.watch.logits_model import Rows, as_rows
 from toosure.watch.same_watch import check_same_everywhere
 from toosure.watch.sample import ExampleSource
@@ -47,6 +50,7 @@ class Measurer:
         self.device = device_of(model)
         predictor = predictor_of(model, objective)
         check_objective(objective, measure)
+        check_sharded(model, measure, settings.get("processes", ALONE))
         source.reader.learn_from(model, ignored_label(loss))
         self.notes: dict[str, dict[str, Any]] = {}  # how the examples of each split came about
         self.splits: dict[str, WatchedSplit] = {}
@@ -67,7 +71,11 @@ class Measurer:
                 **patterns_inside(rows.model, predictor, settings),
             )
 
-        check_same_everywhere(self.notes, settings.get("processes", ALONE))
+        processes = settings.get("processes", ALONE)
+        self.together = processes.count > 1
+        self.joint = JointMeasurement(processes, model, objective)
+        with naming_lost_processes(processes):
+            check_same_everywhere(self.notes, processes)
 
         self.best: Best | None = None
         if "best" in measure:
@@ -90,10 +98,28 @@ class Measurer:
 
     def observe(self, step: int) -> dict[str, Observation]:
         """Observe every split; raise `Diverged` where outputs or loss are not finite."""
-        observations = {name: split.observe() for name, split in self.splits.items()}
+        observations = self.observe_together() if self.together else self.observe_in_turn()
         if self.best is not None:
             self.best.compare(step, observations["val"])
         return observations
+
+    def observe_in_turn(self) -> dict[str, Observation]:
+        """Observe one split after the other."""
+        return {name: split.observe(split.logits()) for name, split in self.splits.items()}
+
+    def observe_together(self) -> dict[str, Observation]:
+        """Observe with all processes, which exchange the outputs on all splits at once."""
+        splits = list(self.splits.values())
+
+        def own_outputs() -> list[Tensor]:
+            return [split.own_logits() for split in splits]
+
+        with self.joint.measuring():
+            outputs = self.joint.gathered(own_outputs, [len(split.y) for split in splits])
+            return {
+                split.name: split.observe(logits)
+                for split, logits in zip(splits, outputs, strict=True)
+            }
 
     def snapshot(self, observations: Observations) -> dict[str, np.ndarray]:
         """Return what the report's slider moves through, of all splits."""
@@ -168,6 +194,27 @@ def check_objective(objective: object, measure: Sequence[str]) -> None:
             raise ValueError(f"{name}: {refused[name]}; leave it out of measure")
 
 
+def check_sharded(model: nn.Module, measure: Sequence[str], processes: Processes) -> None:
+    """Raise on what cannot be done where FSDP2 shards the weights."""
+    ranks = ranks_of(model.parameters())
+    if not ranks:
+        return
+
+    needs_weights = {q.measure for q in in_row("train") if q.cost in ("curvature", "certificate")}
+    refused = [name for name in measure if name in needs_weights]
+    if refused:
+        raise ValueError(
+            f"{', '.join(refused)} needs whole weights, and those of this model are sharded "
+            'over processes (FSDP2): give measure="critical_sharpness", or measure=()'
+        )
+    if processes.count == 1 < processes_in(ranks):
+        raise ValueError(
+            f"the weights of this model are sharded over {processes_in(ranks)} processes (FSDP2), "
+            "which must measure together: give processes=toosure.processes.join(device), and call "
+            "the watch in all of them"
+        )
+
+
 def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
     """Raise on what cannot be measured on rows of this kind."""
     if rows.per_example != 1 and "jacobian_norm" in measure:
@@ -179,6 +226,12 @@ def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
         raise ValueError(
             "a certificate moves the inputs within a radius, and those of train are not one tensor "
             "of floating numbers: leave it out of measure"
+        )
+    many_rows = rows.per_example != 1 or not rows.x.is_floating_point()
+    if name == "train" and "sam_theory" in measure and many_rows:
+        raise ValueError(
+            "sam_theory is of a batch of single examples, and those of train are sequences or not "
+            "one tensor of floating numbers: leave it out of measure"
         )
 
 

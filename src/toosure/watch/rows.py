@@ -50,7 +50,7 @@ class Stopwatch:
     def add(self, seconds: float) -> None:
         """Count time that went into measuring until now."""
         self.measuring += seconds
-        self.ended = self.seconds
+        self.ended = time.perf_counter() - self.began
 
 
 class RowMaker:
@@ -80,7 +80,7 @@ class RowMaker:
         def write_snapshot() -> None:
             self.write_snapshot(row["step"], observations)
 
-        values = [self.measurer.splits[s].row_values_call(o) for s, o in observations.items()]
+        values = [observation.row_values for observation in observations.values()]
         self.finish(row, values, write_snapshot, snapshot_due)
 
     def add_report(self, row: Row, report: Callable[[], Mapping[str, float]]) -> None:
@@ -94,10 +94,10 @@ class RowMaker:
 
     def observe(self, row: Row) -> Observations:
         """Observe every split for a row, and note what that took; nothing where it diverged."""
-        before_waiting = self.stopwatch.seconds
+        before_waiting = time.perf_counter()
         if self.measurer.device.type == "cuda":
             self.wait_for_training()
-        start = self.stopwatch.seconds  # what training had queued is not our time
+        start = time.perf_counter()  # what training had queued is not our time
 
         observations: Observations = {}
         try:
@@ -106,9 +106,10 @@ class RowMaker:
         except Diverged:
             self.diverged = row["diverged"] = True
 
-        cost = self.stopwatch.seconds - start
+        now = time.perf_counter()
+        cost = now - start
         self.stopwatch.add(cost)
-        row["seconds"] += self.stopwatch.ended - before_waiting  # when its measurement ended
+        row["seconds"] += now - before_waiting  # when its measurement ended
         row["seconds_measuring"] = row.get("seconds_measuring", 0.0) + cost
         return observations
 

@@ -18,6 +18,7 @@ from toosure.watch.batch_reader import BatchReader, Examples, Inputs, InputsOf, 
 from toosure.watch.drawn_indices import chosen_rows, indices_of, known_labels
 
 EXAMPLES = 2000  # drawn from a loader or a data set, where nothing else is asked
+SPLITS = ("train", "val", "test")
 MAX_EMPTY_BATCHES = 100  # of a loader that may be endless
 MAX_HASHED_BYTES = 1 << 26  # of a tensor; of a larger one, rows at equal distances are hashed
 
@@ -39,23 +40,35 @@ class ExampleSource:
 
     Of tensors in memory all are taken, unless `examples` says how many; of a loader or a data set
     `examples` (2000), drawn by the seed, and by class in proportion where labels are known without
-    reading everything. With `hashes` each sample notes a hash of itself.
+    reading everything. `examples` may differ by split: {"train": 250, "val": 500}. With `hashes`
+    each sample notes a hash of itself.
     """
 
     def __init__(
         self,
         inputs: InputsOf = None,
         labels: LabelsOf = None,
-        examples: int | None = None,
+        examples: int | Mapping[str, int] | None = None,
         seed: int = 0,
         hashes: bool = True,
     ) -> None:
-        if examples is not None:
-            check_count("examples", examples)
+        counts = list(examples.values()) if isinstance(examples, Mapping) else [examples]
+        for count in counts:
+            if count is not None:
+                check_count("examples", count)
+        unknown = set(examples) - set(SPLITS) if isinstance(examples, Mapping) else set()
+        if unknown:
+            raise ValueError(
+                f"examples by split names {', '.join(SPLITS)}; got {', '.join(sorted(unknown))}"
+            )
         self.reader = BatchReader(inputs, labels)
         self.examples = examples
         self.seed = seed
         self.hashes = hashes
+
+    def wanted(self, name: str) -> int | None:
+        """Return how many examples of a split are asked for; None where nothing is said."""
+        return self.examples.get(name) if isinstance(self.examples, Mapping) else self.examples
 
     def sample(self, name: str, data: Any) -> Sample:
         """Return the examples of a split: of tensors, arrays, a Dataset, a DataLoader, batches."""
@@ -82,10 +95,11 @@ class ExampleSource:
     def _from_memory(self, name: str, batch: Any) -> Sample:
         inputs, labels = self.reader.read(name, batch)
         count = len(labels)
-        if self.examples is None or self.examples >= count:
+        wanted = self.wanted(name)
+        if wanted is None or wanted >= count:
             return Sample(inputs, labels, {"examples": count, "of": count})
 
-        rows, stratified = chosen_rows(count, self.examples, labels.cpu(), self.seed)
+        rows, stratified = chosen_rows(count, wanted, labels.cpu(), self.seed)
         note = self._note(len(rows), count, stratified)
         return Sample(rows_of(inputs, rows), labels[rows.to(labels.device)], note)
 
@@ -104,7 +118,8 @@ class ExampleSource:
         labels = known_labels(source, self.reader.labels)
         if labels is not None:
             labels = labels[torch.as_tensor(indices)]
-        places, stratified = chosen_rows(len(indices), self.examples or EXAMPLES, labels, self.seed)
+        wanted = self.wanted(name) or EXAMPLES
+        places, stratified = chosen_rows(len(indices), wanted, labels, self.seed)
 
         collate = default_collate if loader is None else loader.collate_fn
         size = (None if loader is None else loader.batch_size) or 256
@@ -118,7 +133,7 @@ class ExampleSource:
 
     def _from_batches(self, name: str, batches: Iterable[Any]) -> Sample:
         """Take the first examples of batches that come in an order of their own."""
-        wanted = self.examples or EXAMPLES
+        wanted = self.wanted(name) or EXAMPLES
         parts: list[Examples] = []
         count = 0
         empty = 0

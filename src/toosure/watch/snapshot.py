@@ -10,10 +10,15 @@ MARGIN_BARS = 60
 
 
 def snapshot_of(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, np.ndarray]:
-    """Return the reliability table and histograms of confidence (hits, misses) and margin."""
+    """Return the reliability table and histograms of confidence (hits, misses) and margin.
+
+    Of two classes there is also the table of P(class 1) against how often class 1 is true.
+    """
     confidence, correct = metrics.top_label(logits, labels)
-    table = metrics.reliability_from_confidence(confidence, correct, bins)
-    reliability = {name: part.cpu().numpy() for name, part in table._asdict().items()}
+    reliability = reliability_arrays(confidence, correct, bins)
+    if logits.shape[1] == 2:
+        of_class_one = reliability_arrays(*metrics.class_one(logits, labels), bins)
+        reliability |= {f"class_one_{name}": part for name, part in of_class_one.items()}
 
     certainty = confidence.cpu().double().numpy()
     hit = correct.cpu().numpy()
@@ -30,3 +35,9 @@ def snapshot_of(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, np.
         "margin_edges": margin_edges,
         "margin_counts": margin_counts,
     }
+
+
+def reliability_arrays(claimed: Tensor, true: Tensor, bins: int) -> dict[str, np.ndarray]:
+    """Return a reliability table as arrays by name."""
+    table = metrics.reliability_from_confidence(claimed, true, bins)
+    return {name: part.cpu().numpy() for name, part in table._asdict().items()}

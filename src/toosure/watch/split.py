@@ -10,17 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from toosure import margins
-from toosure.curvature import CurvatureTracker, Result
+from toosure.curvature import CurvatureTracker, Result, critical_sharpness
 from toosure.metrics.inputs import are_probabilities, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
+from toosure.processes.dtensor import forward_parts, resharded_after
 from toosure.quantities import Quantity, in_row
 from toosure.watch.criterion import Criterion, check_criterion, curved, mean_loss
 from toosure.watch.outputs import Outputs, values_of
+from toosure.watch.sam_numbers import RHO, Radius, fixed_batch, sam_numbers
 from toosure.watch.snapshot import snapshot_of
 
 Numbers = dict[str, float | bool]
 SAMPLING_ERROR = 0.02  # standard error of batch sharpness, GNI and trace in a row
+SAM_BATCH = 128  # examples of `sam_theory` where the loop does not say its batch
 MAX_LOGITS_ON_CPU = 1 << 22  # fewer are measured on the CPU: one copy, no waiting for the device
 
 
@@ -29,11 +32,26 @@ class Diverged(ArithmeticError):
 
 
 class Observation(NamedTuple):
-    """What the model gave on a split: metrics are computed from it, at once or later."""
+    """What the model gave on a split: metrics are computed from it, here or in another process."""
 
+    split: str
     logits: Tensor  # (N, C), on the CPU where they are few
     labels: Tensor  # (N,)
     numbers: Numbers  # what needed the model: the loss, curvature, certificates
+    quantities: Sequence[Quantity]  # what is wanted of the logits
+    bins: int = 15
+    fits_temperature: bool = False
+
+    def row_values(self) -> Numbers:
+        """Compute the numbers of the split by their keys in a row, such as `val/ece`."""
+        values: Numbers = {"loss": self.numbers["loss"]}  # first, for the order of the keys
+        with known_logits():  # the first observation was checked
+            values |= values_of(Outputs(self.logits, self.labels, self.bins), self.quantities)
+        values |= self.numbers
+
+        if self.fits_temperature and len(self.labels) > 1:  # fitted on one half, judged on another
+            values |= split_temperature(self.logits, self.labels, bins=self.bins)._asdict()
+        return {f"{self.split}/{key}": value for key, value in values.items()}
 
 
 class WatchedSplit:
@@ -51,6 +69,7 @@ class WatchedSplit:
         measure: Sequence[str],
         *,
         eps: float = 0.01,
+        rho: Radius = RHO,
         bins: int = 15,
         processes: Processes = ALONE,
         per_example: float = 1.0,
@@ -73,11 +92,27 @@ class WatchedSplit:
         self.fits_temperature = any(q.cost == "fit" for q in wanted)
 
         self.x, self.y = data
+        self.rho = rho
+        self.sam_batch: tuple[Tensor, Tensor] | None = None
+        if any(q.cost == "sam_step" for q in wanted):
+            self.sam_batch = fixed_batch(data, curvature.get("batch", SAM_BATCH))
+
         self.host_y = self.y.cpu()
         if len(self.y) < processes.count:
             raise ValueError(f"{name} has {len(self.y)} examples for {processes.count} processes")
         own = processes.rows(len(self.y))  # whose outputs and curvature this process computes
         self.own_data = self.x[own], self.y[own]
+
+        self.critical: Callable[[], Result] | None = None
+        if any(q.cost == "forwards" for q in wanted):
+            self.critical = partial(
+                critical_sharpness,
+                self.mean_network or model,
+                self.own_data,
+                curved(loss),
+                group=processes.group,
+                **{name: curvature[name] for name in ("parameters", "chunk") if name in curvature},
+            )
 
         self.tracker: CurvatureTracker | None = None
         of_curvature = tuple(q.key for q in wanted if q.cost == "curvature")
@@ -92,9 +127,8 @@ class WatchedSplit:
             if per_example > 1 and "chunk" not in curvature:
                 widen_chunks(self.tracker, per_example)
 
-    def observe(self) -> Observation:
-        """Do what needs the model: its outputs, the loss, curvature and certificates."""
-        logits = self.logits()
+    def observe(self, logits: Tensor) -> Observation:
+        """Do what needs the model, beside its outputs: the loss, curvature and certificates."""
         loss = mean_loss(self.loss, logits, self.y)
 
         # Curvature comes before the loss is read, so that a device works on meanwhile.
@@ -103,6 +137,8 @@ class WatchedSplit:
             curvature = flat(self.tracker.measure())
             if not self.tracker.uses_graphs:
                 self.tracker.release()  # the memory of the pass belongs to training
+        if self.critical is not None:
+            curvature |= flat({"critical_sharpness": self.critical()})
 
         labels = self.y
         if logits.numel() < MAX_LOGITS_ON_CPU:
@@ -120,48 +156,27 @@ class WatchedSplit:
 
         if self.certifies:
             numbers |= certificate_of(self.model, (self.x, self.y), self.eps)
-        return Observation(logits, labels, numbers)
+        if self.sam_batch is not None:
+            numbers |= sam_numbers(self.model, self.sam_batch, self.rho)
+        return Observation(
+            self.name, logits, labels, numbers, self.of_logits, self.bins, self.fits_temperature
+        )
 
     def logits(self) -> Tensor:
         """Return the outputs on the whole split, (N, C), in evaluation mode."""
-        if self.tracker is not None and self.mean_network is None:
-            logits = self.tracker.logits()  # the pass serves the curvature too
-        else:
-            logits = logits_of(self.model, self.own_data[0])
-        if self.processes.count == 1:
-            return logits
-        return self.processes.gathered(logits, len(self.y))
+        return self.processes.gathered(self.own_logits(), len(self.y))
 
-    def row_values_call(self, observation: Observation) -> Callable[[], Numbers]:
-        """Return a call that computes every number of a row, here or in another process."""
-        return partial(
-            row_values, observation, self.name, self.of_logits, self.bins, self.fits_temperature
-        )
+    def own_logits(self) -> Tensor:
+        """Return the outputs on this process's examples, (n, C), in evaluation mode."""
+        if self.tracker is not None and self.mean_network is None:
+            return self.tracker.logits()  # the pass serves the curvature too
+        return logits_of(self.model, self.own_data[0])
 
     def snapshot(self, observation: Observation) -> dict[str, np.ndarray]:
         """Return the reliability table and histograms, by name such as `val_counts`."""
         with known_logits():
             arrays = snapshot_of(observation.logits, observation.labels, self.bins)
         return {f"{self.name}_{key}": value for key, value in arrays.items()}
-
-
-def row_values(
-    observation: Observation,
-    split: str,
-    quantities: Sequence[Quantity],
-    bins: int,
-    fit_temperature: bool,
-) -> Numbers:
-    """Compute the numbers of one split by their keys in a row, such as `val/ece`."""
-    logits, labels, numbers = observation
-    values: Numbers = {"loss": numbers["loss"]}  # first, for the order of the keys
-    with known_logits():  # the first observation was checked
-        values |= values_of(Outputs(logits, labels, bins), quantities)
-    values |= numbers
-
-    if fit_temperature and len(labels) > 1:  # fitted on one half, judged on the other
-        values |= split_temperature(logits, labels, bins=bins)._asdict()
-    return {f"{split}/{key}": value for key, value in values.items()}
 
 
 def make_tracker(*arguments: Any, replay: bool = False, **options: Any) -> CurvatureTracker:
@@ -190,8 +205,9 @@ def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad():
-            logits = torch.cat([model(part) for part in x.split(chunk)])
+        with torch.no_grad(), resharded_after(model):
+            parts = forward_parts(x, chunk, model.parameters())
+            logits = torch.cat([model(part) for part in parts])
             return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     finally:
         for module, training in modes:

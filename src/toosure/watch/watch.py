@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -14,6 +14,7 @@ from toosure.runs.write import plain
 from toosure.watch.background import copy_weights, make_rows
 from toosure.watch.batch_reader import InputsOf, LabelsOf
 from toosure.watch.criterion import Criterion
+from toosure.watch.joint import processes_of, without_ddp
 from toosure.watch.measurer import Data, Measurer, device_of
 from toosure.watch.rows import Notify, Stopwatch, check_numbers
 from toosure.watch.same_watch import check_same_watch, hashes_in
@@ -28,8 +29,9 @@ class Watch:
     On `train` and `val`: loss, accuracy, ECE and its kin, NLL, Brier score, entropy, margins, and
     what `measure` adds (Gauss-Newton sharpness by default; docs/training.md has every key of a
     row). Each is (inputs, labels) in memory, or a DataLoader, a Dataset or a dict of tensors (see
-    docs/watch.md): then `examples` of it (2000), drawn once by `seed`, are kept on the model's
-    device, and `inputs` and `labels`, a key or a function of a batch, say which part is which.
+    docs/watch.md): then `examples` of it (2000; a dict by split), drawn once by `seed`, are kept on
+    the model's device. `inputs` and `labels`, a key or a function of a batch, say which part is
+    which.
 
     The start is measured at once as step 0, then `every` so many steps, or `at` given steps, or as
     often as `budget`, a share of the time, allows; the end by `finish`, or on leaving a `with`
@@ -43,10 +45,10 @@ class Watch:
     `notify` is called with each row as it is written. With `defer`, `step` returns an unfinished
     row, which is completed while training goes on. `start` are numbers that join the row of step 0,
     `config` is what a folder of its own notes as asked, `bins` those of binned errors, `eps` the
-    radius of certificates; `curvature` goes to `CurvatureTracker`: `rtol`, `replay`, and `batch`,
-    the examples a batch of `batch_sharpness` and `gni` has (128; give your loop's).
-    With `processes` (`toosure.processes.join`) each process holds all data and measures its own
-    part, the numbers are those of one, and the first one writes; all must call `step` alike.
+    radius of certificates, `rho` that of `sam_theory`; `curvature` goes to `CurvatureTracker`:
+    `rtol`, `replay`, and `batch`, your loop's, for `batch_sharpness`, `gni` and `sam_theory` (128).
+    With `processes="all"`, in a loop with DDP, each process measures its share of the same examples
+    and the first writes; all must make the watch and call `step` alike.
     `resume` is the `state_dict` of an earlier watch on the same examples: rows after its step are
     dropped and measured again.
 
@@ -73,7 +75,7 @@ class Watch:
         at: Iterable[int] = (),
         inputs: InputsOf = None,
         labels: LabelsOf = None,
-        examples: int | None = None,
+        examples: int | Mapping[str, int] | None = None,
         seed: int = 0,
         resume: Mapping[str, Any] | None = None,
         start: Mapping[str, Any] | None = None,
@@ -82,14 +84,15 @@ class Watch:
         notify: Notify | None = None,
         defer: bool = False,
         config: Mapping[str, Any] | None = None,
-        processes: Processes = ALONE,
+        processes: Processes | Literal["all"] = ALONE,
         eps: float = 0.01,
         bins: int = 15,
         **curvature: Any,
     ) -> None:
         self.measures = as_measures(measure)
         self.spacing = Spacing(every, at, budget)
-        self.processes = processes
+        model = without_ddp(model)
+        self.processes = processes = processes_of(processes, device_of(model))
         self.report = getattr(objective, "report", None)
         self.steps = 0
         self.last_measured = -1  # the step of the last row
@@ -115,9 +118,8 @@ class Watch:
         )
         self.splits = self.measurer.splits
         self.stopwatch = Stopwatch()
-        self.sink = RowSink(
-            self, run, config, resume is not None, processes.first, self.measurer.best
-        )
+        resuming = resume is not None
+        self.sink = RowSink(self, run, config, resuming, processes.first, self.measurer.best)
         self.rows = self.sink.rows
 
         # Under a budget rows are far apart, and flushing one early would add to its cost.
@@ -256,7 +258,8 @@ class Watch:
             self.maker.last_snapshot()
             self.maker.last_snapshot = None
         self.maker.refresh_weights()  # the predictions written next are read from them
-        self.sink.finish(None if self.diverged else self.splits.get("val"))
+        with self.measurer.joint.measuring():
+            self.sink.finish(None if self.diverged else self.splits.get("val"))
         return self.last
 
     def close(self, status: str = "ended", message: str = "") -> None:

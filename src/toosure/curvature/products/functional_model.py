@@ -35,12 +35,10 @@ class FunctionalModel:
         if mode not in ("eval", "train"):
             raise ValueError(f'mode must be "eval" or "train"; got {mode!r}')
 
-        # Compiled and data-parallel models wrap the one to differentiate.
-        model = getattr(model, "_orig_mod", model)
-        self.model = getattr(model, "module", model) if _is_parallel(model) else model
+        self.model = without_wrappers(model)
         self.mode = mode
 
-        self.names = _choose_parameters(self.model, parameters)
+        self.names = choose_parameters(self.model, parameters)
         named = dict(self.model.named_parameters())
         check_parameters(named, self.names)
         self.originals = [named[name] for name in self.names]
@@ -195,7 +193,13 @@ def _at_least_float32(dtypes: list[torch.dtype]) -> torch.dtype:
     return torch.float64 if torch.float64 in dtypes else torch.float32
 
 
-def _choose_parameters(model: nn.Module, patterns: Sequence[str] | None) -> list[str]:
+def without_wrappers(model: nn.Module) -> nn.Module:
+    """Return the model to differentiate, which compiled and data-parallel models wrap."""
+    model = getattr(model, "_orig_mod", model)
+    return getattr(model, "module", model) if _is_parallel(model) else model
+
+
+def choose_parameters(model: nn.Module, patterns: Sequence[str] | None) -> list[str]:
     """Return the names of the parameters to differentiate by: all free ones, or a choice."""
     free = [name for name, p in model.named_parameters() if p.requires_grad]
     if patterns is None:

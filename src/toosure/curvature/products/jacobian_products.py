@@ -119,13 +119,8 @@ class LinearisedChunk:
         and the next, and nothing comes after the last. This is read off the graph, since for the
         weights of the moment a network may behave like a chain without being one.
         """
-        if not self.calls or not self.dense:
-            return False
-
-        *outputs, last = (call.output for call in self.calls)
-        links = list(zip((call.arguments[0] for call in self.calls[1:]), outputs, strict=True))
-        chain = all(_is_made_of(x, output, ELEMENTWISE) for x, output in links)
-        if not chain or not _is_made_of(self.logits, last):
+        links = chain_links(self)
+        if links is None:
             return False
 
         self.slopes = [gradients(x, [output], torch.ones_like(x))[0] for x, output in links]
@@ -206,6 +201,20 @@ def gradients(
             materialize_grads=True,
         )
     )
+
+
+def chain_links(chunk: LinearisedChunk) -> list[tuple[Tensor, Tensor]] | None:
+    """Return each dense layer's input with the output of the layer before it, if they are a chain.
+
+    See `LinearisedChunk.find_slopes` for what a chain is; None where the layers are none.
+    """
+    if not chunk.calls or not chunk.dense:
+        return None
+
+    *outputs, last = (call.output for call in chunk.calls)
+    links = list(zip((call.arguments[0] for call in chunk.calls[1:]), outputs, strict=True))
+    chain = all(_is_made_of(x, output, ELEMENTWISE) for x, output in links)
+    return links if chain and _is_made_of(chunk.logits, last) else None
 
 
 def _is_made_of(end: Tensor, start: Tensor, functions: Sequence[str] = ()) -> bool:

@@ -15,11 +15,10 @@ from toosure.curvature.products.cuda_graphs import GraphCache
 from toosure.curvature.products.functional_model import Mode, flat
 from toosure.curvature.products.jacobian_products import LinearisedChunk
 from toosure.curvature.products.loss_hessian import (
-    ClassWeighted,
     LossLike,
     OutputLoss,
     output_loss,
-    weighted_cross_entropy,
+    over_all_samples,
 )
 from toosure.metrics.inputs import check_choice
 
@@ -55,24 +54,12 @@ class LossCurvature(ChunkedModel):
         super().__init__(model, data, loss, parameters, chunk, mode)
         self.group = group
         self.count = int(self.reduce_sum(torch.tensor([float(len(self.inputs))]).to(self.device)))
-        self.loss = self._loss_over_all_samples()
+        self.loss = over_all_samples(self.loss, self.labels, self.count, self.reduce_sum)
 
         self.graphs = GraphCache(enabled=replay)
         self.writable_under_graphs = replay
         if replay and (self.device.type != "cuda" or mode == "train" or self.chunked):
             raise ValueError("replay needs a GPU, eval mode and all data in one chunk")
-
-    def _loss_over_all_samples(self) -> OutputLoss:
-        """Return the loss as a sum over samples that does not depend on the chunks they come in."""
-        weighted = weighted_cross_entropy(self.loss)
-        if weighted is None:
-            return self.loss
-
-        assert weighted.weight is not None
-        class_weights = weighted.weight.to(self.device).double()
-        total_weight = self.reduce_sum(class_weights[self.labels].sum())
-        scale = self.count / float(total_weight)
-        return output_loss(ClassWeighted(weighted.weight, weighted.label_smoothing, scale))
 
     # -- products ---------------------------------------------------------------------------
 

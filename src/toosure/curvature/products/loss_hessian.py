@@ -154,3 +154,21 @@ def weighted_cross_entropy(loss: OutputLoss) -> nn.CrossEntropyLoss | None:
     if type(wrapped) is not nn.CrossEntropyLoss:
         return None
     return wrapped if wrapped.weight is not None and wrapped.reduction == "mean" else None
+
+
+def over_all_samples(
+    loss: OutputLoss, labels: Tensor, count: int, reduce_sum: Callable[[Tensor], Tensor]
+) -> OutputLoss:
+    """Return the loss as a sum over samples that does not depend on the chunks they come in.
+
+    `labels` are those of this process, `count` is how many all processes have.
+    """
+    weighted = weighted_cross_entropy(loss)
+    if weighted is None:
+        return loss
+
+    assert weighted.weight is not None
+    class_weights = weighted.weight.to(labels.device).double()
+    total_weight = reduce_sum(class_weights[labels].sum())
+    scale = count / float(total_weight)
+    return output_loss(ClassWeighted(weighted.weight, weighted.label_smoothing, scale))

@@ -1,6 +1,7 @@
 """`corrupt`: apply one of eighteen corruptions at one of five severities, batched and seeded."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from typing import Literal, get_args
 
@@ -96,9 +97,19 @@ def corrupt_part(pixels: Tensor, name: str, severity: int, seed: int, number: in
     """Corrupt the uint8 images of one part; `number` counts the parts from 0."""
     part_seed = derive_seed(seed, list(CORRUPTIONS).index(name), number)
     generator = torch.Generator(pixels.device).manual_seed(part_seed)
-    out = CORRUPTIONS[name](pixels.float() / 255, int(severity), generator)
+    with full_precision(pixels.device):
+        out = CORRUPTIONS[name](pixels.float() / 255, int(severity), generator)
     # A thousandth of a level keeps 128 computed as 127.9999 at 128.
     return (out.clamp(0, 1) * 255 + 1e-3).to(torch.uint8)
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[None]:
+    """Forbid TF32 on a GPU: a blur that is rounded to it would darken plain areas by a level."""
+    if device.type != "cuda":
+        return nullcontext()
+    from toosure.curvature.products.precision import exact_float32
+
+    return exact_float32()
 
 
 def check_shift(shift: object, images: Tensor) -> None:

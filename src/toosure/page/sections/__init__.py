@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from toosure.page.page_runs import PageRuns
+from toosure.page.sections.calibrators import calibrators
 from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import comparison
 from toosure.page.sections.control import control
@@ -18,8 +19,8 @@ from toosure.page.sections.pareto import pareto
 from toosure.page.sections.phase import correlations, phase
 from toosure.page.sections.progress import progress
 from toosure.page.sections.provenance import provenance
+from toosure.page.sections.shifts import shifts
 from toosure.page.sections.summary import summary
-from toosure.page.sections.temperature import temperature
 from toosure.page.sections.tradeoff import multiples, tradeoff
 from toosure.page.sections.trajectories import refinement, trajectories
 from toosure.page.sections.words import words
@@ -62,7 +63,8 @@ SECTIONS = [
     Section("phase", phase, holds_figures=True, parts={"correlations": correlations}),
     Section("control", control, holds_figures=True),
     Section("moments", moments, holds_figures=True),
-    Section("calibrators", temperature),  # the id is older: links to it stay valid
+    Section("calibrators", calibrators),
+    Section("shifts", shifts, holds_figures=True),
     Section("certificate", certificates),
     Section("provenance", provenance),
     Section("words", words),

@@ -44,7 +44,8 @@ def comparison(page: PageRuns) -> str:
 
 def columns_of(runs: Sequence[Run]) -> list[Quantity]:
     """Return the columns that some run has: those of the table of quantities, then own numbers."""
-    unknown = [key for run in runs for key in own_keys(list(run.last))]
+    written = dict.fromkeys(key for run in runs for key in run.last)
+    unknown = own_keys(list(written))
     own = dict.fromkeys(key.removeprefix("train/").removeprefix("val/") for key in unknown)
     columns = [*shown_in("table"), *(described(key) for key in own)]
     return [q for q in columns if any(last_value(run, q.key) is not None for run in runs)]

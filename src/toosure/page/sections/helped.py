@@ -1,9 +1,10 @@
-"""What helped: methods and temperatures by the ECE they took away at no less accuracy."""
+"""What helped: methods and calibrators by the ECE they took away at no less accuracy."""
 
 import math
 from dataclasses import dataclass
 
 from toosure.page.html import Cell, Heading, Markup, Shown, printed, section, table
+from toosure.page.kept_calibrators import kept_calibrators
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import Comparison, Difference
 from toosure.page.ranking import Standing
@@ -48,7 +49,7 @@ def helped(page: PageRuns) -> str:
 
 
 def remedies_of(page: PageRuns, comparison: Comparison) -> list[Remedy]:
-    """Return the other settings, and a temperature on the reference and on the first setting."""
+    """Return the other settings, and the calibrators of the reference."""
     reference = page.reference.label
     plain = next(standing for standing in page.standings if standing.label == reference)
     remedies = [
@@ -56,8 +57,7 @@ def remedies_of(page: PageRuns, comparison: Comparison) -> list[Remedy]:
         for standing in page.standings
         if standing.label in comparison.settings and standing.label != reference
     ]
-    own = temperature_remedy(plain)
-    return [*remedies, own] if own else remedies
+    return remedies + calibrator_remedies(plain)
 
 
 def setting_remedy(standing: Standing, plain: Standing, comparison: Comparison) -> Remedy:
@@ -68,14 +68,21 @@ def setting_remedy(standing: Standing, plain: Standing, comparison: Comparison) 
     return Remedy(standing.label, note, found["ece"], found["accuracy"], seconds)
 
 
-def temperature_remedy(plain: Standing) -> Remedy | None:
-    """Return a temperature on the reference: it changes no prediction and takes no training."""
+def calibrator_remedies(plain: Standing) -> list[Remedy]:
+    """Return the calibrators of the reference's first run: they take no training."""
     run = plain.group.runs[0]
+    remedies = []
     effect = scaling_effect(run)
-    if effect is None:
-        return None
-    name = f"{plain.label}, with temperature {run.scaling['temperature']:.2f}"
-    return Remedy(name, "on test data", effect.change, Difference(0.0, 0.0), 1.0)
+    if effect is not None:
+        name = f"{plain.label}, with temperature {run.scaling['temperature']:.2f}"
+        remedies.append(Remedy(name, "on test data", effect.change, Difference(0.0, 0.0), 1.0))
+    for kept in kept_calibrators(run):
+        if effect is None or kept.name != "temperature":
+            name = f"{plain.label}, with {kept.name}"
+            remedies.append(
+                Remedy(name, "on test data", kept.ece_change, kept.accuracy_change, 1.0)
+            )
+    return remedies
 
 
 def row_of(remedy: Remedy) -> list[Cell]:

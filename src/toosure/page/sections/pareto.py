@@ -11,7 +11,7 @@ from toosure.page.html import Cell, plot, section, table
 from toosure.page.page_runs import PageRuns
 from toosure.quantities import Quantity, find
 from toosure.runs import Run
-from toosure.runs.files import read_json
+from toosure.runs.json_text import read_json
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from html import escape
 
-from toosure.figures import panel_keys
 from toosure.figures.groups import settings_of
 from toosure.page.html import FIGURE_TOOLS, plot, section
 from toosure.page.page_runs import PageRuns
@@ -48,7 +47,7 @@ def varied_settings(page: PageRuns) -> list[str]:
 def multiples(page: PageRuns) -> str:
     """Return one small panel per value of a setting that is chosen on the page."""
     varied = varied_settings(page)
-    keys = panel_keys(page.runs)
+    keys = page.panel_keys
     if len(page.groups) < MIN_SETTINGS or not varied or not keys:
         return ""
     settings = "".join(f"<option>{escape(key)}</option>" for key in varied)

@@ -5,7 +5,7 @@ from html import escape
 
 import numpy as np
 
-from toosure.figures import panel_keys, stability
+from toosure.figures import stability
 from toosure.figures.style import PALETTE
 from toosure.page.html import FIGURE_TOOLS, plot, prose, section, term
 from toosure.page.line_data import line_script
@@ -30,7 +30,7 @@ CHOICES: Sequence[tuple[str, str, dict[str, str]]] = (
 
 def trajectories(page: PageRuns) -> str:
     """Return the controls and one panel per quantity, on linked axes."""
-    keys = panel_keys(page.runs)
+    keys = page.panel_keys
     panels = "".join(map(panel, keys))
     has_edge = "gn_sharpness" in keys and any(stability(run) is not None for run in page.runs)
     note = (

@@ -2,10 +2,10 @@
 
 from html import escape
 
-from toosure.figures import panel_keys
 from toosure.page.html import prose, section
 from toosure.page.page_runs import PageRuns
 from toosure.page.sections.comparison import columns_of
+from toosure.page.sections.shifts import KEYS, has_shifts
 from toosure.quantities import Quantity, described
 
 ALWAYS = ("accuracy", "nll", "ece", "smece", "gap")
@@ -14,7 +14,8 @@ BETTER = {"lower": "lower is better", "higher": "higher is better", "": ""}
 
 def words(page: PageRuns) -> str:
     """Return what each quantity on the page means; links to `#term-KEY` lead here."""
-    keys = [*ALWAYS, *(q.key for q in columns_of(page.runs)), *panel_keys(page.runs)]
+    keys = [*ALWAYS, *(q.key for q in columns_of(page.runs)), *page.panel_keys]
+    keys += KEYS if has_shifts(page) else ()
     entries = [described(key) for key in dict.fromkeys(keys)]
     items = "".join(map(entry_of, filter(lambda quantity: quantity.says, entries)))
     return section(

@@ -50,7 +50,7 @@ OTHERS: dict[str, str] = {
     "MIMO": "mimo",
     "MC-Dropout": "mc_dropout:samples=5,rate=0.1",
     "gamma-net": "gamma_net",
-    "bSAM": "bsam",
+    "bSAM": "bsam:samples=32,data_factor=4",
     "CCAT": "ccat",
 }
 QUICK_OTHERS = ("Focal", "Mixup")

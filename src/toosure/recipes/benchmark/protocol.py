@@ -36,10 +36,12 @@ def config(
     seed: int,
     size: Size = COMMON,
     measure: tuple[str, ...] = (),
+    moments: Sequence[float] = (1.0,),
 ) -> RunConfig:
     """Return the run of a method (see `words_of`) by the common protocol, at one seed.
 
-    The seed also splits the training images into 45,000 and 5,000.
+    The seed also splits the training images into 45,000 and 5,000. `moments` are the shares of the
+    steps after which it is measured: by default its end alone.
     """
     if setting.quick:
         size = QUICK_RESIDUAL if "mc_dropout" in method else QUICK
@@ -51,7 +53,7 @@ def config(
         "steps": size.steps,
         "batch": size.batch,
         "precision": "bf16",
-        "at": (size.steps,),
+        "at": tuple(round(share * size.steps) for share in moments),
         "measure": measure,
     }
     if setting.quick:

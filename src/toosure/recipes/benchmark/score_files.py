@@ -20,6 +20,8 @@ from torch import Tensor
 from toosure import metrics
 from toosure.config import RunConfig
 from toosure.posthoc import Temperature
+from toosure.recipes.benchmark.kept_rows import calibrated_errors, corrupted_means, rows_along
+from toosure.recipes.benchmark.shift_scores import shift_summary
 from toosure.recipes.recipe import Setting
 from toosure.runs import Run
 from toosure.runs.files import write_atomically
@@ -52,6 +54,10 @@ class Record:
     commit: str | None = None
     sharpness: float | None = None  # largest eigenvalue of the Hessian, where it was measured
     alone: bool | None = None  # whether no other run shared the device; None: not known
+    calibrated_ece: Scores | None = None  # of the test images, by calibrator; None: not kept
+    rows: list[Scores] | None = None  # along training, where it was measured more than once
+    corrupted: dict[str, Scores] | None = None  # by corruption, where published images were judged
+    shifts: dict[str, Any] | None = None  # under corruptions and on unknown data: shift_scores.py
 
     @property
     def data(self) -> str:
@@ -83,9 +89,18 @@ def scores_of(logits: Tensor, labels: Tensor) -> Scores:
 
 
 def predictions_file(run: Run) -> Path:
-    """Return the predictions that count: the network's, or those of its one average of weights."""
+    """Return the predictions that count: the network's, or those of its one average of weights.
+
+    Of bSAM with `samples` they are those of the samples, of a run that keeps its `best` weights
+    those of these.
+    """
+    if run.config.get("best"):
+        return run.path / "best.npz"
     average = run.config.get("average")
     name = str(average).partition(":")[0] if average else ""
+    optimizer = str(run.config.get("optimizer", ""))
+    if not name and optimizer.startswith("bsam:") and "samples=" in optimizer:
+        name = "bsam"
     return run.path / (f"predictions_{name}.npz" if name else "predictions.npz")
 
 
@@ -118,6 +133,10 @@ def record_of(run: Run) -> Record:
         commit=run.environment.get("commit"),
         sharpness=None if sharpness is None else float(sharpness),
         alone=ran_alone(run),
+        calibrated_ece=calibrated_errors(val, (logits, labels)),
+        rows=rows_along(run),
+        corrupted=corrupted_means(run),
+        shifts=shift_summary(run),
     )
 
 
@@ -177,10 +196,13 @@ class ScoreFiles:
                     self.data_sets[name] = file.stem.removeprefix("examples_")
 
     def add(self, runs: Iterable[Run]) -> list[Record]:
-        """Score the finished runs that are new, write them to the folder, and return them."""
+        """Score the finished runs that are new, write them to the folder, and return them.
+
+        A run that was scored before is scored again where only now it was judged on shifts.
+        """
         added = []
         for run in runs:
-            if run.name in self.records or run.status != "complete":
+            if run.status != "complete" or not self.adds_to_records(run):
                 continue
             if not predictions_file(run).is_file():
                 continue
@@ -192,6 +214,11 @@ class ScoreFiles:
         if added and self.folder is not None:
             self.write(added)
         return added
+
+    def adds_to_records(self, run: Run) -> bool:
+        """Whether a run is not scored yet, or has shifts where its record has none."""
+        record = self.records.get(run.name)
+        return record is None or (record.shifts is None and shift_summary(run) is not None)
 
     def write(self, added: Sequence[Record]) -> None:
         """Store the examples of the records' data sets anew, then append to `scores.jsonl`.
@@ -231,11 +258,16 @@ def score_files(setting: Setting) -> ScoreFiles:
     return ScoreFiles(Path(setting.scores)) if setting.scores else ScoreFiles()
 
 
-def scored_names(setting: Setting) -> set[str]:
-    """Return the names of the runs whose scores are kept: they need not be trained again."""
+def scored_names(setting: Setting, with_shifts: bool = False) -> set[str]:
+    """Return the names of the runs whose scores are kept: they need not be trained again.
+
+    `with_shifts` leaves out those that were not judged on shifts.
+    """
     names = set()
     if setting.scores:
         for line in read_lines(Path(setting.scores)):
             with suppress(json.JSONDecodeError, KeyError, TypeError):
-                names.add(str(json.loads(line)["name"]))
+                values = json.loads(line)
+                if not with_shifts or values.get("shifts"):
+                    names.add(str(values["name"]))
     return names

@@ -6,13 +6,13 @@ from itertools import combinations
 import torch
 
 from toosure.config import RunConfig
-from toosure.recipes.benchmark import methods, protocol
+from toosure.recipes.benchmark import methods, protocol, shift_scores
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
 from toosure.recipes.commits import short_commit
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import kept_text, spread_text
 from toosure.runs import find_runs
 
 SCORES: dict[str, tuple[str, float, str]] = {
@@ -23,19 +23,24 @@ SCORES: dict[str, tuple[str, float, str]] = {
     "smece": ("smECE", 100, ".2f"),
     "adaptive_ece": ("AdaECE", 100, ".2f"),
     "classwise_ece": ("classwise ECE", 100, ".3f"),
+    "auroc_ovr_binned": ("AUROC", 100, ".2f"),
     "aurc": ("AURC", 1, ".4f"),
 }
 AFTER = ("TCE", "NLL after T", "T", "validation NLL")
 COST = ("seconds", "passes", "parameters", "commit")
-HEADER = ("method", "seeds", *(name for name, _, _ in SCORES.values()), *AFTER, *COST)
+HEADER = (
+    *("method", "seeds", *(name for name, _, _ in SCORES.values())),
+    *(*AFTER, *shift_scores.COLUMNS, *COST),
+)
 NOTE = (
     "ResNet-18 (CIFAR stem), 45,000 / 5,000 split by seed, crops and flips, 30 epochs of batch 256 "
     "(5,273 steps), rate 0.1, momentum 0.9, decay 5e-4, cosine with 200 steps of warm-up, bf16; "
     "10,000 test images at the end of training. Mean ± standard deviation over seeds; errors in "
-    "points; TCE is the ECE after a temperature T fitted on the validation images. Seconds of "
+    "points; TCE is the ECE after a temperature T fitted on the validation images; AUROC (in %) "
+    "is one class against the rest on 15 thresholds, as the CSAM paper's seems to be. Seconds of "
     "training stand where no other run shared the device. Passes are forward and backward passes "
     "per training image and step. A perfectly calibrated network shows an ECE of .3 to 1.0 by "
-    "chance at this n: the debiased ECE and smECE stand beside it."
+    f"chance at this n: the debiased ECE and smECE stand beside it. {shift_scores.NOTE}"
 )
 PAIRED_NOTE = (
     "Means over the seeds that both have; 95 % intervals resample the test images (2,000 times). "
@@ -123,12 +128,15 @@ def row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
 
     cells = [f"`{name}`", str(len(records))]
     for key, (_, scale, form) in SCORES.items():
-        cells.append(spread((r.test[key] for r in records), scale, form))
+        cells.append(
+            kept_text([scale * r.test[key] for r in records if key in r.test], form, len(records))
+        )
 
     cells.append(spread((r.test_after_temperature["ece"] for r in records), 100, ".2f"))
     cells.append(spread((r.test_after_temperature["nll"] for r in records), 1, ".4f"))
     cells.append(spread((r.temperature for r in records), 1, ".3f"))
     cells.append(spread((r.val["nll"] for r in records), 1, ".4f"))
+    cells += shift_scores.cells(records)
 
     cells.append(spread((r.training_seconds for r in records if r.alone), 1, ".0f"))
     config = records[0].config

@@ -3,7 +3,16 @@
 from collections.abc import Callable
 
 from toosure.config import RunConfig
-from toosure.recipes.csam import parts, rows
+from toosure.recipes.csam import (
+    figure_findings,
+    figure_rows,
+    figures,
+    imagenet,
+    imagenet_c,
+    imagenet_rows,
+    parts,
+    rows,
+)
 from toosure.recipes.recipe import Part, Recipe, Setting
 
 
@@ -48,7 +57,7 @@ RECIPE = Recipe(
         ),
         Part(
             "ood",
-            "MC-Dropout and ensembles, CIFAR-10 (Table 1, its left half)",
+            "MC-Dropout and ensembles, CIFAR-10; unknown data (Table 1)",
             configs_of(rows.ood),
             parts.ood,
         ),
@@ -65,6 +74,23 @@ RECIPE = Recipe(
             configs_of(rows.networks),
             parts.networks,
             usual=False,
+        ),
+        Part(
+            "figures",
+            "confidence, SAM's theory, calibration along training, radii, gammas (1, 2, 3, S5, S6)",
+            configs_of(figure_rows.all_rows),
+            figure_findings.findings,
+            figures.drawings,
+            usual=False,
+        ),
+        Part(
+            "imagenet",
+            "three networks on ImageNet and ImageNet-C, at the paper's size (Tables 2, S14, S4)",
+            imagenet_rows.configs,
+            imagenet.findings,
+            imagenet.drawings,
+            usual=False,
+            after_training=imagenet_c.judge_runs,
         ),
     ),
     keeps_scores=True,

@@ -18,6 +18,7 @@ FULL_STEPS = FULL_EPOCHS * TRAINING_IMAGES // FULL_BATCH
 # Ours, and the paper's. It does not say the width of its PyramidNet.
 MODELS: dict[str, tuple[str, str]] = {
     "ResNet-18": ("resnet18", "resnet18"),
+    "ResNet-20": ("resnet20", "resnet20"),
     "ResNet-56": ("resnet56", "resnet56"),
     "WRN-28-10": ("wrn:depth=16,width=4", "wrn28_10"),
     "PyramidNet-110": ("pyramidnet110:alpha=48", "pyramidnet110"),
@@ -63,13 +64,16 @@ class Row:
     seeds: tuple[int, ...]
     figures: dict[str, str] = field(default_factory=dict, hash=False)
     measure: tuple[str, ...] = ()
+    moments: tuple[float, ...] = (1.0,)  # shares of the steps after which it is measured
 
     def configs(self, setting: Setting) -> list[RunConfig]:
         """Return the runs, one per seed; none where a word of the method does not exist."""
         if protocol.missing_word(self.method):
             return []
         return [
-            protocol.config(setting, self.method, self.data, seed, self.size, self.measure)
+            protocol.config(
+                setting, self.method, self.data, seed, self.size, self.measure, self.moments
+            )
             for seed in self.seeds
         ]
 

@@ -10,7 +10,7 @@ from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_file
 from toosure.recipes.csam.rows import Row
 from toosure.recipes.recipe import Claim, Setting, Table
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import kept_text, spread_text
 
 SCORES: dict[str, tuple[str, str]] = {
     "accuracy": ("accuracy", ".2f"),
@@ -41,11 +41,12 @@ class Scored:
         return len(self.records) == len(self.row.seeds)
 
     def values(self, key: str) -> list[float]:
-        """Return a score of the test images, per seed."""
-        return [record.test[key] for record in self.records]
+        """Return a score of the test images, per seed; older records may lack one."""
+        return [record.test[key] for record in self.records if key in record.test]
 
     def mean(self, key: str) -> float:
-        return float(np.mean(self.values(key))) if self.records else float("nan")
+        values = self.values(key)
+        return float(np.mean(values)) if values else float("nan")
 
 
 def scored_rows(
@@ -92,13 +93,14 @@ def row_cells(scored: Scored, columns: Sequence[str], sharp: bool) -> tuple[str,
     row = scored.row
     cells = [f"{row.name} (`{row.method}`)", row.length, str(len(scored.records))]
     for key, form in SCORES.values():
-        cells.append(spread_text([100 * value for value in scored.values(key)], form))
+        values = [100 * value for value in scored.values(key)]
+        cells.append(kept_text(values, form, len(scored.records)))
 
     after = [100 * record.test_after_temperature["ece"] for record in scored.records]
     cells.append(spread_text(after, ".2f"))
     if sharp:
-        values = [record.sharpness for record in scored.records if record.sharpness is not None]
-        cells.append(spread_text(values, ".1f"))
+        sharpness = [r.sharpness for r in scored.records if r.sharpness is not None]
+        cells.append(spread_text(sharpness, ".1f"))
     return *cells, *(row.figures.get(name, "–") for name in columns)
 
 

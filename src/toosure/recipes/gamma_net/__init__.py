@@ -1,6 +1,14 @@
 """The recipe of "Towards Unbiased Calibration using Meta-Regularization" (arXiv 2303.15057)."""
 
-from toosure.recipes.gamma_net import ablations, comparison, settling, sweeps
+from toosure.recipes.gamma_net import (
+    ablations,
+    backbones,
+    common,
+    comparison,
+    cost,
+    settling,
+    sweeps,
+)
 from toosure.recipes.recipe import Part, Recipe
 
 RECIPE = Recipe(
@@ -10,9 +18,22 @@ RECIPE = Recipe(
     (
         Part(
             "table",
-            "gamma-net with SECE against its baselines",
+            "gamma-net with SECE against its baselines: ResNet-20",
             sweeps.comparison,
             comparison.findings,
+        ),
+        Part(
+            "common",
+            "thirteen methods by the common protocol: ResNet-18, 5,273 steps",
+            common.configs,
+            common.findings,
+        ),
+        Part(
+            "cost",
+            "seconds of a step alone on the device, parameters, gain: with one worker",
+            cost.configs,
+            cost.findings,
+            usual=False,
         ),
         Part(
             "settling",
@@ -27,5 +48,12 @@ RECIPE = Recipe(
             sweeps.features,
             ablations.feature_findings,
         ),
+        Part(
+            "backbones",
+            "DenseNet-40 and a small ViT, by the common protocol, one run each",
+            backbones.configs,
+            backbones.findings,
+        ),
     ),
+    keeps_scores=True,
 )

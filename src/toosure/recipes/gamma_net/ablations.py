@@ -20,11 +20,13 @@ from toosure.recipes.recipe import (
     claims_without_runs,
     judge,
     missing_runs,
+    single_run,
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
 from toosure.runs import Run
 
+NEAR = 0.01  # of ECE: how far above the best bandwidth the rule may lie
 HEADER = ("seeds", "accuracy %", *ERRORS, "gamma at the end")
 
 
@@ -36,20 +38,46 @@ def bandwidth_findings(setting: Setting, store: RunStore) -> Findings:
         if present:
             runs[bandwidth] = present
     scores = {bandwidth: final_scores(of) for bandwidth, of in runs.items()}
-    table = Table("Bandwidth of SECE", ("bandwidth", *HEADER), table_rows(runs, scores), NOTE)
+    title = f"Bandwidth of SECE, {sweeps.single_data(setting, 'cifar100')}"
+    table = Table(title, ("bandwidth", *HEADER), table_rows(runs, scores), NOTE)
+    claims = [fixed_claim(scores), rule_claim(setting, scores)]
+    return Findings(claims, [table], unrounded(scores))
 
-    errors = [mean(of, "ece") for of in scores.values() if of]
+
+def fixed_claim(scores: dict[str, list[Scores]]) -> Claim:
+    """Report how far ECE differs over the bandwidths that are held fixed."""
+    errors = [mean(of, "ece") for name, of in scores.items() if of and name != "auto"]
     text = "not run"
     if errors:
         text = f"ECE {100 * min(errors):.2f} to {100 * max(errors):.2f} points"
-    claim = Claim(
+    return Claim(
         f"ECE over {len(errors)} bandwidths, .001 to 1",
         text,
         "not reported",
         None,
         "reported only: the paper uses .01 and asks the question",
     )
-    return Findings([claim], [table], unrounded(scores))
+
+
+def rule_claim(setting: Setting, scores: dict[str, list[Scores]]) -> Claim:
+    """Judge the prediction that the bandwidth of the batch is near the best of the fixed ones."""
+    says = "predicted: the bandwidth of the batch (auto) is within a point of the best fixed one"
+    fixed = {name: mean(of, "ece") for name, of in scores.items() if of and name != "auto"}
+    if not fixed or not scores.get("auto"):
+        return claims_without_runs(says)[0]
+
+    own = mean(scores["auto"], "ece")
+    best = min(fixed, key=lambda name: fixed[name])
+    counts = [len(of) for of in scores.values() if of]
+    expected = len(sweeps.bandwidth_values(setting)) * len(sweeps.bandwidth_seeds(setting))
+    return judge(
+        says,
+        found=f"{100 * own:.2f} : {100 * fixed[best]:.2f} at {best} (n = {min(counts)})",
+        paper="an open question",
+        holds=own < fixed[best] + NEAR,
+        rule="ours: mean ECE, at most a point above",
+        unless=[why_not_judged(setting), missing_runs(sum(counts), expected), single_run(*counts)],
+    )
 
 
 def feature_findings(setting: Setting, store: RunStore) -> Findings:

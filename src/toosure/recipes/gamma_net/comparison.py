@@ -1,12 +1,9 @@
 """gamma-net with SECE against CE, focal and FLSD-53: calibration, accuracy, parameters."""
 
-from types import SimpleNamespace
-
 import numpy as np
-import torch
 
-from toosure.config import RunConfig
 from toosure.recipes.gamma_net import sweeps
+from toosure.recipes.gamma_net.parameters import parameter_count
 from toosure.recipes.prediction_scores import Scores, scores_of_runs
 from toosure.recipes.recipe import (
     Claim,
@@ -33,8 +30,6 @@ NOTE = (
     "5e-4, batch 128, 10,000 steps, the rate cut by 10 at half and three quarters. gamma-net cuts "
     "its meta split, a tenth, from its own training images."
 )
-CLASSES = {"cifar10": 10, "cifar100": 100, "tiny_imagenet": 200}
-INPUTS = {"tiny_imagenet": (3, 64, 64)}
 ACCURATE = "... at competitive accuracy"
 
 
@@ -45,7 +40,8 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
     header = ("method", "seeds", "accuracy %", *ERRORS, "parameters")
     rows = tuple(row(name, setting, scores) for name in scores if scores[name])
-    table = Table("gamma-net", header, rows, NOTE)
+    title = f"gamma-net, ResNet-20, {sweeps.single_data(setting, 'cifar10')}"
+    table = Table(title, header, rows, NOTE)
     values = {name: [each._asdict() for each in of] for name, of in scores.items()}
     return Findings(claims(setting, scores), [table], values)
 
@@ -120,7 +116,7 @@ def accuracy_claim(setting: Setting, scores: dict[str, list[Scores]]) -> Claim:
 
 def why_not_judged(setting: Setting) -> str:
     """Why nothing is judged; empty for a full run on data of the paper."""
-    judged = not setting.quick and setting.data in ("cifar10", "cifar100")
+    judged = not setting.quick and set(setting.data_sets) <= {"cifar10", "cifar100"}
     return "" if judged else "judged on CIFAR-10 and CIFAR-100 only"
 
 
@@ -129,7 +125,7 @@ def why_not_judged(setting: Setting) -> str:
 
 def row(name: str, setting: Setting, scores: dict[str, list[Scores]]) -> tuple[str, ...]:
     """Print one method."""
-    size = parameter_count(sweeps.method_configs(setting, name)[0], setting)
+    size = parameter_count(sweeps.method_configs(setting, name)[0])
     return (name, str(len(scores[name])), *score_cells(scores[name]), f"{size:,}")
 
 
@@ -141,17 +137,3 @@ def score_cells(scores: list[Scores]) -> tuple[str, ...]:
         for field in ERRORS.values()
     )
     return accuracy, *errors
-
-
-def parameter_count(config: RunConfig, setting: Setting) -> int:
-    """Return how many numbers are learned: the network's, and gamma-net's beside them."""
-    inputs = (1, 8, 8) if setting.quick else INPUTS.get(setting.data, (3, 32, 32))
-    classes = 10 if setting.quick else CLASSES.get(setting.data, 10)
-    model = config.word("model").build(inputs=inputs, classes=classes)
-    parameters = list(model.parameters())
-
-    if config.objective:
-        objective = config.word("objective").build(seed=0)
-        example = SimpleNamespace(train=SimpleNamespace(x=torch.zeros(2, *inputs)))
-        parameters += list(objective.make_hyper(model, example).parameters())
-    return sum(parameter.numel() for parameter in parameters)

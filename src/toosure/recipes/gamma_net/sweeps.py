@@ -17,7 +17,7 @@ METHODS: dict[str, dict[str, str]] = {
 OURS = "gamma-net + SECE"
 BASELINES = ("CE", "focal", "FLSD-53")
 
-BANDWIDTHS = ("0.001", "0.003", "0.01", "0.03", "0.1", "0.3", "1")
+BANDWIDTHS = ("0.001", "0.003", "0.01", "0.03", "0.1", "0.3", "1", "auto")
 FEATURES = {
     "penultimate": "gamma_net",
     "layer2": "gamma_net:feed=layer2",
@@ -48,9 +48,21 @@ ARMS: dict[str, dict[str, str] | None] = {
 ARM_SEEDS = (0, 1, 2, 3, 4)
 
 
-def config(setting: Setting, seed: int, **words: str) -> RunConfig:
+def single_data(setting: Setting, preferred: str) -> str:
+    """Return the data set of a part that uses one: of several, the preferred one or the first.
+
+    >>> single_data(Setting(data="cifar100"), "cifar10")
+    'cifar100'
+    >>> single_data(Setting(data="cifar10,cifar100"), "cifar100")
+    'cifar100'
+    """
+    names = setting.data_sets
+    return preferred if preferred in names else names[0]
+
+
+def config(setting: Setting, seed: int, preferred: str = "cifar10", **words: str) -> RunConfig:
     """Return a run: crops and flips, ResNet-20, 10,000 steps, the rate cut twice."""
-    data = f"{setting.data}:augment=true"
+    data = f"{single_data(setting, preferred)}:augment=true"
     size: dict[str, Any] = {"data": data, "steps": 10_000, "every": 1000}
     if setting.quick:
         data = "digits:train=128,val=50,test=200"
@@ -116,7 +128,8 @@ def bandwidth_values(setting: Setting) -> tuple[str, ...]:
 def bandwidth_configs(setting: Setting, bandwidth: str) -> list[RunConfig]:
     """Return gamma-net's runs at one bandwidth of SECE."""
     word = f"gamma_net:bandwidth={bandwidth}"
-    return gamma_net_configs(setting, word, bandwidth_seeds(setting))
+    seeds = bandwidth_seeds(setting)
+    return [config(setting, seed, "cifar100", objective=word) for seed in seeds]
 
 
 def bandwidths(setting: Setting) -> list[RunConfig]:

@@ -1,17 +1,22 @@
 """The recipe of "Too Sharp, Too Sure: When Calibration Follows Curvature" (arXiv 2604.20614)."""
 
+from functools import partial
+
 from toosure.config import RunConfig
 from toosure.recipes.recipe import Part, Recipe, Setting
 from toosure.recipes.too_sharp import (
     batch_sharpness,
+    bulk_every,
     bulk_sgd,
     calmo,
+    calmo_table,
     certificates,
     figures,
     hypotheses,
     mse,
     muon,
     rise_and_fall,
+    settings,
     sweeps,
     table1,
 )
@@ -55,6 +60,13 @@ RECIPE = Recipe(
             rise_and_fall.findings,
             figures.of_figure_1,
         ),
+        Part(
+            "settings",
+            "which of the settings that the paper does not give fit it best",
+            settings.configs,
+            settings.findings,
+            usual=False,
+        ),
         Part("muon", "Muon's large margins", sweeps.table_1, muon.findings),
         Part(
             "fig2",
@@ -69,6 +81,15 @@ RECIPE = Recipe(
             long_with_sgd,
             bulk_sgd.long_run_findings,
             usual=False,
+        ),
+        Part(
+            "bulk-every",
+            "BulkSGD for longer, its directions renewed at every step",
+            bulk_every.configs,
+            bulk_every.findings,
+            bulk_every.of_bulk_every_step,
+            usual=False,
+            free_length=True,
         ),
         Part(
             "mse",
@@ -90,12 +111,18 @@ RECIPE = Recipe(
             sweeps.batch_sharpness,
             batch_sharpness.findings,
         ),
-        Part("calmo", "the margin-aware objective", calmo.configs, calmo.findings),
+        Part("calmo", "the margin-aware objective with SGD", calmo.configs, calmo.findings),
+        Part(
+            "calmo-muon",
+            "the margin-aware objective with Muon",
+            partial(calmo.configs, cells=calmo.MUON),
+            partial(calmo.findings, cells=calmo.MUON),
+        ),
         Part(
             "calmo-more",
-            "its halves, its rivals and other optimizers",
-            calmo.more_configs,
-            calmo.more_findings,
+            "the whole table: four optimizers, six methods",
+            calmo_table.configs,
+            calmo_table.findings,
             usual=False,
         ),
     ),

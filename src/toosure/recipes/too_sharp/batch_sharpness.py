@@ -1,22 +1,107 @@
-"""Batch sharpness beside Gauss-Newton sharpness for SGD, against the edge of stability 2 / lr."""
+"""Batch sharpness beside Gauss-Newton sharpness for SGD: how ECE correlates with both."""
 
-from toosure.recipes.recipe import Findings, Setting, Table
+import numpy as np
+
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Table,
+    claims_without_runs,
+    judge,
+    missing_runs,
+)
 from toosure.recipes.run_store import RunStore
+from toosure.recipes.series import mean_and_spread, pearson, spearman, spread_text
 from toosure.recipes.too_sharp import sweeps
+from toosure.runs import Run
+
+ECE, KCE, BATCH, GN = (
+    f"train/{name}" for name in ("ece", "mmce", "batch_sharpness", "gn_sharpness")
+)
+PAIRS = {
+    "ECE, batch sharpness": (ECE, BATCH),
+    "ECE, GN sharpness": (ECE, GN),
+    "KCE, batch sharpness": (KCE, BATCH),
+    "batch, GN sharpness": (BATCH, GN),
+}
+STRONG = 0.7  # the paper says "strong" and has no figure for batch sharpness
+SHOWN_ROWS = 11
+CORRELATES = "Section 3.1: training ECE correlates strongly with batch sharpness, SGD"
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return both sharpnesses at the measured steps of each SGD run."""
-    configs = sweeps.batch_sharpness(setting)
+    """Return r of ECE with both sharpnesses along each SGD run, and some of the rows."""
+    runs = store.runs(sweeps.batch_sharpness(setting))
+    tables = [correlation_table(runs), row_table(setting, runs)]
+    values = {name: [correlation(run, *keys) for run in runs] for name, keys in PAIRS.items()}
+    return Findings([claim(setting, runs)], tables, values)
+
+
+def correlation(run: Run, a: str, b: str) -> float:
+    """Return Pearson's r over the rows of a run that have both numbers."""
+    first, second = finite_pair(run, a, b)
+    return pearson(first, second)
+
+
+def finite_pair(run: Run, a: str, b: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return two columns in the rows where both are finite."""
+    first = run.columns[a]
+    second = run.columns[b]
+    finite = np.isfinite(first) & np.isfinite(second)
+    return first[finite], second[finite]
+
+
+def claim(setting: Setting, runs: list[Run]) -> Claim:
+    """Judge: the mean r over learning rates is strong."""
+    if not runs:
+        return claims_without_runs(CORRELATES)[0]
+    correlations = [correlation(run, ECE, BATCH) for run in runs]
+    return judge(
+        CORRELATES,
+        found=f"{spread_text(correlations)} (n = {len(runs)} rates)",
+        paper="strong",
+        holds=mean_and_spread(correlations)[0] >= STRONG,
+        rule=f"ours: mean r over learning rates of at least {STRONG}",
+        unless=[
+            setting.why_not_judged,
+            missing_runs(len(runs), len(sweeps.batch_sharpness(setting))),
+        ],
+    )
+
+
+def edge(run: Run) -> float:
+    """Return 2 / lr, the edge of stability."""
+    return 2 / float(run.rows[-1]["lr"])
+
+
+def correlation_table(runs: list[Run]) -> Table:
+    """Lay out r of each pair, one row per run, and the mean over runs below."""
     rows = []
-    for run in store.runs(configs):
-        edge = 2 / run.rows[-1]["lr"]
-        for row in run.rows:
+    for run in runs:
+        cells = (f"{correlation(run, *keys):.2f}" for keys in PAIRS.values())
+        ranks = spearman(*finite_pair(run, ECE, BATCH))
+        rows.append((f"{edge(run):.0f}", str(len(run.rows)), *cells, f"{ranks:.2f}"))
+    if len(runs) > 1:
+        means = (spread_text([correlation(run, *keys) for run in runs]) for keys in PAIRS.values())
+        rank_mean = spread_text([spearman(*finite_pair(run, ECE, BATCH)) for run in runs])
+        rows.append(("mean", "", *means, rank_mean))
+
+    header = ("2 / lr", "rows", *(f"r: {name}" for name in PAIRS), "Spearman: ECE, batch")
+    note = "Pearson's r over all rows of a run, training split; KCE is MMCE (bandwidth 0.4)."
+    return Table("Calibration error and batch sharpness", header, tuple(rows), note)
+
+
+def row_table(setting: Setting, runs: list[Run]) -> Table:
+    """Lay out a few rows of every run, close together at the start."""
+    rows = []
+    for run in runs:
+        for row in chosen_rows(run):
             sharpness = row["train/batch_sharpness"]
             error = row["train/batch_sharpness_error"] * abs(sharpness)  # stored relative
             rows.append(
                 (
-                    f"{edge:.0f}",
+                    f"{edge(run):.0f}",
                     f"{row['step']:,}",
                     f"{row['train/gn_sharpness']:.1f}",
                     f"{sharpness:.1f} ± {error:.1f}",
@@ -25,8 +110,17 @@ def findings(setting: Setting, store: RunStore) -> Findings:
             )
 
     header = ("2 / lr", "step", "GN sharpness", "batch sharpness", "train ECE")
+    config = sweeps.batch_sharpness(setting)[0]
     note = (
-        f"SGD, batch {configs[0].batch}. Batch sharpness is the mean over batches of g'Hg / g'g "
-        "(Andreyev and Beneventano, 2024), sampled; ± is the standard error of that mean."
+        f"SGD, batch {config.batch}; some of the rows, which are {config.every} steps apart. Batch "
+        "sharpness is the mean over batches of g'Hg / g'g (Andreyev and Beneventano, 2024), "
+        "sampled; ± is the standard error of that mean."
     )
-    return Findings([], [Table("Batch sharpness", header, tuple(rows), note)])
+    return Table("Batch sharpness", header, tuple(rows), note)
+
+
+def chosen_rows(run: Run) -> list[dict[str, float]]:
+    """Return the first and last row and some between, each about as far on again as the last."""
+    count = len(run.rows)
+    places = np.unique(np.geomspace(1, count, min(count, SHOWN_ROWS)).round().astype(int) - 1)
+    return [run.rows[place] for place in places]

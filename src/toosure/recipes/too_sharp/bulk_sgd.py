@@ -64,9 +64,13 @@ def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[
 
 
 def renewal_text(config: RunConfig) -> str:
-    """Say how often a BulkSGD run renews its directions, where that is not at every step."""
-    refresh = int(config.word("optimizer").settings.get("refresh", 1))
-    return f", directions renewed every {refresh} steps" if refresh > 1 else ""
+    """Say how a BulkSGD run renews its directions, where it does not solve for them every step."""
+    settings = config.word("optimizer").settings
+    refresh = int(settings.get("refresh", 1))
+    if refresh > 1:
+        return f", directions renewed every {refresh} steps"
+    rounds = settings.get("rounds")
+    return f", directions renewed at every step by {rounds} block iterations" if rounds else ""
 
 
 def still_falls(run: Run) -> bool:

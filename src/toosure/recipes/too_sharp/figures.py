@@ -145,8 +145,9 @@ def of_bulk_sgd(setting: Setting, store: RunStore) -> list[Drawing]:
         f"One learning rate each, the last but one of its column{bulk_note}.",
         partial(drawings.trajectories, [Column("training", one_each)], FEW_PANELS),
     )
+    beside = sam_and_muon(setting, store)
     if not columns:
-        return [comparison] if one_each else []
+        return [*beside, comparison] if one_each else beside
 
     figure_2 = Drawing(
         "fig2",
@@ -157,7 +158,22 @@ def of_bulk_sgd(setting: Setting, store: RunStore) -> list[Drawing]:
     every = {
         f"{column.title}, {label}": run for column in columns for label, run in column.runs.items()
     }
-    return [figure_2, comparison, optimizer_drawing(setting, "BulkSGD", every)]
+    return [figure_2, *beside, comparison, optimizer_drawing(setting, "BulkSGD", every)]
+
+
+def sam_and_muon(setting: Setting, store: RunStore) -> list[Drawing]:
+    """Return Figure A15: SAM beside Muon."""
+    columns = [Column(name, runs_by_rate(setting, store, name)) for name in ("SAM", "Muon")]
+    if not all(column.runs for column in columns):
+        return []
+    return [
+        Drawing(
+            "sam-muon",
+            f"SAM beside Muon{paper_number(setting, 'A15')}",
+            "Training split, one colour per learning rate. Dashed: 2 / lr.",
+            partial(drawings.trajectories, columns, MAIN_PANELS),
+        )
+    ]
 
 
 def bulk_columns(setting: Setting, store: RunStore) -> list[Column]:

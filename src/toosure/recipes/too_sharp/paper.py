@@ -48,17 +48,29 @@ SQUARED_ERROR = {"GD": ("A16",), "SGD": ("A17",)}
 # CalMO (version 1 of the paper): test accuracy in per cent and ECE at the least validation loss.
 CALMO = {
     ("SGD", "CE"): (75.2, 0.081),
-    ("SGD", "CalMO"): (80.1, 0.056),
     ("SGD", "smoothness only"): (80.8, 0.053),
     ("SGD", "robustness only"): (78.2, 0.062),
+    ("SGD", "CalMO"): (80.1, 0.056),
     ("SGD", "label smoothing"): (81.0, 0.082),
     ("SGD", "focal"): (78.0, 0.029),
     ("AdamW", "CE"): (80.7, 0.061),
+    ("AdamW", "smoothness only"): (83.3, 0.047),
+    ("AdamW", "robustness only"): (82.4, 0.039),
     ("AdamW", "CalMO"): (83.2, 0.045),
+    ("AdamW", "label smoothing"): (85.8, 0.059),
+    ("AdamW", "focal"): (80.5, 0.042),
     ("Muon", "CE"): (80.3, 0.065),
+    ("Muon", "smoothness only"): (81.0, 0.046),
+    ("Muon", "robustness only"): (81.9, 0.052),
     ("Muon", "CalMO"): (81.7, 0.019),
+    ("Muon", "label smoothing"): (82.4, 0.045),
+    ("Muon", "focal"): (78.7, 0.025),
     ("SAM", "CE"): (85.0, 0.020),
+    ("SAM", "smoothness only"): (84.1, 0.016),
+    ("SAM", "robustness only"): (85.5, 0.021),
     ("SAM", "CalMO"): (85.2, 0.017),
+    ("SAM", "label smoothing"): (86.2, 0.067),
+    ("SAM", "focal"): (84.0, 0.089),
 }
 
 

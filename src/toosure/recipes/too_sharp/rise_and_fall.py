@@ -14,11 +14,12 @@ from toosure.recipes.recipe import (
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.too_sharp import sweeps
+from toosure.recipes.too_sharp.peak_lag import lag_table
+from toosure.recipes.too_sharp.summaries import WINDOW, smooth
 from toosure.runs import Run
 
 OPTIMIZERS = ("GD", "SGD")
 KEYS = {"ECE": "train/ece", "sharpness": "train/gn_sharpness"}
-WINDOW = 0.05  # of a run: longer than the oscillation at the edge of stability
 HALF = 0.5  # of a peak: starts and ends lie below it, and each series at the other's peak above it
 RISE_AND_FALL = "Figure 1: ECE and sharpness both rise and fall"
 TOGETHER = "Figure 1: they peak around the same time"
@@ -31,25 +32,6 @@ def configs(setting: Setting) -> list[RunConfig]:
         for name in OPTIMIZERS
         for config in sweeps.rate_configs(setting, name, setting.first_seed)
     ]
-
-
-def smooth(values: np.ndarray) -> np.ndarray:
-    """Return the running mean of the finite values over `WINDOW` of the rows, centred.
-
-    At the edge of stability both quantities jump from row to row, and the largest single value is
-    a matter of luck. At the ends the window is what there is of it.
-
-    >>> smooth(np.array([0.0, 3.0, np.nan] * 20))[:3]
-    array([1.5, 1. , 1.5])
-    """
-    reach = round(WINDOW * len(values) / 2)
-    ones = np.ones(2 * reach + 1)
-    finite = np.isfinite(values)
-    sums = np.convolve(np.where(finite, values, 0.0), ones, "full")[reach : reach + len(values)]
-    counts = np.convolve(finite.astype(float), ones, "full")[reach : reach + len(values)]
-    result: np.ndarray = np.full(len(values), np.nan)
-    np.divide(sums, counts, out=result, where=counts > 0)
-    return result
 
 
 def window_steps(run: Run) -> int:
@@ -118,7 +100,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         "sharpness at ECE's peak / its own",
     )
     table = Table("Rise and fall", header, rows, f"Training split. {smoothing_text(runs)}")
-    return Findings(claims(setting, runs), [table])
+    return Findings(claims(setting, runs), [table, lag_table(runs)])
 
 
 def smoothing_text(runs: list[Run]) -> str:

@@ -6,7 +6,27 @@ import numpy as np
 
 from toosure.runs import Run
 
+WINDOW = 0.05  # of a run: longer than the oscillation at the edge of stability
 SMALL = 0.01  # a training ECE below which a run counts as calibrated in-sample
+
+
+def smooth(values: np.ndarray) -> np.ndarray:
+    """Return the running mean of the finite values over `WINDOW` of the rows, centred.
+
+    At the edge of stability both quantities jump from row to row, and the largest single value is
+    a matter of luck. At the ends the window is what there is of it.
+
+    >>> smooth(np.array([0.0, 3.0, np.nan] * 20))[:3]
+    array([1.5, 1. , 1.5])
+    """
+    reach = round(WINDOW * len(values) / 2)
+    ones = np.ones(2 * reach + 1)
+    finite = np.isfinite(values)
+    sums = np.convolve(np.where(finite, values, 0.0), ones, "full")[reach : reach + len(values)]
+    counts = np.convolve(finite.astype(float), ones, "full")[reach : reach + len(values)]
+    result: np.ndarray = np.full(len(values), np.nan)
+    np.divide(sums, counts, out=result, where=counts > 0)
+    return result
 
 
 def peak_ece(run: Run) -> float:

@@ -78,9 +78,15 @@ def compare_with_paper(setting: Setting, row: str, name: str, rates: RateCouplin
         found=found,
         paper=f"{target:.2f} ± {deviation:.2f}",
         holds=distance <= 2,
-        rule=f"{distance:.1f} of the paper's standard deviations away",
+        rule=f"{distance:.1f} of the paper's standard deviations away{chosen_text(name)}",
         unless=[missing_runs(len(ours), len(rates))],
     )
+
+
+def chosen_text(name: str) -> str:
+    """Say that an optimizer's settings are one of several that were tried; empty where not."""
+    tried = len(sweeps.CANDIDATES.get(name, {}))
+    return f"; settings one of {tried} that were tried" if tried else ""
 
 
 # -- tables ---------------------------------------------------------------------------------
@@ -210,6 +216,7 @@ def settings_table(setting: Setting) -> Table:
         f"step 0 and every {every} steps. Data {sweeps.images(setting)} "
         f"({sweeps.image_source(setting)}), model {sweeps.network(setting)}, cross-entropy, "
         "constant rate, float32. The paper gives neither the rates of AdamW and Muon nor the "
-        "batch, rho and lengths of any optimizer: these are ours, and every column is judged alike."
+        "batch, rho and lengths of any optimizer: these are ours, and every column is judged "
+        "alike. Of AdamW and Muon several were tried (part `settings`, with the rule of choice)."
     )
     return Table("Settings of Table 1", ("", "word", "LR", "steps", "batch"), rows, note)

@@ -1,0 +1,160 @@
+"""`toosure evaluate RUN --shifts`: judge runs on corrupted and unknown images, and print it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toosure.cli.app import fail
+from toosure.cli.evaluation_tables import numbers_table
+from toosure.cli.waiting import Waiting
+
+if TYPE_CHECKING:
+    from toosure.shifts.record import ShiftRecord
+    from toosure.train import Runtime
+
+OodWords = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ood",
+        help="With shifts: data that the run does not know, as cifar100, cifar100-c, svhn, noise, "
+        "or a file of images NAME=FILE.npz.",
+    ),
+]
+HEADINGS = {"accuracy": "accuracy, %", "nll": "NLL", "ece": "ECE, points", "smece": "smECE, points"}
+
+
+def evaluate_shifts(
+    folders: Sequence[Path], runtime: "Runtime", baseline: Path | None, as_json: bool
+) -> None:
+    """Judge each run folder, print what was found, and keep it there as `shifts.json`."""
+    try:
+        records = {folder.name: record_of(folder, runtime) for folder in folders}
+        reference = record_of(baseline, runtime) if baseline is not None else None
+        errors = {name: error_of(record, reference) for name, record in records.items()}
+    except ValueError as error:
+        fail(str(error))
+
+    if as_json:
+        for name, record in records.items():
+            relative = {"mean_corruption_error": errors[name]} if reference is not None else {}
+            print(json.dumps({"run": name} | record.as_json() | relative, allow_nan=False))
+        return
+
+    if len(records) == 1:
+        print_record(*records.values())
+    else:
+        print_side_by_side(records)
+    for name, value in errors.items():
+        typer.echo(f"{name}: {error_sentence(value, baseline)}")
+
+
+def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
+    """Return how a run fares under shifts: as its folder says, or judged now and kept there."""
+    from toosure.runs import Run, RunWriter
+    from toosure.shifts.record import ShiftRecord
+    from toosure.train.shifts import can_be_judged, is_judged, judge_finished, write_record
+
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"--shifts needs the folder of a run; got {folder}")
+    run = Run(folder)
+    assert runtime.shifts is not None
+    if is_judged(run, runtime.shifts):
+        typer.echo(f"{run.name} was judged before: {folder / 'shifts.json'}", err=True)
+        return ShiftRecord.of(run.shifts)
+    if not can_be_judged(run):
+        raise ValueError(
+            f"{folder} cannot be judged on shifts: that takes a complete run with its checkpoint "
+            f"(it is {run.status}). `toosure train --shift all` judges a run at its end"
+        )
+
+    with RunWriter(folder) as writer, Waiting(f"judging {run.name}") as waiting:
+        record = judge_finished(
+            folder,
+            runtime,
+            lambda done, total, name: waiting.update(f"judging {name}, {done} of {total}"),
+        )
+        write_record(writer, record)
+    typer.echo(f"kept in {folder / 'shifts.json'}", err=True)
+    return record
+
+
+def error_of(record: "ShiftRecord", reference: "ShiftRecord | None") -> float:
+    """Return the mean corruption error against a reference, or the plain mean error."""
+    if reference is None:
+        return record.mean_error
+    return record.mean_corruption_error(reference)
+
+
+def error_sentence(error: float, baseline: Path | None) -> str:
+    """Say what an error is measured against."""
+    if baseline is None:
+        return f"mean error under corruption {100 * error:.2f} % (unnormalised: no --baseline)"
+    return f"mean corruption error {100 * error:.2f} % of that of {baseline.name}"
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def print_record(record: "ShiftRecord") -> None:
+    """Print one run: by severity, by corruption, and against unknown data."""
+    from rich.console import Console
+
+    console = Console()
+    by_severity = numbers_table("severity", *HEADINGS.values())
+    by_severity.add_row("clean", *cells(record.clean))
+    for severity in record.severities:
+        means = {metric: record.mean(metric, severity) for metric in HEADINGS}
+        by_severity.add_row(str(severity), *cells(means))
+    by_severity.add_row("mean of all", *cells(record.means()))
+    console.print(by_severity, "")
+
+    by_corruption = numbers_table("mean over severities", *HEADINGS.values())
+    for name in record.corruptions:
+        means = {metric: record.mean(metric, corruption=name) for metric in HEADINGS}
+        by_corruption.add_row(name, *cells(means))
+    console.print(by_corruption, "")
+
+    unknown = numbers_table("unknown data", "images", "score", "AUROC, %", "FPR95, %")
+    for name, found in record.ood.items():
+        for score in found.auroc:
+            figures = (f"{100 * found.auroc[score]:.2f}", f"{100 * found.fpr95[score]:.2f}")
+            unknown.add_row(name, f"{found.images:,}", score, *figures)
+    console.print(unknown, "")
+
+    typer.echo(f"{record.images:,} of {record.available:,} test images, {record.seconds:.1f} s")
+    for name, found in record.ood.items():
+        if found.note:
+            typer.echo(f"{name}: {found.note}")
+
+
+def print_side_by_side(records: "Mapping[str, ShiftRecord]") -> None:
+    """Print one row per run: clean, mean over corruptions, AUROC of the largest probability."""
+    from rich.console import Console
+
+    sets = list(dict.fromkeys(name for record in records.values() for name in record.ood))
+    headings = (
+        *("images", "clean accuracy, %", "clean ECE"),
+        *(f"corrupted {name}" for name in HEADINGS.values()),
+        *(f"AUROC {name}, %" for name in sets),
+    )
+    table = numbers_table("run", *headings)
+    for name, record in records.items():
+        clean = cells(record.clean)
+        found = [record.ood.get(each) for each in sets]
+        against = ["–" if ood is None else f"{100 * ood.auroc['confidence']:.2f}" for ood in found]
+        row = (f"{record.images:,}", clean[0], clean[2], *cells(record.means()), *against)
+        table.add_row(name, *row)
+    console = Console()
+    console = console if console.is_terminal else Console(width=200)
+    table.columns[0].overflow = "fold"
+    console.print(table, "")
+
+
+def cells(scores: Mapping[str, float]) -> list[str]:
+    """Print the scores of one set: shares in per cent and points, the NLL in nats."""
+    return [
+        f"{scores[name]:.4f}" if name == "nll" else f"{100 * scores[name]:.2f}" for name in HEADINGS
+    ]

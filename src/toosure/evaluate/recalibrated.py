@@ -1,0 +1,106 @@
+"""What recalibration found: the calibrator, how it was chosen, the numbers before and after."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.evaluation import MAX_CALL_NUMBERS
+from toosure.metrics.binned import Reliability
+from toosure.posthoc import Choice
+
+METRICS = ("nll", "brier", "accuracy", "ece", "adaptive_ece", "classwise_ece")
+
+
+@dataclass(frozen=True)
+class Side:
+    """How predictions are, before or after: each metric with its interval, and the table."""
+
+    metrics: dict[str, Estimate]
+    table: Reliability
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """A calibrator, how it was chosen, and what it does to rows it was not fitted on."""
+
+    source: str
+    judged_on: str  # the test file; empty where folds of the source were held out
+    rows: int  # of the fit
+    n: int  # judged
+    bins: int
+    level: float
+    choice: Choice
+    before: Side
+    after: Side
+    change: Estimate  # of the NLL, paired by row
+    ece_change: Estimate  # paired by row
+    accuracy_change: Estimate  # paired by row
+    chance: float  # the ECE that a calibrated model shows at most in 97.5 % of such samples
+    class_one: bool = False  # whether tables and binned errors are those of P(class 1)
+
+    @property
+    def held_out(self) -> str:
+        """Say which rows it was judged on."""
+        source = self.source or "the predictions"
+        folds = f"{self.n:,} rows of {source}, each held out in one of {self.choice.folds} folds"
+        return f"{self.n:,} rows of {self.judged_on}" if self.judged_on else folds
+
+    @property
+    def sentence(self) -> str:
+        """Say in one sentence what the calibrator does."""
+        before = self.before.metrics["nll"].value
+        after = self.after.metrics["nll"].value
+        numbers = f"NLL {before:.4f} before and {after:.4f} after"
+        if self.change.low is not None:
+            span = f"{self.change.low:+.4f} to {self.change.high:+.4f}".replace("-", "−")
+            numbers += f", change {span} at {100 * self.level:g} %"
+
+        if self.choice.name == "uncalibrated":
+            return "No calibrator helps: the probabilities stay as they are"
+        if self.change.high is not None and self.change.high < 0:
+            return f"{described(self.choice)} helps: {numbers}"
+        if self.change.low is not None and self.change.low > 0:
+            return f"{described(self.choice)} does harm: {numbers}"
+        return f"{described(self.choice)} makes no difference that these rows show: {numbers}"
+
+    @property
+    def omissions(self) -> str:
+        """Say which metrics have no interval, and why; empty where all have one."""
+        sides = (self.before.metrics, self.after.metrics)
+        names = [name for name in METRICS if any(side[name].low is None for side in sides)]
+        why = f"too slow to resample above {MAX_CALL_NUMBERS:,} numbers"
+        return f"No interval: {', '.join(names)} ({why})." if names else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values: the choice, the trials, and before and after with intervals."""
+        sides = {"before": self.before.metrics, "after": self.after.metrics}
+        trials = [trial._asdict() for trial in self.choice.trials]
+        both = {side: {k: finite(v) for k, v in values.items()} for side, values in sides.items()}
+
+        return {
+            "method": self.choice.name,
+            "note": self.choice.calibrator.note,
+            "rows": self.rows,
+            "n": self.n,
+            "judged_on": self.held_out,
+            "level": self.level,
+            **both,
+            "nll_change": finite(self.change),
+            "ece_change": finite(self.ece_change),
+            "accuracy_change": finite(self.accuracy_change),
+            "chance": self.chance,
+            "trials": trials,
+        }
+
+
+def finite(values: Estimate) -> list[float | None]:
+    """Return value, low, high; None where there is none or it is not finite."""
+    return [v if v is not None and np.isfinite(v) else None for v in values]
+
+
+def described(choice: Choice) -> str:
+    """Name the calibrator, with its temperature where it has one."""
+    temperature = getattr(choice.calibrator, "temperature", None)
+    return choice.name + (f" (T = {float(temperature):.4g})" if temperature is not None else "")

@@ -1,0 +1,80 @@
+"""What `toosure calibrate` kept in a run's folder: calibrators before and after, on test data."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toosure.page.paired import Difference
+from toosure.runs import Run
+from toosure.runs.regular_files import printable
+
+MAX_KEPT = 40  # calibrators of a run
+
+
+@dataclass(frozen=True)
+class KeptCalibrator:
+    """One calibrator: ECE and NLL before and after with intervals (value, low, high), as shares."""
+
+    name: str
+    note: str
+    n: int
+    ece: tuple[float, float, float]
+    ece_after: tuple[float, float, float]
+    nll: float
+    nll_after: float
+    ece_change: Difference
+    accuracy_change: Difference
+    chance: float  # the ECE that a calibrated model shows at most in 97.5 % of such samples
+
+
+def kept_calibrators(run: Run) -> list[KeptCalibrator]:
+    """Return the calibrators of a run by their ECE, the lowest first; damaged ones are left out."""
+    records = list(run.calibrations.items())[:MAX_KEPT]
+    found = [kept_calibrator(name, record) for name, record in records]
+    return sorted((each for each in found if each), key=lambda each: each.ece_after[0])
+
+
+def kept_calibrator(name: str, record: object) -> KeptCalibrator | None:
+    """Read one record; nothing where a number is missing."""
+    try:
+        assert isinstance(record, dict)
+        return KeptCalibrator(
+            name=printable(name),
+            note=printable(str(record.get("note") or "")),
+            n=int(number(record["n"])),
+            ece=estimate(record["before"], "ece"),
+            ece_after=estimate(record["after"], "ece"),
+            nll=estimate(record["before"], "nll")[0],
+            nll_after=estimate(record["after"], "nll")[0],
+            ece_change=difference(estimate(record, "ece_change")),
+            accuracy_change=difference(estimate(record, "accuracy_change")),
+            chance=number(record["chance"]),
+        )
+    except (AssertionError, KeyError, TypeError, ValueError):
+        return None
+
+
+def number(value: object) -> float:
+    """Return a finite number, or raise."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise ValueError("no number")
+
+
+def estimate(record: Mapping[str, Any], key: str) -> tuple[float, float, float]:
+    """Return value, low and high; NaN for ends that are not there."""
+    value, low, high = record[key]
+    ends = [math.nan if end is None else number(end) for end in (low, high)]
+    return number(value), ends[0], ends[1]
+
+
+def difference(change: tuple[float, float, float]) -> Difference:
+    """Return a change with the half of its interval that lies towards 0: within it, it is chance.
+
+    >>> difference((-0.03, -0.05, -0.02))
+    Difference(value=-0.03, half=0.01)
+    """
+    value, low, high = change
+    half = high - value if value < 0 else value - low
+    return Difference(value, round(half, 12) if math.isfinite(half) else math.inf)

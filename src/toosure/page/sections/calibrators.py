@@ -1,0 +1,127 @@
+"""Calibrators, before and after: the temperature of each run, and what `toosure calibrate` kept."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from toosure.page.html import Cell, Heading, Shown, printed, section, table
+from toosure.page.kept_calibrators import KeptCalibrator, kept_calibrators
+from toosure.page.page_runs import PageRuns
+from toosure.page.paired import Difference
+from toosure.page.scaling_effect import scaling_effect
+from toosure.page.sections.differences import listed
+from toosure.runs import Run
+
+NOTE = (
+    "Each was fitted on a run's validation data and judged on test data that it never saw. A "
+    "temperature T above 1 cools an over-confident network; accuracy stays as it was. Below each "
+    "ECE is its 95 % interval; chance is what a perfectly calibrated network may show on so many "
+    "examples. For another calibrator: toosure calibrate, of the run's folder, --method isotonic."
+)
+NUMBERS = ("temperature", "ece", "ece_after", "nll", "nll_after", "n")
+
+
+def calibrators(page: PageRuns) -> str:
+    """Return the table of what calibrators did to each run.
+
+    Runs of older versions wrote no such numbers: the section says how to add them.
+    """
+    rows = [row for name, run in page.named for row in rows_of(name, run)]
+    missing = [name for name, run in page.named if lacks_scaling(run)]
+    if not rows and not missing:
+        return ""
+
+    note = NOTE if rows else ""
+    if missing:
+        note += (
+            f" Not judged yet: {listed(missing)}. To add it, run toosure calibrate RUN once for "
+            "each, with its folder as RUN."
+        )
+    header: list[Heading] = ["run", "calibrator", "ECE before, points", "ECE after", "by chance"]
+    header += ["accuracy, points", "NLL before", "NLL after", "samples"]
+    formats = ("", "", "", "", "", "", ".3f", ".3f", ",")
+    return section(
+        "Calibrators, before and after",
+        note.strip(),
+        table(header, rows, formats, sortable=True) if rows else "",
+        name="calibrators",
+        short="Calibrators",
+    )
+
+
+def is_whole(scaling: Mapping[str, Any]) -> bool:
+    """Whether every number is there."""
+    return all(isinstance(scaling.get(name), int | float) for name in NUMBERS)
+
+
+def lacks_scaling(run: Run) -> bool:
+    """Whether a run kept predictions and no numbers of what a temperature does to them."""
+    return not run.scaling and run.status == "complete" and (run.path / "predictions.npz").is_file()
+
+
+def rows_of(name: str, run: Run) -> list[list[Cell]]:
+    """Return the rows of a run: its own temperature, then the other calibrators."""
+    own = is_whole(run.scaling)
+    kept = [each for each in kept_calibrators(run) if not (own and each.name == "temperature")]
+    rows = [row_of_calibrator(name, each) for each in kept]
+    return [row_of_temperature(name, run), *rows] if own else rows
+
+
+def row_of_temperature(name: str, run: Run) -> list[Cell]:
+    """Return what a run wrote at its end, with intervals where its predictions are kept."""
+    scaling = run.scaling
+    effect = scaling_effect(run)
+    return [
+        name,
+        (
+            f"temperature, T = {printed(scaling['temperature'], '.3f')}",
+            str(scaling.get("note", "")),
+        ),
+        points(scaling["ece"], effect.before if effect else None),
+        points(scaling["ece_after"], effect.after if effect else None),
+        chance_cell(None if effect is None else effect.chance),
+        Shown(0.0, "unchanged"),
+        scaling["nll"],
+        scaling["nll_after"],
+        scaling["n"],
+    ]
+
+
+def row_of_calibrator(name: str, kept: KeptCalibrator) -> list[Cell]:
+    """Return what `toosure calibrate` found of one calibrator."""
+    change = kept.accuracy_change
+    accuracy = Shown(0.0, "unchanged")
+    if change.value:
+        accuracy = Shown(
+            100 * change.value,
+            printed(100 * change.value, "+.2f"),
+            "may be chance" if change.is_chance else "",
+        )
+    return [
+        name,
+        (kept.name, kept.note),
+        points_between(kept.ece),
+        points_between(kept.ece_after),
+        chance_cell(kept.chance),
+        accuracy,
+        kept.nll,
+        kept.nll_after,
+        kept.n,
+    ]
+
+
+def points(value: float, estimate: Difference | None) -> Shown:
+    note = "" if estimate is None else f"± {100 * estimate.half:.2f}"
+    return Shown(100 * value, printed(100 * value, ".2f"), note)
+
+
+def points_between(estimate: tuple[float, float, float]) -> Shown:
+    value, low, high = (100 * each for each in estimate)
+    note = f"{low:.2f} to {high:.2f}" if math.isfinite(low + high) else ""
+    return Shown(value, printed(value, ".2f"), note)
+
+
+def chance_cell(chance: float | None) -> Shown:
+    if chance is None:
+        return Shown(None, "–")
+    return Shown(100 * chance, f"up to {100 * chance:.1f}")

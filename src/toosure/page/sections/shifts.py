@@ -1,0 +1,229 @@
+"""Runs under shifts: corrupted test images by severity and by kind, and data that are unknown."""
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+
+import numpy as np
+
+from toosure.figures.shifts import ShiftLine, shifts_figure
+from toosure.page.html import (
+    FIGURE_TOOLS,
+    Cell,
+    Heading,
+    Shown,
+    plot,
+    printed,
+    section,
+    table,
+    term,
+)
+from toosure.page.page_runs import PageRuns
+from toosure.quantities import QUANTITIES, Quantity
+from toosure.runs import Run
+from toosure.shifts.record import METRICS, OOD_SCORES, ShiftRecord
+
+MAX_LINES = 8  # settings in a figure
+MAX_COLUMNS = 6  # settings in the table of corruptions
+DRAWN = ("accuracy", "ece", "smece", "nll")
+KEYS = (
+    *(f"shift_{metric}" for metric in METRICS),
+    "mean_corruption_error",
+    "ood_auroc",
+    "ood_fpr95",
+)
+NOTE = (
+    "The test set as it is, and under corruptions made after Hendrycks and Dietterich (2019); each "
+    "pair of corruption and severity is judged alone, and means are over all of them"
+)
+SCORE_NOTE = (
+    "Unknown data have no right class: a score should be lower on them. Scores are the largest "
+    "probability, the negative entropy, the energy (log of the summed exponentials) and the margin "
+    "between the two largest logits. 'corrupted' are the test images themselves under all "
+    "corruptions."
+)
+
+
+def shifts(page: PageRuns) -> str:
+    """Return figure and tables of the runs that were judged on shifts; nothing without one."""
+    settings = settings_of(page)
+    if not settings:
+        return ""
+
+    panels = "".join(
+        panel(settings[:MAX_LINES], metric) for metric in ("accuracy", "ece", "smece", "nll")
+    )
+    blocks = [
+        f'<div class="panels">{panels}</div>',
+        settings_table(settings, reference_of(page, settings)),
+        corruptions_table(settings),
+    ]
+    unknown = unknown_table(settings)
+    if unknown:
+        blocks += [f"<p>{SCORE_NOTE}</p>", unknown]
+    return section("Under shift", note_on(page, settings), *blocks, name="shifts")
+
+
+def panel(settings: Sequence[ShiftLine], metric: str) -> str:
+    """Return one score against severity, under its name."""
+    quantity = QUANTITIES[metric]
+    drawing = plot(shifts_figure(settings, metric), f"{quantity.title} against severity")
+    return f"<figure><h3>{term(quantity, quantity.title)}</h3>{drawing}{FIGURE_TOOLS}</figure>"
+
+
+def settings_of(page: PageRuns) -> list[ShiftLine]:
+    """Return the settings that were judged, in the order of the page, with their seeds."""
+    settings = []
+    for group in page.groups:
+        records = [record for run in group.runs if (record := record_of(run)) is not None]
+        if records:
+            settings.append(ShiftLine(group.label, page.places[group.label], records))
+    return settings
+
+
+def record_of(run: Run) -> ShiftRecord | None:
+    return ShiftRecord.read(run.shifts)
+
+
+def has_shifts(page: PageRuns) -> bool:
+    """Whether the section has something to say."""
+    return any(record_of(run) is not None for run in page.runs)
+
+
+def reference_of(page: PageRuns, settings: Sequence[ShiftLine]) -> ShiftLine | None:
+    """Return the setting that errors are divided by: the plain optimizer, where it was judged."""
+    if len(settings) < 2:
+        return None
+    named = {setting.label: setting for setting in settings}
+    return named.get(page.reference.label, settings[0])
+
+
+def note_on(page: PageRuns, settings: Sequence[ShiftLine]) -> str:
+    """Say what was judged, on how many images, and which runs were not."""
+    records = [record for setting in settings for record in setting.records]
+    counts = sorted({(record.images, record.available) for record in records})
+    images = ", ".join(f"{images:,} of {available:,}" for images, available in counts)
+    note = f"{NOTE}. Test images: {images}."
+
+    if len(settings) == 1:
+        note += " In the figure a thin line is a corruption, the thick one their mean."
+    if len(settings) > MAX_LINES:
+        note += f" Drawn are the first {MAX_LINES} of {len(settings)} settings."
+    if len({frozenset(record.cells) for record in records}) > 1:
+        note += " The runs were not all judged under the same corruptions: their means differ."
+    damaged = [run.name for run in page.runs if run.shifts and record_of(run) is None]
+    if damaged:
+        note += f" Not shown, since shifts.json is damaged: {', '.join(damaged)}."
+    return note
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def settings_table(settings: Sequence[ShiftLine], reference: ShiftLine | None) -> str:
+    """Return one row per setting: clean, and means over corruptions."""
+    header: list[Heading] = ["run", "clean accuracy, %", "clean ECE, points"]
+    header += [QUANTITIES[f"shift_{metric}"] for metric in METRICS]
+    header.append(QUANTITIES["mean_corruption_error"] if reference else "mean error, %")
+
+    rows: list[list[Cell]] = []
+    for setting in settings:
+        row: list[Cell] = [(setting.label, seeds_of(setting))]
+        row.append(spread(setting, lambda r: r.clean["accuracy"], 100, ".2f"))
+        row.append(spread(setting, lambda r: r.clean["ece"], 100, ".2f"))
+        for metric in METRICS:
+            row.append(of_quantity(setting, metric, QUANTITIES[f"shift_{metric}"]))
+        row.append(error_cell(setting, reference))
+        rows.append(row)
+
+    said = (
+        f"<p>mCE is against {escape(reference.label)}.</p>"
+        if reference
+        else "<p>The mean error is not divided by that of another run.</p>"
+    )
+    return table(header, rows, sortable=True) + said
+
+
+def of_quantity(setting: ShiftLine, metric: str, quantity: Quantity) -> Shown:
+    return spread(setting, lambda record: record.mean(metric), quantity.scale, quantity.form)
+
+
+def error_cell(setting: ShiftLine, reference: ShiftLine | None) -> Shown:
+    """Return the mean corruption error against the reference's seeds, or the plain mean error."""
+    if reference is None:
+        return spread(setting, lambda record: record.mean_error, 100, ".2f")
+
+    def relative(record: ShiftRecord) -> float:
+        others = [each for each in reference.records if set(each.cells) == set(record.cells)]
+        return record.mean_corruption_error(*others) if others else math.nan
+
+    return spread(setting, relative, 100, ".1f")
+
+
+def corruptions_table(settings: Sequence[ShiftLine]) -> str:
+    """Return one row per corruption: the ECE of each setting, its accuracy below."""
+    shown = settings[:MAX_COLUMNS]
+    corruptions = dict.fromkeys(c for s in shown for r in s.records for c in r.corruptions)
+    rows: list[list[Cell]] = []
+    for corruption in corruptions:
+        row: list[Cell] = [corruption.replace("_", " ")]
+        for setting in shown:
+            error = mean_under(setting, "ece", corruption)
+            accuracy = mean_under(setting, "accuracy", corruption)
+            row.append(Shown(error, printed(error, ".2f"), f"{printed(accuracy, '.1f')} % right"))
+        rows.append(row)
+
+    header = ["ECE in points, mean over severities", *(setting.label for setting in shown)]
+    left_out = len(settings) - len(shown)
+    said = f"<p>The first {len(shown)} settings; {left_out} more are above.</p>" if left_out else ""
+    return table(header, rows, sortable=True) + said
+
+
+def mean_under(setting: ShiftLine, metric: str, corruption: str) -> float:
+    """Return the mean of a share under one corruption over severities and seeds, in per cent."""
+    values = [record.mean(metric, corruption=corruption) for record in setting.records]
+    return 100 * float(np.mean(values))
+
+
+def unknown_table(settings: Sequence[ShiftLine]) -> str:
+    """Return one row per setting and set of unknown images: AUROC and FPR95 of each score."""
+    auroc = QUANTITIES["ood_auroc"]
+    fpr95 = QUANTITIES["ood_fpr95"]
+    header: list[Heading] = ["run", "unknown data", "images"]
+    header += [f"{q.short} {score}, %" for q in (auroc, fpr95) for score in OOD_SCORES]
+
+    rows: list[list[Cell]] = []
+    for setting in settings:
+        for name in dict.fromkeys(name for record in setting.records for name in record.ood):
+            own = [record.ood[name] for record in setting.records if name in record.ood]
+            row: list[Cell] = [setting.label, (name, own[0].note), own[0].images]
+            row += [cell([each.auroc.get(s, math.nan) for each in own], auroc) for s in OOD_SCORES]
+            row += [cell([each.fpr95.get(s, math.nan) for each in own], fpr95) for s in OOD_SCORES]
+            rows.append(row)
+    formats = ("", "", ",", *[""] * (2 * len(OOD_SCORES)))
+    return table(header, rows, formats, sortable=True) if rows else ""
+
+
+# -- cells ----------------------------------------------------------------------------------------
+
+
+def seeds_of(setting: ShiftLine) -> str:
+    return f"{len(setting.records)} seeds" if len(setting.records) > 1 else ""
+
+
+def spread(
+    setting: ShiftLine, value: Callable[[ShiftRecord], float], scale: float, form: str
+) -> Shown:
+    """Return the mean over seeds with the standard deviation below."""
+    return shown([scale * value(record) for record in setting.records], form)
+
+
+def cell(values: Sequence[float], quantity: Quantity) -> Shown:
+    return shown([quantity.scale * value for value in values], quantity.form)
+
+
+def shown(values: Sequence[float], form: str) -> Shown:
+    """Return a mean with its standard deviation below, where there are several values."""
+    average = float(np.mean(values))
+    note = f"± {printed(float(np.std(values, ddof=1)), form)}" if len(values) > 1 else ""
+    return Shown(average if math.isfinite(average) else None, printed(average, form), note)

@@ -1,0 +1,71 @@
+"""What is kept of a run beside its scores: rows along training, errors after calibration."""
+
+import math
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from toosure import metrics
+from toosure.posthoc import CALIBRATORS
+from toosure.runs import Run
+from toosure.runs.json_text import read_json
+
+# The calibrators of Figure 3 of the CSAM paper beside the temperature, which has scores of its own.
+CALIBRATED_BY = ("vector", "platt", "histogram", "isotonic")
+KEPT_KEYS = ("loss", "accuracy", "confidence", "ece", "nll", "tce", "temperature")
+CORRUPTED_FILE = "imagenet_c.json"  # of a run that was judged on published corrupted images
+SAM_KEYS = "train/sam_"  # those of `sam_theory` are kept, all of them
+
+
+def rows_along(run: Run) -> list[dict[str, float]] | None:
+    """Return the rows of a run that was measured several times; None where only its end was."""
+    if len(run.rows) < 2:
+        return None
+    return [kept_numbers(row) for row in run.rows]
+
+
+def kept_numbers(row: Mapping[str, object]) -> dict[str, float]:
+    """Return the numbers of a row that figures are drawn from.
+
+    >>> kept_numbers({"step": 3, "val/ece": 0.1, "val/brier": 0.2, "train/sam_p_y": 0.9})
+    {'step': 3.0, 'val/ece': 0.1, 'train/sam_p_y': 0.9}
+    """
+    kept = {}
+    for key, value in row.items():
+        named = key in ("step", "epoch") or key.rpartition("/")[2] in KEPT_KEYS
+        if not named and not key.startswith(SAM_KEYS):
+            continue
+        if isinstance(value, int | float) and math.isfinite(value):
+            kept[key] = float(value)
+    return kept
+
+
+def calibrated_errors(
+    val: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]
+) -> dict[str, float] | None:
+    """Return the ECE of the test images after each calibrator, fitted on the validation images.
+
+    None where there are no validation images.
+    """
+    if not len(val[1]):
+        return None
+    logits, labels = test
+    errors = {}
+    for name in CALIBRATED_BY:
+        calibrator = CALIBRATORS[name]().fit_quietly(*val)
+        errors[name] = float(metrics.ece(calibrator(logits), labels))
+    return errors
+
+
+def corrupted_means(run: Run) -> dict[str, dict[str, float]] | None:
+    """Return accuracy and ECE by corruption, means over severities; None where not judged."""
+    kept = read_json(run.path / CORRUPTED_FILE, if_damaged={})
+    if not kept:
+        return None
+    return {
+        corruption: {
+            metric: sum(scores[metric] for scores in by_severity.values()) / len(by_severity)
+            for metric in ("accuracy", "ece")
+        }
+        for corruption, by_severity in kept.items()
+    }

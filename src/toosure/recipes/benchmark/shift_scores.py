@@ -1,0 +1,83 @@
+"""What the benchmark keeps of a run under shifts: means over corruptions, and AUROCs."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from toosure.recipes.series import spread_text
+from toosure.runs import Run
+from toosure.shifts.record import METRICS, ShiftRecord, finite
+
+if TYPE_CHECKING:
+    from toosure.recipes.benchmark.score_files import Record
+
+UNKNOWN = {"cifar10": "cifar100", "cifar100": "cifar10", "digits": "noise"}
+SETS = ("cifar10", "cifar100", "cifar10-c", "cifar100-c")  # of `--shift all` in a recipe
+COLUMNS = ("OOD AUROC", "ECE under 15 x 5 corruptions")
+NOTE = (
+    "OOD AUROC, in per cent, is that of the largest probability of CIFAR-10 against CIFAR-100 test "
+    "images, and the reverse. The ECE under corruptions is the mean over 15 kinds at 5 severities "
+    "made from the test images. Both come from the runs that were judged at their end."
+)
+
+
+def shift_summary(run: Run) -> dict[str, Any] | None:
+    """Return what is kept of a run's shifts; None where it was not judged on any.
+
+    An average of weights predicts for the run in the benchmark, and it is the raw weights that
+    were judged: then there is nothing to keep.
+    """
+    record = ShiftRecord.read(run.shifts)
+    if record is None or run.config.get("average"):
+        return None
+    return {
+        "images": record.images,
+        "available": record.available,
+        "corruptions": len(record.corruptions),
+        "severities": record.severities,
+        "mean": finite(record.means()),
+        "by_severity": {
+            str(severity): finite({metric: record.mean(metric, severity) for metric in METRICS})
+            for severity in record.severities
+        },
+        "ood": {name: found.as_json() for name, found in record.ood.items()},
+    }
+
+
+def auroc_against(record: "Record", name: str, score: str = "confidence") -> float | None:
+    """Return the AUROC of a run against a set of unknown images; None where it was not judged."""
+    found = (record.shifts or {}).get("ood", {}).get(name)
+    return None if found is None else float(found["scores"][score]["auroc"])
+
+
+def corrupted_ece(record: "Record") -> float | None:
+    """Return the mean ECE over 15 corruptions at 5 severities; None where it is not of them all."""
+    shifts = record.shifts or {}
+    if shifts.get("corruptions") != 15 or len(shifts.get("severities", ())) != 5:
+        return None
+    error = shifts["mean"]["ece"]
+    return None if error is None else float(error)
+
+
+def cells(records: "Sequence[Record]") -> list[str]:
+    """Print the columns of shifts of one method; fewer images than there are, are said."""
+    unknown = UNKNOWN.get(records[0].data, "")
+    judged = [record.shifts for record in records if record.shifts]
+    some = {each["images"] for each in judged if each["images"] < each["available"]}
+    remark = f", {min(some):,} images" if some else ""
+    return [
+        known_text([auroc_against(record, unknown) for record in records], remark),
+        known_text([corrupted_ece(record) for record in records], remark),
+    ]
+
+
+def known_text(values: Sequence[float | None], remark: str = "") -> str:
+    """Print the mean and spread of those that are known, and how many where they are not all.
+
+    >>> known_text([0.5, None]), known_text([None]), known_text([0.8, 0.9])
+    ('50.00 (1 of 2)', '–', '85.00 ± 7.07')
+    """
+    known = [100 * value for value in values if value is not None]
+    if not known:
+        return "–"
+    some = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
+    return spread_text(known, ".2f") + some + remark

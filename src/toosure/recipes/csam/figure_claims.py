@@ -1,0 +1,260 @@
+"""What the paper reads from its figures, with the rules by which it is judged here.
+
+The rules were written before any of these runs was trained.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from toosure.recipes.csam.claims import why_not_judged
+from toosure.recipes.csam.figure_data import KeptRows, Theory, column
+from toosure.recipes.recipe import Claim, Setting, claims_without_runs, judge, missing_runs
+
+LEAST_R_SQUARED = 0.95  # of a straight line through kappa_min on the way to theta~
+LEAST_RATIO = 3.0  # of SGD's ECE to SAM's, where the paper says about six
+WORSE_BY = 0.5  # points of ECE that count as clearly worse
+BOUND = "{}: kappa_min at theta and at theta~ stays above -|g| / rho"
+LINE = "{}: kappa_min falls along a line from theta to theta~"
+LATE = "{}: the entropy penalty lambda is stronger late in training than early"
+PROVED = "{}: lambda_0 <= lambda, and no lemma or theorem fails"
+
+
+# -- Figures 2 and S4 -----------------------------------------------------------------------------
+
+
+def theory_claims(
+    setting: Setting, where: str, theory: Theory | None, moments: tuple[float, ...]
+) -> list[Claim]:
+    """Judge what the paper reads from kappa_min, lambda and lambda_0 along one run."""
+    sentences = [text.format(where) for text in (BOUND, LINE, LATE, PROVED)]
+    if theory is None:
+        return claims_without_runs(*sentences)
+
+    unless = [why_not_judged(setting)]
+    if theory.unconverged:
+        unless.append(f"kappa_min did not converge in {theory.unconverged} rows")
+    bound, line, late, proved = sentences
+    return [
+        bound_claim(bound, theory, unless),
+        line_claim(line, theory, moments, unless),
+        late_claim(late, theory, unless[:1]),
+        judge(
+            proved,
+            found=f"{theory.failed:.0f} failures in {len(theory.epochs)} rows",
+            paper="proved",
+            holds=theory.failed == 0 and not np.any(theory.lam0 > theory.lam * (1 + 1e-6)),
+            rule="at every row where they apply",
+            unless=unless[:1],
+        ),
+    ]
+
+
+def bound_claim(says: str, theory: Theory, unless: list[str]) -> Claim:
+    """Judge the assumption of Lemmas 1 and 2 at both ends of the way."""
+    at_start = int((theory.path[:, 0] >= theory.bound).sum())
+    at_end = int((theory.path[:, -1] >= theory.bound).sum())
+    rows = len(theory.bound)
+    return judge(
+        says,
+        found=f"at theta in {at_start} of {rows} rows, at theta~ in {at_end}",
+        paper="yes (Figure 2 a)",
+        holds=at_start == at_end == rows,
+        rule="ours: in every row, one run",
+        unless=unless,
+    )
+
+
+def line_claim(says: str, theory: Theory, moments: tuple[float, ...], unless: list[str]) -> Claim:
+    """Judge whether kappa_min falls along a straight line, at the moments the paper shows."""
+    chosen = theory.path[theory.rows_at(moments)]
+    fits = [r_squared(np.array(theory.shares), values) for values in chosen]
+    falls = [bool((np.diff(values) < 0).all()) for values in chosen]
+    return judge(
+        says,
+        found=f"R^2 {', '.join(f'{fit:.2f}' for fit in fits)}; falls in {sum(falls)} of "
+        f"{len(falls)}",
+        paper="yes (Figure 2 b)",
+        holds=all(falls) and min(fits) >= LEAST_R_SQUARED,
+        rule=f"ours: falls from point to point, R^2 of a line at least {LEAST_R_SQUARED}",
+        unless=unless,
+    )
+
+
+def late_claim(says: str, theory: Theory, unless: list[str]) -> Claim:
+    """Judge whether lambda is larger in the last quarter of the rows than in the first."""
+    quarter = max(1, len(theory.lam) // 4)
+    early = float(np.nanmean(theory.lam[:quarter]))
+    late = float(np.nanmean(theory.lam[-quarter:]))
+    return judge(
+        says,
+        found=f"{early:.3g} early, {late:.3g} late",
+        paper="yes (Figure 2 c)",
+        holds=late > early,
+        rule=f"ours: mean of the last {quarter} rows above that of the first {quarter}",
+        unless=unless,
+    )
+
+
+def r_squared(x: np.ndarray, y: np.ndarray) -> float:
+    """Return the share of the variance of `y` that a straight line explains.
+
+    >>> round(r_squared(np.arange(3.0), np.array([1.0, 3.0, 5.0])), 6)
+    1.0
+    """
+    if np.ptp(y) == 0:
+        return 1.0
+    return float(np.corrcoef(x, y)[0, 1] ** 2)
+
+
+# -- Figure 3 -------------------------------------------------------------------------------------
+
+
+def ratio_claim(
+    setting: Setting, data: str, network: str, errors: Mapping[str, Mapping[str, float]] | None
+) -> Claim:
+    """Judge: SGD's raw ECE is several times SAM's."""
+    says = f"{data}, {network}: SGD's ECE is several times SAM's"
+    if errors is None:
+        return claims_without_runs(says)[0]
+    ratio = errors["SGD"]["raw"] / errors["SAM"]["raw"]
+    return judge(
+        says,
+        found=f"{errors['SGD']['raw']:.2f} : {errors['SAM']['raw']:.2f}, {ratio:.1f} times",
+        paper="about 6 (Figure 3); 1.9 and 8.3 by Tables S11, S12",
+        holds=ratio >= LEAST_RATIO,
+        rule=f"ours: at least {LEAST_RATIO:g} times, one seed",
+        unless=[why_not_judged(setting)],
+    )
+
+
+def calibrated_claim(data: str, network: str, errors: Mapping[str, Mapping[str, float]]) -> Claim:
+    """Report SAM's raw ECE beside SGD's after every calibrator."""
+    after = {name: error for name, error in errors["SGD"].items() if name != "raw"}
+    texts = ", ".join(f"{name} {error:.2f}" for name, error in after.items())
+    below = sum(errors["SAM"]["raw"] < error for error in after.values())
+    return Claim(
+        f"{data}, {network}: SAM's raw ECE against SGD's after calibration",
+        f"{errors['SAM']['raw']:.2f} : {texts}; below {below} of {len(after)}",
+        "mostly below (Figure 3); not in Table S11",
+        None,
+        "reported only",
+    )
+
+
+def persistent_claim(setting: Setting, data: str, rows: Mapping[str, KeptRows]) -> Claim:
+    """Judge: SAM's validation ECE is below SGD's all along."""
+    says = f"{data}, ResNet-56: SAM's ECE is below SGD's through all of training"
+    if len(rows) < 2:
+        return claims_without_runs(says)[0]
+    sgd, sam = (column(rows[name], "val/ece")[1:] for name in ("SGD", "SAM"))
+    if len(sgd) != len(sam):
+        return Claim(says, "–", note="the two runs were measured at different steps")
+
+    below = int((sam < sgd).sum())
+    return judge(
+        says,
+        found=f"in {below} of {len(sgd)} rows; at the end {100 * sam[-1]:.2f} : "
+        f"{100 * sgd[-1]:.2f}",
+        paper="yes (Figure 3 c, d)",
+        holds=below == len(sgd),
+        rule="ours: at every row after the start, one seed",
+        unless=[why_not_judged(setting)],
+    )
+
+
+# -- Figures S5 and S6 ----------------------------------------------------------------------------
+
+
+def radius_claims(
+    setting: Setting,
+    where: str,
+    numbers: Mapping[float, Mapping[str, float]],
+    wanted: int,
+    turns: bool,
+) -> list[Claim]:
+    """Judge what a growing radius does: H(p_y) rises, accuracy too; on CIFAR-10 it `turns`.
+
+    There accuracy rises, then falls, and ECE falls, then rises. Of the ECE on CIFAR-100 the paper
+    says nothing.
+    """
+    sentences = {"entropy": f"{where}: H(p_y) rises with rho"}
+    if turns:
+        sentences["accuracy"] = f"{where}: accuracy rises with rho, then falls"
+        sentences["ece"] = f"{where}: ECE falls with rho, then rises"
+    else:
+        sentences["accuracy"] = f"{where}: accuracy rises with rho"
+    if not numbers:
+        return claims_without_runs(*sentences.values())
+
+    unless = [why_not_judged(setting), missing_runs(len(numbers), wanted)]
+    return [
+        radius_claim(says, key, numbers, turns and key != "entropy", unless)
+        for key, says in sentences.items()
+    ]
+
+
+def radius_claim(
+    says: str,
+    key: str,
+    numbers: Mapping[float, Mapping[str, float]],
+    turns: bool,
+    unless: list[str],
+) -> Claim:
+    """Judge one number over the radii: it rises, or (`turns`) is best at a radius in between."""
+    radii = sorted(numbers)
+    values = np.array([numbers[rho].get(key, np.nan) for rho in radii])
+    found = ", ".join(f"{rho:g}: {value:.3g}" for rho, value in zip(radii, values, strict=True))
+    if not np.isfinite(values).all():
+        unless = [*unless, "examples of a run were not kept"]
+
+    holds = bool((np.diff(values) > 0).all())
+    rule = "ours: from radius to radius, one seed"
+    if turns:
+        best = int(np.argmin(values) if key == "ece" else np.argmax(values))
+        holds = 0 < best < len(radii) - 1
+        rule = "ours: the best radius is neither the first nor the last, one seed"
+    return judge(says, found=found, paper="yes (Figure S5)", holds=holds, rule=rule, unless=unless)
+
+
+def gamma_claims(setting: Setting, numbers: Mapping[float, Mapping[str, float]]) -> list[Claim]:
+    """Judge Figure S6: a little gamma helps, gamma 1 calibrates best, gamma 2 and more is worse."""
+    helps = "gamma .5 improves accuracy and ECE over SAM"
+    least = "the least ECE is at gamma 1"
+    worse = "gamma 2 and more is clearly worse calibrated"
+    if not {0.0, 0.5, 1.0} <= set(numbers):
+        return claims_without_runs(helps, least, worse)
+
+    errors = {gamma: numbers[gamma]["ece"] for gamma in sorted(numbers)}
+    accuracies = {gamma: numbers[gamma]["accuracy"] for gamma in (0.0, 0.5)}
+    best = min(errors, key=lambda gamma: errors[gamma])
+    found = ", ".join(f"{gamma:g}: {error:.2f}" for gamma, error in errors.items())
+    large = [error for gamma, error in errors.items() if gamma >= 2]
+    unless = [why_not_judged(setting), missing_runs(len(numbers), 7)]
+    return [
+        judge(
+            helps,
+            found=f"accuracy {accuracies[0.0]:.2f} to {accuracies[0.5]:.2f}, ECE {errors[0.0]:.2f} "
+            f"to {errors[0.5]:.2f}",
+            paper="yes (Figure S6)",
+            holds=errors[0.5] < errors[0.0] and accuracies[0.5] > accuracies[0.0],
+            rule="ours: both, one seed",
+            unless=unless,
+        ),
+        judge(
+            least,
+            found=f"at {best:g}; {found}",
+            paper="yes (text); at 1.5 by Table S4",
+            holds=best == 1.0,
+            rule="ours: of all gammas, one seed",
+            unless=unless,
+        ),
+        judge(
+            worse,
+            found=found,
+            paper="yes (text)",
+            holds=bool(large) and min(large) > errors[best] + WORSE_BY,
+            rule=f"ours: each at least {WORSE_BY} points above the least, one seed",
+            unless=unless,
+        ),
+    ]

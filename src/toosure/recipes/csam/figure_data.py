@@ -1,0 +1,161 @@
+"""The numbers of each figure, read from the scores, rows and examples that are kept of its runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toosure.quantities.of_sam import SAM_PATH
+from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY
+from toosure.recipes.benchmark.score_files import Examples, Record
+from toosure.recipes.csam import figure_rows
+from toosure.recipes.csam.rows import Row
+from toosure.recipes.csam.tables import scored_rows
+from toosure.recipes.recipe import Setting
+from toosure.recipes.run_store import RunStore
+
+KeptRows = Sequence[Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class FigureRuns:
+    """The records of the figures' runs by row of the recipe, and examples by the run's name."""
+
+    records: Mapping[Row, Record]
+    examples: Mapping[str, Examples]
+
+    def known(self, rows: Sequence[Row]) -> list[tuple[Row, Record]]:
+        """Return the rows whose run is there, with its record."""
+        return [(row, self.records[row]) for row in rows if row in self.records]
+
+
+def read_runs(setting: Setting, store: RunStore) -> FigureRuns:
+    """Score the figures' runs that are new, and return what is kept of all."""
+    scored, files = scored_rows(setting, store, figure_rows.all_rows(setting))
+    records = {each.row: each.records[0] for each in scored if each.records}
+    return FigureRuns(records, files.examples)
+
+
+def column(rows: KeptRows, key: str) -> np.ndarray:
+    """Return one number along training; NaN where a row lacks it."""
+    return np.array([row.get(key, np.nan) for row in rows])
+
+
+# -- Figures 2 and S4 -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Theory:
+    """The theory of SAM along one run: per row, and the way from theta to theta~ in each."""
+
+    epochs: np.ndarray  # (R,)
+    path: np.ndarray  # (R, 5): kappa_min from theta to theta~
+    bound: np.ndarray  # (R,): -|g| / rho
+    lam: np.ndarray
+    lam0: np.ndarray
+    failed: float  # statements, over all rows
+    unconverged: int  # rows
+
+    @property
+    def shares(self) -> list[float]:
+        """How far along the way each column of `path` is."""
+        return list(SAM_PATH)
+
+    def rows_at(self, moments: Sequence[float]) -> list[int]:
+        """Return the rows nearest to these shares of the run."""
+        places = self.epochs / max(float(self.epochs[-1]), 1e-12)
+        return [int(np.abs(places - share).argmin()) for share in moments]
+
+
+def theory_of(record: Record | None) -> Theory | None:
+    """Return the theory along a run; None where its rows were not kept or lack it."""
+    if record is None or record.rows is None:
+        return None
+    rows = [row for row in record.rows if "train/sam_lambda" in row]
+    if not rows:
+        return None
+
+    return Theory(
+        epochs=column(rows, "epoch"),
+        path=np.stack([column(rows, f"train/{key}") for key in SAM_PATH.values()], axis=1),
+        bound=column(rows, "train/sam_kappa_bound"),
+        lam=column(rows, "train/sam_lambda"),
+        lam0=column(rows, "train/sam_lambda_0"),
+        failed=float(np.nansum(column(rows, "train/sam_failed"))),
+        unconverged=sum("train/sam_kappa_min_unconverged" in row for row in rows),
+    )
+
+
+# -- Figure 3 -------------------------------------------------------------------------------------
+
+
+def errors_of(record: Record) -> dict[str, float]:
+    """Return the test ECE in points: raw, and after each calibrator whose error was kept."""
+    errors = {"raw": record.test["ece"], "temperature": record.test_after_temperature["ece"]}
+    for name in CALIBRATED_BY:
+        if record.calibrated_ece is not None and name in record.calibrated_ece:
+            errors[name] = record.calibrated_ece[name]
+    return {name: 100 * error for name, error in errors.items()}
+
+
+def network_errors(
+    setting: Setting, runs: FigureRuns, data: str
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the errors by network and optimizer, for networks that have both optimizers."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for row, record in runs.known(figure_rows.networks(setting)):
+        network, _, optimizer = row.name.partition(": ")
+        if row.data == data:
+            found.setdefault(network, {})[optimizer] = errors_of(record)
+    return {network: both for network, both in found.items() if len(both) == 2}
+
+
+def rows_along(setting: Setting, runs: FigureRuns, data: str) -> dict[str, KeptRows]:
+    """Return the rows of SGD and SAM along training on a data set, where they were kept."""
+    found: dict[str, KeptRows] = {}
+    for row, record in runs.known(figure_rows.along_training(setting)):
+        if row.data == data and record.rows is not None:
+            found[row.name] = record.rows
+    return found
+
+
+# -- Figures S5 and S6 ----------------------------------------------------------------------------
+
+
+def label_entropy(examples: Examples) -> float:
+    """Return the mean over test images of H(p_y), in nats.
+
+    >>> round(label_entropy({"log_probability": np.log([0.5, 1.0])}), 3)
+    0.347
+    """
+    log_p = np.asarray(examples["log_probability"], dtype=float)
+    p = np.exp(log_p)
+    rest = np.clip(1 - p, 0, 1)
+    entropy = -p * log_p - rest * np.log(np.where(rest > 0, rest, 1.0))
+    return float(entropy.mean())
+
+
+def sweep_numbers(runs: FigureRuns, rows: Sequence[Row]) -> dict[float, dict[str, float]]:
+    """Return accuracy, ECE (points) and H(p_y) by the number that a row's name ends in."""
+    numbers = {}
+    for row, record in runs.known(rows):
+        value = float(row.name.rpartition(": ")[2])
+        numbers[value] = {
+            "accuracy": 100 * record.test["accuracy"],
+            "ece": 100 * record.test["ece"],
+        }
+        if record.name in runs.examples:
+            numbers[value]["entropy"] = label_entropy(runs.examples[record.name])
+    return numbers
+
+
+def radius_numbers(
+    setting: Setting, runs: FigureRuns, data: str, network: str
+) -> dict[float, dict[str, float]]:
+    """Return the numbers of Figure S5 by radius."""
+    rows = [
+        row
+        for row in figure_rows.radii(setting)
+        if row.data == data and row.name.startswith(f"{network}: ")
+    ]
+    return sweep_numbers(runs, rows)

@@ -1,0 +1,96 @@
+"""The runs behind the figures of the paper: along training, networks, radii and gammas."""
+
+from toosure.recipes.benchmark import methods
+from toosure.recipes.benchmark.protocol import COMMON
+from toosure.recipes.csam.rows import PAPER_SETTINGS, Row, size_of
+from toosure.recipes.recipe import Setting
+
+# Of the steps of a run: early ones close together, and epochs 50, 150 and 200 of 200.
+MOMENTS = (0.0, 1 / 60, 1 / 30, 1 / 12, 1 / 6, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
+PATH_MOMENTS = (0.25, 0.75, 1.0)
+THEORY_RHO = 0.05  # of Figure 2
+RADII = ("0.02", "0.05", "0.1", "0.15", "0.2")
+GAMMAS = ("0", "0.5", "1", "1.5", "2", "2.5", "3")
+NETWORKS = ("ResNet-56", "WRN-28-10", "PyramidNet-110")
+DATA_SETS = ("cifar10", "cifar100")
+
+
+def one_seed(setting: Setting) -> tuple[int, ...]:
+    """Return the seed of a figure: each shows single runs, as the paper's do."""
+    return (setting.first_seed,)
+
+
+def along_training(setting: Setting) -> list[Row]:
+    """Return Figures 2 and 3 (c, d): ResNet-56 with SGD and SAM, measured twelve times.
+
+    SAM on CIFAR-10 has the radius of Figure 2 and measures its theory.
+    """
+    rows = []
+    for data in setting.data_sets:
+        for name in ("SAM", "SGD"):
+            theory = name == "SAM" and data == "cifar10"
+            rows.append(
+                Row(
+                    name,
+                    PAPER_SETTINGS[data][name],
+                    data,
+                    size_of(setting, "ResNet-56"),
+                    one_seed(setting),
+                    measure=("temperature", "sam_theory") if theory else ("temperature",),
+                    moments=MOMENTS,
+                )
+            )
+    return rows
+
+
+def gammas(setting: Setting) -> list[Row]:
+    """Return Figure S6: ResNet-56 on CIFAR-10 at rho .05; gamma 0 is SAM."""
+    if "cifar10" not in setting.data_sets:
+        return []
+    size = size_of(setting, "ResNet-56")
+    rows = []
+    for gamma in GAMMAS:
+        method = f"csam:rho=0.05,gamma={gamma}" if gamma != "0" else "sam:rho=0.05"
+        rows.append(Row(gamma, method, "cifar10", size, one_seed(setting)))
+    return rows
+
+
+def radii(setting: Setting) -> list[Row]:
+    """Return Figure S5: ResNet-20 and ResNet-56 with SAM at five radii."""
+    return [
+        Row(
+            f"{network}: {rho}",
+            f"sam:rho={rho}",
+            data,
+            size_of(setting, network),
+            one_seed(setting),
+        )
+        for data in setting.data_sets
+        for network in ("ResNet-20", "ResNet-56")
+        for rho in RADII
+    ]
+
+
+def networks(setting: Setting) -> list[Row]:
+    """Return Figures 1 and 3 (a, b): SGD and SAM on four networks.
+
+    ResNet-18 is of the common protocol; the others are those of Tables S6 to S10.
+    """
+    rows = []
+    for data in setting.data_sets:
+        if not setting.full:
+            words = methods.sharpness_aware(data)
+            for name in ("SGD", "SAM"):
+                where = f"ResNet-18: {name}"
+                rows.append(Row(where, words[name], data, COMMON, one_seed(setting)))
+        for network in NETWORKS:
+            for name in ("SGD", "SAM"):
+                size = size_of(setting, network)
+                word = PAPER_SETTINGS[data][name]
+                rows.append(Row(f"{network}: {name}", word, data, size, one_seed(setting)))
+    return rows
+
+
+def all_rows(setting: Setting) -> list[Row]:
+    """Return every run that a figure needs, those that no other part trains first."""
+    return [*along_training(setting), *gammas(setting), *radii(setting), *networks(setting)]

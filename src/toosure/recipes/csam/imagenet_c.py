@@ -1,0 +1,89 @@
+"""Judge finished ImageNet runs on the published corrupted images, and keep that in their folders.
+
+Three corruptions at five severities; images made from those that validate are left out.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from toosure import metrics
+from toosure.config import RunConfig
+from toosure.data import Dataset
+from toosure.data.catalogue import SOURCES
+from toosure.data.imagenet import corrupted_files, corrupted_split
+from toosure.recipes.benchmark.kept_rows import CORRUPTED_FILE
+from toosure.recipes.csam import imagenet_rows
+from toosure.recipes.recipe import Setting
+from toosure.recipes.run_store import RunStore
+from toosure.runs import Run
+from toosure.runs.files import write_atomically
+from toosure.train import Runtime
+from toosure.train.best import WEIGHTS_FILE
+from toosure.train.build import load_weights
+from toosure.train.predict import restored
+from toosure.watch.measurer import predictor_of
+from toosure.watch.split import logits_of
+
+CORRUPTIONS = {"C1": "motion_blur", "C2": "defocus_blur", "C3": "impulse_noise"}
+SEVERITIES = range(1, 6)
+Scores = dict[str, dict[str, float]]  # by severity: accuracy and ECE, as shares of 1
+
+
+def judge_runs(setting: Setting, store: RunStore, runtime: Runtime) -> None:
+    """Judge the complete runs that were not judged yet; none without ImageNet-C."""
+    if SOURCES["imagenet_c"].missing(runtime.data_root):
+        return
+    for run in store.runs(imagenet_rows.configs(setting)):
+        if not (run.path / CORRUPTED_FILE).is_file():
+            judge_run(run, runtime)
+
+
+def judge_run(run: Run, runtime: Runtime) -> dict[str, Scores]:
+    """Predict the corrupted images with a run's best weights, and write their scores."""
+    config, data, model, objective = restored(run.path, runtime)
+    best = run.path / WEIGHTS_FILE
+    if best.is_file():
+        state = torch.load(best, map_location=runtime.torch_device, weights_only=True)
+        load_weights(model, objective, state)
+    predictor = predictor_of(model, objective)
+
+    scores = {
+        corruption: {
+            str(severity): scores_on(predictor, config, data, corruption, severity, runtime)
+            for severity in SEVERITIES
+        }
+        for corruption in CORRUPTIONS.values()
+    }
+    text = json.dumps(scores, indent=1)
+    write_atomically(run.path / CORRUPTED_FILE, lambda file: file.write(text.encode()))
+    return scores
+
+
+def scores_on(
+    predictor: nn.Module,
+    config: RunConfig,
+    data: Dataset,
+    corruption: str,
+    severity: int,
+    runtime: Runtime,
+) -> dict[str, float]:
+    """Return accuracy and ECE on one corruption at one severity, and how many images there are."""
+    word = config.word("data")
+    settings: dict[str, Any] = {
+        name: word.settings.get(name, word.method.settings[name].default)
+        for name in ("val_share", "seed", "size")
+    }
+    files = corrupted_files(
+        corruption, severity, Path(runtime.data_root), settings["val_share"], settings["seed"]
+    )
+    split = corrupted_split(files, data, settings["size"], runtime.decoders)
+    logits = logits_of(predictor, split.x.to(runtime.torch_device)).cpu().double()
+    return {
+        "accuracy": float(metrics.accuracy(logits, split.y)),
+        "ece": float(metrics.ece(logits, split.y)),
+        "images": float(len(split.y)),
+    }

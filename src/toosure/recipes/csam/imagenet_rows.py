@@ -1,0 +1,156 @@
+"""The runs of Tables 2 and S14 and of Figure S4: ImageNet-1K, three networks.
+
+The paper gives lengths, base optimizers, rho and the cosine schedule. Rate, decay, batch, warm-up,
+augmentation and gamma are not said: ours are in `NETWORKS`, and images are shifted and mirrored.
+"""
+
+from dataclasses import dataclass
+
+from toosure.config import RunConfig
+from toosure.recipes.benchmark import protocol
+from toosure.recipes.csam import rows
+from toosure.recipes.csam.paper import PaperTable
+from toosure.recipes.csam.paper_imagenet import TABLE_2, TABLE_S14
+from toosure.recipes.recipe import Setting
+
+TRAINING_IMAGES = 1_281_167
+VAL_SHARE = 0.2  # of the published validation images: early stopping and temperature
+ROWS_PER_RUN = 30  # at which early stopping looks: every 10 of 300 epochs
+PATH_MOMENTS = (50 / 300, 200 / 300, 1.0)  # of Figure S4
+SGD = "lr=0.1,momentum=0.9,weight_decay=0.0001"
+ADAMW = "lr=0.001,weight_decay=0.3"
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network with its base optimizer, length and batch."""
+
+    model: str
+    quick_model: str
+    base: str
+    epochs: int
+    batch: int
+    warmup: int  # steps
+    words: tuple[tuple[str, str], ...]  # of the base optimizer, SAM and CSAM
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * TRAINING_IMAGES // self.batch
+
+    @property
+    def optimizers(self) -> dict[str, str]:
+        return dict(self.words)
+
+
+def sgd_network(model: str) -> Network:
+    """Return a network of Table 2 that is trained by SGD for 100 epochs, rho .05."""
+    words = (
+        ("SGD", f"sgd:{SGD}"),
+        ("SAM", f"sam:rho=0.05,{SGD}"),
+        ("CSAM", f"csam:rho=0.05,gamma=1,{SGD}"),
+    )
+    return Network(model, "resnet20", "SGD", 100, 256, 5004, words)
+
+
+def adamw_network(model: str) -> Network:
+    """Return a network of Table 2 that is trained by AdamW for 300 epochs, rho .2."""
+    words = (
+        ("AdamW", f"adamw:{ADAMW}"),
+        ("SAM", f"sam:base=adamw,rho=0.2,{ADAMW}"),
+        ("CSAM", f"csam:base=adamw,rho=0.2,gamma=0.5,{ADAMW}"),
+    )
+    quick = "vit:width=12,depth=1,heads=2"
+    return Network(model, quick, "AdamW", 300, 1024, 10_000, words)
+
+
+NETWORKS = {
+    "ResNet-50": sgd_network("resnet50"),
+    "ViT-S/32": adamw_network("vit_s32"),
+    "ViT-S/16": adamw_network("vit_s16"),
+}
+
+
+@dataclass(frozen=True)
+class ImageNetRow:
+    """One row of Table 2 or S14: a network, its optimizer and, where it has one, a loss."""
+
+    name: str
+    network: str
+    optimizer: str
+    loss: str = ""
+    theory: bool = False  # measures the theory of SAM, for Figure S4
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """The paper's figures: those of Table 2, or of S14 where that alone has the row."""
+        return {**paper_row(TABLE_S14, self.s14_name), **paper_row(TABLE_2, self.name)}
+
+    @property
+    def s14_name(self) -> str:
+        network, _, name = self.name.rpartition("/")
+        return name if network == "ViT-S/32" else ""
+
+    def config(self, setting: Setting) -> RunConfig:
+        """Return the run."""
+        network = NETWORKS[self.network]
+        steps = 6 if setting.quick else network.steps
+        settings: dict[str, object] = {
+            "data": f"imagenet:val=0,val_share={VAL_SHARE},augment=true",
+            "model": network.model,
+            "optimizer": network.optimizers[self.optimizer],
+            "schedule": f"cosine:warmup={network.warmup}",
+            "steps": steps,
+            "batch": network.batch,
+            "precision": "bf16",
+            "at": moments(steps),
+            "best": "nll",
+            "measure": ("sam_theory",) if self.theory else (),
+            "seed": setting.first_seed,
+        }
+        if setting.quick:
+            small = f"imagenet:size=16,val=0,val_share={VAL_SHARE},augment=true"
+            settings |= {"data": small, "model": network.quick_model, "batch": 8}
+            settings |= {"schedule": "cosine:warmup=2", "precision": "float32"}
+        if self.loss:
+            kind, word = protocol.kind_of(rows.WORDS[self.loss])
+            settings[kind] = word
+        return RunConfig.of(settings)
+
+
+def paper_row(table: PaperTable, name: str) -> dict[str, str]:
+    return table.get(name, {})
+
+
+def moments(steps: int) -> tuple[int, ...]:
+    """Return the steps at which a run is measured, its end among them."""
+    shares = [number / ROWS_PER_RUN for number in range(1, ROWS_PER_RUN + 1)]
+    return tuple(sorted({max(1, round(share * steps)) for share in shares}))
+
+
+def table_2() -> list[ImageNetRow]:
+    """Return the nine rows of Table 2; SAM on ViT-S/32 is the run of Figure S4."""
+    return [
+        ImageNetRow(
+            f"{name}/{optimizer}",
+            name,
+            optimizer,
+            theory=(name, optimizer) == ("ViT-S/32", "SAM"),
+        )
+        for name, network in NETWORKS.items()
+        for optimizer in network.optimizers
+    ]
+
+
+def table_s14() -> list[ImageNetRow]:
+    """Return the rows of Table S14 that Table 2 does not have: four losses on ViT-S/32."""
+    losses = [name for name in TABLE_S14 if name in rows.WORDS]
+    return [ImageNetRow(f"ViT-S/32/{name}", "ViT-S/32", "AdamW", loss=name) for name in losses]
+
+
+def all_rows() -> list[ImageNetRow]:
+    return [*table_2(), *table_s14()]
+
+
+def configs(setting: Setting) -> list[RunConfig]:
+    """Return the runs of both tables."""
+    return [row.config(setting) for row in all_rows()]

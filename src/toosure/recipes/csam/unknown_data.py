@@ -1,0 +1,50 @@
+"""The right half of Table 1: how well CIFAR-10 test images are told from unknown ones."""
+
+from collections.abc import Sequence
+
+from toosure.recipes.benchmark.shift_scores import auroc_against, known_text
+from toosure.recipes.csam.tables import Scored
+from toosure.recipes.recipe import Table
+
+# A set of a run's record -> the paper's column; None where it has none.
+SETS: dict[str, str | None] = {
+    "svhn": "SVHN",
+    "corrupted": "CIFAR10-C",
+    "cifar100-c": "CIFAR100-C",
+    "cifar100": None,
+}
+NOTE = (
+    "AUROC in per cent of the largest probability, CIFAR-10 test images against others. Ours: the "
+    "SVHN images at hand; the test images themselves under 15 corruptions at 5 severities made "
+    "here; CIFAR-100 test images, each under one of these in turn; the same images clean, which "
+    "the paper does not have. The paper does not say its score, nor which corruptions and "
+    "severities it averages. A run has these numbers if it was trained with `--shift all` "
+    "(`--ood svhn=FILE.npz` for SVHN). Reported without a verdict."
+)
+
+
+def unknown_data(scored: Sequence[Scored]) -> Table:
+    """Return our AUROCs beside the paper's; a dash where no run of a row was judged."""
+    header = (
+        *("row", "seeds", *SETS),
+        *(f"paper: {column}" for column in SETS.values() if column is not None),
+    )
+    rows = tuple(row_cells(each) for each in scored if each.records)
+    return Table("Unknown data (Table 1, right half), cifar10", header, rows, NOTE)
+
+
+def row_cells(scored: Scored) -> tuple[str, ...]:
+    """Print one row."""
+    ours = [known_text([auroc_against(r, name) for r in scored.records]) for name in SETS]
+    papers = [scored.row.figures.get(column, "–") for column in SETS.values() if column is not None]
+    return f"{scored.row.name} (`{scored.row.method}`)", str(len(scored.records)), *ours, *papers
+
+
+def values_of_unknown(scored: Sequence[Scored]) -> dict[str, object]:
+    """Return the unrounded AUROCs of each row, per seed."""
+    return {
+        f"{each.row.name}/unknown": [
+            {name: auroc_against(record, name) for name in SETS} for record in each.records
+        ]
+        for each in scored
+    }

@@ -1,0 +1,163 @@
+"""The claims on gamma-net by the common protocol. The rules were written before the runs."""
+
+from toosure.recipes.gamma_net.rows import ALONE, OURS, Row, Rows
+from toosure.recipes.recipe import (
+    Claim,
+    Setting,
+    claims_without_runs,
+    judge,
+    missing_runs,
+    single_run,
+)
+from toosure.recipes.series import spread_text
+
+OVERCONFIDENT = 2.0  # points of confidence above accuracy from which CE must be beaten
+SPREAD = 1.0  # points of ECE between the smallest and the largest seed
+ACCURACY = 0.01  # the largest loss of accuracy
+ERRORS = {
+    "ECE": "ece",
+    "MCE": "mce",
+    "AdaECE": "adaptive_ece",
+    "classwise ECE": "classwise_ece",
+}
+TRIVIAL = "predicted: SECE alone has less ECE than CE, at less than half of its accuracy"
+
+
+def claims(setting: Setting, data: str, rows: Rows) -> list[Claim]:
+    """Judge one data set: against CE, over seeds, against focal losses, and the ablations."""
+    baselines = [name for name in ("CE", "focal", "FLSD-53") if name in rows]
+    ablations = [name for name in rows if name.startswith(("gamma-net, not", "gamma fixed"))]
+    return [
+        lower_than_ce(setting, data, rows),
+        accuracy_claim(setting, data, rows),
+        spread_claim(setting, data, rows[OURS]),
+        *(all_errors_claim(setting, data, rows, name) for name in baselines),
+        *(learning_claim(setting, data, rows, name) for name in ablations),
+        trivial_claim(setting, data, rows),
+    ]
+
+
+def reasons(setting: Setting, *rows: Row) -> list[str]:
+    """Say why a claim is not judged: small runs, other data, missing runs, a single run."""
+    judged = not setting.quick and set(setting.data_sets) <= {"cifar10", "cifar100"}
+    missing = [missing_runs(min(len(row.records), row.expected), row.expected) for row in rows]
+    return [
+        "" if judged else "judged on CIFAR-10 and CIFAR-100 only",
+        *missing,
+        single_run(*(len(row.records) for row in rows)),
+    ]
+
+
+def pair_text(ours: Row, other: Row, key: str) -> str:
+    """Print a score of two methods in points, with n."""
+    texts = (spread_text([100 * value for value in row.values(key)]) for row in (ours, other))
+    return f"{' : '.join(texts)} (n = {len(ours.records)} : {len(other.records)})"
+
+
+def lower_than_ce(setting: Setting, data: str, rows: Rows) -> Claim:
+    """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points."""
+    says = f"{data}: gamma-net + SECE has less ECE than cross-entropy where that is over-confident"
+    ours, ce = rows[OURS], rows["CE"]
+    if not ours.records or not ce.records:
+        return claims_without_runs(says)[0]
+
+    excess = sum(ce.overconfidence) / len(ce.records)
+    too_little = "" if excess > OVERCONFIDENT else f"CE is over-confident by {excess:.1f} points"
+    return judge(
+        says,
+        found=f"{pair_text(ours, ce, 'ece')}; CE is over-confident by {excess:.1f} points",
+        paper="lower",
+        holds=ours.mean("ece") < ce.mean("ece"),
+        rule="ours: means over seeds, judged where CE is over-confident by more than 2 points",
+        unless=[*reasons(setting, ours, ce), too_little],
+    )
+
+
+def accuracy_claim(setting: Setting, data: str, rows: Rows) -> Claim:
+    """Judge: at most a point less accurate than cross-entropy."""
+    says = f"{data}: ... at an accuracy within one point of cross-entropy's"
+    ours, ce = rows[OURS], rows["CE"]
+    if not ours.records or not ce.records:
+        return claims_without_runs(says)[0]
+    return judge(
+        says,
+        found=pair_text(ours, ce, "accuracy"),
+        paper="competitive",
+        holds=ours.mean("accuracy") > ce.mean("accuracy") - ACCURACY,
+        rule="ours: within a point",
+        unless=reasons(setting, ours, ce),
+    )
+
+
+def spread_claim(setting: Setting, data: str, ours: Row) -> Claim:
+    """Judge: final ECE differs by less than a point over the seeds."""
+    says = f"{data}: gamma-net + SECE's ECE differs by less than a point over seeds"
+    if not ours.records:
+        return claims_without_runs(says)[0]
+
+    errors = [100 * value for value in ours.values("ece")]
+    spread = max(errors) - min(errors)
+    listed = ", ".join(f"{error:.2f}" for error in errors)
+    return judge(
+        says,
+        found=f"spread {spread:.2f} points ({listed}; n = {len(errors)})",
+        paper="not reported",
+        holds=spread < SPREAD,
+        rule="ours: largest minus smallest",
+        unless=reasons(setting, ours),
+    )
+
+
+def all_errors_claim(setting: Setting, data: str, rows: Rows, baseline: str) -> Claim:
+    """Judge: every calibration error that the paper names is below a baseline's."""
+    says = f"{data}: gamma-net + SECE is better calibrated than {baseline} by every error"
+    ours, other = rows[OURS], rows[baseline]
+    if not ours.records or not other.records:
+        return claims_without_runs(says)[0]
+
+    pairs = {name: (ours.mean(key), other.mean(key)) for name, key in ERRORS.items()}
+    text = ", ".join(f"{name} {100 * a:.2f} : {100 * b:.2f}" for name, (a, b) in pairs.items())
+    return judge(
+        says,
+        found=f"{text} (n = {len(ours.records)} : {len(other.records)})",
+        paper="all lower",
+        holds=all(a < b for a, b in pairs.values()),
+        rule="ours: means over seeds of ECE, MCE, AdaECE and classwise ECE",
+        unless=reasons(setting, ours, other),
+    )
+
+
+def learning_claim(setting: Setting, data: str, rows: Rows, ablation: str) -> Claim:
+    """Judge: learning gamma lowers ECE below that of a gamma which does not move."""
+    says = f"{data}: learning gamma helps: less ECE than {ablation}"
+    ours, fixed = rows[OURS], rows[ablation]
+    if not ours.records or not fixed.records:
+        return claims_without_runs(says)[0]
+    return judge(
+        says,
+        found=pair_text(ours, fixed, "ece"),
+        paper="not reported",
+        holds=ours.mean("ece") < fixed.mean("ece"),
+        rule="ours: means over seeds",
+        unless=reasons(setting, ours, fixed),
+    )
+
+
+def trivial_claim(setting: Setting, data: str, rows: Rows) -> Claim:
+    """Judge the prediction that SECE alone is calibrated and has learned nothing."""
+    says = f"{data}: {TRIVIAL}"
+    alone, ce = rows[ALONE], rows["CE"]
+    if not alone.records or not ce.records:
+        return claims_without_runs(says)[0]
+
+    errors = pair_text(alone, ce, "ece")
+    accuracies = pair_text(alone, ce, "accuracy")
+    lower = alone.mean("ece") < ce.mean("ece")
+    return judge(
+        says,
+        found=f"ECE {errors}; accuracy {accuracies}",
+        paper="not reported",
+        holds=lower and alone.mean("accuracy") < ce.mean("accuracy") / 2,
+        rule="ours: means over seeds",
+        unless=reasons(setting, alone, ce),
+    )

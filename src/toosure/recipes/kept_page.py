@@ -1,0 +1,99 @@
+"""Read back a RESULTS.md, so that a page can be gathered over several calls.
+
+A call that makes some parts of a recipe keeps the others as the page has them: their sections,
+their claims and the sweeps that trained them. Nothing of a kept part is computed again; the page
+names the commits that its runs came from.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from toosure.recipes.recipe import Recipe, Setting
+
+CLAIMS = "## Claims"
+SWEEPS = "## Time and place"
+VERDICTS = {"pass": True, "FAIL": False}
+CELLS = re.compile(r"(?<!\\)\|")
+
+
+@dataclass
+class KeptPage:
+    """The parts of an earlier page that a call does not make again."""
+
+    sections: dict[str, str] = field(default_factory=dict)  # part name -> markdown
+    claims: dict[str, list[str]] = field(default_factory=dict)  # part name -> rows of the table
+    sweeps: list[str] = field(default_factory=list)  # rows of the table
+
+    @property
+    def verdicts(self) -> list[bool | None]:
+        """What the kept claims came to; None where one is not judged."""
+        rows = [row for of in self.claims.values() for row in of]
+        return [VERDICTS.get(cells(row)[4]) for row in rows]
+
+    def commits(self, name: str) -> str:
+        """Return the commits of a kept part's runs, as its section says."""
+        found = re.search(r"; commit ([^\n]+?)\.(?:\n|$)", self.sections[name])
+        return found.group(1) if found else "no commit"
+
+
+def cells(row: str) -> list[str]:
+    """Return the cells of a row of a markdown table.
+
+    >>> cells("| a | b\\\\|c |")
+    ['a', 'b\\\\|c']
+    """
+    return [cell.strip() for cell in CELLS.split(row.strip())[1:-1]]
+
+
+def table_rows(text: str) -> list[str]:
+    """Return the rows of the first table in a text, without its header."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return lines[2:]
+
+
+def read_page(text: str, recipe: Recipe, setting: Setting, made: Collection[str]) -> KeptPage:
+    """Return what a page has of the parts that are not in `made`.
+
+    A page whose claims do not name their part is of an earlier format: nothing of it is kept.
+    Raise ValueError where the page is of another data set or size: parts of both on one page
+    would be counted together.
+    """
+    sections = dict(split_sections(text))
+    claims = sections.get(CLAIMS, "")
+    if not re.search(r"^\| part \|", claims, re.MULTILINE):
+        return KeptPage()
+
+    page = KeptPage(sweeps=table_rows(sections.get(SWEEPS, "")))
+    names = [part.name for part in recipe.parts]
+    for title, body in sections.items():
+        name = title.removeprefix("## ").partition(":")[0]
+        if name in names and name not in made:
+            check_same_setting(name, body, setting)
+            page.sections[name] = body.strip()
+
+    for row in table_rows(claims):
+        name = cells(row)[0]
+        if name in page.sections:
+            page.claims.setdefault(name, []).append(row)
+    return page
+
+
+def split_sections(text: str) -> list[tuple[str, str]]:
+    """Return the sections of a page: the line of each title, and the text from it on."""
+    sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
+    return [(section.splitlines()[0], section) for section in sections]
+
+
+def check_same_setting(name: str, section: str, setting: Setting) -> None:
+    """Raise where a section was made on other data, or in another size."""
+    found = re.search(r"^`toosure reproduce [^`]*`", section, re.MULTILINE)
+    words = found.group(0).strip("`").split() if found else []
+    data = words[words.index("--data") + 1] if "--data" in words else "cifar10"
+    quick = "--quick" in words
+    if (data, quick) != (setting.data, setting.quick):
+        size = "quick runs" if quick else f"runs on {data}"
+        raise ValueError(
+            f"the page to write has {name} of {size}, which this call does not make: write to "
+            "another file, or delete that one"
+        )

@@ -1,0 +1,190 @@
+"""BulkSGD as the paper has it, its directions renewed at every step, beside GD and SGD."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from toosure.config import RunConfig
+from toosure.recipes import drawings
+from toosure.recipes.drawings import Column
+from toosure.recipes.recipe import (
+    Claim,
+    Drawing,
+    Findings,
+    Setting,
+    Table,
+    claims_without_runs,
+    judge,
+    missing_runs,
+)
+from toosure.recipes.run_store import RunStore
+from toosure.recipes.series import mean_and_spread, spread_text
+from toosure.recipes.too_sharp import bulk_sgd, figures, sweeps
+from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL, settling_text
+from toosure.recipes.too_sharp.summaries import SMALL, peak_ece, settling_step
+from toosure.runs import Run
+
+REFERENCES = ("GD", "SGD")
+
+
+def configs(setting: Setting) -> list[RunConfig]:
+    """Return the BulkSGD runs, then the runs of GD and SGD that they are compared with."""
+    references = [
+        config
+        for name in REFERENCES
+        for config in sweeps.rate_configs(setting, name, setting.first_seed)
+    ]
+    return [*sweeps.bulk_every_step(setting).values(), *references]
+
+
+def findings(setting: Setting, store: RunStore) -> Findings:
+    """Return sharpness, loss, peak and decay of BulkSGD beside GD and SGD."""
+    bulk = sweeps.bulk_every_step(setting)
+    claims = [
+        *bulk_sgd.claims(setting, store, bulk),
+        *peak_claims(setting, store, bulk),
+        decay_claim(setting, store, bulk),
+    ]
+    tables = [bulk_sgd.table(setting, store, bulk), settling_table(setting, store, bulk)]
+    return Findings(claims, tables)
+
+
+# -- claims ---------------------------------------------------------------------------------
+
+
+def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> list[Claim]:
+    """Judge for each k: the mean peak over rates is substantially lower than GD's and SGD's."""
+    references = {
+        name: store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
+        for name in REFERENCES
+    }
+    claims = []
+    for removed in dict.fromkeys(k for _, k in bulk):
+        says = (
+            f"BulkSGD, k = {removed}, directions renewed at every step, peaks substantially lower "
+            "than GD and SGD"
+        )
+        chosen = [config for (_, k), config in bulk.items() if k == removed]
+        runs = store.runs(chosen, diverged=True)
+        if not runs or not all(references.values()):
+            claims += claims_without_runs(says)
+            continue
+
+        peak = mean_peak(runs)
+        reference_peaks = {name: mean_peak(of) for name, of in references.items()}
+        threshold = SUBSTANTIAL * min(reference_peaks.values())
+        present = len(runs) + sum(map(len, references.values()))
+        rates = sum(len(sweeps.optimizers(setting)[name].rates) for name in REFERENCES)
+        beside = ", ".join(f"{name} {value:.3f}" for name, value in reference_peaks.items())
+        claims.append(
+            judge(
+                says,
+                found=f"{peak:.3f}; {beside} (n = {len(runs)} rates)",
+                paper="substantially lower",
+                holds=peak < threshold,
+                rule=f"ours: below {SUBSTANTIAL} of the lower of GD and SGD, {threshold:.3f}",
+                unless=[setting.why_not_judged, missing_runs(present, len(chosen) + rates)],
+            )
+        )
+    return claims
+
+
+def mean_peak(runs: Sequence[Run]) -> float:
+    return mean_and_spread([peak_ece(run) for run in runs])[0]
+
+
+def decay_claim(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Claim:
+    """Judge: in every run ECE stays below .01 from an earlier step on than SGD's at that rate."""
+    says = "BulkSGD's training ECE decays faster than SGD's, directions renewed at every step"
+    pairs = run_pairs(setting, store, bulk)
+    if not pairs:
+        return claims_without_runs(says)[0]
+
+    earlier = [settling_step(run) < settling_step(sgd) for run, sgd in pairs]
+    settled = settling_text([run for run, _ in pairs])
+    sgd_settled = settling_text(list({sgd.name: sgd for _, sgd in pairs}.values()))
+    return judge(
+        says,
+        found=f"{sum(earlier)} of {len(pairs)} runs; below {SMALL} from step {settled}, "
+        f"SGD {sgd_settled}",
+        paper="faster ECE decay",
+        holds=all(earlier),
+        rule=f"ours: stays below {SMALL} from an earlier step than SGD at the same rate, every run",
+        unless=[setting.why_not_judged, missing_runs(len(pairs), len(bulk))],
+    )
+
+
+def run_pairs(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> list[tuple[Run, Run]]:
+    """Return each BulkSGD run with the SGD run of its learning rate, where both are there."""
+    sgd = sgd_by_rate(setting)
+    pairs = []
+    for (rate, _), config in bulk.items():
+        run = store.run(config, diverged=True)
+        reference = store.run(sgd[rate])
+        if run is not None and reference is not None:
+            pairs.append((run, reference))
+    return pairs
+
+
+def sgd_by_rate(setting: Setting) -> dict[str, RunConfig]:
+    rates = sweeps.optimizers(setting)["SGD"].rates
+    return dict(zip(rates, sweeps.rate_configs(setting, "SGD", setting.first_seed), strict=True))
+
+
+# -- tables and figures ---------------------------------------------------------------------
+
+
+def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Table:
+    """Lay out peak and decay by number of directions left out."""
+    groups = {
+        f"BulkSGD, k = {removed}": store.runs(
+            [config for (_, k), config in bulk.items() if k == removed], diverged=True
+        )
+        for removed in dict.fromkeys(k for _, k in bulk)
+    }
+    groups |= {
+        name: store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
+        for name in REFERENCES
+    }
+    rows = tuple(
+        (
+            name,
+            str(len(runs)),
+            spread_text([peak_ece(run) for run in runs], ".3f"),
+            settling_text(runs),
+            f"{max(run.last['step'] for run in runs):,}",
+        )
+        for name, runs in groups.items()
+        if runs
+    )
+    header = ("", "runs", "peak ECE", f"steps to ECE < {SMALL}", "steps")
+    note = "Training split, mean ± standard deviation over learning rates."
+    return Table("Peak and decay", header, rows, note)
+
+
+def of_bulk_every_step(setting: Setting, store: RunStore) -> list[Drawing]:
+    """Return Figure 2 and A7 (A14 on CIFAR-100) of the runs renewed at every step."""
+    by_rate: dict[str, dict[str, Run]] = {}
+    for (rate, k), config in sweeps.bulk_every_step(setting).items():
+        run = store.run(config, diverged=True)
+        if run is not None:
+            by_rate.setdefault(rate, {})[f"k = {k}"] = run
+    if not by_rate:
+        return []
+
+    columns = [Column(f"lr {rate}", runs) for rate, runs in by_rate.items()]
+    every = {f"lr {rate}, {k}": run for rate, runs in by_rate.items() for k, run in runs.items()}
+    number = figures.paper_number(setting, "A7", "A14")
+    return [
+        Drawing(
+            "bulk-every",
+            "BulkSGD, its 1, 3, 5 sharpest directions found anew at every step (Figure 2)",
+            "Training split.",
+            partial(drawings.trajectories, columns, figures.MAIN_PANELS),
+        ),
+        Drawing(
+            "trajectory-bulk-every",
+            f"BulkSGD along training, directions found anew at every step{number}",
+            "Left training, right validation, one colour per run.",
+            partial(drawings.trajectories, figures.both_splits(every), figures.PANELS),
+        ),
+    ]

@@ -1,0 +1,183 @@
+"""CalMO's whole table (version 1 of the paper): four optimizers, six methods, one seed a cell."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from toosure.config import RunConfig
+from toosure.recipes.prediction_scores import Scores
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Table,
+    claims_without_runs,
+    judge,
+    missing_runs,
+)
+from toosure.recipes.run_store import RunStore
+from toosure.recipes.series import mean_and_spread, pearson, spearman
+from toosure.recipes.too_sharp import calmo, paper
+from toosure.recipes.too_sharp.calmo import Cell, CellScores
+
+Means = dict[Cell, tuple[float, float]]  # accuracy as a share of 1, ECE
+
+QUICK_METHODS = ("CE", "label smoothing", "focal")  # a step is one or two passes
+NEW_CELLS = tuple(cell for cell in calmo.CELLS if cell not in calmo.MAIN)
+# The order in which `--limit` takes them: many cells for little time first, and at the end those
+# that the part `calmo` trains with three seeds.
+CELLS = (
+    *(cell for cell in NEW_CELLS if cell[1] in QUICK_METHODS),
+    *(cell for cell in NEW_CELLS if cell[1] not in QUICK_METHODS),
+    *calmo.MAIN,
+)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A comparison of two columns of the paper's table, made once per optimizer.
+
+    It says that `method` has a lower ECE than `rival` (or, by `accuracy`, is more often right).
+    The optimizers where the paper's own figures show it are those where ours must.
+    """
+
+    says: str
+    method: str
+    rival: str
+    quantity: str = "ECE"
+
+    def holds_in(self, means: Means, optimizer: str) -> bool:
+        """Whether the figures of one optimizer show it."""
+        accuracy, ece = means[optimizer, self.method]
+        rival_accuracy, rival_ece = means[optimizer, self.rival]
+        if self.quantity == "accuracy":
+            return accuracy > rival_accuracy
+        return ece < rival_ece
+
+
+PATTERNS = (
+    Pattern("CalMO lowers test ECE", "CalMO", "CE"),
+    Pattern("CalMO raises test accuracy", "CalMO", "CE", "accuracy"),
+    Pattern("its smoothness term alone lowers test ECE", "smoothness only", "CE"),
+    Pattern("its robustness term alone lowers test ECE", "robustness only", "CE"),
+    Pattern("CalMO's test ECE is below label smoothing's", "CalMO", "label smoothing"),
+    Pattern("label smoothing raises test accuracy", "label smoothing", "CE", "accuracy"),
+    Pattern("focal loss lowers test ECE", "focal", "CE"),
+)
+
+
+def configs(setting: Setting) -> list[RunConfig]:
+    return calmo.configs(setting, CELLS)
+
+
+def findings(setting: Setting, store: RunStore) -> Findings:
+    """Return the whole table beside the paper's, and what its columns show."""
+    runs = calmo.read_runs(setting, store, CELLS)
+    scores = calmo.read_cells(runs)
+    means = cell_means(scores)
+
+    single = [
+        calmo.improvement_claim(setting, name, scores[name, "CE"], scores[name, "CalMO"])
+        for name in ("AdamW", "SAM")
+    ]
+    patterns = [pattern_claim(setting, pattern, means) for pattern in PATTERNS]
+    tables = [grid(setting, means), calmo.table(runs, scores)]
+    if setting.as_in_the_paper:
+        tables.insert(1, agreement_table(means))
+    return Findings([*patterns, *single], tables, calmo.unrounded(scores))
+
+
+def cell_means(scores: CellScores) -> Means:
+    """Return mean accuracy and ECE over the seeds of each cell that has a run."""
+
+    def mean(of: list[Scores], name: str) -> float:
+        return mean_and_spread([getattr(each, name) for each in of])[0]
+
+    return {cell: (mean(of, "accuracy"), mean(of, "ece")) for cell, of in scores.items() if of}
+
+
+# -- claims ---------------------------------------------------------------------------------
+
+
+def pattern_claim(setting: Setting, pattern: Pattern, means: Means) -> Claim:
+    """Judge: ours shows it under every optimizer under which the paper's table does.
+
+    One seed of one cell decides nothing; the comparison is repeated under up to four optimizers,
+    and the sign must be the paper's under all of them.
+    """
+    shown = [name for name in calmo.OPTIMIZERS if pattern.holds_in(paper.CALMO, name)]
+    says = f"CalMO's table: {pattern.says} under {', '.join(shown)}"
+    present = [
+        name for name in shown if (name, pattern.method) in means and (name, pattern.rival) in means
+    ]
+    if not present:
+        return claims_without_runs(says)[0]
+
+    ours = [name for name in present if pattern.holds_in(means, name)]
+    missing = missing_runs(len(present), len(shown)).replace("runs", "comparisons")
+    return judge(
+        says,
+        found=f"{len(ours)} of {len(present)}" + (f": {', '.join(ours)}" if ours else ""),
+        paper=f"{len(shown)} of {len(calmo.OPTIMIZERS)} optimizers",
+        holds=ours == present,
+        rule="ours: the paper's sign under each of them, by the means over seeds",
+        unless=[setting.why_not_judged, missing],
+    )
+
+
+# -- tables ---------------------------------------------------------------------------------
+
+
+def grid(setting: Setting, means: Means) -> Table:
+    """Lay out accuracy / ECE as the paper does, its figures below ours on its own data."""
+    rows = []
+    for name in calmo.OPTIMIZERS:
+        ours = (
+            score_text(100 * means[name, method][0], means[name, method][1])
+            if (name, method) in means
+            else "–"
+            for method in calmo.METHODS
+        )
+        rows.append((name, *ours))
+        if setting.as_in_the_paper:
+            theirs = (score_text(*paper.CALMO[name, method]) for method in calmo.METHODS)
+            rows.append(("  the paper", *theirs))
+
+    note = (
+        "Test accuracy in per cent / test ECE at the measured step of least validation loss; means "
+        "over seeds, of which the table below has the number. Each claim compares two columns "
+        "under every optimizer under which the paper's own figures show it."
+    )
+    return Table("CalMO's whole table", ("", *calmo.METHODS), tuple(rows), note)
+
+
+def score_text(accuracy: float, ece: float) -> str:
+    return f"{accuracy:.1f} / {ece:.3f}"
+
+
+def agreement_table(means: Means) -> Table:
+    """Say how far our cells are from the paper's, and whether they come in its order."""
+    cells = list(means)
+    ours = np.array([(100 * means[cell][0], means[cell][1]) for cell in cells]).reshape(-1, 2)
+    theirs = np.array([paper.CALMO[cell] for cell in cells]).reshape(-1, 2)
+
+    rows = []
+    for column, (name, form) in enumerate((("accuracy, points", ".1f"), ("ECE", ".3f"))):
+        distance = ours[:, column] - theirs[:, column]
+        if not len(distance):
+            continue
+        rows.append(
+            (
+                name,
+                str(len(cells)),
+                f"{distance.mean():+{form}}",
+                f"{np.abs(distance).mean():{form}}",
+                f"{np.abs(distance).max():{form}}",
+                f"{pearson(ours[:, column], theirs[:, column]):.2f}",
+                f"{spearman(ours[:, column], theirs[:, column]):.2f}",
+            )
+        )
+
+    header = ("", "cells", "ours - theirs", "mean distance", "largest", "r", "Spearman")
+    note = "Over all cells that were run: ours against the paper's. Reported, not judged."
+    return Table("How near the paper's cells", header, tuple(rows), note)

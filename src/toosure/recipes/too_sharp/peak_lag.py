@@ -1,0 +1,145 @@
+"""How many steps the peak of ECE comes before that of sharpness, and how sure that is.
+
+Both series are smoothed by a running mean, and the lag is the step where smoothed sharpness is
+largest minus the step where smoothed ECE is. A maximum is not a mean: resampling rows would tear
+the hump apart. So the smoothed series are kept, and what the smoothing took away, the oscillation
+at the edge of stability, is resampled in whole blocks of consecutive rows (moving block bootstrap
+of residuals; Kuensch 1989; for regression curves Buehlmann 1998), the same blocks for both series,
+because they oscillate together. Each resample is smoothed again and gives a lag; the interval is
+that of their percentiles. Residuals near the peak are drawn from everywhere within `NEAR` of it,
+since the oscillation is larger where the curves are high.
+
+A block is as long as the window of the running mean: oscillations shorter than that are inside one
+block, and slower ones are part of the smoothed curve.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from toosure.recipes.recipe import Table
+from toosure.recipes.series import RESAMPLES, mean_and_spread
+from toosure.recipes.too_sharp.summaries import WINDOW, smooth
+from toosure.runs import Run
+
+LAG_HEADER = ("word", "lag, steps", "95 % interval")
+NEAR = 0.5  # share of its height above which a row counts as near a peak
+
+
+class Lag(NamedTuple):
+    """Steps from the peak of ECE to that of sharpness, with a 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def lag_table(runs: list[Run]) -> Table:
+    """Lay out the lag of every run with its interval, and the mean over runs with its own."""
+    lags = [run_lag(run) for run in runs]
+    rows = [
+        (run.config["optimizer"], f"{lag.value:,.0f}", f"{lag.low:,.0f} to {lag.high:,.0f}")
+        for run, lag in zip(runs, lags, strict=True)
+    ]
+    if len(lags) > 1:
+        mean, low, high = mean_interval([lag.value for lag in lags])
+        rows.append(("mean of the runs", f"{mean:,.0f}", f"{low:,.0f} to {high:,.0f}"))
+
+    note = (
+        "Training split: the step of the largest smoothed sharpness minus that of the largest "
+        "smoothed ECE; positive where ECE peaks first. Interval of a run: what the running mean "
+        "took away is resampled in blocks as long as its window, the same for both series, 2,000 "
+        "times, and smoothed again. Interval of the mean: Student's t over runs."
+    )
+    return Table("Lag from the peak of ECE to that of sharpness", LAG_HEADER, tuple(rows), note)
+
+
+def mean_interval(values: list[float]) -> Lag:
+    """Return the mean of several lags with its 95 % interval by Student's t.
+
+    >>> [round(each, 1) for each in mean_interval([100.0, 200.0, 300.0])]
+    [200.0, -48.4, 448.4]
+    """
+    from scipy.stats import t as student
+
+    mean, deviation = mean_and_spread(values)
+    half = student.ppf(0.975, len(values) - 1) * deviation / len(values) ** 0.5
+    return Lag(mean, float(mean - half), float(mean + half))
+
+
+def run_lag(run: Run, seed: int = 0) -> Lag:
+    """Return the lag between the peaks of one run's training ECE and sharpness."""
+    columns = run.columns
+    return peak_lag(columns["step"], columns["train/ece"], columns["train/gn_sharpness"], seed)
+
+
+def peak_lag(
+    steps: np.ndarray,
+    ece: np.ndarray,
+    sharpness: np.ndarray,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Lag:
+    """Return the lag of two series over rows that are equally far apart, and its interval.
+
+    >>> steps = np.arange(0, 2000, 20)
+    >>> hump = lambda at: np.exp(-(((steps - at) / 200) ** 2))
+    >>> lag = peak_lag(steps, hump(600), hump(800), resamples=50)
+    >>> lag.value, lag.low <= 200 <= lag.high
+    (200.0, True)
+    """
+    finite = np.isfinite(ece) & np.isfinite(sharpness)
+    steps = steps[finite]
+    series = np.stack([ece[finite], sharpness[finite]])  # (2, n)
+    if len(steps) < 3:
+        return Lag(float("nan"), float("nan"), float("nan"))
+
+    curves = np.stack([smooth(each) for each in series])
+    first, second = curves.argmax(1)
+    value = float(steps[second] - steps[first])
+
+    blocks = residual_blocks(series, curves)
+    generator = np.random.default_rng(seed)
+    lags = [resampled_lag(steps, curves, blocks, generator) for _ in range(resamples)]
+    low, high = np.percentile(lags, [2.5, 97.5])
+    return Lag(value, float(low), float(high))
+
+
+def residual_blocks(series: np.ndarray, curves: np.ndarray) -> np.ndarray:
+    """Return the blocks of relative residuals that may be drawn: (blocks, 2, length).
+
+    Those of rows where either curve is near its peak; relative, since the oscillation grows with
+    the height. Their mean is taken away, or every resample would be shifted by it.
+    """
+    n = series.shape[1]
+    length = block_length(n)
+    near = (curves >= NEAR * curves.max(1, keepdims=True)).any(0)
+    scale = np.maximum(np.abs(curves), 1e-12 * np.abs(curves).max(1, keepdims=True))
+    relative = (series - curves) / scale
+    relative = relative - relative[:, near].mean(1, keepdims=True)
+
+    starts = [i for i in range(n - length + 1) if near[i : i + length].all()]
+    if not starts:  # a peak narrower than a block: take what lies around the higher one
+        centre = int(curves[0].argmax())
+        starts = [min(max(0, centre - length // 2), n - length)]
+    return np.stack([relative[:, i : i + length] for i in starts])
+
+
+def block_length(n: int) -> int:
+    """Return the rows of a block: those of the window of the running mean."""
+    return min(n, max(1, 2 * round(WINDOW * n / 2) + 1))
+
+
+def resampled_lag(
+    steps: np.ndarray, curves: np.ndarray, blocks: np.ndarray, generator: np.random.Generator
+) -> float:
+    """Draw an oscillation around the curves, smooth again and return the lag of the peaks."""
+    n = curves.shape[1]
+    length = blocks.shape[2]
+    chosen = generator.integers(0, len(blocks), -(-n // length) + 1)
+    noise = np.concatenate(blocks[chosen], axis=1)  # (2, at least n + length)
+    start = generator.integers(0, length)  # where the first block is cut, so that no row is fixed
+    noise = noise[:, start : start + n]
+
+    first, second = (int(smooth(each).argmax()) for each in curves * (1 + noise))
+    return float(steps[second] - steps[first])

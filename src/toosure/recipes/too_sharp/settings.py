@@ -1,0 +1,160 @@
+"""Settings that the paper does not give: AdamW's and Muon's rates, batches and input layer.
+
+The rule of choice, written before the runs: of an optimizer's candidates, the one whose mean r of
+test ECE over its learning rates is nearest to the paper's, in the paper's standard deviations. For
+Muon, whose peak ECE the paper has substantially lower than GD's and SGD's, a candidate with such a
+peak goes before one without. Table 1 uses the chosen one and says so.
+"""
+
+from typing import NamedTuple
+
+from toosure.config import RunConfig
+from toosure.recipes.recipe import Findings, Setting, Table
+from toosure.recipes.run_store import RunStore
+from toosure.recipes.series import mean_and_spread, spread_text
+from toosure.recipes.too_sharp import paper, sweeps
+from toosure.recipes.too_sharp.couplings import ROWS, couple
+from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL
+from toosure.recipes.too_sharp.summaries import peak_ece
+from toosure.runs import Run
+
+TARGET_ROW = "test ECE"
+LOWER_PEAK = ("Muon",)  # optimizers whose peak the paper has substantially below GD's and SGD's
+
+
+class Fit(NamedTuple):
+    """How one candidate compares with the paper."""
+
+    optimizer: str
+    candidate: str
+    complete: bool  # whether a run for every learning rate is there
+    correlations: dict[str, list[float]]  # by row of Table 1, one per run
+    peaks: list[float]
+    distance: float  # of the mean r of test ECE, in the paper's standard deviations
+    has_low_peak: bool
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """What the choice minimises: a peak that is too high counts before the distance."""
+        misses_peak = self.optimizer in LOWER_PEAK and not self.has_low_peak
+        return misses_peak, self.distance
+
+
+def configs(setting: Setting) -> list[RunConfig]:
+    """Return every candidate's runs, then those of GD and SGD, whose peaks Muon's is held to."""
+    columns = [
+        column for by_name in sweeps.candidates(setting).values() for column in by_name.values()
+    ]
+    columns += [sweeps.optimizers(setting)[name] for name in ("GD", "SGD")]
+    return [
+        config
+        for column in columns
+        for config in sweeps.column_configs(setting, column, setting.first_seed)
+    ]
+
+
+def findings(setting: Setting, store: RunStore) -> Findings:
+    """Return one table of all candidates, and which of them the rule chooses."""
+    fits = read_fits(setting, store)
+    chosen = {
+        name: best_fit(fits, name) if setting.as_in_the_paper else ""
+        for name in sweeps.candidates(setting)
+    }
+    values = {f"{fit.optimizer}, {fit.candidate}": fit._asdict() for fit in fits}
+    return Findings([], [table(setting, fits, chosen)], values)
+
+
+def read_fits(setting: Setting, store: RunStore) -> list[Fit]:
+    """Compare every candidate that has a complete run with the paper."""
+    threshold = peak_threshold(setting, store)
+    fits = []
+    for name, by_candidate in sweeps.candidates(setting).items():
+        for candidate, column in by_candidate.items():
+            wanted = sweeps.column_configs(setting, column, setting.first_seed)
+            runs = store.runs(wanted)
+            if runs:
+                fits.append(fit_of(name, candidate, runs, len(wanted), threshold))
+    return fits
+
+
+def peak_threshold(setting: Setting, store: RunStore) -> float:
+    """Return the mean peak below which a peak is substantially lower than GD's and SGD's."""
+    means = [
+        mean_and_spread([peak_ece(run) for run in runs])[0]
+        for name in ("GD", "SGD")
+        if (runs := store.runs(sweeps.rate_configs(setting, name, setting.first_seed)))
+    ]
+    return SUBSTANTIAL * min(means) if len(means) == 2 else float("nan")
+
+
+def fit_of(name: str, candidate: str, runs: list[Run], wanted: int, threshold: float) -> Fit:
+    """Compare one candidate with the paper."""
+    correlations: dict[str, list[float]] = {}
+    for row, keys in ROWS.items():
+        couplings = (couple(run, keys) for run in runs)
+        correlations[row] = [each.pearson for each in couplings if each is not None]
+
+    target, deviation = paper.TABLE_1[TARGET_ROW][name]
+    mean, _ = mean_and_spread(correlations[TARGET_ROW])
+    peaks = [peak_ece(run) for run in runs]
+    return Fit(
+        optimizer=name,
+        candidate=candidate,
+        complete=len(runs) == wanted,
+        correlations=correlations,
+        peaks=peaks,
+        distance=abs(mean - target) / deviation,
+        has_low_peak=mean_and_spread(peaks)[0] < threshold,
+    )
+
+
+def best_fit(fits: list[Fit], name: str) -> str:
+    """Return the candidate that the rule chooses; empty where none has all of its runs."""
+    own = [fit for fit in fits if fit.optimizer == name and fit.complete]
+    return min(own, key=lambda fit: fit.rank).candidate if own else ""
+
+
+def table(setting: Setting, fits: list[Fit], chosen: dict[str, str]) -> Table:
+    """Lay out every candidate, the paper's figures above each optimizer's."""
+    rows = []
+    for name in sweeps.candidates(setting):
+        if setting.as_in_the_paper:
+            theirs = (paper.TABLE_1[row][name] for row in ROWS)
+            cells = (f"{mean:.2f} ± {deviation:.2f}" for mean, deviation in theirs)
+            peak = "substantially lower" if name in LOWER_PEAK else ""
+            rows.append((name, "the paper", "", *cells, "", peak, ""))
+        rows += [fit_cells(setting, fit, chosen) for fit in fits if fit.optimizer == name]
+
+    header = ("", "setting", "rates", *ROWS, "distance", "peak ECE", "chosen")
+    note = (
+        "r with sharpness, mean ± standard deviation over learning rates. Distance: of r of test "
+        "ECE from the paper's, in its standard deviations. The rule, written before the runs: the "
+        "least distance; for Muon a peak below 0.8 of the lower of GD's and SGD's comes first. "
+        f"{agreement_text(setting, chosen)}"
+    )
+    return Table("Settings that the paper does not give", header, tuple(rows), note)
+
+
+def fit_cells(setting: Setting, fit: Fit, chosen: dict[str, str]) -> tuple[str, ...]:
+    """Print one candidate."""
+    column = sweeps.candidates(setting)[fit.optimizer][fit.candidate]
+    return (
+        fit.optimizer,
+        f"{fit.candidate}, {column.steps:,} steps" + ("" if fit.complete else " (runs missing)"),
+        ", ".join(column.rates),
+        *(spread_text(fit.correlations[row]) for row in ROWS),
+        f"{fit.distance:.1f}" if setting.as_in_the_paper else "",
+        spread_text(fit.peaks, ".3f"),
+        "by the rule" if chosen[fit.optimizer] == fit.candidate else "",
+    )
+
+
+def agreement_text(setting: Setting, chosen: dict[str, str]) -> str:
+    """Say what Table 1 uses, and whether that is what the rule chooses."""
+    if not setting.as_in_the_paper:
+        return "Runs on other data choose nothing."
+    parts = []
+    for name, used in sweeps.CHOSEN.items():
+        agrees = not chosen[name] or chosen[name] == used
+        parts.append(f"{name} {used}" + ("" if agrees else f" (the rule chooses {chosen[name]})"))
+    return f"Table 1 uses: {'; '.join(parts)}."

@@ -1,0 +1,208 @@
+"""Images that a network was not trained for: of another data set, of a file, or noise."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from toosure.data import Dataset, corrupt
+from toosure.data.seeds import derive_seed
+from toosure.shifts.plan import ShiftPlan
+from toosure.words import TABLES, parse
+
+ENDINGS = (".npz", ".npy", ".pt")
+NAMES = ("images", "x", "X", "data", "test_x", "pixels")  # usual names of an array of images
+NOISE_IMAGES = 10_000
+GREY = (0.299, 0.587, 0.114)  # shares of red, green and blue
+
+
+@dataclass(frozen=True)
+class OutsideSet:
+    """The images of one set in the form that a network takes: uint8 (N, C, H, W)."""
+
+    name: str
+    pixels: Tensor
+    note: str = ""  # what was done to them
+
+
+def load_outside(
+    word: str,
+    plan: ShiftPlan,
+    inputs: tuple[int, ...],
+    root: Path = Path("data"),
+    download: bool = False,
+) -> OutsideSet:
+    """Load the images that one word of `--ood` names, at the size of the network's `inputs`.
+
+    With -c after the name of a data set, each image is under one of the plan's corruptions, in
+    turn. An AUROC against all of them is then the mean over corruptions and severities.
+    """
+    name = outside_name(word)
+    _, path = file_of(word)
+    if path is not None:
+        images = read_images(path)
+    elif word == "noise":
+        images = noise(plan, inputs)
+    else:
+        images = read_data_set(word, root, download)
+
+    drawn = images[drawn_indices(len(images), plan.images, plan.seed)]
+    pixels, notes = fitted(drawn, inputs)
+    if len(drawn) < len(images):
+        notes.append(f"{len(drawn):,} of {len(images):,} images")
+    if path is None and name.endswith("-c"):
+        pixels = corrupted_in_turn(pixels, plan)
+        notes.append("each image under one of the corruptions, in turn")
+    return OutsideSet(name, pixels, "; ".join(notes))
+
+
+def drawn_indices(available: int, images: int | None, seed: int) -> Tensor:
+    """Return the indices of the images to judge, drawn by seed, in rising order."""
+    if images is None or images >= available:
+        return torch.arange(available)
+    order = torch.randperm(available, generator=torch.Generator().manual_seed(seed))
+    return order[:images].sort().values
+
+
+# -- where they come from -------------------------------------------------------------------------
+
+
+def file_of(word: str) -> tuple[str, Path | None]:
+    """Return the name and the path where a word names a file, as svhn=images.npz; else no path."""
+    name, equals, place = word.partition("=")
+    if equals and ":" not in name and Path(place).suffix in ENDINGS:
+        return name, Path(place)
+    if Path(word).suffix in ENDINGS:
+        return Path(word).stem, Path(word)
+    return word, None
+
+
+def outside_name(word: str) -> str:
+    """Return the name under which a word of `--ood` stands in a record.
+
+    >>> outside_name("cifar100:test=500"), outside_name("svhn=images.npz")
+    ('cifar100', 'svhn')
+    """
+    name, path = file_of(word)
+    return name if path is not None else word.partition(":")[0]
+
+
+def read_data_set(word: str, root: Path, download: bool) -> Tensor:
+    """Return the test images of a data set as uint8."""
+    name, _, settings = word.partition(":")
+    base = name.removesuffix("-c")
+    if base not in TABLES["data"] and ":" not in word:
+        known = ", ".join(TABLES["data"])
+        raise ValueError(
+            f"--ood {word}: no data set or file is called so. Known: {known}, noise, or a file of "
+            "images as NAME=FILE.npz"
+        )
+
+    try:
+        text = f"{base}:{settings}" if settings else base
+        # Only the test images count, so that as few others as possible are converted.
+        few: dict[str, Any] = {"train": 1, "val": 0, "standardise": "none"}
+        data: Dataset = parse("data", text).build(root=root, download=download, **few)
+    except ValueError as error:
+        raise ValueError(f"--ood {word}: {error}") from error
+
+    if not isinstance(data.test.x, Tensor):  # on disk
+        return torch.cat(list(data.test.x.read_batches()))
+    return (data.test.x * data.std + data.mean).mul_(255).round_().clamp_(0, 255).byte()
+
+
+def noise(plan: ShiftPlan, inputs: tuple[int, ...]) -> Tensor:
+    """Draw images of uniform noise."""
+    count = min(plan.images or NOISE_IMAGES, NOISE_IMAGES)
+    generator = torch.Generator().manual_seed(derive_seed(plan.seed, 3))
+    return torch.randint(0, 256, (count, *inputs), generator=generator, dtype=torch.uint8)
+
+
+def read_images(path: Path) -> Tensor:
+    """Read images (N, H, W, 3), (N, 3, H, W) or (N, H, W) of a file as uint8 (N, C, H, W)."""
+    try:
+        content = load_file(path)
+    except FileNotFoundError:
+        raise ValueError(f"--ood {path}: there is no such file") from None
+    except Exception as error:  # a damaged or foreign file can raise nearly anything
+        raise ValueError(f"--ood {path} cannot be read as images: {error}") from error
+    return as_images(torch.as_tensor(array_in(content, path)), path)
+
+
+def load_file(path: Path) -> object:
+    """Return the array of a file, or its arrays by name; nothing in it can execute."""
+    if path.suffix == ".pt":
+        return torch.load(path, weights_only=True)
+    if path.suffix == ".npy":
+        return np.load(path, allow_pickle=False)
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def array_in(content: object, path: Path) -> Any:
+    """Return the array of images: the only one of a file, or the one of a usual name."""
+    if not isinstance(content, Mapping):
+        return content
+    names = list(content)
+    usual = [name for name in NAMES if name in names]
+    if not usual and len(names) > 1:
+        raise ValueError(f"--ood {path} holds {', '.join(names)}: call the images 'images'")
+    if not names:
+        raise ValueError(f"--ood {path} holds no array")
+    return content[usual[0] if usual else names[0]]
+
+
+def as_images(values: Tensor, path: Path) -> Tensor:
+    """Bring an array into the shape (N, C, H, W) and the type uint8."""
+    if values.ndim == 3:
+        values = values[:, None]
+    if values.ndim == 4 and values.shape[1] not in (1, 3) and values.shape[3] in (1, 3):
+        values = values.permute(0, 3, 1, 2)
+    if values.ndim != 4 or values.shape[1] not in (1, 3) or not len(values):
+        raise ValueError(
+            f"--ood {path}: images must be (N, H, W, 3), (N, 3, H, W) or (N, H, W); got "
+            f"{tuple(values.shape)}"
+        )
+
+    if values.dtype == torch.uint8:
+        return values.contiguous()
+    if values.is_floating_point() and bool(((values >= 0) & (values <= 1)).all()):
+        return (values * 255).round().byte().contiguous()
+    raise ValueError(f"--ood {path}: images must be uint8, or floats in [0, 1]; got {values.dtype}")
+
+
+# -- into the form of the network's inputs --------------------------------------------------------
+
+
+def fitted(pixels: Tensor, inputs: tuple[int, ...]) -> tuple[Tensor, list[str]]:
+    """Return images with the channels and the size of the inputs, and what was done to them."""
+    channels, height, width = inputs
+    notes = []
+    if pixels.shape[1] != channels:
+        notes.append("grey repeated as colours" if channels == 3 else "colours turned grey")
+        if channels == 3:
+            pixels = pixels.expand(-1, 3, -1, -1)
+        else:
+            weights = torch.tensor(GREY).view(3, 1, 1)
+            pixels = (pixels * weights).sum(1, keepdim=True).round().byte()
+
+    if pixels.shape[2:] != (height, width):
+        notes.append(f"resized from {pixels.shape[2]} x {pixels.shape[3]}")
+        pixels = F.interpolate(pixels.float(), (height, width), mode="bilinear", antialias=True)
+        pixels = pixels.round().clamp(0, 255).byte()
+    return pixels.contiguous(), notes
+
+
+def corrupted_in_turn(pixels: Tensor, plan: ShiftPlan) -> Tensor:
+    """Corrupt image i by the i-th pair of corruption and severity, counted in a circle."""
+    pairs = [(name, severity) for name in plan.corruptions for severity in plan.severities]
+    corrupted = torch.empty_like(pixels)
+    for place, (name, severity) in enumerate(pairs[: len(pixels)]):
+        own = slice(place, None, len(pairs))
+        corrupted[own] = corrupt(pixels[own], name, severity, plan.seed)
+    return corrupted

@@ -1,0 +1,80 @@
+"""What `--shifts` judges: corruptions, severities, other data sets, and how many images."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+FIFTEEN = (
+    *("gaussian_noise", "shot_noise", "impulse_noise"),
+    *("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    *("snow", "frost", "fog", "brightness"),
+    *("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+)
+SEVERITIES = (1, 2, 3, 4, 5)
+
+
+@dataclass(frozen=True)
+class ShiftPlan:
+    """Say what a run is judged on beside its clean test set.
+
+    `ood` names other data sets: a word of `--data` such as cifar100, the same with -c for its
+    corrupted images (cifar100-c), `noise`, or a file of images, NAME=FILE.npz. `images` is how many
+    images of each set are drawn by `seed`; None takes all of them. None of it changes the run.
+    """
+
+    corruptions: tuple[str, ...] = FIFTEEN
+    severities: tuple[int, ...] = SEVERITIES
+    ood: tuple[str, ...] = ()
+    images: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "corruptions", tuple(self.corruptions))
+        object.__setattr__(self, "severities", tuple(self.severities))
+        object.__setattr__(self, "ood", tuple(dict.fromkeys(self.ood)))
+
+        for severity in self.severities:
+            if severity not in SEVERITIES:
+                raise ValueError(f"severities are whole numbers from 1 to 5; got {severity!r}")
+        if not self.corruptions or not self.severities:
+            raise ValueError("shifts need at least one corruption and one severity")
+        if self.images is not None and self.images < 2:
+            raise ValueError(f"images must be at least 2; got {self.images}")
+
+    def without(self, data: str) -> "ShiftPlan":
+        """Leave a run's own data set out of those that it does not know."""
+        own = data.partition(":")[0]
+        names = (own, f"{own}-c")  # its own corrupted images are judged anyway
+        return replace(self, ood=tuple(w for w in self.ood if w.partition(":")[0] not in names))
+
+
+def plan_of(text: str, ood: Sequence[str] = ()) -> ShiftPlan:
+    """Read what `--shift` says after the fifteen corruptions were asked for by `all`.
+
+    >>> plan_of("all:images=2000", ["cifar100"]).images
+    2000
+    """
+    name, _, rest = text.partition(":")
+    if name != "all":
+        raise ValueError(f"--shift all judges every corruption; got {text!r}")
+
+    numbers: dict[str, int] = {}
+    for item in filter(None, rest.split(",")):
+        key, _, value = item.partition("=")
+        if key not in ("images", "seed"):
+            near = get_close_matches(key, ("images", "seed"), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"--shift all takes images=N and seed=N; got {item!r}{hint}")
+        if not re.fullmatch(r"\d+", value):
+            raise ValueError(f"--shift all: {key} must be a whole number; got {value!r}")
+        numbers[key] = int(value)
+    return ShiftPlan(ood=tuple(ood), images=numbers.get("images"), seed=numbers.get("seed", 0))
+
+
+def wants_all(texts: Sequence[str]) -> bool:
+    """Whether `--shift` asks for every corruption of one run, not for one run per corruption."""
+    asks = [text.partition(":")[0] == "all" for text in texts]
+    if any(asks) and len(asks) > 1:
+        raise ValueError("--shift all judges every corruption already: give it alone")
+    return any(asks)

@@ -1,0 +1,197 @@
+"""What a run folder keeps of its shifts (`shifts.json`), as numbers; needs no torch."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+FILE = "shifts.json"
+METRICS = ("accuracy", "nll", "ece", "smece")
+OOD_SCORES = ("confidence", "entropy", "energy", "margin")
+Scores = dict[str, float]  # by the name of the metric
+
+
+@dataclass(frozen=True)
+class Ood:
+    """How well scores tell the test images from those of another data set."""
+
+    images: int
+    auroc: Scores  # by the name of the score
+    fpr95: Scores
+    note: str = ""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Ood":
+        """Read what `as_json` wrote."""
+        scores = values["scores"]
+        return cls(
+            images=whole(values["images"]),
+            auroc={name: number(scores[name]["auroc"]) for name in OOD_SCORES if name in scores},
+            fpr95={name: number(scores[name]["fpr95"]) for name in OOD_SCORES if name in scores},
+            note=str(values.get("note", "")),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        scores = {
+            name: {"auroc": self.auroc[name], "fpr95": self.fpr95[name]} for name in self.auroc
+        }
+        return {"images": self.images, "note": self.note, "scores": scores}
+
+
+@dataclass(frozen=True)
+class ShiftRecord:
+    """The scores of one run: clean, under each corruption and severity, and on unknown data.
+
+    `images` of the `available` test images were judged. `cells` maps (corruption, severity) to its
+    scores, as shares of 1 (NLL in nats); NaN where a score is not finite.
+    """
+
+    images: int
+    available: int
+    clean: Scores
+    cells: dict[tuple[str, int], Scores]
+    ood: dict[str, Ood] = field(default_factory=dict)
+    seed: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    device: str = ""
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> "ShiftRecord | None":
+        """Return the record that a run keeps; None where it has none, or it is damaged."""
+        try:
+            return cls.of(values) if values else None
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            return None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "ShiftRecord":
+        """Read what `as_json` returned."""
+        cells = {
+            (str(corruption), whole(severity)): scores_of(scores)
+            for corruption, by_severity in values["corruptions"].items()
+            for severity, scores in by_severity.items()
+        }
+        if not cells:
+            raise ValueError("no corruption was judged")
+
+        return cls(
+            images=whole(values["images"]),
+            available=whole(values["available"]),
+            clean=scores_of(values["clean"]),
+            cells=cells,
+            ood={str(name): Ood.of(found) for name, found in values.get("ood", {}).items()},
+            seed=whole(values.get("seed", 0)),
+            step=whole(values.get("step", 0)),
+            seconds=number(values.get("seconds", 0.0)),
+            device=str(values.get("device", "")),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain values, the means among them for people who read the file."""
+        corruptions: dict[str, dict[str, dict[str, float | None]]] = {}
+        for (corruption, severity), scores in self.cells.items():
+            corruptions.setdefault(corruption, {})[str(severity)] = finite(scores)
+        return {
+            "images": self.images,
+            "available": self.available,
+            "seed": self.seed,
+            "step": self.step,
+            "seconds": self.seconds,
+            "device": self.device,
+            "clean": finite(self.clean),
+            "mean": finite(self.means()),
+            "corruptions": corruptions,
+            "ood": {name: found.as_json() for name, found in self.ood.items()},
+        }
+
+    # -- means ------------------------------------------------------------------------------
+
+    @property
+    def corruptions(self) -> list[str]:
+        """The corruptions that were judged, in order."""
+        return list(dict.fromkeys(corruption for corruption, _ in self.cells))
+
+    @property
+    def severities(self) -> list[int]:
+        """The severities that were judged, in order."""
+        return sorted({severity for _, severity in self.cells})
+
+    def mean(
+        self, metric: str, severity: int | None = None, corruption: str | None = None
+    ) -> float:
+        """Return the mean of a metric over all cells, those of a severity or of a corruption."""
+        values = [
+            scores[metric]
+            for (name, level), scores in self.cells.items()
+            if severity in (None, level) and corruption in (None, name)
+        ]
+        return mean(values)
+
+    def means(self) -> Scores:
+        """Return the mean of each metric over all corruptions and severities."""
+        return {metric: self.mean(metric) for metric in METRICS}
+
+    def at(self, metric: str, severity: int) -> float:
+        """Return the mean of a metric at one severity; severity 0 is the clean test set."""
+        return self.mean(metric, severity) if severity else self.clean[metric]
+
+    def covers(self, corruptions: Sequence[str], severities: Sequence[int]) -> bool:
+        """Whether every one of these corruptions was judged at every one of these severities."""
+        return all((name, level) in self.cells for name in corruptions for level in severities)
+
+    @property
+    def mean_error(self) -> float:
+        """The mean error over corruptions and severities, not normalised by another network."""
+        return 1 - self.mean("accuracy")
+
+    def mean_corruption_error(self, *baseline: "ShiftRecord") -> float:
+        """Return the mCE: errors summed over severities, divided by the baseline's, averaged.
+
+        The baseline is one run, or several seeds whose errors are averaged. NaN where it makes no
+        error under a corruption. Reference: Hendrycks and Dietterich (2019), arXiv 1903.12261.
+        """
+        if any(set(self.cells) != set(each.cells) for each in baseline):
+            raise ValueError(
+                "the runs were judged under different corruptions or severities: judge them alike "
+                "with `toosure evaluate RUN --shifts`"
+            )
+
+        ratios = []
+        for corruption in self.corruptions:
+            own = 1 - self.mean("accuracy", corruption=corruption)
+            errors = [1 - each.mean("accuracy", corruption=corruption) for each in baseline]
+            ratios.append(own / mean(errors) if mean(errors) > 0 else math.nan)
+        return mean(ratios)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean; NaN of nothing."""
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def scores_of(values: Mapping[str, Any]) -> Scores:
+    """Return the scores of one set; null stands for a number that is not finite."""
+    found = {metric: values[metric] for metric in METRICS}
+    return {metric: math.nan if v is None else number(v) for metric, v in found.items()}
+
+
+def finite(scores: Scores) -> dict[str, float | None]:
+    """Return scores for JSON, which knows no NaN."""
+    return {name: value if math.isfinite(value) else None for name, value in scores.items()}
+
+
+def number(value: object) -> float:
+    """Return a finite number; raise on anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"not a finite number: {value!r}")
+    return float(value)
+
+
+def whole(value: object) -> int:
+    """Return a whole number, also from the text that a JSON key is; raise on anything else."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"not a whole number: {value!r}")
+    return value

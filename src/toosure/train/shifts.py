@@ -1,0 +1,163 @@
+"""Judge a run under shifts, at its end or from its checkpoint; its folder keeps the result."""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from toosure.config import RunConfig
+from toosure.data import Dataset
+from toosure.data.corruptions import check_shift
+from toosure.processes import join
+from toosure.runs import Run, RunWriter
+from toosure.shifts.judge import Progress, judge_shifts
+from toosure.shifts.outside import OutsideSet, load_outside, outside_name
+from toosure.shifts.plan import ShiftPlan
+from toosure.shifts.record import FILE, ShiftRecord
+from toosure.train.checkpoint import checkpoints
+from toosure.train.interrupt import interruptible
+from toosure.train.listener import ProgressListener
+from toosure.train.predict import restored
+from toosure.train.runtime import Runtime
+from toosure.watch.measurer import predictor_of
+from toosure.watch.sink import device_name
+from toosure.watch.split import logits_of
+
+QUIET_SECONDS = 10.0  # between two lines that say how far the judging is
+
+
+class JudgingStopped(Exception):
+    """Say that judging was asked to stop before its end."""
+
+
+class Shifts:
+    """What a run is judged on at its end, loaded before it is trained: a wrong name fails early."""
+
+    def __init__(self, config: RunConfig, data: Dataset, runtime: Runtime) -> None:
+        assert runtime.shifts is not None
+        self.plan = runtime.shifts.without(config.data)
+        self.device = runtime.torch_device
+        self.data = data
+        self.outside = outside_sets(self.plan, data, runtime)
+
+    def judge(self, predictor: nn.Module, step: int, progress: Progress | None) -> ShiftRecord:
+        """Return the scores of a network that was trained for `step` steps."""
+        predict = partial(logits_of, predictor)
+        record = judge_shifts(predict, self.data, self.plan, self.outside, progress)
+        return replace(record, step=step, device=device_name(self.device))
+
+    def judge_and_write(
+        self,
+        writer: RunWriter,
+        predictor: nn.Module,
+        step: int,
+        listener: ProgressListener,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        """Judge a network and keep the result in the folder of its run."""
+        record = self.judge(predictor, step, spoken(listener, should_stop))
+        write_record(writer, record)
+        listener.say(summary(record))
+
+
+def outside_sets(plan: ShiftPlan, data: Dataset, runtime: Runtime) -> list[OutsideSet]:
+    """Load the images that a run does not know; raise where it could not be judged on shifts."""
+    if len(data.inputs) != 3 or not len(data.test):
+        raise ValueError("shifts are of test images: name a data set of images with a test set")
+    for corruption in plan.corruptions:
+        check_shift((corruption, plan.severities[0]), torch.empty(0, *data.inputs))
+
+    def load() -> list[OutsideSet]:
+        root = runtime.data_root
+        download = runtime.download
+        return [load_outside(word, plan, data.inputs, root, download) for word in plan.ood]
+
+    # One process downloads while the others wait; then they find the files.
+    return join(runtime.torch_device).in_turn(load) if runtime.download else load()
+
+
+def spoken(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progress:
+    """Return what says how far the judging is, now and then, and raises when it should stop."""
+    last = time.monotonic()
+
+    def progress(done: int, total: int, name: str) -> None:
+        nonlocal last
+        if should_stop():
+            raise JudgingStopped
+        if done == 0:
+            listener.say(f"judging {total} sets of images: clean, corrupted, unknown")
+        elif time.monotonic() - last > QUIET_SECONDS:
+            last = time.monotonic()
+            listener.say(f"judged {done} of {total} sets of images; next is {name}")
+
+    return progress
+
+
+def write_record(writer: RunWriter, record: ShiftRecord) -> None:
+    """Keep a record in a run's folder, whole or not at all."""
+    text = json.dumps(record.as_json(), indent=1, allow_nan=False) + "\n"
+    writer.write_file(FILE, lambda file: file.write(text.encode()))
+
+
+def summary(record: ShiftRecord) -> str:
+    """Say in a line what was found."""
+    cells = f"{len(record.corruptions)} corruptions x {len(record.severities)} severities"
+    means = record.means()
+    parts = [
+        f"accuracy {100 * means['accuracy']:.2f} % (clean {100 * record.clean['accuracy']:.2f})",
+        f"ECE {100 * means['ece']:.2f} points (clean {100 * record.clean['ece']:.2f})",
+    ]
+    for name, found in record.ood.items():
+        parts.append(f"AUROC against {name} {100 * found.auroc['confidence']:.2f} %")
+    images = f"{record.images:,} of {record.available:,} test images"
+    return f"under {cells}, {images}: {', '.join(parts)}; {record.seconds:.1f} s"
+
+
+# -- runs that have ended -------------------------------------------------------------------------
+
+
+def is_judged(run: Run, plan: ShiftPlan) -> bool:
+    """Whether a run's folder has all that a plan asks for."""
+    record = ShiftRecord.read(run.shifts)
+    if record is None or not record.covers(plan.corruptions, plan.severities):
+        return False
+    images = record.available if plan.images is None else min(plan.images, record.available)
+    wanted = {outside_name(word) for word in plan.without(str(run.config.get("data", ""))).ood}
+    return record.images == images and record.seed == plan.seed and wanted <= record.ood.keys()
+
+
+def can_be_judged(run: Run) -> bool:
+    """Whether a run is complete and its weights are still there."""
+    return run.status == "complete" and bool(checkpoints(run.path))
+
+
+def judge_finished(
+    folder: str | Path, runtime: Runtime, progress: Progress | None = None
+) -> ShiftRecord:
+    """Judge a run that has ended by the weights of its checkpoint, as `runtime.shifts` says."""
+    config, data, model, objective = restored(folder, runtime)
+    shifts = Shifts(config, data, runtime)
+    step = int(Run(folder).outcome.get("step", 0))
+    return shifts.judge(predictor_of(model, objective), step, progress)
+
+
+def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressListener) -> None:
+    """Judge a run that was trained before it was asked for shifts, where its weights are kept."""
+    run = Run(writer.path)
+    if runtime.shifts is None or run.status != "complete" or is_judged(run, runtime.shifts):
+        return
+    if not can_be_judged(run):
+        listener.say(f"{run.name} cannot be judged on shifts: no checkpoint is left of it")
+        return
+
+    with runtime.cpu_threads(), interruptible() as stop, suppress(JudgingStopped):
+        progress = spoken(listener, lambda: stop.requested)
+        record = judge_finished(run.path, runtime, progress)
+        write_record(writer, record)
+        listener.say(summary(record))

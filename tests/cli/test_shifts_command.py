@@ -1,0 +1,101 @@
+"""`toosure train --shift all` and `toosure evaluate RUN --shifts`, from the words to the tables."""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from toosure.cli import app
+from toosure.runs import find_runs
+from toosure.shifts.record import ShiftRecord
+
+WORDS = [
+    "--data",
+    "digits:train=100,val=20,test=60",
+    "--model",
+    "mlp:width=16",
+    "--steps",
+    "2",
+    "--every",
+    "2",
+]
+
+
+def toosure(*words):
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs: one judged at its end, one not."""
+    out = tmp_path_factory.mktemp("runs")
+    judged = ("--shift", "all:images=20", "--ood", "noise", "digits", "--seed", 0)
+    result = toosure("train", *WORDS, "--out", out, "--device", "cpu", *judged)
+    assert result.exit_code == 0, result.output
+    assert "under 15 corruptions x 5 severities, 20 of 60 test images" in result.output
+    assert toosure("train", *WORDS, "--out", out, "--device", "cpu", "--seed", 1).exit_code == 0
+    return find_runs(out)
+
+
+def test_a_judged_run_is_printed_from_its_folder(runs):
+    result = toosure("evaluate", runs[0].path, "--shifts", "--images", 20, "--ood", "noise")
+    assert result.exit_code == 0, result.output
+    assert "was judged before" in result.stderr and "unnormalised: no --baseline" in result.stdout
+    record = ShiftRecord.of(runs[0].shifts)
+    assert set(record.ood) == {"corrupted", "noise"}  # not its own data
+    for words in ("glass_blur", "mean of all", f"{100 * record.ood['noise'].auroc['energy']:.2f}"):
+        assert words in result.stdout
+    assert "20 of 60 test images" in result.stdout
+
+
+def test_a_run_that_was_not_judged_is_judged_now_and_compared(runs):
+    folders = [run.path for run in runs]
+    words = ("--shifts", "--images", 20, "--baseline", folders[0])
+    result = toosure("evaluate", *folders, *words, "--json", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    first, second = (json.loads(line) for line in result.stdout.splitlines())
+    assert first["mean_corruption_error"] == 1 and second["mean_corruption_error"] != 1
+    assert len(second["corruptions"]) == 15 and (folders[1] / "shifts.json").is_file()
+
+    table = toosure("evaluate", *folders, *words).stdout
+    assert "corrupted ECE, points" in table and f"% of that of {folders[0].name}" in table
+
+
+def test_what_cannot_be_judged_says_why(runs, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(runs[1].path, bare)
+    shutil.rmtree(bare / "checkpoints")
+    cases = [
+        ((bare, "--shifts", "--images", 30), "a complete run with its checkpoint"),
+        ((tmp_path, "--shifts"), "needs the folder of a run"),
+        ((bare, "--images", 30), "go with --shifts"),
+        ((bare, "--ood", "noise"), "go with --shifts"),
+        ((bare, "--shifts", "--html", "a.html"), "--html does not go with --shifts"),
+        ((runs[0].path, "--shifts", "--ood", "cifar7"), "--ood cifar7"),
+        ((runs[0].path, "--shifts", "--device", "tpu"), "cannot be used"),
+    ]
+    for words, message in cases:
+        result = toosure("evaluate", *words)
+        assert result.exit_code == 2 and message in " ".join(result.output.split()), words
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--shift", "all", "fog:3"), "give it alone"),
+        (("--shift", "all:image=3"), "did you mean 'images'"),
+        (("--ood", "noise"), "--ood goes with --shift all"),
+        (("--shift", "fog:3", "--ood", "noise"), "--ood goes with --shift all"),
+    ],
+)
+def test_wrong_words_of_train_are_named(tmp_path, words, message):
+    result = toosure("train", *WORDS, "--out", tmp_path, *words)
+    assert result.exit_code == 2 and message in " ".join(result.output.split())
+
+
+def test_one_corruption_still_makes_a_run_of_its_own(tmp_path):
+    result = toosure("train", *WORDS, "--out", tmp_path, "--device", "cpu", "--shift", "fog:3")
+    assert result.exit_code == 0, result.output
+    (run,) = find_runs(tmp_path)
+    assert run.config["data"].endswith("shift=fog:3") and run.shifts == {}

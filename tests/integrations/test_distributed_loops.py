@@ -1,0 +1,48 @@
+"""The callbacks in DDP: every process measures its share, and the rows are those of one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from loops import Net, loader, problem
+
+from toosure import Run, Watch
+from waiting import LIMIT
+
+pytest.importorskip("lightning")
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+HERE = Path(__file__).parent
+SOURCES = (HERE, HERE.parent, HERE.parents[1] / "src")
+
+
+@pytest.mark.slow
+def test_rows_of_two_processes_are_those_of_one(tmp_path):
+    paths = os.pathsep.join(map(str, SOURCES))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node=2", str(HERE / "distributed_loops.py"), str(tmp_path)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**environment, "PYTHONPATH": paths},
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stderr
+
+    for name in ("lightning", "trainer"):
+        run = Run(tmp_path / name)
+        assert run.status == "ended" and [row["step"] for row in run.rows] == [0, 2, 4, 6, 8]
+        net = Net()
+        net.load_state_dict(torch.load(tmp_path / f"{name}.pt"))
+        alone = Watch(net, None, loader(), problem(41), measure=("gn_sharpness",), rtol=1e-6).last
+        wanted = {key: value for key, value in alone.items() if "/" in key and "error" not in key}
+        found = {key: run.last[key] for key in wanted}
+        sharpness = {key: found.pop(key) for key in list(found) if "sharpness" in key}
+        assert found == pytest.approx({key: wanted[key] for key in found}, rel=1e-6, abs=1e-6)
+        assert sharpness == pytest.approx({key: wanted[key] for key in sharpness}, rel=1e-3)

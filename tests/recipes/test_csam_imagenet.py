@@ -1,0 +1,124 @@
+"""Tables 2 and S14: the runs that the paper describes, and the whole protocol on a small folder."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_up_scores import record_with
+from typer.testing import CliRunner
+
+from toosure.cli import app
+from toosure.recipes import RunStore, Setting
+from toosure.recipes.csam import imagenet, imagenet_c, imagenet_rows
+from toosure.recipes.csam.imagenet_rows import NETWORKS
+
+Image = pytest.importorskip("PIL.Image")
+PAPER = Setting()
+
+
+def test_the_runs_are_those_of_the_paper():
+    configs = {row.name: row.config(PAPER) for row in imagenet_rows.all_rows()}
+    assert len(configs) == 13 and len(set(configs.values())) == 13
+    assert {c.data for c in configs.values()} == {"imagenet:val=0,val_share=0.2,augment=true"}
+
+    resnet = configs["ResNet-50/SAM"]
+    assert resnet.model == "resnet50" and resnet.optimizer.startswith("sam:lr=0.1")  # rho .05
+    assert resnet.steps == 100 * 1_281_167 // 256 and resnet.best == "nll"
+    vit = configs["ViT-S/32/CSAM"]
+    assert "base=adamw" in vit.optimizer and "rho=0.2" in vit.optimizer
+    assert vit.steps == 300 * 1_281_167 // 1024 and vit.at[-1] == vit.steps
+
+    assert configs["ViT-S/32/MBLS"].loss == "mbls"
+    epochs = [round(300 * step / vit.steps) for step in vit.at]
+    assert {50, 200, 300} <= set(epochs)  # of Figure S4
+    theory = [name for name, config in configs.items() if "sam_theory" in config.measure]
+    assert theory == ["ViT-S/32/SAM"]
+
+
+def test_each_row_stands_beside_the_papers_figures():
+    figures = {row.name: row.figures for row in imagenet_rows.all_rows()}
+    assert figures["ResNet-50/CSAM"]["ECE C3"] == "5.47"
+    assert figures["ViT-S/32/SAM"]["ECE"] == "3.04"  # of Table 2; S14 has 2.47
+    assert figures["ViT-S/32/MBLS"]["ECE"] == "2.21"
+    assert all(figures.values())
+
+
+def known_records(errors, corrupted=None):
+    made = {}
+    for row in imagenet_rows.table_2():
+        place = list(NETWORKS[row.network].optimizers).index(row.optimizer)
+        record = record_with(row.config(PAPER), accuracy=0.7 + place / 100, ece=errors[place])
+        made[row.name] = replace(record, corrupted=corrupted)
+    return made
+
+
+def test_the_order_of_the_optimizers():
+    claims = imagenet.order_claims(PAPER, "ViT-S/16", known_records((0.09, 0.03, 0.02)))
+    assert [claim.passed for claim in claims] == [True, True, None, None, None]
+    assert claims[0].found == "70.00, 71.00, 72.00 %" and "not judged" in claims[2].note
+    claims = imagenet.order_claims(PAPER, "ViT-S/16", known_records((0.09, 0.02, 0.03)))
+    assert [claim.passed for claim in claims[:2]] == [True, False]
+
+    same = {name: {"accuracy": 0.4, "ece": 0.1} for name in imagenet_c.CORRUPTIONS.values()}
+    claims = imagenet.order_claims(PAPER, "ViT-S/16", known_records((0.09, 0.03, 0.02), same))
+    assert [claim.passed for claim in claims] == [True, True, False, False, False]
+    absent = imagenet.order_claims(PAPER, "ViT-S/16", {})
+    assert {claim.note for claim in absent} == {"no complete run"}
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Three classes of images of 20 pixels: 8 to train on, 10 published for validation."""
+    generator = np.random.default_rng(0)
+
+    def save(path, level):
+        pixels = generator.integers(0, 40, (20, 20, 3)) + level
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+
+    for k in range(3):
+        for i in range(8):
+            save(tmp_path / "imagenet" / "train" / f"n{k}" / f"{i}.png", 70 * k)
+        for i in range(10):
+            save(tmp_path / "imagenet" / "val" / f"n{k}" / f"val_{i}.png", 70 * k)
+            for corruption in imagenet_c.CORRUPTIONS.values():
+                for severity in imagenet_c.SEVERITIES:
+                    place = tmp_path / "imagenet-c" / corruption / str(severity) / f"n{k}"
+                    save(place / f"val_{i}.png", 70 * k)
+    return tmp_path
+
+
+def reproduce(root, out, *words):
+    fixed = ["--quick", "--only", "imagenet", "--data-root", root, "--out", out]
+    return CliRunner().invoke(app, ["reproduce", "csam", *map(str, (*fixed, *words))])
+
+
+@pytest.mark.slow
+def test_the_whole_protocol_on_a_small_folder(root, tmp_path):
+    out = tmp_path / "runs"
+    result = reproduce(root, out)
+    assert result.exit_code == 0, result.output
+    setting = Setting(quick=True)
+    known = imagenet.read_records(setting, RunStore(out))
+    assert len(known) == 13
+
+    folder = out / known["ViT-S/32/SAM"].name
+    kept = json.loads((folder / "imagenet_c.json").read_text())
+    images = {scores["images"] for each in kept.values() for scores in each.values()}
+    assert images == {24.0}  # 20 % of 30 validate: their twins are left out
+    with np.load(folder / "best.npz") as arrays:
+        assert len(arrays["val_labels"]) == 6 and len(arrays["test_labels"]) == 24
+
+    record = known["ResNet-50/SGD"]
+    levels = [scores["ece"] for scores in kept["motion_blur"].values()]
+    sam = known["ViT-S/32/SAM"]
+    assert sam.corrupted["motion_blur"]["ece"] == pytest.approx(sum(levels) / 5)
+    assert record.test["accuracy"] >= 0 and "fig-s4" in (out / "csam-imagenet.html").read_text()
+
+
+def test_without_imagenet_c_nothing_is_judged(tmp_path):
+    from toosure.train import Runtime
+
+    imagenet_c.judge_runs(PAPER, RunStore(tmp_path), Runtime("cpu", tmp_path))
+    assert not list(tmp_path.iterdir())

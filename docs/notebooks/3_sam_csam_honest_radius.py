@@ -74,8 +74,8 @@ for name, members in runs.items():
 # %% [markdown]
 # The last column is where the controller has taken rho: to its upper bound, 50 times the start,
 # because a tenth of the labels are wrong and a small network learns them by heart. A radius of 0.1
-# does nearly nothing here; nobody had to know that. How this turns out on real images, where it also
-# fails to help: [the steered radius](../control.md).
+# does nearly nothing here; nobody had to know that. How it turns out on real images, and where it
+# does not help: [the steered radius](../control.md).
 #
 # ## The report
 #

@@ -45,6 +45,9 @@ NAMES_OF_FILES: dict[str, tuple[str, ...]] = {
     "toosure.page.multilabel": ("multilabel_page",),
     "toosure.page.report": ("report",),
     "toosure.recalibration": ("Recalibration", "recalibrate"),
+    "toosure.shifts.judge": ("judge_shifts",),
+    "toosure.shifts.outside": ("load_outside",),
+    "toosure.shifts.plan": ("ShiftPlan",),
     "toosure.sklearn": ("CalibratedClassifier",),
 }
 NOT_FOR_USERS = {"toosure.cli"}  # its names are the command line, which has a page of its own

@@ -1,10 +1,9 @@
 """The groups of processes that the tests of this folder share: starting one takes long."""
 
-import numpy as np
 import pytest
 import torch
 from ddp_cases import HALF
-from groups import Cut, CutAt, Group
+from groups import Cut, CutAt, Group, draw_images
 
 from toosure.train import Runtime, train
 
@@ -32,18 +31,6 @@ def four(tmp_path_factory):
     """Four processes that train by DDP, of which the last is killed at the end."""
     with Group(4, "ddp_shares.py", tmp_path_factory.mktemp("four"), "main") as group:
         yield group.done()
-
-
-def draw_images(folder):
-    from PIL import Image
-
-    random = np.random.default_rng(0)
-    for part, count in (("train", 14), ("test", 3)):
-        for name in ("cat", "dog"):
-            (folder / part / name).mkdir(parents=True)
-            for i in range(count):
-                pixels = random.integers(0, 256, (9, 8, 3), np.uint8)
-                Image.fromarray(pixels).save(folder / part / name / f"{i}.png")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from toosure.runs import Run
 from toosure.train import ProgressListener
 from waiting import LIMIT, free_port, wait_until
@@ -82,3 +84,15 @@ class Group:
         wait_until(lambda: ended() or self.processes[0].poll() is not None)
         assert folder.is_dir(), self.done().said
         return Run(folder)
+
+
+def draw_images(folder):
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    for part, count in (("train", 14), ("test", 3)):
+        for name in ("cat", "dog"):
+            (folder / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = random.integers(0, 256, (9, 8, 3), np.uint8)
+                Image.fromarray(pixels).save(folder / part / name / f"{i}.png")

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from test_ddp import draw_images, environment
+from groups import draw_images, environment
 from test_resume import same_run
 from test_sweep import CPU, Count, configs
 from test_workers import ONE, Acting, Held

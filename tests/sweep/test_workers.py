@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_ddp import draw_images, environment
+from groups import draw_images, environment
 from test_resume import same_run, timeless
 from test_sweep import CPU, Count, configs
 

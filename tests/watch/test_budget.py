@@ -39,10 +39,10 @@ def clock(monkeypatch):
     clock.perf_counter = lambda: clock.now
     observe_now, row_values_now = WatchedSplit.observe, Observation.row_values
 
-    def observe(self):
+    def observe(self, logits):
         clock.now += (WARM if clock.observations else COLD) - LATER
         clock.observations += 1
-        return observe_now(self)
+        return observe_now(self, logits)
 
     def row_values(observation):
         clock.now += LATER

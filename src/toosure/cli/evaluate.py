@@ -133,7 +133,7 @@ def evaluate(
 
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     settings: Settings = {"bins": bins, "edge": edge.value, "level": ci, "seed": seed}
-    judged: Settings = {"top_label": True} if top_label else {}
+    judged: Settings = settings | ({"top_label": True} if top_label else {})
     try:
         if html:
             check_page(html)
@@ -155,13 +155,8 @@ def evaluate(
             results = []
             for each in predictions:
                 waiting.update(f"measuring {each.source}")
-                results.append(measured(each, keys, settings | judged))
-            groups = []
-            if by:
-                groups = [
-                    subgroups(each, by, **settings, top_label=top_label or None)
-                    for each in predictions
-                ]
+                results.append(measured(each, keys, judged))
+            groups = [subgroups(each, by, **judged) for each in predictions] if by else []
             if html:
                 write_page(results[0], html)
         judgements = [judge(condition, result) for result in results for condition in conditions]

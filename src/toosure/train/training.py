@@ -34,7 +34,7 @@ from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
 from toosure.train.predictions import write_posterior, write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
-from toosure.train.reports import joined_reports, state_of
+from toosure.train.reports import joined_reports
 from toosure.train.runtime import Runtime
 from toosure.train.shifts import Shifts
 from toosure.train.steps import Step, load_optimizer, set_rates

@@ -106,27 +106,28 @@ class WatchedSplit:
         self.own_data = self.x[own], self.y[own]
 
         self.critical: Callable[[], Result] | None = None
+        self.tracker: CurvatureTracker | None = None
+        self.follow_curvature(wanted, per_example, curvature)
+
+    def follow_curvature(
+        self, wanted: Sequence[Quantity], per_example: float, settings: dict[str, Any]
+    ) -> None:
+        """Make what measures the curvature that is wanted; `settings` go to the tracker."""
+        network = self.model if self.mean_network is None else self.mean_network
+        group = self.processes.group
         if any(q.cost == "forwards" for q in wanted):
+            given = {key: settings[key] for key in ("parameters", "chunk") if key in settings}
             self.critical = partial(
-                critical_sharpness,
-                self.mean_network or model,
-                self.own_data,
-                curved(loss),
-                group=processes.group,
-                **{name: curvature[name] for name in ("parameters", "chunk") if name in curvature},
+                critical_sharpness, network, self.own_data, curved(self.loss), group=group, **given
             )
 
-        self.tracker: CurvatureTracker | None = None
-        of_curvature = tuple(q.key for q in wanted if q.cost == "curvature")
-        if of_curvature:
-            options = {"sampled_rtol": SAMPLING_ERROR, "group": processes.group} | curvature
+        keys = tuple(q.key for q in wanted if q.cost == "curvature")
+        if keys:
+            options = {"sampled_rtol": SAMPLING_ERROR, "group": group} | settings
             if per_example > 1:
                 options["replay"] = False  # which examples a row belongs to is read on the host
-            network = model if self.mean_network is None else self.mean_network
-            self.tracker = make_tracker(
-                network, self.own_data, curved(loss), of_curvature, **options
-            )
-            if per_example > 1 and "chunk" not in curvature:
+            self.tracker = make_tracker(network, self.own_data, curved(self.loss), keys, **options)
+            if per_example > 1 and "chunk" not in settings:
                 widen_chunks(self.tracker, per_example)
 
     def observe(self, logits: Tensor) -> Observation:

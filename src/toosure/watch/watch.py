@@ -1,6 +1,5 @@
 """`Watch`: rows of what a classifier is, at chosen steps of its training, and what they cost."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -222,7 +221,7 @@ class Watch:
         row: Row = {"step": self.steps, **numbers}
         if self.report is not None:
             self.maker.add_report(row, self.report)
-        row["seconds"] = time.perf_counter() - self.stopwatch.began
+        row["seconds"] = self.stopwatch.seconds
         self.last_measured = self.steps
         self.maker.start(row, snapshot_due)
         return row

@@ -158,7 +158,10 @@ def evaluate(
                 results.append(measured(each, keys, settings | judged))
             groups = []
             if by:
-                groups = [subgroups(each, by, **(settings | judged)) for each in predictions]
+                groups = [
+                    subgroups(each, by, **settings, top_label=top_label or None)
+                    for each in predictions
+                ]
             if html:
                 write_page(results[0], html)
         judgements = [judge(condition, result) for result in results for condition in conditions]

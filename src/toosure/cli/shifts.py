@@ -12,6 +12,7 @@ from toosure.cli.evaluation_tables import numbers_table
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
+    from toosure.shifts.plan import ShiftPlan
     from toosure.shifts.record import ShiftRecord
     from toosure.train import Runtime
 
@@ -24,6 +25,20 @@ OodWords = Annotated[
     ),
 ]
 HEADINGS = {"accuracy": "accuracy, %", "nll": "NLL", "ece": "ECE, points", "smece": "smECE, points"}
+
+
+def plan_of_options(shift: list[str] | None, ood: list[str] | None) -> "ShiftPlan | None":
+    """Return what `--shift all` and `--ood` ask for; None where no run is judged on all shifts."""
+    from toosure.shifts.plan import plan_of, wants_all
+
+    try:
+        if shift and wants_all(shift):
+            return plan_of(shift[0], ood or ())
+    except ValueError as error:
+        fail(str(error))
+    if ood:
+        fail("--ood goes with --shift all")
+    return None
 
 
 def evaluate_shifts(

@@ -12,10 +12,10 @@ import typer
 from toosure.cli.app import app, fail
 from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.output import outlive_readers
+from toosure.cli.shifts import plan_of_options
 
 if TYPE_CHECKING:
     from toosure.config import RunConfig
-    from toosure.shifts.plan import ShiftPlan
     from toosure.sweep import Cluster, Sweep
     from toosure.train import Runtime
 
@@ -193,20 +193,6 @@ def exit_with(result: "Sweep") -> None:
 
 
 # -- from options to runs -----------------------------------------------------------------------
-
-
-def plan_of_options(shift: Texts, ood: Texts) -> "ShiftPlan | None":
-    """Return what `--shift all` and `--ood` ask for; None where no run is judged on all shifts."""
-    from toosure.shifts.plan import plan_of, wants_all
-
-    try:
-        if shift and wants_all(shift):
-            return plan_of(shift[0], ood or ())
-    except ValueError as error:
-        fail(str(error))
-    if ood:
-        fail("--ood goes with --shift all")
-    return None
 
 
 def with_shift(data: Texts, shift: Texts) -> Texts:

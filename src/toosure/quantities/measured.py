@@ -154,6 +154,6 @@ MEASURED = (
         log=True,
         cost="forwards",
         measure="critical_sharpness",
-        shown={"panel": 15},
+        shown={"panel": 19},
     ),
 )

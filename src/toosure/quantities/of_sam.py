@@ -39,7 +39,7 @@ OF_SAM = (
         "smallest eigenvalue at theta",
         "smallest eigenvalue of the Hessian of a batch, in train mode, where SAM's step starts",
         "kappa_min at theta",
-        shown=15,
+        shown=31,
     ),
     *(
         of_sam_step(
@@ -54,7 +54,7 @@ OF_SAM = (
         "smallest eigenvalue at theta~",
         "the same at the perturbed point theta~, where SAM takes its gradient",
         "kappa_min at theta~",
-        shown=16,
+        shown=32,
     ),
     of_sam_step(
         "sam_kappa_bound",
@@ -67,14 +67,14 @@ OF_SAM = (
         "lambda of Eq. 2",
         "(1 - p~_y) / (1 - p_y): how strongly the step penalises a low entropy of the label",
         "lambda",
-        shown=17,
+        shown=33,
     ),
     of_sam_step(
         "sam_lambda_0",
         "lambda_0 of Eq. 2",
         "lower bound of lambda; absent where exp(rho |g| / 2) p~_y is not below 1",
         "lambda_0",
-        shown=18,
+        shown=34,
     ),
     of_sam_step(
         "sam_p_y",

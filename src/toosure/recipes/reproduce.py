@@ -118,7 +118,10 @@ def longest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:
 def cost(config: RunConfig) -> float:
     """Estimate what a run costs, in steps of SGD on the same network."""
     word = config.word("optimizer")
-    eigenvectors = 12.0 * int(word.settings.get("k", 1)) / int(word.settings.get("refresh", 1))
+    k = int(word.settings.get("k", 1))
+    rounds = int(word.settings.get("rounds") or 0)
+    products = 2.0 * rounds * (k + 2) if rounds else 12.0 * k
+    eigenvectors = products / int(word.settings.get("refresh", 1))
     passes = {"sam": 2.0, "csam": 2.0, "muon": 1.5, "bulksgd": 1 + eigenvectors}
     objective = config.objective.partition(":")[0] if config.objective else ""
 

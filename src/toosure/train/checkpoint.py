@@ -138,3 +138,8 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["cpu"].cpu())
     if device.type == "cuda" and state["cuda"]:
         torch.cuda.set_rng_state(state["cuda"][0].cpu(), device)
+
+
+def state_of(part: object) -> dict[str, Any]:
+    """Return the state of a part that has one."""
+    return part.state_dict() if hasattr(part, "state_dict") else {}

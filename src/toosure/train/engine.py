@@ -151,6 +151,14 @@ class DDPEngine(Engine):
 
 
 def build_engine(model: nn.Module, runtime: Runtime, processes: Processes) -> Engine:
+    """Return the engine that the runtime asks for, compiled where it asks for that."""
+    engine = chosen_engine(model, runtime, processes)
+    if runtime.compile:
+        engine.compile()
+    return engine
+
+
+def chosen_engine(model: nn.Module, runtime: Runtime, processes: Processes) -> Engine:
     """Return what the runtime asks for; a single process needs none of the others."""
     if processes.count == 1:
         return Engine(model)

@@ -1,6 +1,7 @@
-"""The numbers that parts of a run add to its rows, together."""
+"""What parts of a run add to its rows and to its checkpoints."""
 
 from collections.abc import Callable
+from typing import Any
 
 from toosure.control import RadiusControl
 from toosure.train.averages import Averages
@@ -14,3 +15,8 @@ def joined_reports(first: Report | None, *parts: Averages | RadiusControl | None
     if first is not None:
         reports.insert(0, first)
     return (lambda: {k: v for each in reports for k, v in each().items()}) if reports else None
+
+
+def state_of(part: object) -> dict[str, Any]:
+    """Return the state of a part that has one."""
+    return part.state_dict() if hasattr(part, "state_dict") else {}

@@ -25,7 +25,7 @@ from toosure.train.build import (
     sam_radius,
     set_up_objective,
 )
-from toosure.train.checkpoint import random_states, save_checkpoint, set_random_states
+from toosure.train.checkpoint import random_states, save_checkpoint, set_random_states, state_of
 from toosure.train.code_hashes import code_hashes
 from toosure.train.control import build_control, cut_control_split
 from toosure.train.engine import build_engine
@@ -34,7 +34,7 @@ from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
 from toosure.train.predictions import write_posterior, write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
-from toosure.train.reports import joined_reports
+from toosure.train.reports import joined_reports, state_of
 from toosure.train.runtime import Runtime
 from toosure.train.shifts import Shifts
 from toosure.train.steps import Step, load_optimizer, set_rates
@@ -73,8 +73,6 @@ class Training:
         if self.device.type == "cuda":
             lay_channels_last(self.model)
         self.engine = build_engine(self.model, runtime, processes)
-        if runtime.compile:
-            self.engine.compile()
 
         self.criterion = build_criterion(config, self.device)
         self.objective = build_objective(config, self.criterion, self.device)
@@ -227,11 +225,8 @@ class Training:
 
     def environment(self) -> dict[str, Any]:
         """Describe where and how the run is trained, for environment.json."""
-        notes: dict[str, Any] = {
-            "compile": self.runtime.compile,
-            "graph": self.runtime.graph,
-            **self.engine.notes(),
-        }
+        notes: dict[str, Any] = {"compile": self.runtime.compile, "graph": self.runtime.graph}
+        notes |= self.engine.notes()
         if hashes := code_hashes(self.config):
             notes["sources"] = hashes
         return environment(device_name(self.device), threads=torch.get_num_threads(), **notes)
@@ -299,8 +294,3 @@ class Training:
         self.batches.close()
         with suppress(Exception):  # an error of a deferred row was raised or reported before
             self.watch.close()
-
-
-def state_of(part: object) -> dict[str, Any]:
-    """Return the state of a part that has one."""
-    return part.state_dict() if hasattr(part, "state_dict") else {}

@@ -32,14 +32,6 @@ def ignored_label(loss: Criterion | None) -> int:
     return int(getattr(loss, "ignore_index", -100))
 
 
-def mean_loss(loss: Criterion, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean of a loss over examples, also of one that sums, so that splits compare."""
-    value = loss(logits, labels).detach()
-    if value.numel() != 1:
-        raise ValueError(f"the loss must give one number; got shape {tuple(value.shape)}")
-    return value / len(labels) if getattr(loss, "reduction", "mean") == "sum" else value
-
-
 def curved(loss: Criterion) -> Criterion | MSE:
     """Return that of which curvature is taken: the same mean, without statistics of the batch.
 

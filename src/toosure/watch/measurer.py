@@ -98,14 +98,13 @@ class Measurer:
 
     def observe(self, step: int) -> dict[str, Observation]:
         """Observe every split; raise `Diverged` where outputs or loss are not finite."""
-        observations = self.observe_together() if self.together else self.observe_in_turn()
+        if self.together:
+            observations = self.observe_together()
+        else:
+            observations = {name: s.observe(s.own_logits()) for name, s in self.splits.items()}
         if self.best is not None:
             self.best.compare(step, observations["val"])
         return observations
-
-    def observe_in_turn(self) -> dict[str, Observation]:
-        """Observe one split after the other."""
-        return {name: split.observe(split.logits()) for name, split in self.splits.items()}
 
     def observe_together(self) -> dict[str, Observation]:
         """Observe with all processes, which exchange the outputs on all splits at once."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,9 +15,9 @@ from toosure.curvature import CurvatureTracker, Result, critical_sharpness
 from toosure.metrics.inputs import are_probabilities, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
-from toosure.processes.dtensor import forward_parts, resharded_after
+from toosure.processes.dtensor import any_sharded, forward_parts, resharded_after
 from toosure.quantities import Quantity, in_row
-from toosure.watch.criterion import Criterion, check_criterion, curved, mean_loss
+from toosure.watch.criterion import Criterion, check_criterion, curved
 from toosure.watch.outputs import Outputs, values_of
 from toosure.watch.sam_numbers import RHO, Radius, fixed_batch, sam_numbers
 from toosure.watch.snapshot import snapshot_of
@@ -84,6 +85,7 @@ class WatchedSplit:
         self.eps = eps
         self.bins = bins
         self.processes = processes
+        self.model_is_sharded = any_sharded(model.parameters())
         self.outputs_are_checked = False  # that they are no probabilities, at the first look
 
         wanted = [q for q in in_row(name) if not q.measure or q.measure in measure]
@@ -129,7 +131,11 @@ class WatchedSplit:
 
     def observe(self, logits: Tensor) -> Observation:
         """Do what needs the model, beside its outputs: the loss, curvature and certificates."""
-        loss = mean_loss(self.loss, logits, self.y)
+        loss = self.loss(logits, self.y).detach()
+        if loss.numel() != 1:
+            raise ValueError(f"the loss must give one number; got shape {tuple(loss.shape)}")
+        if getattr(self.loss, "reduction", "mean") == "sum":
+            loss = loss / len(self.y)  # splits of other sizes compare
 
         # Curvature comes before the loss is read, so that a device works on meanwhile.
         curvature: Numbers = {}
@@ -170,7 +176,7 @@ class WatchedSplit:
         """Return the outputs on this process's examples, (n, C), in evaluation mode."""
         if self.tracker is not None and self.mean_network is None:
             return self.tracker.logits()  # the pass serves the curvature too
-        return logits_of(self.model, self.own_data[0])
+        return logits_of(self.model, self.own_data[0], sharded=self.model_is_sharded)
 
     def snapshot(self, observation: Observation) -> dict[str, np.ndarray]:
         """Return the reliability table and histograms, by name such as `val_counts`."""
@@ -200,13 +206,21 @@ def widen_chunks(tracker: CurvatureTracker, per_example: float) -> None:
     curvature.chunk = min(len(curvature.inputs), max(curvature.chunk, rows))
 
 
-def logits_of(model: nn.Module, x: Tensor, chunk: int = 1024) -> Tensor:
-    """Run a model over inputs in evaluation mode, chunk by chunk, and leave it as it was."""
+def logits_of(
+    model: nn.Module, x: Tensor, chunk: int = 1024, sharded: bool | None = None
+) -> Tensor:
+    """Run a model over inputs in evaluation mode, chunk by chunk, and leave it as it was.
+
+    `sharded` says whether FSDP2 shards its weights; None looks.
+    """
+    if sharded is None:
+        sharded = any_sharded(model.parameters())
+    parts = forward_parts(x, chunk, model.parameters()) if sharded else x.split(chunk)
+
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad(), resharded_after(model):
-            parts = forward_parts(x, chunk, model.parameters())
+        with torch.no_grad(), resharded_after(model) if sharded else nullcontext():
             logits = torch.cat([model(part) for part in parts])
             return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     finally:

@@ -1,5 +1,6 @@
 """`Watch`: rows of what a classifier is, at chosen steps of its training, and what they cost."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,8 +31,7 @@ class Watch:
     what `measure` adds (Gauss-Newton sharpness by default; docs/training.md has every key of a
     row). Each is (inputs, labels) in memory, or a DataLoader, a Dataset or a dict of tensors (see
     docs/watch.md): then `examples` of it (2000; a dict by split), drawn once by `seed`, are kept on
-    the model's device. `inputs` and `labels`, a key or a function of a batch, say which part is
-    which.
+    the model's device; `inputs` and `labels`, a key or a function, say which part of a batch is it.
 
     The start is measured at once as step 0, then `every` so many steps, or `at` given steps, or as
     often as `budget`, a share of the time, allows; the end by `finish`, or on leaving a `with`
@@ -48,9 +48,8 @@ class Watch:
     radius of certificates, `rho` that of `sam_theory`; `curvature` goes to `CurvatureTracker`:
     `rtol`, `replay`, and `batch`, your loop's, for `batch_sharpness`, `gni` and `sam_theory` (128).
     With `processes="all"`, in a loop with DDP, each process measures its share of the same examples
-    and the first writes; all must make the watch and call `step` alike.
-    `resume` is the `state_dict` of an earlier watch on the same examples: rows after its step are
-    dropped and measured again.
+    and the first writes; all must make the watch and call `step` alike. `resume` is `state_dict` of
+    an earlier watch on the same examples: rows after its step are dropped and measured again.
 
     >>> import torch
     >>> from toosure.models import mlp
@@ -98,7 +97,6 @@ class Watch:
         self.last_measured = -1  # the step of the last row
         self.snapshot_from = 0  # the step from which on a snapshot is due
         self.closed = False
-
         # A copy of the weights can wait to be measured; a budget must know what a row costs now.
         weights = None
         if defer and budget is None and processes.count == 1:
@@ -118,8 +116,8 @@ class Watch:
         )
         self.splits = self.measurer.splits
         self.stopwatch = Stopwatch()
-        resuming = resume is not None
-        self.sink = RowSink(self, run, config, resuming, processes.first, self.measurer.best)
+        best = self.measurer.best
+        self.sink = RowSink(self, run, config, resume is not None, processes.first, best)
         self.rows = self.sink.rows
 
         # Under a budget rows are far apart, and flushing one early would add to its cost.
@@ -224,7 +222,7 @@ class Watch:
         row: Row = {"step": self.steps, **numbers}
         if self.report is not None:
             self.maker.add_report(row, self.report)
-        row["seconds"] = self.stopwatch.seconds
+        row["seconds"] = time.perf_counter() - self.stopwatch.began
         self.last_measured = self.steps
         self.maker.start(row, snapshot_due)
         return row

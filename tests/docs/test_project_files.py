@@ -40,3 +40,7 @@ def test_project_files_are_there():
         assert (ROOT / name).is_file()
     for template in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.md"):
         assert re.match(r"---\nname: .+\nabout: .+\nlabels: .+\n---\n", template.read_text())
+
+
+def test_the_readme_is_a_screen_and_a_half():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 80

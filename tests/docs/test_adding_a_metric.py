@@ -1,4 +1,4 @@
-"""Whoever follows the diffs of "Add a metric" to the letter has a metric that is stated and shown."""
+"""Whoever follows the diffs of "Add a metric" to the letter has one that is stated and shown."""
 
 import os
 import re

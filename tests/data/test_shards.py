@@ -39,6 +39,7 @@ def write_tar(path, members):
         for name, content in members:
             info = tarfile.TarInfo(name)
             info.size = len(content)
+            info.mtime = 1700000000.5  # as WebDataset: a header more before each member
             tar.addfile(info, io.BytesIO(content))
     return path
 

@@ -1,11 +1,13 @@
 """Images in tar shards, as WebDataset writes them: NAME.jpg beside NAME.cls or NAME.json."""
 
 import glob
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import torch
@@ -160,7 +162,10 @@ def check_once(tars: list[Path]) -> None:
 
 def read_indices(tars: list[Path], label: str) -> tuple[np.ndarray, np.ndarray]:
     """Return where the images of some shards lie, and their labels as text."""
-    indices = [index_of(tar, label) for tar in tars]
+    # Each process has its own order: several make the missing indices of many shards together.
+    order = Random(os.getpid()).sample(tars, len(tars))
+    found = {tar: index_of(tar, label) for tar in order}
+    indices = [found[tar] for tar in tars]
     return member_places(tars, indices), np.concatenate([index.labels for index in indices])
 
 

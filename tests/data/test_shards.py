@@ -119,6 +119,19 @@ def test_a_validation_set_of_its_own(places):
     assert [len(s) for s in (data.train, data.val, data.test)] == [42, 18, 18]
 
 
+def test_val_is_the_test_set_unless_one_is_named(places, tmp_path):
+    _, tars = places
+    (tmp_path / "train").symlink_to(tars / "train")
+    (tmp_path / "val").symlink_to(tars / "test")
+    data = shards(tmp_path, size=8)
+    assert data.val is None and len(data.test) == 18
+    other = write_tar(tmp_path / "other.tar", samples(4, lambda i: CLASSES[i % 3]))
+    data = shards(tmp_path, test_path=other, size=8)
+    assert len(data.val) == 18 and len(data.test) == 4
+    data = shards(tmp_path / "train", val_path=other, size=8)  # a fifth is held out
+    assert [len(s) for s in (data.train, data.val, data.test)] == [48, 4, 12]
+
+
 def test_the_word_keeps_its_pattern():
     text = "shards:tars/train-{000..146}.tar,test_path=tars/val-*.tar,size=64"
     assert str(parse("data", text)) == text
@@ -339,11 +352,14 @@ def test_a_shard_cut_anywhere_is_an_error(tmp_path):
         with pytest.raises(ValueError, match=r"cut\.tar is damaged or cut short: .*fetch it again"):
             index_of(cut, "label")
 
-    damaged = bytearray(whole)
-    damaged[int(index_of(tmp_path / "x.tar", "label").offsets[2]) - 400] ^= 1  # a header
-    cut.write_bytes(damaged)
-    with pytest.raises(ValueError, match="is neither a member nor the archive's end"):
-        index_of(cut, "label")
+    # A member has an extended header, its content, a header, and its content.
+    offset = int(index_of(tmp_path / "x.tar", "label").offsets[2])
+    for before, message in ((1500, "is neither a member nor the archive's end"), (400, "checksum")):
+        damaged = bytearray(whole)
+        damaged[offset - before] ^= 1
+        cut.write_bytes(damaged)
+        with pytest.raises(ValueError, match=rf"cut\.tar is damaged or cut short: .*{message}"):
+            index_of(cut, "label")
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -56,13 +56,8 @@ def shards(
     Reference: Aizman, Maltby and Breuel (2019), High performance I/O for large scale deep learning,
     arXiv 2001.01858.
     """
-    patterns = parts_of(Path(path).expanduser())
-    if val_path is not None:
-        patterns["val"] = val_path
-    if test_path is not None:
-        patterns["test"] = test_path
-
-    tars = {part: expand(Path(pattern).expanduser()) for part, pattern in patterns.items()}
+    patterns = patterns_of_parts(path, val_path, test_path)
+    tars = {part: expand(pattern) for part, pattern in patterns.items()}
     check_once([tar for listed in tars.values() for tar in listed])
 
     found = {part: read_indices(listed, label) for part, listed in tars.items()}
@@ -76,12 +71,16 @@ def shards(
     return folder_dataset(files, names, reading, splitting)
 
 
-def parts_of(path: Path) -> dict[str, Path]:
-    """Return the path of each part: those that a folder holds, else all of it to train on."""
+def patterns_of_parts(path: Path, val_path: Path | None, test_path: Path | None) -> dict[str, Path]:
+    """Return the pattern of each part: as given, else one that the folder holds."""
+    path = Path(path).expanduser()
     parts = {part: path / part for part in ("train", "val", "test") if (path / part).is_dir()}
     if "train" not in parts:
-        return {"train": path}
-    if "test" not in parts and "val" in parts:
+        parts = {"train": path}
+
+    given = {"val": val_path, "test": test_path}
+    parts |= {part: Path(each).expanduser() for part, each in given.items() if each is not None}
+    if "test" not in parts and "val" in parts and val_path is None:
         parts["test"] = parts.pop("val")
     return parts
 

@@ -9,6 +9,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(
     page for folder in ("start", "guides", "concepts") for page in (DOCS / folder).glob("*.md")
 )
+PAGES.append(DOCS / "which_method.md")
 NEEDS = {"huggingface": "transformers", "lightning": "lightning", "skorch": "skorch"}
 
 

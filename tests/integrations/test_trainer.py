@@ -20,6 +20,7 @@ from toosure.integrations.transformers import (  # noqa: E402
     SAMTrainer,
     WatchCallback,
     of_all_processes,
+    with_collator,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers: no pinned memory, and others
@@ -248,3 +249,57 @@ def test_a_share_of_one_process_becomes_what_all_of_them_see():
     assert sorted(whole.sampler.indices) == list(range(40))
     plain = loader()
     assert of_all_processes(plain, batch_size=8) is plain
+
+
+class TokenNet(nn.Module):
+    """The mean embedding of the tokens that a mask keeps."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(20, 3)
+
+    def forward(self, input_ids, attention_mask, labels=None):
+        kept = attention_mask.unsqueeze(2)
+        logits = (self.embedding(input_ids) * kept).sum(1) / kept.sum(1)
+        return logits if labels is None else {"loss": CE(logits, labels), "logits": logits}
+
+
+def padded(rows):
+    """Join rows of tokens as a tokenizer's collator does; it cannot read text."""
+    assert all(set(row) == {"input_ids", "labels"} for row in rows)
+    tokens = [torch.tensor(row["input_ids"]) for row in rows]
+    ids = nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+    labels = torch.tensor([row["labels"] for row in rows])
+    return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": labels}
+
+
+def test_rows_of_a_tokenizer_are_joined_by_the_trainers_collator(tmp_path):
+    rows = [
+        {"input_ids": list(range(1, 2 + k % 5)), "labels": k % 3, "text": "..."} for k in range(24)
+    ]
+    net = TokenNet()
+    watch = WatchCallback(val=rows, run=tmp_path / "a", measure="none")
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path / "trainer"),
+        max_steps=2,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    transformers.Trainer(
+        net, arguments, train_dataset=rows, data_collator=padded, callbacks=[watch]
+    ).train()
+
+    batch = padded([{key: row[key] for key in ("input_ids", "labels")} for row in rows])
+    loss = CE(net(batch["input_ids"], batch["attention_mask"]), batch["labels"]).item()
+    assert watch.watch.last["val/loss"] == pytest.approx(loss, abs=1e-6)
+
+
+def test_what_needs_no_collator_stays_as_it_is():
+    own = loader()
+    for data in (own, problem(), own.dataset, {"x": torch.zeros(2, 6)}, [], None):
+        assert with_collator(data, own, Net()) is data
+    kept = with_collator(examples(), own, Net(), remove_columns=False)
+    assert kept.collate_fn is own.collate_fn

@@ -51,6 +51,8 @@ def test_hand_made_tables(tmp_path):
     assert predictions.labels.tolist() == [1, 0, 0] and "column 'score'" in predictions.note
     for text, words in (
         ("0.9,0.1,0\n0.2,0.8,1\n", "the first line must name the columns"),
+        ("0.5,0.5,0\n0.2,0.8,1\n", "the first line must name the columns"),
+        ("pred,confidence,label\n1,0.8,1\n", "confidences need a column 'correct'"),
         ("label,prob\n1,93%\n0,12%\n", "holds '93%' in row 0 .line 2.*write 0.93 for it"),
         ("a,b,label\n.5,.5,a\n.1,,a\n.2,.8,b\n", "'b' holds '' in row 1 .line 3."),
         ("p_a,p_b,label\n.5,.5,a\n.1,.9,c\n", "got 'c', and the classes are a, b: drop such rows"),
@@ -76,6 +78,36 @@ def test_hand_made_tables(tmp_path):
 )
 def test_tables(tmp_path, columns, note):
     check(read_predictions(table(tmp_path / "a.csv", columns)), note)
+
+
+@pytest.mark.parametrize("form", ["%.1f", "%.6f", "%.18e"])
+@pytest.mark.parametrize("comment", ["", "# "])
+@pytest.mark.parametrize("prefix", ["p_", ""])
+def test_tables_of_savetxt(tmp_path, form, comment, prefix):
+    """All columns in one format, so that class 2 is 2.000000, under a header that is a comment."""
+    path = tmp_path / "a.csv"
+
+    def save(header, *columns):
+        forms = ["%.15f"] * (len(columns) - 1) + [form]
+        np.savetxt(path, np.transpose(columns), forms, ",", header=header, comments=comment)
+
+    header = ",".join(f"{prefix}{k}" for k in range(3)) + ",label"
+    save(header, *PROBS.T, LABELS)
+    check(read_predictions(path), f"read 3 probability columns {prefix}0")
+    save(header, *PROBS.T, [0, -100, 2, 1])
+    ignored = read_predictions(path, ignore_index=-100)
+    assert ignored.labels.tolist() == [0, 2, 1]
+
+    save("y_score,y_true", P1, Y)
+    assert read_predictions(path).labels.tolist() == Y.tolist()
+    save("y_score,y_true", P1, 2 * Y - 1)
+    assert read_predictions(path, classes=["-1", "1"]).labels.tolist() == Y.tolist()
+    save("confidence,correct", PROBS.max(1), CORRECT)
+    assert read_predictions(path).correct.tolist() == CORRECT
+
+    save(header, *PROBS.T, LABELS + 0.5)
+    with pytest.raises(ValueError, match=r"an integer in \[0, 3\); got '[012]\.5"):
+        read_predictions(path)
 
 
 def test_separators_and_the_label_column(tmp_path):

@@ -70,7 +70,7 @@ def test_split_chooses_the_prefix(tmp_path):
     )  # fmt: skip
     assert read_predictions(path, split="test").correct.tolist() == CORRECT
     refused(path, "no array 'logits'; it holds .*choose --split test or val")
-    refused(path, "no array 'train_logits'", split="train")
+    refused(path, "no array 'train_logits'; .*choose --split test or val", split="train")
 
 
 def test_two_kinds_in_one_file_need_a_choice(tmp_path):

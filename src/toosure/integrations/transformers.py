@@ -1,5 +1,6 @@
 """Hugging Face: `Trainer(callbacks=[WatchCallback(run="runs/mine")])`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,23 +8,27 @@ import torch
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
+from transformers.trainer_utils import RemoveColumnsCollator
 
 from toosure.integrations.sam_trainer import SAMTrainer
 from toosure.integrations.watched_loop import WatchedLoop
 from toosure.watch import Watch
+from toosure.watch.batch_reader import LABEL_KEYS, names_of_arguments, unwrapped
 from toosure.watch.criterion import Criterion
 from toosure.watch.measurer import Data
+from toosure.watch.sample import in_memory
 
 __all__ = ["SAMTrainer", "WatchCallback"]
 
 STATE_FILE = "toosure_watch.pt"  # in each checkpoint
+BATCH = 256  # examples that are read together from a data set
 
 
 class WatchCallback(TrainerCallback):
     """Watch the model while the Trainer trains it; `options` are those of `Watch`.
 
-    `train` is the Trainer's loader unless given; give `val`, a data set or a loader such as
-    `trainer.get_eval_dataloader()`. The loss that is watched is cross-entropy unless `loss` is
+    `train` is the Trainer's loader unless given; give `val`, a data set, whose rows are joined by
+    the Trainer's collator, or a loader. The loss that is watched is cross-entropy unless `loss` is
     given. Checkpoints carry the state of the watch. In DDP every process measures its share of the
     same examples; with FSDP or DeepSpeed the first measures alone. The first process writes.
     """
@@ -49,6 +54,9 @@ class WatchCallback(TrainerCallback):
         if together or state.is_world_process_zero:
             model, optimizer = given["model"], given["optimizer"]
             train = of_all_processes(given["train_dataloader"], args.per_device_train_batch_size)
+            if not self.loop.options.keys() & {"inputs", "labels"}:
+                removed = args.remove_unused_columns
+                self.loop.val = with_collator(self.loop.val, train, model, removed)
             self.loop.begin(model, optimizer, train, None, state.global_step, together)
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -74,3 +82,23 @@ def of_all_processes(loader: Any, batch_size: int) -> Any:
     return DataLoader(
         loader.dataset, batch_size, sampler=sampler.sampler, collate_fn=loader.collate_fn
     )
+
+
+def with_collator(data: Any, loader: Any, model: Any, remove_columns: bool = True) -> Any:
+    """Return a data set of dicts as a loader that joins rows as the Trainer's loader does.
+
+    Rows of a tokenizer differ in length and have columns of text: the Trainer's collator pads
+    them, after columns that the model does not take are left out (`remove_columns`). All else than
+    a data set stays as it is.
+    """
+    is_data_set = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if isinstance(data, DataLoader) or not is_data_set or in_memory(data) is not None:
+        return data
+    if not len(data) or not isinstance(data[0], Mapping):
+        return data
+
+    collate = loader.collate_fn
+    if remove_columns:
+        takes = names_of_arguments(unwrapped(model)) or tuple(data[0])
+        collate = RemoveColumnsCollator(collate, [*takes, *LABEL_KEYS, "label_ids"])
+    return DataLoader(data, BATCH, collate_fn=collate)

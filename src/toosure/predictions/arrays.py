@@ -224,20 +224,21 @@ def truth_name(kind: Kind | None) -> str:
 
 def missing_array(name: str, arrays: Mapping[str, Any], options: ReadOptions) -> str:
     """Say which array is missing, and where it may be."""
-    hint = "" if options.split else split_hint(arrays)
+    hint = split_hint(arrays, options.split)
     if not hint and arrays:
         hint = ": name the scores and the true classes with --columns NAME --label-column NAME"
     return f"no array {name!r}; it holds {listed(sorted(arrays))}{hint}"
 
 
-def split_hint(arrays: Mapping[str, Any]) -> str:
-    """Name the splits of a file read without one: those that have predictions and truth."""
+def split_hint(arrays: Mapping[str, Any], asked: str | None) -> str:
+    """Name the other splits than the one asked for: those that have predictions and truth."""
     splits = set()
     for kind in FROM_ARRAYS:
         for name in arrays:
             prefix = name.removesuffix(kind)
             if name.endswith(f"_{kind}") and f"{prefix}{truth_name(kind)}" in arrays:
                 splits.add(prefix.removesuffix("_"))
+    splits.discard(asked or "")
     return f": choose --split {' or '.join(sorted(splits))}" if splits else ""
 
 

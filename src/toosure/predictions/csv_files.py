@@ -20,12 +20,18 @@ def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str,
     separator = separator_of(path)
     with path.open(encoding="utf-8-sig", newline="") as file:
         names = [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
-    if len(set(names)) < len(names):
-        raise ValueError(f"has two columns of one name among {', '.join(names)}")
     if not names:
         return {}
+
+    # np.savetxt writes its header as a comment.
+    names[0] = names[0].removeprefix("#").strip()
     if all(map(is_number, names)):
-        raise ValueError("the first line must name the columns, and holds numbers: add a header")
+        raise ValueError(
+            "the first line must name the columns, and holds numbers: add a header such as "
+            "p_0,p_1,label"
+        )
+    if len(set(names)) < len(names):
+        raise ValueError(f"has two columns of one name among {', '.join(names)}")
 
     spelled = [names.index(name) for name in as_text(names)]
     numeric = [i for i in numeric_columns(path, separator) if i not in spelled]

@@ -1,5 +1,6 @@
 """Labels in any form that files hold: class names, numbers, whole floats, booleans, columns."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,9 +8,10 @@ import numpy as np
 from toosure.predictions.usual_names import listed
 
 BOOLEANS = {
-    **dict.fromkeys(("true", "1", "1.0", "yes", "positive"), True),
-    **dict.fromkeys(("false", "0", "0.0", "no", "negative"), False),
+    **dict.fromkeys(("true", "1", "yes", "positive"), True),
+    **dict.fromkeys(("false", "0", "no", "negative"), False),
 }
+FLOAT = re.compile(r"-?\d{1,15}\.\d*(e[+-]?\d{1,2})?", re.IGNORECASE)
 LONGEST = 18  # digits of an integer that fits
 
 
@@ -24,8 +26,21 @@ def kept_rows(values: np.ndarray, ignore_index: int | None) -> np.ndarray:
         return np.ones(len(values), dtype=bool)
     if values.dtype.kind in "biuf":
         return np.asarray(values != ignore_index)
-    spellings = (str(ignore_index), f"{ignore_index}.0")
-    return ~np.isin(np.char.strip(values.astype(str)), spellings)
+    spelled, inverse = np.unique(values.astype(str), return_inverse=True)
+    kept = [without_fraction(label.strip()) != str(ignore_index) for label in spelled.tolist()]
+    return np.array(kept, dtype=bool)[inverse]
+
+
+def without_fraction(label: str) -> str:
+    """Return a whole float as text without its fraction, as `np.savetxt` writes it; others as is.
+
+    >>> [without_fraction(text) for text in ("2.0", "2.000000", "2.000e+00", "2.5", "cat")]
+    ['2', '2', '2', '2.5', 'cat']
+    """
+    if not FLOAT.fullmatch(label):
+        return label
+    number = float(label)
+    return str(int(number)) if number.is_integer() else label
 
 
 def class_numbers(
@@ -78,9 +93,9 @@ def spellings_of(values: np.ndarray) -> np.ndarray:
 def numbers_by_name(spelled: list[str], names: Sequence[str]) -> list[int] | None:
     """Return the class number of each spelling; None if one of them names no class."""
     number = {name: k for k, name in enumerate(names)}
-    for aliases in ({}, {f"{name}.0": k for name, k in number.items() if name.isdecimal()}):
-        if all(label in number or label in aliases for label in spelled):
-            return [number.get(label, aliases.get(label, -1)) for label in spelled]
+    for labels in (spelled, [without_fraction(label) for label in spelled]):
+        if all(label in number for label in labels):
+            return [number[label] for label in labels]
 
     # Two classes called true and false, however they are spelled.
     lower = {name.lower(): k for name, k in number.items()}
@@ -93,15 +108,16 @@ def whole_numbers(
     spelled: list[str], names: Sequence[str], classes: int, binary: bool
 ) -> list[int]:
     """Return labels that are whole numbers, or say how to name the classes."""
+    spelled = [without_fraction(label) for label in spelled]
     if classes == 2 and all(label.lower() in BOOLEANS for label in spelled):
         return [int(BOOLEANS[label.lower()]) for label in spelled]
 
     for label in sorted(spelled, key=lambda label: label in names):  # those that are none first
-        digits = label.removesuffix(".0").lstrip("-")
+        digits = label.lstrip("-")
         if not digits.isdecimal() or len(digits) > LONGEST:
             raise ValueError(name_problem(label, spelled, names, classes, binary))
 
-    numbers = [int(label.removesuffix(".0")) for label in spelled]
+    numbers = [int(label) for label in spelled]
     low = min(numbers)
     high = max(numbers)
     if low < 0 or high >= classes:
@@ -156,8 +172,10 @@ def range_hint(numbers: list[int], classes: int) -> str:
 def parse_booleans(values: np.ndarray) -> np.ndarray:
     """Read true and false, 1 and 0, as a column of any file spells them."""
     spellings, inverse = np.unique(values.astype(str), return_inverse=True)
+    truths = []
     for spelling in spellings.tolist():
-        if spelling.strip().lower() not in BOOLEANS:
+        word = without_fraction(spelling.strip().lower())
+        if word not in BOOLEANS:
             raise ValueError(f"correct must be true or false (1 or 0); got {spelling!r}")
-    truths = [BOOLEANS[spelling.strip().lower()] for spelling in spellings]
+        truths.append(BOOLEANS[word])
     return np.array(truths, dtype=bool)[inverse]

@@ -24,10 +24,10 @@ def score_columns(columns: Columns, label: str, options: ReadOptions) -> list[st
     """Return the columns that hold scores, or say how to name them."""
     chosen = score_columns_or_none(columns, label, options)
     if chosen is None:
-        raise ValueError(
-            f"no column of a class; it holds only {listed(columns)}: say which hold "
-            "probabilities or logits, --columns NAME,NAME"
-        )
+        remedy = "say which hold probabilities or logits, --columns NAME,NAME"
+        if any(name.lower() in SCORES["confidence"] for name in columns):
+            remedy += "; confidences need a column 'correct', 1 where the prediction was right"
+        raise ValueError(f"no column of a class; it holds only {listed(columns)}: {remedy}")
     return chosen
 
 

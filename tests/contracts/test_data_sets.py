@@ -15,6 +15,7 @@ from toosure.words.tables import INJECTED, TABLES
 EACH = pytest.mark.parametrize("name", TABLES["data"])
 SHARED = ("train", "val", "test", "noise", "standardise", "seed")
 LEADS = {"imagefolder": "imagefolder:somewhere", "cifar10_c": "cifar10_c:fog"}
+LEADS |= {"shards": "shards:some/train-{000..146}.tar"}
 LEADS |= {"cifar100_c": "cifar100_c:fog", "imagenet_c": "imagenet_c:fog"}
 
 
@@ -41,7 +42,7 @@ def test_its_test_set_can_be_shifted(name):
 
 @EACH
 def test_it_is_in_the_catalogue_with_size_licence_and_origin(name):
-    if name == "imagefolder":
+    if name in ("imagefolder", "shards"):
         assert name not in SOURCES
         return
     source = SOURCES[name]

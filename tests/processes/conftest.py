@@ -3,7 +3,7 @@
 import pytest
 import torch
 from ddp_cases import HALF
-from groups import Cut, CutAt, Group, draw_images
+from groups import Cut, CutAt, Group, draw_images, pack_shards
 
 from toosure.train import Runtime, train
 
@@ -15,6 +15,7 @@ def pair(tmp_path_factory):
     with pytest.raises(Cut):  # begun by one process, for two to finish
         train(HALF, out, Runtime("cpu", checkpoint=0.0), CutAt(8))
     draw_images(out / "images")
+    pack_shards(out / "images", out / "shards")
     with Group(2, "ddp_pair.py", out, "cpu", "few") as pair:
         yield pair
 

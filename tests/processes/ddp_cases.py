@@ -104,6 +104,12 @@ def images(folder: Path) -> RunConfig:
     return RunConfig(**{**SMALL, "data": data, "batch": 7, "model": "mlp:width=8"})
 
 
+def in_shards(folder: Path) -> RunConfig:
+    """Return the run on images of tar shards, which are read in shares by DDP."""
+    data = f"shards:path={folder},size=8,val=6,watched=20,stream=true"
+    return RunConfig(**{**SMALL, "data": data, "batch": 8, "model": "mlp:width=8"})
+
+
 def call_after(losses, action):
     """Call `action` when cross-entropy has been computed so many times more."""
     plain, left = Plain.forward, [losses]

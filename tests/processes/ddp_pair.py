@@ -27,6 +27,7 @@ from ddp_cases import (
     data_of,
     few_cases,
     images,
+    in_shards,
     refused,
 )
 from ddp_shares import train_in_shares
@@ -91,6 +92,8 @@ def main(out: Path, device: str, wanted: str) -> None:
 
     for config in (*few_cases().values(), DIVERGES, BUDGET, BF16, images(out / "images")):
         train(config, out, exact, data=data_of(config).to(device))
+    config = in_shards(out / "shards")
+    train(config, out, Runtime(device), data=data_of(config).to(device))
     train(HALF, out, Runtime(device, exact=True, checkpoint=0.0))  # somebody else has begun it
     said = train_in_shares(out / "ddp")
     said["wrong"] = refused(WRONG, out, exact)

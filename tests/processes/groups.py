@@ -1,8 +1,10 @@
 """Start groups of processes, as torchrun would, and wait for their runs."""
 
+import io
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +98,18 @@ def draw_images(folder):
             for i in range(count):
                 pixels = random.integers(0, 256, (9, 8, 3), np.uint8)
                 Image.fromarray(pixels).save(folder / part / name / f"{i}.png")
+
+
+def pack_shards(images, shards):
+    """Pack the images of a folder into tar shards of five, with the class beside each."""
+    for part in ("train", "test"):
+        (shards / part).mkdir(parents=True)
+        files = sorted((images / part).glob("*/*"))
+        for start in range(0, len(files), 5):
+            with tarfile.open(shards / part / f"{start:03}.tar", "w") as tar:
+                for file in files[start : start + 5]:
+                    sample = f"{file.parent.name}-{file.stem}"
+                    tar.add(file, f"{sample}.png")
+                    label = tarfile.TarInfo(f"{sample}.cls")
+                    label.size = len(file.parent.name)
+                    tar.addfile(label, io.BytesIO(file.parent.name.encode()))

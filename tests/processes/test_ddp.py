@@ -24,6 +24,7 @@ from ddp_cases import (
     data_of,
     few_cases,
     images,
+    in_shards,
 )
 from ddp_pair import own_loop
 from groups import ROOT, Group, environment, start
@@ -194,6 +195,14 @@ def test_a_lost_process_ends_the_others_with_a_message(ask, tmp_path):
 @ONE_PAIR
 def test_streamed_images_are_decoded_by_both(pair, alone):
     config = images(pair.out / "images")
+    wanted = train(config, alone, CPU, data=data_of(config))
+    close(pair.run(config), wanted)
+    assert wanted.rows[0]["train/loss"] - wanted.last["train/loss"] > 1e-4
+
+
+@ONE_PAIR
+def test_shards_are_read_in_shares_by_ddp(pair, alone):
+    config = in_shards(pair.out / "shards")
     wanted = train(config, alone, CPU, data=data_of(config))
     close(pair.run(config), wanted)
     assert wanted.rows[0]["train/loss"] - wanted.last["train/loss"] > 1e-4

@@ -106,7 +106,10 @@ def print_all(descriptions: list[Description], root: Path) -> None:
         cells = (each["name"], each["status"], size(each["bytes"]))
         table.add_row(*cells, each["licence"], each["about"], each["page"])
     Console(width=None if sys.stdout.isatty() else 220).print(table)
-    typer.echo(f"\nlooked for below {root}/; imagefolder:PATH reads any folder of images")
+    typer.echo(
+        f"\nlooked for below {root}/; imagefolder:PATH reads any folder of images, "
+        "shards:PATH tar files of them"
+    )
 
 
 def print_one(description: Description) -> None:

@@ -9,6 +9,7 @@ from toosure.data.digits import digits, load_digits
 from toosure.data.idx import fashion_mnist, load_fashion_mnist, load_mnist, mnist
 from toosure.data.imagefolder import imagefolder
 from toosure.data.imagenet import imagenet, imagenet_c, tiny_imagenet
+from toosure.data.shards import shards
 from toosure.data.svhn import load_svhn, svhn
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "load_svhn",
     "make_dataset",
     "mnist",
+    "shards",
     "svhn",
     "tiny_imagenet",
 ]

@@ -14,9 +14,9 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 
 @dataclass(frozen=True)
 class LabelledFiles:
-    """Hold the paths of image files and their labels."""
+    """Hold the paths of image files, or their places in shards, and their labels."""
 
-    names: np.ndarray  # (N,) paths as bytes
+    names: np.ndarray  # (N,) paths as bytes, or what `member_places` returns
     labels: Tensor  # (N,) int64
 
     def __len__(self) -> int:

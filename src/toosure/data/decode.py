@@ -1,7 +1,7 @@
 """Decode one image file to a square of RGB pixels."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 MAX_PIXELS = 1 << 26  # an image of more is a decompression bomb, or not for a classifier
 
 
-def read_image(file: str | Path, size: int, resize: int | None = None) -> Tensor:
+def read_image(file: str | Path | BinaryIO, size: int, resize: int | None = None) -> Tensor:
     """Read one image as uint8 (3, size, size), resized by its shorter side, cut in the middle.
 
     The shorter side becomes `resize` pixels, or `size`. A JPEG much larger than that is first

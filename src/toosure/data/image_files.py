@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from toosure.data.corruptions import Shift, corrupt_part, images_per_part
 from toosure.data.decode import read_image
+from toosure.data.shard_index import MemberFile, read_member
 
 MAX_DECODERS = 16  # worker processes, however many cores there are
 CHUNK = 256  # images decoded together by default
@@ -35,10 +36,15 @@ class BatchDecoder(Dataset[Tensor | str]):
         batch = torch.empty(len(indices), 3, self.size, self.size, dtype=torch.uint8)
         try:
             for target, name in zip(batch, self.names[indices], strict=True):
-                target.copy_(read_image(os.fsdecode(name), self.size, self.resize))
+                target.copy_(read_image(image_file(name), self.size, self.resize))
         except ValueError as error:
             return str(error)
         return batch
+
+
+def image_file(name: bytes | np.void) -> str | MemberFile:
+    """Return what to open: the path of a file, or the content of a shard's member."""
+    return read_member(name) if isinstance(name, np.void) else os.fsdecode(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +56,7 @@ class ImageFiles:
     `workers=None` takes one process per core, at most 16; 0 decodes in this process.
     """
 
-    names: np.ndarray  # (N,) paths as bytes
+    names: np.ndarray  # (N,) paths as bytes, or places in shards
     size: int
     mean: Tensor
     std: Tensor

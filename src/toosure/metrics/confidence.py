@@ -46,19 +46,37 @@ def top_label(
 
 
 def top_label_of_checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return confidence and hits of logits (N, C) and labels (N,) that were checked before."""
+    """Return confidence and hits of logits (N, C) and labels (N,) that were checked before.
+
+    The confidence is NaN where a row holds NaN or +inf, or all -inf. Rows are taken in chunks.
+    """
     rows_at_once = len(logits)  # with gradients: the graph holds them all anyway
     if not (logits.requires_grad and torch.is_grad_enabled()):
         elements = _CHUNK_ON_CPU if logits.device.type == "cpu" else _CHUNK_ON_GPU
         rows_at_once = max(1, elements // logits.shape[1])
         logits = logits.detach()
 
-    chunks = zip(logits.split(rows_at_once), labels.split(rows_at_once), strict=True)
-    parts = [_top_label_of_chunk(rows, targets) for rows, targets in chunks]
+    parts = []
+    for rows, targets in zip(logits.split(rows_at_once), labels.split(rows_at_once), strict=True):
+        rows = rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
+        top = rows.amax(1, keepdim=True)
+        if rows.shape[1] < _MIN_CLASSES_FOR_SOFTMAX:
+            confidence = (rows - top).exp_().sum(1).reciprocal()
+        else:
+            confidence = rows.softmax(1).amax(1)
+
+        # The plain maximum is several times faster than max with its index, but cannot tell which
+        # of equal logits came first. Equal ones have a confidence of at most 1/2: look only there.
+        correct = (rows.gather(1, targets[:, None]) == top).squeeze(1)
+        possible_ties = (correct & (confidence <= 0.5)).nonzero().squeeze(1)
+        if len(possible_ties):
+            correct[possible_ties] = rows[possible_ties].argmax(1) == targets[possible_ties]
+        parts.append((confidence, correct))
+
     if len(parts) == 1:
         return parts[0]
-    confidence, correct = zip(*parts, strict=True)
-    return torch.cat(confidence), torch.cat(correct)
+    confidences, hits = zip(*parts, strict=True)
+    return torch.cat(confidences), torch.cat(hits)
 
 
 def class_one(
@@ -85,25 +103,6 @@ def class_one(
 
     rows = at_least_float32(logits)
     return torch.sigmoid(check_finite(rows[:, 1] - rows[:, 0])), labels == 1
-
-
-def _top_label_of_chunk(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return confidence and hits of a chunk; NaN where a row holds NaN or +inf, or all -inf."""
-    if rows.dtype not in (torch.float32, torch.float64):
-        rows = rows.float()
-    top = rows.amax(1, keepdim=True)
-    if rows.shape[1] < _MIN_CLASSES_FOR_SOFTMAX:
-        confidence = (rows - top).exp_().sum(1).reciprocal()
-    else:
-        confidence = rows.softmax(1).amax(1)
-
-    # The plain maximum is several times faster than max with its index, but cannot tell which of
-    # equal logits came first. Equal ones have a confidence of at most 1/2: look only there.
-    correct = (rows.gather(1, labels[:, None]) == top).squeeze(1)
-    possible_ties = (correct & (confidence <= 0.5)).nonzero().squeeze(1)
-    if len(possible_ties):
-        correct[possible_ties] = rows[possible_ties].argmax(1) == labels[possible_ties]
-    return confidence, correct
 
 
 def top_odds(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -158,7 +158,9 @@ class RunWriter:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise self.disk_error(error) from error
-        self.digest.add(data)
+        self.digest.count += 1
+        self.digest.size += len(data)
+        self.digest.hash.update(data)
 
     def _open_rows(self) -> BinaryIO:
         """Open the rows to append to them, and hash those that are there."""

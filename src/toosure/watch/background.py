@@ -167,7 +167,7 @@ class DeferredRows(RowMaker):
 
     def start(self, row: Row, snapshot_due: bool) -> None:
         """Take the weights of this moment; the row is observed when the next one is due."""
-        self.last_started = row["seconds"]
+        row["seconds"] = self.last_started = self.stopwatch.seconds
         self.waiting = row, snapshot_due
         if self.weights is None:
             self.advance()

@@ -75,6 +75,7 @@ class RowMaker:
 
     def start(self, row: Row, snapshot_due: bool) -> None:
         """Measure the model for a row, and write it; a snapshot too where one is due."""
+        row["seconds"] = time.perf_counter() - self.stopwatch.began
         observations = self.observe(row)
 
         def write_snapshot() -> None:

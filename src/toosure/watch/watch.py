@@ -221,7 +221,6 @@ class Watch:
         row: Row = {"step": self.steps, **numbers}
         if self.report is not None:
             self.maker.add_report(row, self.report)
-        row["seconds"] = self.stopwatch.seconds
         self.last_measured = self.steps
         self.maker.start(row, snapshot_due)
         return row

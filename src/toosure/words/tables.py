@@ -32,6 +32,7 @@ TEXT_TABLES: dict[str, dict[str, str]] = {
         "imagenet": "toosure.data:imagenet",
         "imagenet_c": "toosure.data:imagenet_c",
         "imagefolder": "toosure.data:imagefolder",
+        "shards": "toosure.data:shards",
     },
     "model": {
         "mlp": "toosure.models:mlp",

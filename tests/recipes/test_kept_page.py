@@ -43,7 +43,7 @@ def test_a_part_that_is_not_made_stays_with_its_claims_and_its_commit(folder):
     assert first.split("\n## fig1: ")[1].split("\n## ")[0].strip() in both
     assert "Made last: certificates. Kept as earlier calls wrote them" in both
     assert "fig1 (c0ffee)" in both
-    assert "4 of 4 judged claims hold; 0 are reported" in both
+    assert "4 of 4 judged claims hold" in both
     assert both.index("\n## fig1: ") < both.index("\n## certificates: ")  # the recipe's order
     claims = [cells(row)[0] for row in both.split("## Claims")[1].splitlines()[4:8]]
     assert claims == ["fig1", "fig1", "certificates", "certificates"]

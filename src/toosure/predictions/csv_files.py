@@ -81,9 +81,14 @@ def read_numbers(path: Path, separator: str, positions: list[int]) -> np.ndarray
         next(csv.reader(file, delimiter=separator))
         try:
             rows = np.loadtxt(
-                file, np.float64, delimiter=separator, quotechar='"', usecols=positions, ndmin=2,
+                file,
+                np.float64,
+                delimiter=separator,
+                quotechar='"',
+                usecols=positions,
+                ndmin=2,
                 comments=None,
-            )  # fmt: skip
+            )
         except ValueError:
             return None
     return rows.reshape(-1, len(positions))

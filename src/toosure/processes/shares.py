@@ -1,6 +1,6 @@
 """Each process has a share of a batch: what a method computes of the whole batch is gathered."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -75,7 +75,11 @@ class LossOfShare(nn.Module):
     """
 
     def __init__(
-        self, network: nn.Module, objective: object, own: list[nn.Parameter], factor: float
+        self,
+        network: nn.Module,
+        objective: Callable[[nn.Module, object], Tensor],
+        own: list[nn.Parameter],
+        factor: float,
     ) -> None:
         super().__init__()
         self.network = network
@@ -85,5 +89,5 @@ class LossOfShare(nn.Module):
 
     def forward(self, prepared: object) -> Tensor:
         (objective,) = self.objective
-        loss: Tensor = objective(self.network, prepared)  # type: ignore[operator]
+        loss = objective(self.network, prepared)
         return loss if self.factor == 1 else self.factor * loss

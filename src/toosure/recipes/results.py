@@ -33,9 +33,9 @@ def score_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Seque
     judged = [verdict for verdict in verdicts if verdict is not None]
     unjudged = len(verdicts) - len(judged)
     holding = f"{sum(judged)} of {len(judged)} judged claims hold"
-    text = (
-        f"{holding if judged else 'no claim is judged'}; {unjudged} are reported without a verdict"
-    )
+    text = holding if judged else "no claim is judged"
+    if unjudged:
+        text += f"; {unjudged} {'is' if unjudged == 1 else 'are'} reported without a verdict"
     if outcome.setting.quick:
         text += " (quick: small runs on digits, not the paper's data)"
 

@@ -4,12 +4,14 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from toosure import metrics
 from toosure.data import Dataset, Split
+from toosure.data.corruptions import Shift
 from toosure.metrics.inputs import known_logits
 from toosure.metrics.ood import fpr95_of_scores, ood_score
 from toosure.metrics.ranking import auroc
@@ -94,7 +96,8 @@ def corrupted_splits(data: Dataset, plan: ShiftPlan) -> Iterator[tuple[str, int,
     """Yield the test set under each corruption at each severity, made when it is asked for."""
     for corruption in plan.corruptions:
         for severity in plan.severities:
-            split = data.shifted((corruption, severity), plan.seed)  # type: ignore[arg-type]
+            shift = cast(Shift, (corruption, severity))  # `shifted` checks the names
+            split = data.shifted(shift, plan.seed)
             assert split is not None
             yield corruption, severity, split
 

@@ -4,7 +4,7 @@ A run here is a run of the benchmark: the same configuration, so the same name a
 """
 
 from toosure.config import RunConfig
-from toosure.recipes.benchmark import protocol
+from toosure.recipes.benchmark import protocol, tables
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.commits import short_commit
 from toosure.recipes.gamma_net import common_claims
@@ -36,14 +36,9 @@ OTHERS: dict[str, str] = {
 SEEDS = (0, 1, 2)
 QUICK = (OURS, "CE", "focal", ALONE)
 
-SCORES: dict[str, tuple[str, float, str]] = {
-    "accuracy": ("accuracy %", 100, ".2f"),
-    "nll": ("NLL", 1, ".4f"),
-    "ece": ("ECE", 100, ".2f"),
-    "mce": ("MCE", 100, ".2f"),
-    "adaptive_ece": ("AdaECE", 100, ".2f"),
-    "classwise_ece": ("classwise ECE", 100, ".3f"),
-    "smece": ("smECE", 100, ".2f"),
+SCORES = {
+    key: tables.SCORES.get(key, ("MCE", 100, ".2f"))
+    for key in ("accuracy", "nll", "ece", "mce", "adaptive_ece", "classwise_ece", "smece")
 }
 HEADER = (
     *("method", "seeds", *(name for name, _, _ in SCORES.values())),

@@ -22,7 +22,7 @@ def case_of(page):
     return pytest.param(page, marks=marks, id=f"{page.parent.name}/{page.stem}")
 
 
-@pytest.mark.parametrize("page", map(case_of, PAGES))
+@pytest.mark.parametrize("page", [case_of(page) for page in PAGES])
 def test_what_stands_on_the_page_runs(page, tmp_path, monkeypatch):
     if page.stem in NEEDS:
         pytest.importorskip(NEEDS[page.stem])

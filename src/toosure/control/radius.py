@@ -36,7 +36,8 @@ class Radius:
     the gain at the end over that of the first half. Nothing moves before `start` and after
     `until`, shares of the run. A loss of accuracy of `guard` standard errors undoes the last move.
     `weights` says which network is looked at: the raw one, or an average that the run follows.
-    Reference: docs/control.md.
+    From the share `return_from` of the run on, the control split is trained on as well, and the
+    actuator is held. Reference: docs/control.md.
 
     >>> Radius(gain=0.1).interval(size=2000, batch=256, passes=2)
     44
@@ -55,6 +56,7 @@ class Radius:
     until: float = 1.0
     guard: float = 2.0
     weights: Literal["raw", "ema", "swa"] = "raw"
+    return_from: float | None = None
 
     def __post_init__(self) -> None:
         if self.gain is not None and not 0 < self.gain < math.inf:
@@ -72,6 +74,11 @@ class Radius:
                 f"start and until are shares of the run, 0 <= start < until <= 1; got {self.start} "
                 f"and {self.until}"
             )
+        if self.return_from is not None and not self.start < self.return_from < 1:
+            raise ValueError(
+                "return_from is the share of the run after which the control split is trained on, "
+                f"between start ({self.start}) and 1; got {self.return_from}"
+            )
         if not self.guard > 0:
             raise ValueError(f"guard is a number of standard errors above 0; got {self.guard}")
 
@@ -87,6 +94,10 @@ class Radius:
         if batch is None:
             return DEFAULT_INTERVAL
         return max(1, math.ceil(size / (LOOK_SHARE * 3 * passes * batch)))
+
+    def return_step(self, steps: int) -> int | None:
+        """Return after how many of a run's steps the control split is trained on; None: never."""
+        return None if self.return_from is None else round(self.return_from * steps)
 
     def integrator(self, actuator: Actuator) -> Integrator:
         """Return the controller of these settings, bounded by what the actuator can do."""
@@ -147,12 +158,27 @@ class RadiusControl:
         passes = 2 if isinstance(optimizer, SAM) else 1
         self.every = self.settings.interval(len(self.y), batch, passes)
 
+        self.return_step = self.settings.return_step(steps)
         self.steps_taken = 0
         self.reading: Reading | None = None  # of the last look
 
+    @property
+    def held(self) -> bool:
+        """Whether the control split is trained on from the next step, and nothing moves any more.
+
+        It is so after the share `return_from` of the run. A loop of your own then adds the split
+        to its training data.
+        """
+        return self.return_step is not None and self.steps_taken >= self.return_step
+
     def step(self) -> bool:
         """Count a step of the optimizer, look where a look is due, and return whether it was."""
+        was_held = self.held
         self.steps_taken += 1
+        if was_held:  # this step was trained on the split: what a look would see is too good
+            self.integrator.acted = 0
+            return False
+
         progress = self.steps_taken / self.steps
         due = self.steps_taken % self.every == 0
         if not due or not self.settings.start <= progress <= self.settings.until:
@@ -175,6 +201,8 @@ class RadiusControl:
             if math.isfinite(self.reading.standard_error):
                 numbers["control/standard_error"] = self.reading.standard_error
             numbers["control/acted"] = self.integrator.acted
+        if self.return_step is not None:
+            numbers["control/held"] = int(self.held)
         return numbers
 
     def state_dict(self) -> dict[str, Any]:

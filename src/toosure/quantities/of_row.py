@@ -69,6 +69,15 @@ OF_ROW = (
         form="+.0f",
     ),
     Quantity(
+        "control/held",
+        "controller held",
+        "1 once the control split was returned to training and the controller holds still, before 0",
+        label="held",
+        splits=(),
+        cost="given",
+        form=".0f",
+    ),
+    Quantity(
         "seconds",
         "seconds",
         "time since the start, measuring included, time between an interruption and its "

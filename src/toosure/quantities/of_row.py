@@ -71,7 +71,7 @@ OF_ROW = (
     Quantity(
         "control/held",
         "controller held",
-        "1 once the control split was returned to training and the controller holds still, before 0",
+        "1 once the control split was returned to training and the controller holds still, else 0",
         label="held",
         splits=(),
         cost="given",

@@ -1,6 +1,8 @@
 """Radius control: steer SAM's radius (or a gamma) by how over-confident the network is."""
 
 import math
+import statistics
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -161,6 +163,7 @@ class RadiusControl:
         self.return_step = self.settings.return_step(steps)
         self.steps_taken = 0
         self.reading: Reading | None = None  # of the last look
+        self.look_seconds: list[float] = []  # of each look since the start, or the resumption
 
     @property
     def held(self) -> bool:
@@ -188,9 +191,11 @@ class RadiusControl:
 
     def look(self, progress: float) -> Reading:
         """Read the sensor and move the actuator."""
+        began = time_on(self.x.device)
         reading = self.share(read(self.settings.sensor, self.predict(self.x), self.y))
         self.reading = reading
         self.actuator.set_factor(math.exp(self.integrator.update(reading, progress)))
+        self.look_seconds.append(time_on(self.x.device) - began)
         return reading
 
     def report(self) -> dict[str, float]:
@@ -201,6 +206,8 @@ class RadiusControl:
             if math.isfinite(self.reading.standard_error):
                 numbers["control/standard_error"] = self.reading.standard_error
             numbers["control/acted"] = self.integrator.acted
+        if self.look_seconds:
+            numbers["control/look_seconds"] = statistics.fmean(self.look_seconds)
         if self.return_step is not None:
             numbers["control/held"] = int(self.held)
         return numbers
@@ -221,6 +228,13 @@ class RadiusControl:
         self.actuator.load_state_dict(state["starts"])
         self.integrator.load_state_dict(state["integrator"])
         self.actuator.set_factor(math.exp(self.integrator.position))
+
+
+def time_on(device: torch.device) -> float:
+    """Return the time once the device has done what it was given before."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def mean_reading(

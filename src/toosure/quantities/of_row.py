@@ -78,6 +78,15 @@ OF_ROW = (
         form=".0f",
     ),
     Quantity(
+        "control/look_seconds",
+        "seconds per look",
+        "what a look of the controller takes, mean since the start or the resumption",
+        label="look seconds",
+        splits=(),
+        cost="given",
+        form=".4f",
+    ),
+    Quantity(
         "seconds",
         "seconds",
         "time since the start, measuring included, time between an interruption and its "

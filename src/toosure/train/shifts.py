@@ -14,9 +14,10 @@ from torch import nn
 from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.corruptions import check_shift
+from toosure.posthoc.temperature import fit_temperature
 from toosure.processes import join
 from toosure.runs import Run, RunWriter
-from toosure.shifts.judge import Progress, judge_shifts
+from toosure.shifts.judge import Predict, Progress, judge_shifts
 from toosure.shifts.outside import OutsideSet, load_outside, outside_name
 from toosure.shifts.plan import ShiftPlan
 from toosure.shifts.record import FILE, ShiftRecord
@@ -49,7 +50,8 @@ class Shifts:
     def judge(self, predictor: nn.Module, step: int, progress: Progress | None) -> ShiftRecord:
         """Return the scores of a network that was trained for `step` steps."""
         predict = partial(logits_of, predictor)
-        record = judge_shifts(predict, self.data, self.plan, self.outside, progress)
+        temperature = clean_temperature(predict, self.data)
+        record = judge_shifts(predict, self.data, self.plan, self.outside, progress, temperature)
         return replace(record, step=step, device=device_name(self.device))
 
     def judge_and_write(
@@ -64,6 +66,17 @@ class Shifts:
         record = self.judge(predictor, step, spoken(listener, should_stop))
         write_record(writer, record)
         listener.say(summary(record))
+
+
+def clean_temperature(predict: Predict, data: Dataset) -> float | None:
+    """Return the temperature that fits the validation images best; None where there is none."""
+    if data.val is None or len(data.val) < 2:
+        return None
+    logits = predict(data.val.x).cpu()
+    if not bool(torch.isfinite(logits).all()):
+        return None
+    fit = fit_temperature(logits, data.val.y.cpu())
+    return None if fit.note else float(fit.temperature)
 
 
 def outside_sets(plan: ShiftPlan, data: Dataset, runtime: Runtime) -> list[OutsideSet]:

@@ -58,6 +58,14 @@ def corrupted_ece(record: "Record") -> float | None:
     return None if error is None else float(error)
 
 
+def corrupted_ece_after_temperature(record: "Record") -> float | None:
+    """Return the same after a temperature fitted on clean images; None where it was not kept."""
+    if corrupted_ece(record) is None:
+        return None
+    error = (record.shifts or {})["mean"].get("ece_after_temperature")
+    return None if error is None else float(error)
+
+
 def cells(records: "Sequence[Record]") -> list[str]:
     """Print the columns of shifts of one method; fewer images than there are, are said."""
     unknown = UNKNOWN.get(records[0].data, "")

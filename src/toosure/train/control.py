@@ -42,7 +42,7 @@ def cut_control_split(config: RunConfig, data: Dataset) -> tuple[Dataset, Split 
         raise ValueError("control cuts a split from training images in memory: stream=false")
 
     available = len(data.train)
-    size = settings_of(config).size or max(2, min(MAX_SIZE, available // 10))
+    size = split_size(settings_of(config), available)
     if 2 * size > available:
         raise ValueError(
             f"a control split of {size:,} leaves less than half of {available:,} training "
@@ -52,6 +52,11 @@ def cut_control_split(config: RunConfig, data: Dataset) -> tuple[Dataset, Split 
     indices = draw_indices("training", available, [size, None], seed)
     control, train = (subset(data.train, each.to(data.train.y.device)) for each in indices)
     return replace(data, train=train), control
+
+
+def split_size(settings: Radius, available: int) -> int:
+    """Return how many of the available training examples make up the control split."""
+    return settings.size or max(2, min(MAX_SIZE, available // 10))
 
 
 def settings_of(config: RunConfig) -> Radius:

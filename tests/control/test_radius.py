@@ -125,6 +125,8 @@ def test_an_unknown_standard_error_is_not_reported():
     [
         ({"gain": 0.0}, "gain must be above 0"),
         ({"dead_band": -1.0}, "dead_band is a number of standard errors"),
+        ({"final_band": -1.0}, "final_band is a number of standard errors"),
+        ({"return_from": 0.05}, "return_from is the share of the run"),
         ({"rate": 1.0}, "rate is a factor above 1"),
         ({"span": math.inf}, "span is a factor above 1"),
         ({"final": 0.0}, "final multiplies the gain"),

@@ -35,7 +35,8 @@ class Radius:
     or 1 where none is given. `size` examples are cut from the training data (without it 2,000, at
     most a tenth). Without `every`, looks are spaced so that they cost at most 3 % of the passes.
     One look changes the actuator by at most the factor `rate`, all of them by `span`; `final` is
-    the gain at the end over that of the first half. Nothing moves before `start` and after
+    the gain at the end over that of the first half, `final_band` the dead band at the end (without
+    it that of the first half). Nothing moves before `start` and after
     `until`, shares of the run. A loss of accuracy of `guard` standard errors undoes the last move.
     `weights` says which network is looked at: the raw one, or an average that the run follows.
     From the share `return_from` of the run on, the control split is trained on as well, and the
@@ -54,6 +55,7 @@ class Radius:
     rate: float = 1.5
     span: float = 50.0
     final: float = 2.0
+    final_band: float | None = None
     start: float = 0.05
     until: float = 1.0
     guard: float = 2.0
@@ -63,8 +65,10 @@ class Radius:
     def __post_init__(self) -> None:
         if self.gain is not None and not 0 < self.gain < math.inf:
             raise ValueError(f"gain must be above 0, and finite; got {self.gain}")
-        if not 0 <= self.dead_band < math.inf:
-            raise ValueError(f"dead_band is a number of standard errors; got {self.dead_band}")
+        for name in ("dead_band", "final_band"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{name} is a number of standard errors; got {value}")
         for name in ("rate", "span"):
             if not 1 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is a factor above 1; got {getattr(self, name)}")
@@ -109,6 +113,7 @@ class Radius:
             dead_band=self.dead_band,
             rate=self.rate,
             final=self.final,
+            final_band=self.final_band,
             low=-math.log(self.span),
             high=math.log(min(self.span, actuator.highest())),
             guard=AccuracyGuard(self.guard),

@@ -12,6 +12,7 @@ SAM = "sam:rho=0.05+radius"
 CSAM = "csam:rho=0.05,gamma=1+radius:actuator=both"
 EMA = "weights=ema"
 RETURNED = "return_from=0.9"
+NARROWING = ("final=5", "final_band=0")  # against the drift at the end of the cosine schedule
 TRAINING_IMAGES = 45_000
 LONG = replace(COMMON, steps=2 * COMMON.steps)
 NETWORK = replace(COMMON, model="resnet56")
@@ -99,12 +100,16 @@ def chosen(setting: Setting, data: str) -> dict[str, str]:
 
 
 def combinations(setting: Setting) -> list[Row]:
-    """Return radius control on SAM and on CSAM, each with an EMA, each also with the return."""
+    """Return radius control on SAM and on CSAM, each with an EMA, each also with the return.
+
+    A fifth one has a dead band that narrows and a gain that rises further towards the end.
+    """
     base = {
         "SAM": SAM,
         "CSAM": CSAM,
         "SAM, EMA": f"{with_setting(SAM, EMA)}+ema",
         "CSAM, EMA": f"{with_setting(CSAM, EMA)}+ema",
+        "SAM, narrowing band": with_setting(SAM, *NARROWING),
     }
     returned = {f"{name}, returned": with_setting(word, RETURNED) for name, word in base.items()}
     words = {**base, **returned}
@@ -208,6 +213,8 @@ def ablations(setting: Setting) -> list[Row]:
         "sensor: gap": with_setting(SAM, "sensor=gap"),
         "dead band 0": with_setting(SAM, "dead_band=0"),
         "dead band 4": with_setting(SAM, "dead_band=4"),
+        "dead band narrowing to 0": with_setting(SAM, "final_band=0"),
+        "narrowing, gain rising to 5 times": with_setting(SAM, *NARROWING),
         "gain 0.1": with_setting(SAM, "gain=0.1"),
         "gain 1": with_setting(SAM, "gain=1"),
         "gain not rising": with_setting(SAM, "final=1"),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from toosure.config import RunConfig
-from toosure.recipes.radius import combinations, comparison, robust, rows, shift
+from toosure.recipes.radius import combinations, comparison, cost, robust, rows, shift
 from toosure.recipes.recipe import Part, Recipe, Setting
 
 
@@ -63,7 +63,7 @@ RECIPE = Recipe(
             "cost",
             "the share of the time that looks take",
             configs_of(rows.cost),
-            robust.cost_findings,
+            cost.findings,
         ),
     ),
     keeps_scores=True,

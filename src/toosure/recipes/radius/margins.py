@@ -23,12 +23,14 @@ class Margin:
     low: float  # above it with 95 %
     high: float  # below it with 95 %
     by_seed: tuple[float, ...]
+    paired: bool = True  # whether the same test images were compared one by one
 
     def text(self) -> str:
         seeds = ", ".join(f"{each:+.2f}" for each in self.by_seed)
+        unpaired = "" if self.paired else "; unpaired, which is wider: not all images were kept"
         return (
             f"{self.value:+.2f}, one-sided 95 % from {self.low:+.2f} and to {self.high:+.2f}; "
-            f"by seed {seeds}"
+            f"by seed {seeds}{unpaired}"
         )
 
 
@@ -38,22 +40,22 @@ class ResampledScores:
     def __init__(self, examples: dict[str, Examples], resamples: int = RESAMPLES) -> None:
         self.examples = examples
         self.resamples = resamples
-        self._numbers: dict[tuple[str, str, bool], np.ndarray] = {}
+        self._numbers: dict[tuple[str, str, bool, int], np.ndarray] = {}
 
     def has(self, record: Record, after: bool) -> bool:
         """Whether what is needed of each test image was kept of a run."""
         needed = "confidence_after" if after else "confidence"
         return needed in self.examples.get(record.name, {})
 
-    def numbers(self, name: str, metric: str, after: bool) -> np.ndarray:
-        """Return a metric in points: of all test images, then of each resample."""
-        key = (name, metric, after)
+    def numbers(self, name: str, metric: str, after: bool = False, draw: int = 0) -> np.ndarray:
+        """Return a metric in points: of all test images, then of each resample of a draw."""
+        key = (name, metric, after, draw)
         if key not in self._numbers:
             examples = self.examples[name]
             confidence = torch.from_numpy(confidence_of(examples, after))
             correct = torch.from_numpy(examples["correct"])
             n = len(correct)
-            generator = np.random.default_rng(0)  # the same draws for every run
+            generator = np.random.default_rng(draw)  # the same resamples for every run
             rows = [np.arange(n), *(generator.integers(0, n, n) for _ in range(self.resamples))]
             values = [score(metric, confidence[each], correct[each]) for each in rows]
             self._numbers[key] = 100 * np.array(values)
@@ -68,27 +70,40 @@ class ResampledScores:
     ) -> Margin | None:
         """Return second minus first over the seeds of both; None where no pair has its examples.
 
-        `after` takes the first, not the second, after temperature scaling. The draws are centred
-        on their mean before the bounds are taken: a resample adds noise to bins, so that errors
-        of resamples lie above that of all images.
+        `after` takes the first, not the second, after temperature scaling. The resamples are
+        centred on their mean before the bounds are taken: resampling adds noise to bins, so that
+        errors of resamples lie above that of all images.
         """
-        pairs = [
-            (a, b)
-            for a, b in paired_by_seed(first, second)
-            if self.has(a, after) and self.has(b, False)
-        ]
+        pairs = [pair for pair in paired_by_seed(first, second) if self.has(pair[1], False)]
         if not pairs:
             return None
 
         by_seed = [
-            self.numbers(b.name, metric, False) - self.numbers(a.name, metric, after)
-            for a, b in pairs
+            self.numbers(b.name, metric) - self.rival_numbers(a, b, metric, after) for a, b in pairs
         ]
         mean = np.mean(by_seed, axis=0)
         noise = mean[1:] - mean[1:].mean()
         low, high = np.quantile(noise, [1 - LEVEL, LEVEL])
-        seeds = tuple(float(each[0]) for each in by_seed)
-        return Margin(float(mean[0]), float(mean[0] + low), float(mean[0] + high), seeds)
+        return Margin(
+            value=float(mean[0]),
+            low=float(mean[0] + low),
+            high=float(mean[0] + high),
+            by_seed=tuple(float(each[0]) for each in by_seed),
+            paired=all(self.has(a, after) for a, _ in pairs),
+        )
+
+    def rival_numbers(self, rival: Record, ours: Record, metric: str, after: bool) -> np.ndarray:
+        """Return the numbers of a rival; where its images were not kept, its score with noise.
+
+        The noise is then that of our run over other resamples, as if the two were judged on
+        different images. It does not cancel, so that the bounds are wider than paired ones.
+        """
+        if self.has(rival, after):
+            return self.numbers(rival.name, metric, after)
+        score = 100 * (rival.test_after_temperature if after else rival.test)[metric]
+        other = self.numbers(ours.name, metric, draw=1)
+        numbers: np.ndarray = score + other - other[0]
+        return numbers
 
 
 def confidence_of(examples: Examples, after: bool) -> np.ndarray:

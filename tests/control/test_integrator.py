@@ -64,15 +64,15 @@ def test_the_lagged_plant_is_stable_below_its_loop_gain(lag, delay, share, stabl
     assert stable or errors[-20:].max() > 100 * errors[0]
 
 
-def moved_by_noise(noise, slope=0.0, **settings):
-    """Where 200 controllers end after 88 looks at noise of which they know the size."""
+def moved_by_noise(noise, slope=0.0, looks=88, **settings):
+    """Where 200 controllers end after so many looks at noise of which they know the size."""
     ends = []
     for seed in range(200):
         integrator = Integrator(**settings)
-        draws = np.random.default_rng(seed).normal(0, noise, 88).tolist()
+        draws = np.random.default_rng(seed).normal(0, noise, looks).tolist()
         for look, value in enumerate(draws):
             error = value - slope * integrator.position
-            integrator.update(seen(error, noise), (look + 1) / 88)
+            integrator.update(seen(error, noise), (look + 1) / looks)
         ends.append(integrator.position)
     return np.array(ends)
 
@@ -176,10 +176,21 @@ def end_of_run(**settings):
     return float(np.mean(ends))
 
 
-def test_a_band_that_narrows_and_a_gain_that_rises_leave_a_quarter():
-    assert end_of_run() == pytest.approx(0.044, abs=0.004)
-    assert end_of_run(final_band=0.0) == pytest.approx(0.026, abs=0.004)
-    assert end_of_run(final_band=0.0, final=5.0) == pytest.approx(0.012, abs=0.004)
+@pytest.mark.parametrize(
+    ("settings", "end", "still"),
+    [
+        ({}, 0.044, 0.97),
+        ({"final": 5.0}, 0.038, 0.81),
+        ({"dead_band": 0.0}, 0.025, 0.74),
+        ({"final_band": 0.0}, 0.026, 0.83),
+        ({"final_band": 0.0, "final": 5.0}, 0.012, 0.49),
+    ],
+)
+def test_the_table_of_the_docs_on_the_end_of_a_cosine_schedule(settings, end, still):
+    """A band that narrows and a gain that rises leave a quarter, and noise alone moves further."""
+    assert end_of_run(**settings) == pytest.approx(end, abs=0.004)
+    within = np.abs(moved_by_noise(0.02, looks=115, **settings)) < math.log(1.1)
+    assert within.mean() == pytest.approx(still, abs=0.07)
 
 
 def test_the_dead_band_goes_to_its_final_width_from_the_middle_on():

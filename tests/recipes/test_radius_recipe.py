@@ -45,7 +45,10 @@ def test_what_the_benchmark_has_trained_is_found():
 def test_every_rival_is_there_with_its_seeds():
     by_name = {row.name: row for row in rows.comparison(C100)}
     assert by_name["CSAM, chosen"].method == "csam:rho=0.2,gamma=1"
-    assert {len(by_name[name].seeds) for name in (OURS, "SGD", "mixup", "SAM + EMA")} == {3}
+    several = (OURS, "SGD", "mixup", "SAM + EMA", "sam:rho=0.1", "SAM, chosen")
+    assert {len(by_name[name].seeds) for name in several} == {3}
+    grid_cells = [row for row in by_name.values() if not row.rival]
+    assert {len(row.seeds) for row in grid_cells} == {1} and len(grid_cells) == 3
     methods = {row.method for row in by_name.values()}
     grid = {f"csam:rho={rho},gamma={gamma}" for rho in ("0.1", "0.2") for gamma in ("0.5", "1")}
     assert grid | {f"sam:rho={rho}" for rho in ("0.05", "0.1", "0.2")} <= methods

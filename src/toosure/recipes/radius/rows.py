@@ -34,6 +34,7 @@ class Row:
     seeds: tuple[int, ...]
     size: Size = COMMON
     noise: float = 0.0  # share of wrong labels in the training data
+    rival: bool = True  # False: a cell of a grid, from which the rival was chosen by validation
 
     def configs(self, setting: Setting) -> list[RunConfig]:
         """Return the runs by the common protocol, one per seed."""
@@ -130,27 +131,29 @@ def comparison(setting: Setting) -> list[Row]:
 
 
 def rivals(setting: Setting, data: str) -> list[Row]:
-    """Return the rivals: three seeds each, the grids and CalMO with one."""
+    """Return the rivals: three seeds each, CalMO and the cells of CSAM's grid with one."""
     words = chosen(setting, data)
+    radii = [word for word in methods.CHOICE if word.startswith("sam:")]
     several = {
         SGD: "sgd",
         CHOSEN_SAM: words["SAM"],
         "CSAM, chosen": words["CSAM"],
+        **{word: word for word in radii if word != words["SAM"]},
         "SAM + EMA": f"{words['SAM']}+ema",
         "mixup": "mixup",
         "AdaFocal": "adafocal",
         "gamma-net + SECE": "gamma_net",
     }
-    grid = [word for word in methods.CHOICE if word.startswith(("sam", "csam"))]
-    single = {word: word for word in grid if word not in several.values()} | {"CalMO": "calmo"}
+    grid = [word for word in methods.CHOICE if word.startswith("csam:") and word != words["CSAM"]]
     if setting.quick:
         several = {name: several[name] for name in (SGD, CHOSEN_SAM, "mixup")}
-        single = {grid[1]: grid[1]}
+        grid = grid[:1]
 
+    one = (setting.first_seed,)
     rows = [Row(name, word, data, seeds(setting)) for name, word in several.items()]
     rows.append(Row("SGD, twice the epochs", "sgd", data, seeds(setting), LONG))
-    rows += [Row(name, word, data, (setting.first_seed,)) for name, word in single.items()]
-    return rows
+    rows += [Row(word, word, data, one, rival=False) for word in grid]
+    return rows if setting.quick else [*rows, Row("CalMO", "calmo", data, one)]
 
 
 def seeds(setting: Setting) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ def test_the_runs_are_those_of_the_protocol():
     assert recipe("ensembles").part("table").configs(PAPER) == configs
 
 
-@pytest.mark.parametrize(("name", "size"), [("MC-Dropout (5)", 77_562), ("VI (5)", 154_634)])
+@pytest.mark.parametrize(("name", "size"), [("MC-Dropout (5)", 77_562), ("VI (5)", 110_010)])
 def test_parameters_are_counted_after_conversion(name, size):
     quick = Setting(quick=True)
     assert tables.parameter_count(sweeps.method(quick, name)[0], quick) == size

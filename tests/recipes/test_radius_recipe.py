@@ -308,7 +308,7 @@ def test_the_share_of_looks_is_their_number_times_what_one_takes(tmp_path):
     assert claim.found == f"{100 * looks * 0.01 / 40:.2f} %" and claim.verdict == "pass"
 
 
-@pytest.mark.parametrize("words", ["", "every=20", "return_from=0.9", "until=0.5"])
+@pytest.mark.parametrize("words", ["", "every=20", "return_from=0.9", "until=0.5", "weights=ema"])
 def test_looks_are_counted_as_the_controller_takes_them(words):
     method = with_setting(rows.SAM, words) if words else rows.SAM
     config = Row(OURS, method, "cifar100", (0,)).configs(C100)[0]
@@ -321,7 +321,8 @@ def test_looks_are_counted_as_the_controller_takes_them(words):
     control.steps = config.steps
     control.steps_taken = 0
     control.return_step = settings.return_step(config.steps)
-    control.every = settings.interval(2000, config.batch, 2)
+    examples = 2000 + 2048 * (words == "weights=ema")
+    control.every = settings.interval(examples, config.batch, 2)
     control.integrator = type("Resting", (), {"acted": 0})()
     control.look = lambda progress: None
     assert cost.looks_of(config) == sum(control.step() for _ in range(config.steps))

@@ -126,8 +126,9 @@ class RadiusControl:
     `control` is inputs and labels that are not trained on and not reported; `steps` how many steps
     the run takes. `criterion` is needed for the gamma of a focal loss, `batch` spaces the looks
     (see `Radius`), `predict` replaces the model in evaluation mode as what gives the logits of
-    inputs. An `actuator` of your own replaces that of the settings. Where FSDP2 shards the model,
-    every process calls `step` with the same control examples, and all move alike.
+    inputs, and `extra` says how many examples a look passes forward beside the control split. An
+    `actuator` of your own replaces that of the settings. Where FSDP2 shards the model, every
+    process calls `step` with the same control examples, and all move alike.
 
     >>> import torch
     >>> model, data = torch.nn.Linear(3, 2), (torch.randn(50, 3), torch.arange(50) % 2)
@@ -149,6 +150,7 @@ class RadiusControl:
         batch: int | None = None,
         predict: Callable[[Tensor], Tensor] | None = None,
         actuator: Actuator | None = None,
+        extra: int = 0,
     ) -> None:
         self.settings = settings or Radius()
         self.x, self.y = pair_of(control)
@@ -163,7 +165,7 @@ class RadiusControl:
         self.actuator = actuator or make_actuator(self.settings.actuator, optimizer, criterion)
         self.integrator = self.settings.integrator(self.actuator)
         passes = 2 if isinstance(optimizer, SAM) else 1
-        self.every = self.settings.interval(len(self.y), batch, passes)
+        self.every = self.settings.interval(len(self.y) + extra, batch, passes)
 
         self.return_step = self.settings.return_step(steps)
         self.steps_taken = 0

@@ -59,6 +59,11 @@ def split_size(settings: Radius, available: int) -> int:
     return settings.size or max(2, min(MAX_SIZE, available // 10))
 
 
+def refresh_size(settings: Radius, available: int) -> int:
+    """Return how many training examples a look at an average passes through its BatchNorm."""
+    return 0 if settings.weights == "raw" else min(ROW_EXAMPLES, available)
+
+
 def settings_of(config: RunConfig) -> Radius:
     """Return the settings of a run's controller, which does nothing while the rate warms up."""
     settings: Radius = config.word("control").build()
@@ -88,6 +93,7 @@ def build_control(training: "Training", split: Split | None) -> RadiusControl | 
         criterion=training.criterion,
         batch=training.batches.count,
         predict=predict,
+        extra=refresh_size(settings, len(training.data.train)),
     )
     if training.processes.count > 1:  # all of them must make the same move
         control.share = training.processes.broadcast

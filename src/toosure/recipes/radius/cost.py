@@ -8,7 +8,7 @@ from toosure.recipes.radius import rows
 from toosure.recipes.radius.scores import scored_rows
 from toosure.recipes.recipe import Claim, Findings, Setting, Table, claims_without_runs, judge
 from toosure.recipes.run_store import RunStore
-from toosure.train.control import settings_of, split_size
+from toosure.train.control import refresh_size, settings_of, split_size
 
 MAX_SHARE = 0.03
 HEADER = ("data", "looks", "seconds per look", "seconds of training", "share %")
@@ -73,7 +73,9 @@ def looks_of(config: RunConfig) -> int:
     images = TRAINING_IMAGES.get(config.data.partition(":")[0], rows.TRAINING_IMAGES)
     optimizer = config.word("optimizer").method.target
     passes = 2 if isinstance(optimizer, type) and issubclass(optimizer, SAM) else 1
-    every = settings.interval(split_size(settings, images), config.batch, passes)
+    size = split_size(settings, images)
+    examples = size + refresh_size(settings, images - size)
+    every = settings.interval(examples, config.batch, passes)
     return sum(
         looks_at(settings, config.steps, step) for step in range(every, config.steps + 1, every)
     )

@@ -179,6 +179,7 @@ def error_claim(
     best = best_rival(rivals, key)
     margin = resampled.margin(key, best.scored.records, ours.records, best.after)
     found = f"{100 * ours.mean(key):.2f} : {100 * best.value:.2f} ({best.name})"
+
     return margin_claim(
         says,
         found,
@@ -201,6 +202,7 @@ def accuracy_claim(
     best = best_sam(rivals)
     if best is None:
         return claims_without_runs(says)[0]
+
     margin = resampled.margin("accuracy", best.records, ours.records)
     accuracy = f"{100 * ours.mean('accuracy'):.2f} : {100 * best.mean('accuracy'):.2f}"
     return margin_claim(
@@ -230,6 +232,7 @@ def nll_claim(where: str, ours: Scored, rivals: Sequence[Scored], unless: Sequen
         f"{ours.mean('nll'):.4f} : {best.value:.4f} ({best.name}); without post-hoc work the best "
         f"rival has {raw.mean('nll'):.4f} ({raw.name})"
     )
+
     return judge(
         nll_sentence(where),
         found=found,

@@ -114,6 +114,7 @@ def combinations(setting: Setting) -> list[Row]:
     }
     returned = {f"{name}, returned": with_setting(word, RETURNED) for name, word in base.items()}
     words = {**base, **returned}
+
     return [
         Row(name, word, data, (setting.first_seed,))
         for data in data_names(setting)
@@ -177,6 +178,7 @@ def robust(setting: Setting) -> list[Row]:
     steered = ours(setting)
     small, large = (16, 60) if setting.quick else (500, 5000)
     seed = (setting.first_seed,)
+
     rows = []
     for data in data_names(setting):
         rows += [
@@ -186,6 +188,7 @@ def robust(setting: Setting) -> list[Row]:
             Row(f"control split of {small:,}", with_setting(steered, f"size={small}"), data, seed),
             Row(f"control split of {large:,}", with_setting(steered, f"size={large}"), data, seed),
         ]
+
         sam = chosen(setting, data)["SAM"]
         for batch in (128, 1024):
             size = Size(COMMON.model, COMMON.steps * COMMON.batch // batch, batch)
@@ -228,6 +231,7 @@ def ablations(setting: Setting) -> list[Row]:
         "EMA, looks at raw weights": f"{SAM}+ema",
         "EMA, looks at it": f"{with_setting(SAM, EMA)}+ema",
     }
+
     return [
         Row(name, word, data, (setting.first_seed,))
         for data in data_names(setting)

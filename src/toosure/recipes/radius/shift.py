@@ -33,6 +33,7 @@ NOTE = (
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the errors under corruptions, and whether ours is below those after a temperature."""
     scored, _ = scored_rows(setting, store, rows.shift(setting))
+
     shown = [
         Table(f"Corruptions, {data}", HEADER, tuple(cells(e) for e in group if e.records), NOTE)
         for data, group in by_data(scored).items()
@@ -42,6 +43,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         for data, group in by_data(scored).items()
         for rival in RIVALS
     ]
+
     values: dict[str, object] = {
         f"{each.row.data}/{each.name}": {
             "raw": raw_errors(each.records),

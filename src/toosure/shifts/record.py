@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FILE = "shifts.json"
+AVERAGE_FILE = "shifts_{}.json"  # of an average of the weights, by its name
 METRICS = ("accuracy", "nll", "ece", "smece")
 # Of the logits divided by the temperature that fits the clean validation images, where there are.
 AFTER_TEMPERATURE = ("nll_after_temperature", "ece_after_temperature")

@@ -103,14 +103,14 @@ def chosen(setting: Setting, data: str) -> dict[str, str]:
 def combinations(setting: Setting) -> list[Row]:
     """Return radius control on SAM and on CSAM, each with an EMA, each also with the return.
 
-    A fifth one has a dead band that narrows and a gain that rises further towards the end.
+    On SAM also with a dead band that narrows and a gain that rises further towards the end.
     """
     base = {
         "SAM": SAM,
+        "SAM, narrowing band": with_setting(SAM, *NARROWING),
         "CSAM": CSAM,
         "SAM, EMA": f"{with_setting(SAM, EMA)}+ema",
         "CSAM, EMA": f"{with_setting(CSAM, EMA)}+ema",
-        "SAM, narrowing band": with_setting(SAM, *NARROWING),
     }
     returned = {f"{name}, returned": with_setting(word, RETURNED) for name, word in base.items()}
     words = {**base, **returned}

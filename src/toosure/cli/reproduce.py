@@ -86,6 +86,7 @@ def reproduce(
     """
     from toosure.recipes import Setting, recipe
     from toosure.recipes.reproduce import judge_parts, train_parts
+    from toosure.runs.storage import check_local
     from toosure.sweep import Sweep
     from toosure.train import Runtime
 
@@ -107,6 +108,7 @@ def reproduce(
         part_names = [part for text in only or [] for part in text.split(",") if part]
         parts = paper.chosen(part_names)
         folder = from_ or out or Path("runs") / (paper.folder or name)
+        check_local(folder, "toosure reproduce")
         if list_:
             list_parts(parts, setting, folder)
             return

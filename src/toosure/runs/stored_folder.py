@@ -76,8 +76,8 @@ class StoredFolder:
         except Exception as error:  # every storage has errors of its own
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise StorageError(
-                f"{self.url} cannot be {action} ({type(error).__name__}: {reason}). Once that is "
-                "put right, repeat the command: the run goes on from the last checkpoint uploaded"
+                f"{self.url} cannot be {action} ({type(error).__name__}: {reason}): put that right "
+                "and repeat the command; what was uploaded before is kept"
             ) from error
 
     def path(self, name: str) -> str:

@@ -131,6 +131,11 @@ class Measurer:
         trackers = {name: split.tracker for name, split in self.splits.items()}
         return {
             "trackers": {name: t.state_dict() for name, t in trackers.items() if t is not None},
+            "critical_steps": {
+                name: split.critical_step.state_dict()
+                for name, split in self.splits.items()
+                if split.critical is not None
+            },
             "best": {} if self.best is None else self.best.state_dict(),
         }
 
@@ -139,6 +144,8 @@ class Measurer:
             tracker = self.splits[name].tracker
             assert tracker is not None  # since the measures are the same
             tracker.load_state_dict(tracker_state)
+        for name, step_state in state.get("critical_steps", {}).items():
+            self.splits[name].critical_step.load_state_dict(step_state)
         if self.best is not None and state.get("best"):
             self.best.load_state_dict(state["best"])
 

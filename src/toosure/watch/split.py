@@ -119,9 +119,14 @@ class WatchedSplit:
         group = self.processes.group
         if any(q.cost == "forwards" for q in wanted):
             given = {key: settings[key] for key in ("parameters", "chunk") if key in settings}
-            given |= {"group": group, "warm": self.critical_step}
             self.critical = partial(
-                critical_sharpness, network, self.own_data, curved(self.loss), **given
+                critical_sharpness,
+                network,
+                self.own_data,
+                curved(self.loss),
+                group=group,
+                warm=self.critical_step,
+                **given,
             )
 
         keys = tuple(q.key for q in wanted if q.cost == "curvature")

@@ -1,4 +1,7 @@
-"""Lightning and Hugging Face's Trainer in DDP, watched by all processes; torchrun starts this."""
+"""Lightning and Hugging Face's Trainer in DDP, watched by all processes; torchrun starts this.
+
+Each process writes what it ended with to `LOOP-RANK.pt`.
+"""
 
 import sys
 from pathlib import Path
@@ -7,7 +10,7 @@ import lightning
 import torch
 from loops import BATCH, CE, Net, loader, problem
 from torch.utils.data import TensorDataset
-from transformers import Trainer, TrainingArguments
+from transformers import TrainingArguments
 
 from toosure.integrations import lightning as in_lightning
 from toosure.integrations import transformers as in_transformers
@@ -36,8 +39,9 @@ def in_lightning_ddp(folder):
     watch = in_lightning.WatchCallback(val=problem(41), run=folder / "lightning", **EVERY)
     options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     options |= {"accelerator": "cpu", "devices": 2, "strategy": "ddp", "max_epochs": 2}
-    lightning.Trainer(callbacks=[watch], **options).fit(module, loader())
-    return module.net
+    trainer = lightning.Trainer(callbacks=[watch], **options)
+    trainer.fit(module, loader())
+    return module.net, watch, trainer.global_step
 
 
 def in_the_trainer(folder):
@@ -55,23 +59,30 @@ def in_the_trainer(folder):
     )
     examples = [{"x": x, "labels": y} for x, y in TensorDataset(*problem())]
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    Trainer(
+    trainer = in_transformers.SAMTrainer(
         net,
         arguments,
         train_dataset=examples,
         optimizers=(optimizer, None),
         callbacks=[watch],
-    ).train()
-    return net
+    )
+    trainer.train()
+    return net, watch, trainer.state.global_step
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     out = Path(sys.argv[1])
     for name, train in (("lightning", in_lightning_ddp), ("trainer", in_the_trainer)):
-        net = train(out)
-        if torch.distributed.get_rank() == 0:
-            torch.save(net.state_dict(), out / f"{name}.pt")
+        net, watch, steps = train(out)
+        outcome = {
+            "weights": net.state_dict(),
+            "watches": watch.watch is not None,
+            "steps": steps,
+            "backend": torch.distributed.get_backend(),
+            "processes": torch.distributed.get_world_size(),
+        }
+        torch.save(outcome, out / f"{name}-{torch.distributed.get_rank()}.pt")
     torch.distributed.barrier()
 
     from toosure.processes.group import end

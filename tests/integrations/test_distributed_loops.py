@@ -1,4 +1,4 @@
-"""The callbacks in DDP: every process measures its share, and the rows are those of one."""
+"""Other engines by DDP and FSDP2: each process measures its share, and rows are those of one."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def test_rows_of_two_processes_are_those_of_one(tmp_path):
     )
     assert done.returncode == 0, done.stderr
 
-    names = ("lightning", "trainer")
+    names = ("lightning", "trainer", "accelerate", "lightning_fsdp2")
     assert {file.parent.name for file in tmp_path.rglob("metrics.jsonl")} == set(names)
     for name in names:
         run = Run(tmp_path / name)
@@ -53,6 +53,7 @@ def test_rows_of_two_processes_are_those_of_one(tmp_path):
         net = Net()
         net.load_state_dict(same_end(tmp_path, name))
         alone = Watch(net, None, loader(), problem(41), measure=("gn_sharpness",), rtol=1e-6).last
+        assert run.last.get("gathered") is (True if "fsdp2" in name else None)
         wanted = {key: value for key, value in alone.items() if "/" in key and "error" not in key}
         found = {key: run.last[key] for key in wanted}
         sharpness = {key: found.pop(key) for key in list(found) if "sharpness" in key}

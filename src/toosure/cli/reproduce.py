@@ -86,7 +86,6 @@ def reproduce(
     """
     from toosure.recipes import Setting, recipe
     from toosure.recipes.reproduce import judge_parts, train_parts
-    from toosure.runs.storage import check_local
     from toosure.sweep import Sweep
     from toosure.train import Runtime
 
@@ -108,11 +107,10 @@ def reproduce(
         part_names = [part for text in only or [] for part in text.split(",") if part]
         parts = paper.chosen(part_names)
         folder = from_ or out or Path("runs") / (paper.folder or name)
-        check_local(folder, "toosure reproduce")
         if list_:
             list_parts(parts, setting, folder)
             return
-        check_paths(from_, html)
+        check_paths(from_, html, folder)
 
         done = Sweep()
         outlive_readers("the command goes on")
@@ -172,8 +170,11 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
         raise ValueError("--full and --quick exclude each other")
 
 
-def check_paths(from_: Path | None, html: Path | None) -> None:
+def check_paths(from_: Path | None, html: Path | None, folder: Path) -> None:
     """Raise for a wrong path before anything is trained."""
+    from toosure.runs.storage import check_local
+
+    check_local(folder, "toosure reproduce")
     if from_ and not from_.is_dir():
         raise ValueError(f"--from {from_}: there is no such folder")
     if html and html.suffix != ".html":

@@ -74,9 +74,7 @@ def train(
     config: Annotated[
         list[Path] | None, typer.Option(help="Run what these files or run folders hold.")
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Where run folders go; may be s3://... (extra storage).")
-    ] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Where run folders go, or s3://...")] = Path("runs"),
     data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
     download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,

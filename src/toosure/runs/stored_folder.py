@@ -126,6 +126,7 @@ class StoredFolder:
         here = self.folder / name
         here.parent.mkdir(parents=True, exist_ok=True)
         beside = here.with_name(f".{here.name}.{secrets.token_hex(4)}.part")
+
         try:
             with self.reaching("read"):
                 try:

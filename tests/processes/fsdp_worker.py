@@ -231,7 +231,10 @@ def watched(mesh, folder):
     return {"last": watch.last, "weights": weights(model), "modes": model.training}
 
 
-CURVATURES = ("gn_sharpness", "hessian_sharpness", "kappa_min", "jacobian_norm", "certificate")
+CURVATURES = (
+    *("gn_sharpness", "hessian_sharpness", "kappa_min", "jacobian_norm"),
+    *("certificate", "sam_theory"),
+)
 
 
 def gathered(mesh, folder):

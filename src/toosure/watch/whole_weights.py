@@ -11,6 +11,7 @@ from toosure.processes.gathered import GatheredModel
 from toosure.quantities import in_row
 
 MAX_GATHERED = 50_000_000  # parameters: some 6 GB in each process where two splits are followed
+COSTS = ("curvature", "certificate", "sam_step")  # of quantities that need whole weights
 INSTEAD = "critical_sharpness"  # the curvature that shards allow
 
 
@@ -27,7 +28,7 @@ class WholeWeights:
         self.measure = tuple(measure)
         self.marks: dict[str, bool] = {}
 
-        needing = {q.measure for q in in_row("train") if q.cost in ("curvature", "certificate")}
+        needing = {q.measure for q in in_row("train") if q.cost in COSTS}
         wanted = [name for name in measure if name in needing]
         if not wanted or not any_sharded(model.parameters()):
             return

@@ -113,7 +113,7 @@ def reproduce(
         if list_:
             list_parts(parts, setting, folder)
             return
-        check_paths(from_, html)
+        check_paths(from_, html, folder)
 
         done = Sweep()
         outlive_readers("the command goes on")
@@ -173,8 +173,11 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
         raise ValueError("--full and --quick exclude each other")
 
 
-def check_paths(from_: Path | None, html: Path | None) -> None:
+def check_paths(from_: Path | None, html: Path | None, folder: Path) -> None:
     """Raise for a wrong path before anything is trained."""
+    from toosure.runs.storage import check_local
+
+    check_local(folder, "toosure reproduce")
     if from_ and not from_.is_dir():
         raise ValueError(f"--from {from_}: there is no such folder")
     if html and html.suffix != ".html":

@@ -103,6 +103,15 @@ OF_ROW = (
         cost="none",
     ),
     Quantity(
+        "gathered",
+        "gathered weights",
+        "only where FSDP2 shards the weights and curvature was asked for: true where it is of "
+        "weights gathered in every process, false where they were too many and "
+        "`critical_sharpness` was measured instead",
+        splits=(),
+        cost="none",
+    ),
+    Quantity(
         "diverged",
         "diverged",
         "present and true where outputs or the training loss were no longer finite; then there "

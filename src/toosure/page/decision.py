@@ -37,7 +37,8 @@ def decide(page: PageRuns) -> Decision:
         only = page.standings[0]
         return Decision(only.verdict.kind, only.verdict.sentence, "", next_steps(page, only), only)
     if not ranked:
-        return Decision(*overall, "No setting has validation data and ended as it should.", ())
+        reason = "No setting has validation data and ended as it should."
+        return Decision(*overall, reason, (way_to_a_ranking(page),))
 
     accurate = [standing for standing in ranked if not is_less_accurate(page, standing, ranked)]
     chosen = accurate[0]
@@ -49,6 +50,13 @@ def decide(page: PageRuns) -> Decision:
         left_out = f"{chosen.left_out} of its {len(chosen.group.runs)} runs"
         reason += f" {left_out} ended early or have no validation data, and are left out."
     return Decision(chosen.verdict.kind, title, reason, next_steps(page, chosen), chosen)
+
+
+def way_to_a_ranking(page: PageRuns) -> str:
+    """Say what would make settings comparable, where none can be ranked."""
+    if all(run.training_only for run in page.runs):
+        return "Measure validation data: on its training data every network looks honest."
+    return "Read the warnings under Origin; a smaller learning rate may keep a run from diverging."
 
 
 def reason_for(chosen: Standing, accurate: list[Standing], ranked: list[Standing]) -> str:
@@ -110,11 +118,19 @@ def correction(chosen: Standing) -> str:
     """Say what would make a setting more honest."""
     run = chosen.group.runs[0]
     verdict = chosen.verdict
-    if verdict.kind == "unclear" and verdict.n and math.isfinite(verdict.half):
+    if run.status == "diverged":
+        return "Repeat it with a smaller learning rate."
+    if verdict.kind == "none":
+        return (
+            "" if run.status == "running" else "Measure confidence and accuracy on labelled data."
+        )
+    if verdict.kind == "unclear":
+        if not (verdict.n and math.isfinite(verdict.half)):
+            return "Judge it on more data."
         needed = math.ceil(verdict.n * verdict.half**2 / 100) * 100
         return (
             f"Judge it on more data: {verdict.n:,} examples leave ± {verdict.half:.1f} points, "
-            f"about {needed:,} would leave one."
+            f"about {needed:,} would leave ± 1."
         )
     if verdict.kind == "fine":
         return "Nothing to correct: its confidence can be taken as it is."
@@ -123,8 +139,10 @@ def correction(chosen: Standing) -> str:
     if known:
         return temperature_sentence(known)
     if (run.path / "predictions.npz").is_file():
-        return f"toosure calibrate {printable(str(run.path))} fits a temperature and judges it."
-    return ""
+        return f"`toosure calibrate {printable(str(run.path))}` fits a temperature and judges it."
+    if run.status == "running":
+        return "Wait for its end: then its predictions are kept, and a temperature can be fitted."
+    return "Keep its predictions on validation data: `toosure calibrate FILE` fits a temperature."
 
 
 def temperature_sentence(scalings: Sequence[Mapping[str, Any]]) -> str:

@@ -92,17 +92,18 @@ def in_script(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Escape a sentence, and keep each number on one line with its unit.
+    """Escape a sentence, and keep each number on one line with its unit; `this` becomes code.
 
-    >>> prose("95 % of <b>")
-    '95&nbsp;% of &lt;b&gt;'
+    >>> prose("95 % of <b>"), prose("run `a b`")
+    ('95&nbsp;% of &lt;b&gt;', 'run <code>a b</code>')
     """
-    return (
+    escaped = (
         escape(text)
         .replace(" %", "&nbsp;%")
         .replace(" ± ", "&nbsp;±&nbsp;")
         .replace("± ", "±&nbsp;")
     )
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escaped)
 
 
 FIGURE_TOOLS = (
@@ -146,9 +147,14 @@ def term(quantity: Quantity, text: str = "") -> str:
     if not quantity.says:
         return escape(text or quantity.heading)
     return (
-        f'<a class="term" href="#term-{escape(quantity.key)}" data-tip="{escape(quantity.says)}">'
+        f'<a class="term" href="#term-{escape(quantity.key)}" data-tip="{tip_of(quantity)}">'
         f"{escape(text or quantity.heading)}</a>"
     )
+
+
+def tip_of(quantity: Quantity) -> str:
+    """Return what a quantity means as text of a tooltip, which has no code."""
+    return escape(quantity.says.replace("`", ""))
 
 
 def tiles(values: Iterable[tuple[str, str, str]]) -> str:
@@ -228,10 +234,11 @@ def heading(name: Heading, mark: str, sortable: bool) -> str:
     what = ""
     if isinstance(name, Quantity) and name.says:
         what = (
-            f' <a class="what" href="#term-{escape(name.key)}" data-tip="{escape(name.says)}" '
+            f'<a class="what" href="#term-{escape(name.key)}" data-tip="{tip_of(name)}" '
             f'aria-label="what is {escape(name.short)}?">?</a>'
         )
-    return f'<th scope="col"{mark}><button type="button">{escape(text)}</button>{what}</th>'
+    button = f'<button type="button">{escape(text)}</button>'
+    return f'<th scope="col"{mark}><span class="named">{button}{what}</span></th>'
 
 
 def cell(value: Cell, form: str, mark: str) -> str:
@@ -268,8 +275,8 @@ def printed(value: str | float | None, form: str = "") -> str:
 
     >>> printed(-0.5, "+.2f"), printed(-0.001, "+.2f"), printed(0.000189, ".4f"), printed(None)
     ('−0.50', '0.00', '0.00019', '–')
-    >>> printed(72.25, ".1f")
-    '72.3'
+    >>> printed(72.25, ".1f"), printed(2.5, ".3g"), printed(2, ".3g")
+    ('72.3', '2.50', '2')
     """
     if isinstance(value, str):
         return value
@@ -279,5 +286,7 @@ def printed(value: str | float | None, form: str = "") -> str:
         return "∞" if value > 0 else "−∞"
     small = form == ".4f" and 0 < abs(value) < 0.001
     exact = value * (1 + 1e-9) if form.endswith("f") else value  # halves go up, as in the scripts
-    text = format(exact, ".2g" if small else form)
+    if form.endswith("g") and 1e-3 <= abs(value) < 1e3 and value != int(value):
+        form = f"#{form}"  # as many digits in each row of a column
+    text = format(exact, ".2g" if small else form).rstrip(".")
     return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")

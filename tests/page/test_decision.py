@@ -134,6 +134,17 @@ def test_what_next_without_predictions_depends_on_whether_it_still_runs(tmp_path
     )
 
 
+def test_a_seed_that_diverged_does_not_decide_what_next(tmp_path):
+    for seed in range(3):
+        status = "complete" if seed else "diverged"
+        path = make_run(tmp_path / str(seed), {"optimizer": "sgd", "seed": seed}, status=status)
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step.startswith("Keep its predictions")
+    np.savez(path / "predictions.npz", val_logits=np.eye(2), val_labels=np.arange(2))
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step.startswith(f"`toosure calibrate {path}`")
+
+
 def test_what_next_where_nothing_can_be_ranked(tmp_path):
     for name in ("sgd", "sam"):
         make_run(tmp_path / name, {"optimizer": name}, splits=("train",))

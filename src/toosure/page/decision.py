@@ -11,6 +11,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.paired import STANDARD_ERRORS
 from toosure.page.ranking import Standing
 from toosure.page.run_verdict import headline
+from toosure.runs import Run
 from toosure.runs.regular_files import printable
 from toosure.verdicts import plural
 
@@ -116,14 +117,13 @@ def next_steps(page: PageRuns, chosen: Standing) -> tuple[str, ...]:
 
 def correction(chosen: Standing) -> str:
     """Say what would make a setting more honest."""
-    run = chosen.group.runs[0]
+    runs = [run for run in chosen.group.runs if run.status != "diverged"]
     verdict = chosen.verdict
-    if run.status == "diverged":
+    if not runs:
         return "Repeat it with a smaller learning rate."
+    is_running = any(run.status == "running" for run in runs)
     if verdict.kind == "none":
-        return (
-            "" if run.status == "running" else "Measure confidence and accuracy on labelled data."
-        )
+        return "" if is_running else "Measure confidence and accuracy on labelled data."
     if verdict.kind == "unclear":
         if not (verdict.n and math.isfinite(verdict.half)):
             return "Judge it on more data."
@@ -134,13 +134,20 @@ def correction(chosen: Standing) -> str:
         )
     if verdict.kind == "fine":
         return "Nothing to correct: its confidence can be taken as it is."
-    scalings = [each.scaling for each in chosen.group.runs]
+    return calibration(runs, is_running)
+
+
+def calibration(runs: Sequence[Run], is_running: bool) -> str:
+    """Say what a temperature does to the runs of a setting, or how to find out."""
+    scalings = [run.scaling for run in runs]
     known = [scaling for scaling in scalings if all(map(is_number, map(scaling.get, SCALING)))]
     if known:
         return temperature_sentence(known)
-    if (run.path / "predictions.npz").is_file():
-        return f"`toosure calibrate {printable(str(run.path))}` fits a temperature and judges it."
-    if run.status == "running":
+    for run in runs:
+        if (run.path / "predictions.npz").is_file():
+            folder = printable(str(run.path))
+            return f"`toosure calibrate {folder}` fits a temperature and judges it."
+    if is_running:
         return "Wait for its end: then its predictions are kept, and a temperature can be fitted."
     return "Keep its predictions on validation data: `toosure calibrate FILE` fits a temperature."
 

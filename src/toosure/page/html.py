@@ -188,12 +188,14 @@ def table(
     formats: Sequence[str] | None = None,
     sortable: bool = False,
     attributes: Sequence[str] | None = None,
+    name: str = "",
 ) -> str:
     """Return a table; columns without words are aligned as numbers and printed by `formats`.
 
     A quantity as a heading says what it means. A cell of two texts is a name and a small line
-    below. `attributes` are those of the rows. A sortable table can be copied and saved as CSV. On
-    a narrow screen a table scrolls sideways in its own box.
+    below. `attributes` are those of the rows; `name` tells the table from others with the same
+    headings. A sortable table can be copied and saved as CSV. On a narrow screen a table scrolls
+    sideways in its own box.
     """
     rows = list(rows)
     formats = formats or [""] * len(header)
@@ -207,9 +209,9 @@ def table(
 
     kind = ' class="sortable"' if sortable else ""
     tall = " tall" if sortable and len(rows) > LONG else ""
-    name = ", ".join(each if isinstance(each, str) else each.short for each in header)
+    heard = name or ", ".join(each if isinstance(each, str) else each.short for each in header)
     drawn = (
-        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="table: {escape(name)}">'
+        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="table: {escape(heard)}">'
         f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
     return f'<div class="sheet">{drawn}{TABLE_TOOLS}</div>' if sortable else drawn

@@ -55,10 +55,11 @@ def certificate(name: str, run: Run) -> str:
     rows = [
         ((key, claim_of(key)), Shown(number(v), f"{number(v):.4g}")) for key, v in slacks.items()
     ]
+    listed = table(("statement", "slack"), rows, sortable=True, name=f"certificate of {name}")
     tone = "over" if failed else "fine"
     return (
         f'<details><summary><strong>{escape(name)}</strong>: <span class="{tone}">{escape(held)}'
-        f"</span></summary>{table(('statement', 'slack'), rows, sortable=True)}</details>"
+        f"</span></summary>{listed}</details>"
     )
 
 

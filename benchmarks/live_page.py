@@ -12,9 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from report import write_run
 from selenium import webdriver
 
+from report import write_run
 from toosure.page.report import report
 from toosure.runs import RunWriter
 

@@ -6,13 +6,14 @@ Each block is a function from values to HTML that escapes every name it is given
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 from toosure import __version__
 from toosure.figures.style import DARK
-from toosure.quantities import Quantity
+from toosure.quantities import Quantity, described
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -150,6 +151,11 @@ def term(quantity: Quantity, text: str = "") -> str:
         f'<a class="term" href="#term-{escape(quantity.key)}" data-tip="{tip_of(quantity)}">'
         f"{escape(text or quantity.heading)}</a>"
     )
+
+
+def called(key: str, label: str) -> Quantity:
+    """Return a quantity under another name, for a heading that leads to its definition."""
+    return replace(described(key), label=label)
 
 
 def tip_of(quantity: Quantity) -> str:

@@ -105,7 +105,6 @@
     matches = (i) => passed.has(groups[i].label);
     for (const row of document.querySelectorAll("tr[data-label]")) row.hidden = !passed.has(row.dataset.label);
     find("sought-count").textContent = box.value.trim() ? `${passed.size} of ${groups.length}` : "";
-    markChips();
   }
   document.addEventListener("input", (event) => {
     if (event.target.id !== "sought") return;
@@ -151,7 +150,14 @@
       plot.setAttribute("role", "img");
       plot.setAttribute("aria-label", `${panel.heading} where ${setting} is ${value}`);
       plot.multiple = () => [panel, members(value), { yRange: rangeOf(panel, values.flatMap(members)), onlyShown: true }];
-      figure.append(title, plot);
+      const tools = document.createElement("p");
+      tools.className = "tools";
+      tools.append("save as", ...["svg", "png"].map((kind) => {
+        const button = Object.assign(document.createElement("button"), { type: "button", textContent: kind.toUpperCase() });
+        button.dataset.do = kind;
+        return button;
+      }));
+      figure.append(title, plot, tools);
       return figure;
     }));
     toosure.watchPlots();
@@ -215,6 +221,7 @@
     scores = find("scores") ? JSON.parse(find("scores").textContent) : null;
     if (reference !== null) fillDifferences();
     applyFilter();
+    markChips();
   };
 
   // Called with the page, and again when a live page is written anew.
@@ -226,7 +233,6 @@
     if (isFirst || !shown.size) best().forEach((label) => shown.add(label));
     for (const group of document.querySelectorAll("[data-choice]")) press(group, state[group.dataset.choice]);
     toosure.tablesChanged();
-    markChips();
     toosure.readyMoments?.();
     drawMultiples();
   };

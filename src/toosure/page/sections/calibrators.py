@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from toosure.page.html import Cell, Heading, Shown, printed, section, table
+from toosure.page.html import Cell, Heading, Shown, called, printed, section, table
 from toosure.page.kept_calibrators import KeptCalibrator, kept_calibrators
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import Difference
@@ -38,8 +38,8 @@ def calibrators(page: PageRuns) -> str:
             f" Not judged yet: {listed(missing)}. To add them, run `toosure calibrate RUN` for "
             "each, with its folder as RUN."
         )
-    header: list[Heading] = ["run", "calibrator", "ECE before, points", "ECE after", "by chance"]
-    header += ["accuracy, points", "NLL before", "NLL after", "samples"]
+    header: list[Heading] = ["run", "calibrator", called("ece", "ECE before"), "ECE after"]
+    header += ["by chance", "accuracy, points", called("nll", "NLL before"), "NLL after", "samples"]
     formats = ("", "", "", "", "", "", ".3f", ".3f", ",")
     return section(
         "Calibrators, before and after",

@@ -61,11 +61,9 @@ def shifts(page: PageRuns) -> str:
     ]
     unknown = unknown_table(settings)
     if unknown:
-        words = [term(QUANTITIES[key], QUANTITIES[key].short) for key in ("ood_auroc", "ood_fpr95")]
-        blocks += [
-            f"<p>{SCORE_NOTE} {words[0]} and {words[1]} say how well they are told apart.</p>"
-        ]
-        blocks.append(unknown)
+        auroc, fpr95 = (term(QUANTITIES[key], QUANTITIES[key].short) for key in KEYS[-2:])
+        told_apart = f"{auroc} and {fpr95} say how well they are told apart."
+        blocks += [f"<p>{SCORE_NOTE} {told_apart}</p>", unknown]
     return section("Under shift", note_on(page, settings), *blocks, name="shifts")
 
 

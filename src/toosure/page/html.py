@@ -270,12 +270,12 @@ def cell(value: Cell, form: str, mark: str) -> str:
 
 
 def breakable(name: str) -> str:
-    """Escape a name that may break after a comma or colon.
+    """Escape a name that may break after a comma or colon, not between a word and its number.
 
-    >>> breakable("sgd:lr=0.1")
-    'sgd:<wbr>lr=0.1'
+    >>> breakable("sgd:lr=0.1, seed 2")
+    'sgd:<wbr>lr=0.1,<wbr> seed&nbsp;2'
     """
-    return re.sub("([,:])", r"\1<wbr>", escape(name))
+    return re.sub("([,:])", r"\1<wbr>", re.sub(r"(\w) (\d)", r"\1&nbsp;\2", escape(name)))
 
 
 def printed(value: str | float | None, form: str = "") -> str:

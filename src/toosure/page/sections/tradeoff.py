@@ -31,7 +31,7 @@ def tradeoff(page: PageRuns) -> str:
         note,
         f"<figure>{drawing}{FIGURE_TOOLS}</figure>",
         name="tradeoff",
-        short="Accuracy and ECE",
+        short="Trade-off",
     )
 
 

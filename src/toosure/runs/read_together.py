@@ -62,7 +62,8 @@ def one_thread() -> AbstractContextManager[object]:
     from scipy.io import mmread  # noqa: F401 (what is not loaded is not limited)
     from threadpoolctl import threadpool_limits
 
-    return threadpool_limits(limits=1)
+    limits: AbstractContextManager[object] = threadpool_limits(limits=1)
+    return limits
 
 
 def size_of(file: Path) -> int:

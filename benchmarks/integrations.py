@@ -4,9 +4,12 @@
 
 An MLP 784-1024-1024-10, batches of 128, plain SGD, `measure=none`. CPU seconds between the ends of
 two steps are taken in one and the same run, every tenth with a row of the watch in it: what a row
-adds, in steps, over 100 is what rows every 100 steps cost. Whole runs with and without the callback
-differ by some 5 % on a machine with other work, which is more than what is to be measured. What
-counting a step costs, where no row is due, is timed apart. Of the rounds the median counts.
+adds, in steps, over 100 is what rows every 100 steps cost. What counting a step costs, where no row
+is due, is timed apart. Of the rounds the median counts.
+
+`--whole` compares whole runs instead, without and with the callback in turns, rows every 100 steps:
+CPU seconds from the call to its return, so with all that a callback does once. Two runs of the same
+kind differ by some 5 % on a machine with other work, so take 9 rounds or more.
 """
 
 import argparse
@@ -195,11 +198,36 @@ def measured(name, setting, data, val, rounds):
     return median(steps), median(ratios)
 
 
+def whole_runs(name, data, val, rounds):
+    """Print the CPU seconds of whole runs with the callback, as shares of bare ones."""
+    train, callback = WAYS[name]
+    train(data, [])  # what is done once per process
+
+    seconds = {"bare": [], "with": []}
+    for number in range(2 * rounds):
+        kind = ("bare", "with", "with", "bare")[number % 4]  # neither is always the first
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"val": val, "run": folder, "measure": "none", "every": 100}
+            callbacks = [callback(**options)] if kind == "with" else []
+            began = time.process_time()
+            train(data, callbacks)
+            seconds[kind].append(time.process_time() - began)
+
+    ratios = sorted(b / a for a, b in zip(seconds["bare"], seconds["with"], strict=True))
+    ratio = median(seconds["with"]) / median(seconds["bare"])
+    print(
+        f"| {name} | {median(seconds['bare']):.2f} | {100 * ratio - 100:+.1f} % | "
+        f"{100 * ratios[0] - 100:+.1f} to {100 * ratios[-1] - 100:+.1f} % |",
+        flush=True,
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=201)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--loops", nargs="+", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--whole", action="store_true", help="compare whole runs")
     args = parser.parse_args()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
@@ -207,6 +235,12 @@ def main():
     torch.set_num_threads(1)
     data = examples(args.steps)
     val = TensorDataset(*(part[:4000] for part in data.tensors))
+
+    if args.whole:
+        print("| loop | bare, CPU s | with the callback | each pair |\n|---|---|---|---|")
+        for name in args.loops:
+            whole_runs(name, data, val, args.rounds)
+        return
 
     few = TensorDataset(*(part[:100] for part in data.tensors))
     print(f"a step that is only counted: {1e6 * counting_seconds(few):.1f} microseconds\n")

@@ -182,7 +182,7 @@ def test_rank1_draws_for_each_row_and_clips():
     layer = random_layers(model)[0]
     noise = layer.draw(400, torch.Generator().manual_seed(0))[0]
     assert noise.shape == (400, 3) and noise.abs().max() > 50
-    factors = layer.drawn(layer.read, layer.read_rho, noise, 4)
+    factors = layer.drawn(layer.read, layer.read_rho, noise, torch.empty(400, 3, 1, 1))
     assert factors.abs().max() == 10
     same = torch.cat([X[:1], X[:1]])
     logits = objective.member_logits(model, same)
@@ -237,3 +237,23 @@ def test_fast_weights_start_where_they_should():
 def test_mistakes_are_found(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+# -- mixed precision --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", [BatchEnsemble(members=2), Rank1(members=2), VI(samples=2)])
+def test_rows_stay_in_bf16_under_mixed_precision(objective):
+    """Float32 factors would make every layer between two convolutions twice as wide in memory."""
+    torch.manual_seed(0)
+    model = resnet20((3, 16, 16))
+    batch = (X.float(), Y, Y)
+    objective.setup(model, (X.float(), Y))
+    seen = []
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0].dtype))
+
+    with torch.autocast("cpu", torch.bfloat16):
+        objective(model, objective.prepare(model, batch))
+    assert len(seen) >= 19 and set(seen) == {torch.bfloat16}

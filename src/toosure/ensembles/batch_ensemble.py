@@ -111,13 +111,13 @@ class MemberLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         each = rows_per_member(len(x), len(self.read))
-        y: Tensor = self.layer(x * self.factor(self.read, each, x.ndim))
-        y = y * self.factor(self.given, each, y.ndim)
-        return y if self.bias is None else y + self.factor(self.bias, each, y.ndim)
+        y: Tensor = self.layer(x * self.factor(self.read, each, x))
+        y = y * self.factor(self.given, each, y)
+        return y if self.bias is None else y + self.factor(self.bias, each, y)
 
-    def factor(self, values: Tensor, each: int, ndim: int) -> Tensor:
+    def factor(self, values: Tensor, each: int, rows: Tensor) -> Tensor:
         """Return the members' values per row, in the shape of what they multiply."""
-        return per_channel(self.layer, values.repeat_interleave(each, 0), ndim)
+        return per_channel(self.layer, values.repeat_interleave(each, 0), rows)
 
 
 def rows_per_member(rows: int, members: int) -> int:

@@ -58,12 +58,14 @@ def channels_of(layer: Weighted) -> tuple[int, int]:
     return layer.in_features, layer.out_features
 
 
-def per_channel(layer: Weighted, values: Tensor, ndim: int) -> Tensor:
-    """Return values per row and channel, (rows, C), in a shape that multiplies (rows, ...).
+def per_channel(layer: Weighted, values: Tensor, rows: Tensor) -> Tensor:
+    """Return values per row and channel, (rows, C), in the shape and dtype to multiply rows by.
 
-    Channels come second where the layer is a convolution, and last where it is linear.
+    Channels come second where the layer is a convolution, and last where it is linear. Float32
+    values would turn the bf16 rows of mixed precision into float32, and so all that follows.
     """
-    ones = [1] * (ndim - 2)
+    values = values.to(rows.dtype)
+    ones = [1] * (rows.ndim - 2)
     if isinstance(layer, nn.Conv2d):
         return values.reshape(*values.shape, *ones)
     return values.reshape(values.shape[0], *ones, values.shape[1])

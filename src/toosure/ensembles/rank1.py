@@ -179,16 +179,16 @@ class RandomMemberLayer(MemberLayer):
 
         each = rows_per_member(len(x), len(self.read))
         read_noise, given_noise = self.noise
-        y: Tensor = self.layer(x * self.drawn(self.read, self.read_rho, read_noise, x.ndim))
-        y = y * self.drawn(self.given, self.given_rho, given_noise, y.ndim)
-        return y if self.bias is None else y + self.factor(self.bias, each, y.ndim)
+        y: Tensor = self.layer(x * self.drawn(self.read, self.read_rho, read_noise, x))
+        y = y * self.drawn(self.given, self.given_rho, given_noise, y)
+        return y if self.bias is None else y + self.factor(self.bias, each, y)
 
-    def drawn(self, mean: Tensor, rho: Tensor, noise: Tensor, ndim: int) -> Tensor:
+    def drawn(self, mean: Tensor, rho: Tensor, noise: Tensor, rows: Tensor) -> Tensor:
         """Return the factor of each row: its member's mean and deviation, and its own noise."""
         each = len(noise) // len(mean)
         std = softplus(rho)
         factors = mean.repeat_interleave(each, 0) + std.repeat_interleave(each, 0) * noise
-        return per_channel(self.layer, factors.clamp(-CLIP, CLIP), ndim)
+        return per_channel(self.layer, factors.clamp(-CLIP, CLIP), rows)
 
     def draw(self, rows: int, generator: torch.Generator) -> Noise:
         """Draw standard noise for both factors of every row."""

@@ -172,9 +172,9 @@ class UncertainLayer(nn.Module):
         if self.estimator == "local":
             variance = apply_weight(self.layer, x.square(), self.std.square())
             return y + (variance + TINY).sqrt() * first
-        signed = x * per_channel(self.layer, first, x.ndim)
+        signed = x * per_channel(self.layer, first, x)
         change = apply_weight(self.layer, signed, self.std * third)
-        return y + change * per_channel(self.layer, second, y.ndim)
+        return y + change * per_channel(self.layer, second, change)
 
     def draw(self, rows: int, generator: torch.Generator) -> Noise:
         """Draw the signs of the rows and one change of the weights; or the noise of the outputs."""

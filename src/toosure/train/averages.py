@@ -21,7 +21,7 @@ from toosure.watch.measurer import predictor_of
 from toosure.watch.split import logits_of
 
 ROW_EXAMPLES = 2048  # training examples that BatchNorm is refreshed with for a row
-END_EXAMPLES = 50_000  # and for the predictions at the end
+END_EXAMPLES = 10_000  # and for the predictions at the end
 CHUNK = 256
 REFRESHING = 7  # stream of random numbers
 

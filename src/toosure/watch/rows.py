@@ -22,7 +22,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self.began = time.perf_counter()
         self.measuring = 0.0
-        self.ended = 0.0  # when the last measurement was over
+        self.ended = 0.0  # when the last row was complete
         # Seconds that the last row took. The first is cold and says nothing of later ones: 0.
         self.cost: float | None = None
 
@@ -46,11 +46,6 @@ class Stopwatch:
         self.ended = seconds
         self.measuring = measuring
         self.cost = cost
-
-    def add(self, seconds: float) -> None:
-        """Count time that went into measuring until now."""
-        self.measuring += seconds
-        self.ended = time.perf_counter() - self.began
 
 
 class RowMaker:
@@ -91,7 +86,7 @@ class RowMaker:
         start = self.stopwatch.seconds
         row.update(report())
         row["seconds_measuring"] = self.stopwatch.seconds - start
-        self.stopwatch.add(row["seconds_measuring"])
+        self.stopwatch.measuring += row["seconds_measuring"]
 
     def observe(self, row: Row) -> Observations:
         """Observe every split for a row, and note what that took; nothing where it diverged."""
@@ -109,7 +104,7 @@ class RowMaker:
 
         now = time.perf_counter()
         cost = now - start
-        self.stopwatch.add(cost)
+        self.stopwatch.measuring += cost
         row["seconds"] += now - before_waiting  # when its measurement ended
         row["seconds_measuring"] = row.get("seconds_measuring", 0.0) + cost
         return observations
@@ -136,7 +131,8 @@ class RowMaker:
         self.last_snapshot = None if snapshot_due else write_snapshot
 
         spent = time.perf_counter() - start
-        self.stopwatch.add(spent)
+        self.stopwatch.measuring += spent
+        self.stopwatch.ended = seconds + spent
         self.stopwatch.cost = 0.0 if self.stopwatch.cost is None else cost + spent
         row |= {"seconds": seconds + spent, "seconds_measuring": cost + spent}
 

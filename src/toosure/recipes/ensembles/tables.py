@@ -9,6 +9,7 @@ import torch
 from toosure import metrics
 from toosure.config import RunConfig
 from toosure.ensembles import log_mean_probability
+from toosure.recipes.benchmark.score_files import ran_alone
 from toosure.recipes.ensembles import sweeps
 from toosure.recipes.prediction_scores import training_seconds
 from toosure.recipes.recipe import (
@@ -27,8 +28,8 @@ NOTE = (
     "Test images at the end of training, 15 bins, mean ± standard deviation over seeds (of a deep "
     "ensemble: over disjoint sets of members). ResNet-18, crops and flips, 30 epochs of batch 256, "
     "rate 0.1, momentum 0.9, decay 5e-4, cosine, bf16. Seconds are those of training, all members "
-    "together. EMA, SWA, SWAG and Laplace are made of the plain runs; Laplace is there once "
-    "`toosure calibrate RUN --method laplace` was called on them."
+    "together, where no other run shared the device. EMA, SWA, SWAG and Laplace are made of the "
+    "plain runs; Laplace is there once `toosure calibrate RUN --method laplace` was called on them."
 )
 HEADER = ("method", "n", "accuracy %", "NLL", "ECE", "smECE", "gap", "seconds", "parameters")
 CLASSES = {"cifar10": 10, "cifar100": 100}
@@ -93,7 +94,7 @@ def row_of(runs: Sequence[Run], file: str, parameters: int) -> Row:
         pair = held_out_rows(run, file)
         if pair is not None:
             row.scores.append(scores_of(*pair))
-            row.seconds.append(training_seconds(run))
+            row.seconds += seconds_of([run])
     return row
 
 
@@ -106,8 +107,15 @@ def ensemble_row(runs: Sequence[Run], members: int, file: str, parameters: int) 
         if len(pairs) == members:
             logits = torch.stack([logits for logits, _ in pairs])
             row.scores.append(scores_of(log_mean_probability(logits), pairs[0][1]))
-            row.seconds.append(sum(training_seconds(run) for run in chosen))
+            row.seconds += seconds_of(chosen)
     return row
+
+
+def seconds_of(runs: Sequence[Run]) -> list[float]:
+    """Return how long runs trained together; nothing where one of them shared its device."""
+    if not all(ran_alone(run) for run in runs):
+        return []
+    return [sum(training_seconds(run) for run in runs)]
 
 
 def held_out_rows(run: Run, file: str) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -157,7 +165,7 @@ def cells(name: str, row: Row) -> tuple[str, ...]:
         spread("ece", 100, ".2f"),
         spread("smece", 100, ".2f"),
         spread("gap", 100, ".2f"),
-        spread_text(row.seconds, ".0f"),
+        spread_text(row.seconds, ".0f") if row.seconds else "–",
         f"{row.parameters:,}",
     )
 

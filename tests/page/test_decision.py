@@ -11,7 +11,7 @@ from toosure.page.decision import decide
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import conclusion_of, report
 from toosure.page.sections.summary import summary
-from toosure.runs import find_runs
+from toosure.runs import RunWriter, find_runs
 
 
 def write(folder, name, nll, accuracy=0.8, gap=0.1, seed=0, **more):
@@ -118,6 +118,42 @@ def test_what_next_is_more_data_where_it_cannot_be_told(tmp_path):
     write(tmp_path, "sgd", 0.6, gap=0.0)
     (step,) = decide(PageRuns(find_runs(tmp_path))).steps
     assert re.match(r"Judge it on more data: 400 examples leave ± \d\.\d points, about", step)
+
+
+def test_what_next_without_predictions_depends_on_whether_it_still_runs(tmp_path):
+    path = make_run(tmp_path / "a", {"optimizer": "sgd"})
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step.startswith("Keep its predictions on validation data: `toosure calibrate FILE`")
+    (path / "status.json").write_text('{"status": "running", "step": 90}')
+    with RunWriter(path):  # whoever writes holds the lock
+        (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step.startswith("Wait for its end")
+    (path / "status.json").write_text('{"status": "diverged", "step": 90}')
+    assert decide(PageRuns(find_runs(tmp_path))).steps == (
+        "Repeat it with a smaller learning rate.",
+    )
+
+
+def test_a_seed_that_diverged_does_not_decide_what_next(tmp_path):
+    for seed in range(3):
+        status = "complete" if seed else "diverged"
+        path = make_run(tmp_path / str(seed), {"optimizer": "sgd", "seed": seed}, status=status)
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step.startswith("Keep its predictions")
+    np.savez(path / "predictions.npz", val_logits=np.eye(2), val_labels=np.arange(2))
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step.startswith(f"`toosure calibrate {path}`")
+
+
+def test_what_next_where_nothing_can_be_ranked(tmp_path):
+    for name in ("sgd", "sam"):
+        make_run(tmp_path / name, {"optimizer": name}, splits=("train",))
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step.startswith("Measure validation data")
+    for name in ("sgd", "sam"):
+        make_run(tmp_path / f"{name}2", {"optimizer": f"{name}:lr=9"}, status="diverged")
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step.startswith("Read the warnings")
 
 
 def test_a_conclusion_beside_the_runs_comes_first(tmp_path):

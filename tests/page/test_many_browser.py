@@ -7,6 +7,7 @@ from made_runs import make_run
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import report
 from toosure.runs import find_runs
+from waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("browser")  # workers of pytest share the browser
 
@@ -57,6 +58,63 @@ def test_the_best_six_are_drawn_at_first(browser, visit, ask, address):
     assert ask(pressed) == 8
     browser.execute_script("document.querySelector('[data-set=best]').click()")
     assert ask(pressed) == 6 and browser.get_log("browser") == []
+
+
+def colours(ask):
+    """The colours of the settings that are drawn, by label, as the chips show them."""
+    return dict(
+        ask(
+            "[...document.querySelectorAll('.chip[aria-pressed=true]')]"
+            ".map(c => [c.dataset.label, c.querySelector('i').className])"
+        )
+    )
+
+
+def test_no_two_settings_in_sight_share_a_colour(browser, visit, ask, address):
+    visit(address)
+    before = colours(ask)
+    hidden, kept = list(before)[1], list(before)[2:]
+    last = ask("document.querySelector('.chip:nth-child(8)').dataset.label")
+    for label in (hidden, last):
+        browser.execute_script(f"document.querySelector('.chip[data-label=\"{label}\"]').click()")
+    after = colours(ask)
+    assert last in after and len(set(after.values())) == 6
+    assert all(after[label] == before[label] for label in kept)  # what stays keeps its colour
+    swatches = dict(
+        ask(
+            "[...document.querySelectorAll('#ranking tr[data-label]')]"
+            ".map(r => [r.dataset.label, r.querySelector('.swatch').className])"
+        )
+    )
+    assert {label for label, kind in swatches.items() if "unseen" not in kind} == set(after)
+    assert all(swatches[label] == f"swatch {colour}" for label, colour in after.items())
+    browser.execute_script("toosure.drawAll()")
+    drawn = "document.querySelector('[data-role=ece]').chart.data.filter(t => !t.fill)"
+    assert len(set(ask(f"{drawn}.map(t => t.line.color)"))) == 6
+
+
+def test_the_other_settings_are_there_when_asked_for(browser, visit, ask, address):
+    visit(address, 1400)
+    seen = "[...document.querySelectorAll('.chip')].filter(c => c.offsetWidth).length"
+    legend = "document.querySelector('.legend')"
+    assert ask(seen) == 6
+    assert ask(f"{legend}.scrollHeight <= {legend}.clientHeight + 1")  # no name is cut
+    browser.execute_script("document.getElementById('more-settings').click()")
+    assert ask(seen) == 8
+    assert ask("document.getElementById('more-settings').getAttribute('aria-expanded')") == "true"
+    browser.execute_script("document.getElementById('more-settings').click()")
+    assert ask(seen) == 6
+    browser.execute_script("document.querySelector('[data-set=all]').click()")
+    assert ask(seen) == 8 and ask("document.getElementById('more-settings').hidden")
+
+
+def test_the_contents_are_whole_and_the_legend_sticks_below_them(browser, visit, ask, address):
+    visit(address, 1400)
+    links = "document.querySelector('#contents .links')"
+    assert ask(f"{links}.scrollWidth <= {links}.clientWidth")
+    height = "document.getElementById('contents').offsetHeight"
+    bar = "parseFloat(getComputedStyle(document.querySelector('.bar')).top)"
+    wait_until(lambda: abs(ask(bar) - ask(height)) < 1)
 
 
 @pytest.mark.parametrize(

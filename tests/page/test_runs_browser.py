@@ -45,6 +45,17 @@ def test_no_error_and_no_sideways_scroll(browser, visit, ask, address, width, sc
     assert ask(inside)  # no label is cut
 
 
+def test_the_first_screen_answers_which_how_honest_and_what_next(browser, visit, ask, address):
+    visit(address, 1400)
+    ends = ask(
+        "['h1', '.next', '#ranking tbody tr'].map(s => document.querySelector(s)"
+        ".getBoundingClientRect().bottom)"
+    )
+    assert max(ends) < 900
+    sentences = ask("['h1', '.next'].map(s => document.querySelector(s).textContent)")
+    assert "over-" in sentences[0] and sentences[1]
+
+
 def test_nothing_is_loaded_and_no_name_becomes_code(browser, visit, ask, address):
     visit(address)
     found = ask("performance.getEntriesByType('resource').map(e => e.name)")

@@ -244,7 +244,7 @@ def test_temperature_scaling_is_shown_as_the_run_wrote_it(tmp_path):
     (path / "temperature.json").write_text(json.dumps(scaling))
     html = calibrators(PageRuns(find_runs(tmp_path)))
     cells = re.findall(r'data-value="([^"]*)">(.*?)</td>', html)
-    assert f"T = {scaling['temperature']:.3f}" in cells[1][1]
+    assert f"T = {scaling['temperature']:.3f}" in cells[1][1].replace("\N{NO-BREAK SPACE}", " ")
     expected = [100 * scaling["ece"], 100 * scaling["ece_after"]]
     expected += [scaling["nll"], scaling["nll_after"], 200]
     numbers = [float(value) for value, _ in (*cells[2:4], *cells[6:9])]
@@ -261,7 +261,7 @@ def test_a_run_without_these_numbers_says_how_to_add_them(tmp_path):
     assert done.exit_code == 0, done.output
     assert json.loads((path / "temperature.json").read_text()) == scaling_of(predictions_of())
     html = report(tmp_path)
-    assert "toosure calibrate RUN" not in html and "ECE before, points" in html
+    assert "Not judged yet" not in html and "ECE before, points" in html
 
 
 def test_calibrators_that_were_kept_are_shown_with_intervals_and_chance(tmp_path):
@@ -368,8 +368,7 @@ def test_refinement_is_shown_where_it_was_measured(tmp_path, runs_folder):
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     html = report(tmp_path)
     assert "NLL after temperature scaling" in html and 'data-role="temperature"' in html
-    assert "best before calibration at step 60, with an NLL of 0.400 after its temperature" in html
-    assert "0.430 at step 90" in html
+    assert "best at step 60, with an NLL of 0.400 once calibrated; 0.430 at step 90" in html
     assert 'id="refinement"' not in report(runs_folder)
 
 

@@ -127,6 +127,7 @@ def test_two_processes_read_what_one_does(tmp_path, monkeypatch):
         (path / "metrics.jsonl").write_text(lines_of(many_rows(30 + number, seed=number)))
     (tmp_path / "r2" / "metrics.jsonl").write_text("no row\n")
     monkeypatch.setattr(read_together, "MIN_BYTES", 0)
+    monkeypatch.setattr(read_together, "BYTES_AT_START", 0)
     monkeypatch.setattr(read_together.os, "cpu_count", lambda: 2)
     together = find_runs(tmp_path)
     read_together.read_together(together)
@@ -143,7 +144,32 @@ def test_rows_are_read_here_where_the_second_process_fails(tmp_path, monkeypatch
         path.mkdir()
         (path / "metrics.jsonl").write_text(lines_of(many_rows(20)))
     monkeypatch.setattr(read_together, "MIN_BYTES", 0)
+    monkeypatch.setattr(read_together, "BYTES_AT_START", 0)
     monkeypatch.setattr(read_together.sys, "executable", "false")
     runs = find_runs(tmp_path)
     read_together.read_together(runs)
     assert [run.count for run in runs] == [20, 20]
+
+
+def test_the_process_that_is_there_reads_more_than_the_one_that_must_start(tmp_path, monkeypatch):
+    for number in range(3):
+        path = tmp_path / f"r{number}"
+        path.mkdir()
+        (path / "metrics.jsonl").write_text(lines_of(many_rows(20)))
+    asked = []
+    monkeypatch.setattr(read_together, "MIN_BYTES", 0)
+    monkeypatch.setattr(read_together.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(read_together.subprocess, "Popen", lambda *command, **_: asked.append(1))
+    runs = find_runs(tmp_path)
+    read_together.read_together(runs)  # all is read here before a second process would have begun
+    assert asked == [] and [run.count for run in runs] == [20, 20, 20]
+
+
+def test_the_parser_has_one_thread_where_two_processes_read():
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "scipy"}
+
+    with read_together.one_thread():
+        assert threads() <= {1}

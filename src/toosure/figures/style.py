@@ -21,14 +21,14 @@ TEAL = "#00818f"
 VIOLET = "#6f4bc0"
 MAGENTA = "#b5308a"
 OLIVE = "#7d7a00"
-BROWN = "#8a5a3c"
+BROWN = "#5d4037"
 GREEN = "#2f8a3e"
 PALETTE = (TEAL, MAGENTA, OLIVE, VIOLET, BROWN, GREEN)
 DARK = {  # what a dark page draws in their place
     **{INK: "#e7eaee", QUIET: "#9da7b3", LINE: "#323942"},
     **{BLUE: "#56b4e9", ORANGE: "#f0a050", NEUTRAL: "#8b95a1"},
     **{TEAL: "#4cc5d0", VIOLET: "#b59cf0", MAGENTA: "#ef86c4"},
-    **{OLIVE: "#cfc94a", BROWN: "#d3a283", GREEN: "#6fce7e"},
+    **{OLIVE: "#cfc94a", BROWN: "#e7b7b0", GREEN: "#6fce7e"},
 }
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 CLEAR = "rgba(0,0,0,0)"

@@ -53,6 +53,7 @@
   const SYMBOLS = {
     circle: (x, y, r) => `M${x - r},${y}a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0z`,
     diamond: (x, y, r) => `M${x},${y - 1.25 * r}L${x + 1.25 * r},${y}L${x},${y + 1.25 * r}L${x - 1.25 * r},${y}z`,
+    ring: (x, y, r) => SYMBOLS.circle(x, y, r),
     square: (x, y, r) => `M${x - r},${y - r}h${2 * r}v${2 * r}h${-2 * r}z`,
     x: (x, y, r) => `M${x - r},${y - r}L${x + r},${y + r}M${x - r},${y + r}L${x + r},${y - r}`,
   };
@@ -92,7 +93,8 @@
       }
       const symbol = each(marker.symbol, i, "circle");
       const path = (SYMBOLS[symbol] || SYMBOLS.circle)(px, py, round(each(marker.size, i, 6) / 2));
-      node("path", symbol === "x" ? { d: path, stroke: colour, "stroke-width": 2.4, fill: "none" } : { d: path, fill: colour, "fill-opacity": each(marker.opacity, i, 1), stroke: tint("#ffffff"), "stroke-width": 0.6 }, parent);
+      const isOpen = symbol === "x" || symbol === "ring";
+      node("path", isOpen ? { d: path, stroke: colour, "stroke-width": symbol === "x" ? 2.4 : 1.5, fill: "none" } : { d: path, fill: colour, "fill-opacity": each(marker.opacity, i, 1), stroke: tint("#ffffff"), "stroke-width": 0.6 }, parent);
     }
   }
 

@@ -37,7 +37,7 @@ window.toosure = window.toosure || {};
   // ---- axes --------------------------------------------------------------------------------
   const niceStep = (least) => {
     const unit = 10 ** Math.floor(Math.log10(least));
-    return [1, 2, 5, 10].map((factor) => factor * unit).find((step) => step >= least * 0.999);
+    return [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((step) => step >= least * 0.999);
   };
 
   function multiples(low, high, step) {
@@ -57,7 +57,8 @@ window.toosure = window.toosure || {};
     const decades = Math.log10(high / low);
     if (decades < 0.8) return multiples(low, high, niceStep((high - low) / most)).filter((value) => value > 0);
     const exponents = multiples(Math.floor(Math.log10(low)), Math.ceil(Math.log10(high)), 1);
-    if (decades < 2.2 && 3 * decades <= most) return exponents.flatMap((k) => [1, 2, 5].map((factor) => factor * 10 ** k)).filter((value) => value >= low * 0.999 && value <= high * 1.001);
+    const closest = (0.3 * pixels) / decades; // pixels from 1 to 2
+    if (decades < 2.2 && closest > 0.45 * gap) return exponents.flatMap((k) => [1, 2, 5].map((factor) => factor * 10 ** k)).filter((value) => value >= low * 0.999 && value <= high * 1.001);
     const stride = Math.max(1, Math.ceil(decades / most));
     return exponents.filter((k) => k % stride === 0).map((k) => 10 ** k).filter((value) => value >= low * 0.999 && value <= high * 1.001);
   }

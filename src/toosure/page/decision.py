@@ -11,6 +11,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.paired import STANDARD_ERRORS
 from toosure.page.ranking import Standing
 from toosure.page.run_verdict import headline
+from toosure.runs import Run
 from toosure.runs.regular_files import printable
 from toosure.verdicts import plural
 
@@ -37,7 +38,8 @@ def decide(page: PageRuns) -> Decision:
         only = page.standings[0]
         return Decision(only.verdict.kind, only.verdict.sentence, "", next_steps(page, only), only)
     if not ranked:
-        return Decision(*overall, "No setting has validation data and ended as it should.", ())
+        reason = "No setting has validation data and ended as it should."
+        return Decision(*overall, reason, (way_to_a_ranking(page),))
 
     accurate = [standing for standing in ranked if not is_less_accurate(page, standing, ranked)]
     chosen = accurate[0]
@@ -49,6 +51,13 @@ def decide(page: PageRuns) -> Decision:
         left_out = f"{chosen.left_out} of its {len(chosen.group.runs)} runs"
         reason += f" {left_out} ended early or have no validation data, and are left out."
     return Decision(chosen.verdict.kind, title, reason, next_steps(page, chosen), chosen)
+
+
+def way_to_a_ranking(page: PageRuns) -> str:
+    """Say what would make settings comparable, where none can be ranked."""
+    if all(run.training_only for run in page.runs):
+        return "Measure validation data: on its training data every network looks honest."
+    return "Read the warnings under Origin; a smaller learning rate may keep a run from diverging."
 
 
 def reason_for(chosen: Standing, accurate: list[Standing], ranked: list[Standing]) -> str:
@@ -108,23 +117,39 @@ def next_steps(page: PageRuns, chosen: Standing) -> tuple[str, ...]:
 
 def correction(chosen: Standing) -> str:
     """Say what would make a setting more honest."""
-    run = chosen.group.runs[0]
+    runs = [run for run in chosen.group.runs if run.status != "diverged"]
     verdict = chosen.verdict
-    if verdict.kind == "unclear" and verdict.n and math.isfinite(verdict.half):
+    if not runs:
+        return "Repeat it with a smaller learning rate."
+    is_running = any(run.status == "running" for run in runs)
+    if verdict.kind == "none":
+        return "" if is_running else "Measure confidence and accuracy on labelled data."
+    if verdict.kind == "unclear":
+        if not (verdict.n and math.isfinite(verdict.half)):
+            return "Judge it on more data."
         needed = math.ceil(verdict.n * verdict.half**2 / 100) * 100
         return (
             f"Judge it on more data: {verdict.n:,} examples leave ± {verdict.half:.1f} points, "
-            f"about {needed:,} would leave one."
+            f"about {needed:,} would leave ± 1."
         )
     if verdict.kind == "fine":
         return "Nothing to correct: its confidence can be taken as it is."
-    scalings = [each.scaling for each in chosen.group.runs]
+    return calibration(runs, is_running)
+
+
+def calibration(runs: Sequence[Run], is_running: bool) -> str:
+    """Say what a temperature does to the runs of a setting, or how to find out."""
+    scalings = [run.scaling for run in runs]
     known = [scaling for scaling in scalings if all(map(is_number, map(scaling.get, SCALING)))]
     if known:
         return temperature_sentence(known)
-    if (run.path / "predictions.npz").is_file():
-        return f"toosure calibrate {printable(str(run.path))} fits a temperature and judges it."
-    return ""
+    for run in runs:
+        if (run.path / "predictions.npz").is_file():
+            folder = printable(str(run.path))
+            return f"`toosure calibrate {folder}` fits a temperature and judges it."
+    if is_running:
+        return "Wait for its end: then its predictions are kept, and a temperature can be fitted."
+    return "Keep its predictions on validation data: `toosure calibrate FILE` fits a temperature."
 
 
 def temperature_sentence(scalings: Sequence[Mapping[str, Any]]) -> str:

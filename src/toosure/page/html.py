@@ -6,13 +6,14 @@ Each block is a function from values to HTML that escapes every name it is given
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 from toosure import __version__
 from toosure.figures.style import DARK
-from toosure.quantities import Quantity
+from toosure.quantities import Quantity, described
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -92,17 +93,18 @@ def in_script(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Escape a sentence, and keep each number on one line with its unit.
+    """Escape a sentence, and keep each number on one line with its unit; `this` becomes code.
 
-    >>> prose("95 % of <b>")
-    '95&nbsp;% of &lt;b&gt;'
+    >>> prose("95 % of <b>"), prose("run `a b`")
+    ('95&nbsp;% of &lt;b&gt;', 'run <code>a b</code>')
     """
-    return (
+    escaped = (
         escape(text)
         .replace(" %", "&nbsp;%")
         .replace(" ± ", "&nbsp;±&nbsp;")
         .replace("± ", "±&nbsp;")
     )
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escaped)
 
 
 FIGURE_TOOLS = (
@@ -146,9 +148,19 @@ def term(quantity: Quantity, text: str = "") -> str:
     if not quantity.says:
         return escape(text or quantity.heading)
     return (
-        f'<a class="term" href="#term-{escape(quantity.key)}" data-tip="{escape(quantity.says)}">'
+        f'<a class="term" href="#term-{escape(quantity.key)}" data-tip="{tip_of(quantity)}">'
         f"{escape(text or quantity.heading)}</a>"
     )
+
+
+def called(key: str, label: str) -> Quantity:
+    """Return a quantity under another name, for a heading that leads to its definition."""
+    return replace(described(key), label=label)
+
+
+def tip_of(quantity: Quantity) -> str:
+    """Return what a quantity means as text of a tooltip, which has no code."""
+    return escape(quantity.says.replace("`", ""))
 
 
 def tiles(values: Iterable[tuple[str, str, str]]) -> str:
@@ -182,12 +194,14 @@ def table(
     formats: Sequence[str] | None = None,
     sortable: bool = False,
     attributes: Sequence[str] | None = None,
+    name: str = "",
 ) -> str:
     """Return a table; columns without words are aligned as numbers and printed by `formats`.
 
     A quantity as a heading says what it means. A cell of two texts is a name and a small line
-    below. `attributes` are those of the rows. A sortable table can be copied and saved as CSV. On
-    a narrow screen a table scrolls sideways in its own box.
+    below. `attributes` are those of the rows; `name` tells the table from others with the same
+    headings. A sortable table can be copied and saved as CSV. On a narrow screen a table scrolls
+    sideways in its own box.
     """
     rows = list(rows)
     formats = formats or [""] * len(header)
@@ -201,9 +215,9 @@ def table(
 
     kind = ' class="sortable"' if sortable else ""
     tall = " tall" if sortable and len(rows) > LONG else ""
-    name = ", ".join(each if isinstance(each, str) else each.short for each in header)
+    heard = name or ", ".join(each if isinstance(each, str) else each.short for each in header)
     drawn = (
-        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="table: {escape(name)}">'
+        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="table: {escape(heard)}">'
         f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
     return f'<div class="sheet">{drawn}{TABLE_TOOLS}</div>' if sortable else drawn
@@ -228,10 +242,11 @@ def heading(name: Heading, mark: str, sortable: bool) -> str:
     what = ""
     if isinstance(name, Quantity) and name.says:
         what = (
-            f' <a class="what" href="#term-{escape(name.key)}" data-tip="{escape(name.says)}" '
+            f'<a class="what" href="#term-{escape(name.key)}" data-tip="{tip_of(name)}" '
             f'aria-label="what is {escape(name.short)}?">?</a>'
         )
-    return f'<th scope="col"{mark}><button type="button">{escape(text)}</button>{what}</th>'
+    button = f'<button type="button">{escape(text)}</button>'
+    return f'<th scope="col"{mark}><span class="named">{button}{what}</span></th>'
 
 
 def cell(value: Cell, form: str, mark: str) -> str:
@@ -255,12 +270,12 @@ def cell(value: Cell, form: str, mark: str) -> str:
 
 
 def breakable(name: str) -> str:
-    """Escape a name that may break after a comma or colon.
+    """Escape a name that may break after a comma or colon, not between a word and its number.
 
-    >>> breakable("sgd:lr=0.1")
-    'sgd:<wbr>lr=0.1'
+    >>> breakable("sgd:lr=0.1, seed 2")
+    'sgd:<wbr>lr=0.1,<wbr> seed&nbsp;2'
     """
-    return re.sub("([,:])", r"\1<wbr>", escape(name))
+    return re.sub("([,:])", r"\1<wbr>", re.sub(r"(\w) (\d)", r"\1&nbsp;\2", escape(name)))
 
 
 def printed(value: str | float | None, form: str = "") -> str:
@@ -268,8 +283,8 @@ def printed(value: str | float | None, form: str = "") -> str:
 
     >>> printed(-0.5, "+.2f"), printed(-0.001, "+.2f"), printed(0.000189, ".4f"), printed(None)
     ('−0.50', '0.00', '0.00019', '–')
-    >>> printed(72.25, ".1f")
-    '72.3'
+    >>> printed(72.25, ".1f"), printed(2.5, ".3g"), printed(2, ".3g")
+    ('72.3', '2.50', '2')
     """
     if isinstance(value, str):
         return value
@@ -279,5 +294,7 @@ def printed(value: str | float | None, form: str = "") -> str:
         return "∞" if value > 0 else "−∞"
     small = form == ".4f" and 0 < abs(value) < 0.001
     exact = value * (1 + 1e-9) if form.endswith("f") else value  # halves go up, as in the scripts
-    text = format(exact, ".2g" if small else form)
+    if form.endswith("g") and 1e-3 <= abs(value) < 1e3 and value != int(value):
+        form = f"#{form}"  # as many digits in each row of a column
+    text = format(exact, ".2g" if small else form).rstrip(".")
     return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")

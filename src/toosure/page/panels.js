@@ -18,7 +18,20 @@
   toosure.lines = () => lines;
   const array = (place) => (lines.unpacked[place] ??= toosure.unpack(lines.arrays[place]));
   const isShown = (group) => toosure.shown.has(lines.groups[group].label);
-  toosure.colourOf = (group) => lines.palette[lines.groups[group].colour];
+
+  // A setting that comes into sight takes its own colour, or where another has that, a free one.
+  const colours = new Map(); // label -> place in the palette
+  toosure.assignColours = () => {
+    for (const label of [...colours.keys()]) if (!toosure.shown.has(label)) colours.delete(label);
+    for (const { label, colour } of lines.groups) {
+      if (!toosure.shown.has(label) || colours.has(label)) continue;
+      const taken = new Set(colours.values());
+      const free = [colour, ...lines.palette.keys()].find((place) => !taken.has(place));
+      colours.set(label, free ?? colour);
+    }
+  };
+  toosure.placeOf = (group) => colours.get(lines.groups[group].label) ?? lines.groups[group].colour;
+  toosure.colourOf = (group) => lines.palette[toosure.placeOf(group)];
 
   // The points of one line: those of the page, then those that came since.
   function pointsOf(key, [run, split, steps, values]) {

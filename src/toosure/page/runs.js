@@ -33,10 +33,25 @@
     redrawLines();
   }
   function markChips() {
+    toosure.assignColours();
+    const places = new Map(toosure.lines().groups.map((group, i) => [group.label, toosure.placeOf(i)]));
     for (const chip of chips()) {
       chip.setAttribute("aria-pressed", String(shown.has(chip.dataset.label)));
       chip.hidden = !matches(Number(chip.dataset.group));
+      chip.querySelector("i").className = `c${places.get(chip.dataset.label)}`;
     }
+    for (const swatch of document.querySelectorAll("tr[data-label] .swatch")) {
+      const { label } = swatch.closest("tr").dataset;
+      swatch.className = shown.has(label) ? `swatch c${places.get(label)}` : "swatch unseen"; // a colour is that of a line
+    }
+    const more = find("more-settings");
+    if (more) more.hidden = chips().every((chip) => chip.hidden || shown.has(chip.dataset.label));
+  }
+  function unfold(more) {
+    const isOpen = more.getAttribute("aria-expanded") !== "true";
+    more.setAttribute("aria-expanded", String(isOpen));
+    more.textContent = isOpen ? "fewer" : "more settings";
+    document.querySelector(".legend").classList.toggle("few", !isOpen);
   }
   const passing = () => toosure.lines().groups.map((group, i) => [group, i]).filter(([, i]) => matches(i));
   const best = () => passing().slice(0, BEST).map(([group]) => group.label);
@@ -45,6 +60,8 @@
     const chip = event.target.closest(".chip");
     const choice = event.target.closest("[data-choice] button");
     const set = event.target.closest("[data-set]");
+    const more = event.target.closest("#more-settings");
+    if (more) unfold(more);
     if (chip) {
       const { label } = chip.dataset;
       if (shown.has(label)) shown.delete(label); else shown.add(label);
@@ -88,7 +105,6 @@
     matches = (i) => passed.has(groups[i].label);
     for (const row of document.querySelectorAll("tr[data-label]")) row.hidden = !passed.has(row.dataset.label);
     find("sought-count").textContent = box.value.trim() ? `${passed.size} of ${groups.length}` : "";
-    markChips();
   }
   document.addEventListener("input", (event) => {
     if (event.target.id !== "sought") return;
@@ -106,14 +122,15 @@
     }
     const is = (wanted) => known.filter((group) => shown.has(group.label) === wanted);
     const marks = (some, isBright) => ({
-      type: "scatter", mode: "markers", cliponaxis: false,
+      type: "scatter", mode: "markers", cliponaxis: false, name: isBright ? some[0].label : undefined,
       x: some.map((group) => group.numbers.accuracy), y: some.map((group) => group.numbers.ece),
       customdata: some.map((group) => [group.label, group.numbers.nll ?? NaN]),
       marker: { color: some.map((group) => (isBright ? toosure.colourOf(group.i) : "#7d8793")), size: isBright ? 11 : 7, opacity: isBright ? 1 : 0.6 },
       hovertemplate: "%{customdata[0]}<br>accuracy %{x:.2f} %<br>ECE %{y:.2f} points<br>NLL %{customdata[1]:.3f}",
     });
-    const line = { type: "scatter", mode: "lines", hoverinfo: "skip", name: "Pareto front", x: front.map((group) => group.numbers.accuracy), y: front.map((group) => group.numbers.ece), line: { color: "#5c6672", width: 1.5, dash: "dash" } };
-    return { data: [line, marks(is(false), false), marks(is(true), true)], layout: { showlegend: false, xaxis: { title: { text: "accuracy, %" } }, yaxis: { title: { text: "ECE, points" } } } };
+    const line = { type: "scatter", mode: "lines+markers", hoverinfo: "skip", name: "Pareto front", cliponaxis: false, marker: { symbol: "ring", size: 17, color: "#5c6672" }, x: front.map((group) => group.numbers.accuracy), y: front.map((group) => group.numbers.ece), line: { color: "#5c6672", width: 1.5, dash: "dash" } };
+    const bright = is(true);
+    return { data: [line, marks(is(false), false), ...bright.map((group) => marks([group], true))], layout: { showlegend: bright.length <= 2 * BEST, xaxis: { title: { text: "accuracy, %" } }, yaxis: { title: { text: "ECE, points" } } } };
   }
 
   // ---- small multiples ---------------------------------------------------------------------
@@ -133,7 +150,14 @@
       plot.setAttribute("role", "img");
       plot.setAttribute("aria-label", `${panel.heading} where ${setting} is ${value}`);
       plot.multiple = () => [panel, members(value), { yRange: rangeOf(panel, values.flatMap(members)), onlyShown: true }];
-      figure.append(title, plot);
+      const tools = document.createElement("p");
+      tools.className = "tools";
+      tools.append("save as", ...["svg", "png"].map((kind) => {
+        const button = Object.assign(document.createElement("button"), { type: "button", textContent: kind.toUpperCase() });
+        button.dataset.do = kind;
+        return button;
+      }));
+      figure.append(title, plot, tools);
       return figure;
     }));
     toosure.watchPlots();
@@ -197,6 +221,7 @@
     scores = find("scores") ? JSON.parse(find("scores").textContent) : null;
     if (reference !== null) fillDifferences();
     applyFilter();
+    markChips();
   };
 
   // Called with the page, and again when a live page is written anew.
@@ -208,7 +233,6 @@
     if (isFirst || !shown.size) best().forEach((label) => shown.add(label));
     for (const group of document.querySelectorAll("[data-choice]")) press(group, state[group.dataset.choice]);
     toosure.tablesChanged();
-    markChips();
     toosure.readyMoments?.();
     drawMultiples();
   };

@@ -120,6 +120,11 @@
     const bar = now?.parentElement;
     if (now && bar.scrollWidth > bar.clientWidth) bar.scrollLeft = now.offsetLeft - bar.clientWidth / 3;
   }
+  // What sticks below the contents must know how high they are: they may take two lines.
+  const contents = document.getElementById("contents");
+  if (contents) {
+    new ResizeObserver(() => document.documentElement.style.setProperty("--contents", `${contents.offsetHeight}px`)).observe(contents);
+  }
   let pending = false;
   document.addEventListener("scroll", () => {
     if (pending || !document.getElementById("contents")) return;

@@ -25,7 +25,7 @@ def no_number(_: str) -> None:
 
 
 FLAT = {int, float, str, bool, type(None)}
-LONG_INTEGER = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
+LONG_INTEGER = re.compile(rf"[0-9]{{{MAX_DIGITS + 1}}}")
 DECODER = JSONDecoder(parse_constant=no_number)
 CAREFUL_DECODER = JSONDecoder(parse_int=parse_integer, parse_constant=no_number)  # slower
 

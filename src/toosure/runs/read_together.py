@@ -6,13 +6,14 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from toosure.runs.row_reader import RowReader
 from toosure.runs.run import Run
 
 MIN_BYTES = 64 << 20  # of rows, from which on a second process is worth its start
+BYTES_AT_START = 40 << 20  # what this process reads while the second one starts
 
 
 def read_together(runs: Sequence[Run]) -> None:
@@ -24,9 +25,17 @@ def read_together(runs: Sequence[Run]) -> None:
     # The longest first, each to whoever has less to read.
     own: list[Run] = []
     others: list[Run] = []
+    own_bytes = 0
+    other_bytes = BYTES_AT_START
     for run in sorted(runs, key=lambda each: sizes[each.path], reverse=True):
-        load = [sum(sizes[each.path] for each in part) for part in (own, others)]
-        (own if load[0] <= load[1] else others).append(run)
+        if own_bytes <= other_bytes:
+            own.append(run)
+            own_bytes += sizes[run.path]
+        else:
+            others.append(run)
+            other_bytes += sizes[run.path]
+    if not others:
+        return
 
     command = [sys.executable, "-m", "toosure.runs.read_together"]
     question = json.dumps([[str(run.path), run.follow_links] for run in others])
@@ -35,13 +44,26 @@ def read_together(runs: Sequence[Run]) -> None:
         with suppress(BrokenPipeError):  # it ended at once: its return code says so
             process.stdin.write(question.encode())
             process.stdin.close()
-        for run in own:
-            run.refresh()
+        with one_thread():
+            for run in own:
+                run.refresh()
         answer = process.stdout.read()
 
     if process.returncode == 0:
         for run, reader in zip(others, pickle.loads(answer), strict=True):
             run.take_reader(reader)
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Keep SciPy's parser of numbers to one thread, as it has a core of two to itself.
+
+    A block of rows is parsed in less time than its threads take to start.
+    """
+    from scipy.io import mmread  # noqa: F401 (what is not loaded is not limited)
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(limits=1)
+    return limits
 
 
 def size_of(file: Path) -> int:
@@ -55,10 +77,11 @@ def size_of(file: Path) -> int:
 def main() -> None:
     """Read the runs that standard input names, and write their readers to standard output."""
     readers = []
-    for path, follow_links in json.load(sys.stdin):
-        reader = RowReader(Path(path) / "metrics.jsonl", follow_links)
-        reader.refresh()
-        readers.append(reader)
+    with one_thread():
+        for path, follow_links in json.load(sys.stdin):
+            reader = RowReader(Path(path) / "metrics.jsonl", follow_links)
+            reader.refresh()
+            readers.append(reader)
     sys.stdout.buffer.write(pickle.dumps(readers, protocol=pickle.HIGHEST_PROTOCOL))
 
 

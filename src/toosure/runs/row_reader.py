@@ -16,6 +16,7 @@ Row = dict[str, Any]
 Columns = dict[str, np.ndarray]  # each key as an array of one value per row
 ROWS_AT_ONCE = 2000  # parsed before they are put into columns
 MAX_LINE = 1 << 20  # bytes of a row; ours have some thousand
+BLOCK_BYTES = 1 << 18  # of rows looked at together; with more, memory is taken anew each time
 MAX_KEYS = 2000  # different keys of all rows
 MAX_STEP = 2**53
 UNIFORM_BYTES = 1 << 14  # new bytes from which on rows are looked at together
@@ -98,7 +99,7 @@ class RowReader:
     def _next_uniform_rows(self, lines: BinaryIO, are_many: bool) -> Columns:
         """Return a block of rows that have the same keys; nothing is read where they do not."""
         lines.seek(self._offset)
-        block = lines.read(MAX_LINE)
+        block = lines.read(BLOCK_BYTES)
         block = block[: block.rfind(b"\n") + 1]
         rows = uniform_rows(block, are_many) if block else None
         if rows is None or "step" not in rows.keys or len({*self._keys, *rows.keys}) > MAX_KEYS:

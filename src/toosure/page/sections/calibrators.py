@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from toosure.page.html import Cell, Heading, Shown, printed, section, table
+from toosure.page.html import Cell, Heading, Shown, called, printed, section, table
 from toosure.page.kept_calibrators import KeptCalibrator, kept_calibrators
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import Difference
@@ -16,7 +16,8 @@ NOTE = (
     "Each was fitted on a run's validation data and judged on test data that it never saw. A "
     "temperature T above 1 cools an over-confident network; accuracy stays as it was. Below each "
     "ECE is its 95 % interval; chance is what a perfectly calibrated network may show on so many "
-    "examples. For another calibrator: toosure calibrate, of the run's folder, --method isotonic."
+    "examples. For another calibrator: `toosure calibrate RUN --method isotonic`, with the folder "
+    "of a run."
 )
 NUMBERS = ("temperature", "ece", "ece_after", "nll", "nll_after", "n")
 
@@ -34,11 +35,11 @@ def calibrators(page: PageRuns) -> str:
     note = NOTE if rows else ""
     if missing:
         note += (
-            f" Not judged yet: {listed(missing)}. To add it, run toosure calibrate RUN once for "
+            f" Not judged yet: {listed(missing)}. To add them, run `toosure calibrate RUN` for "
             "each, with its folder as RUN."
         )
-    header: list[Heading] = ["run", "calibrator", "ECE before, points", "ECE after", "by chance"]
-    header += ["accuracy, points", "NLL before", "NLL after", "samples"]
+    header: list[Heading] = ["run", "calibrator", called("ece", "ECE before"), "ECE after"]
+    header += ["by chance", "accuracy, points", called("nll", "NLL before"), "NLL after", "samples"]
     formats = ("", "", "", "", "", "", ".3f", ".3f", ",")
     return section(
         "Calibrators, before and after",
@@ -71,12 +72,11 @@ def row_of_temperature(name: str, run: Run) -> list[Cell]:
     """Return what a run wrote at its end, with intervals where its predictions are kept."""
     scaling = run.scaling
     effect = scaling_effect(run)
+    temperature = printed(scaling["temperature"], ".3f")
+    symbol = "T = ".replace(" ", "\N{NO-BREAK SPACE}")  # on one line with its value
     return [
         name,
-        (
-            f"temperature, T = {printed(scaling['temperature'], '.3f')}",
-            str(scaling.get("note", "")),
-        ),
+        (f"temperature, {symbol}{temperature}", str(scaling.get("note", ""))),
         points(scaling["ece"], effect.before if effect else None),
         points(scaling["ece_after"], effect.after if effect else None),
         chance_cell(None if effect is None else effect.chance),

@@ -35,8 +35,8 @@ def certificates(page: PageRuns) -> str:
         return ""
     note = (
         "Inequalities between calibration, margins and sharpness that are theorems, checked on the "
-        "training data of the last row. Slack is how far a side may still move; a failure would be "
-        "a broken assumption or a bug of ours."
+        "training data of the last row. Open a run to read each; slack is how far a side may still "
+        "move, and a failure would be a broken assumption or a bug of ours."
     )
     return section("Certificate", note, *blocks, name="certificate")
 
@@ -55,11 +55,11 @@ def certificate(name: str, run: Run) -> str:
     rows = [
         ((key, claim_of(key)), Shown(number(v), f"{number(v):.4g}")) for key, v in slacks.items()
     ]
+    listed = table(("statement", "slack"), rows, sortable=True, name=f"certificate of {name}")
     tone = "over" if failed else "fine"
     return (
-        f'<h3>{escape(name)}: <span class="{tone}">{escape(held)}</span></h3>'
-        f"<details><summary>each statement and its slack</summary>"
-        f"{table(('statement', 'slack'), rows, sortable=True)}</details>"
+        f'<details><summary><strong>{escape(name)}</strong>: <span class="{tone}">{escape(held)}'
+        f"</span></summary>{listed}</details>"
     )
 
 

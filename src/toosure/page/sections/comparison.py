@@ -1,6 +1,7 @@
 """Runs side by side: the last numbers of each setting, mean and spread over seeds."""
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -35,7 +36,7 @@ def comparison(page: PageRuns) -> str:
 
     attributes = [f'data-label="{escape(group.label)}"' for group in groups]
     return section(
-        "Side by side",
+        "Side by side" if len(groups) > 1 else "Last row",
         note_on(groups),
         table(["run", *columns], rows, sortable=True, attributes=attributes),
         name="comparison",
@@ -73,6 +74,8 @@ def note_on(groups: Sequence[Group]) -> str:
     seeds = ", mean over seeds ± standard deviation" if any(len(g.runs) > 1 for g in groups) else ""
     bold = "Bold: the highest accuracy and margin, the lowest of the rest; close ones may be chance"
     marked = f"{bold}. P" if without.count(False) > 1 else "P"
+    if len(groups) == 1:
+        return f"{data}{seeds}."
     return f"{data}, last row of each run{seeds}. {marked}ress a heading to sort."
 
 
@@ -117,5 +120,19 @@ def shown(values: Sequence[float], column: Quantity, is_best: bool) -> Shown:
     """Return the cell of some seeds."""
     if not values:
         return Shown(None, "–")
-    note = f"± {printed(float(np.std(values, ddof=1)), column.form)}" if len(values) > 1 else ""
-    return Shown(mean(values), printed(mean(values), column.form), note, is_best)
+    text = printed(mean(values), column.form)
+    note = ""
+    if len(values) > 1:
+        spread = float(np.std(values, ddof=1))
+        note = f"± {printed(spread, form_like(text, column.form))}"
+    return Shown(mean(values), text, note, is_best)
+
+
+def form_like(text: str, form: str) -> str:
+    """Return the form that gives a spread as many decimals as its mean has.
+
+    >>> form_like("2.50", ".3g"), form_like("1.2e−05", ".3g")
+    ('.2f', '.3g')
+    """
+    decimals = re.fullmatch(r"−?\d+\.(\d+)", text)
+    return f".{len(decimals[1])}f" if decimals and form.endswith("g") else form

@@ -52,9 +52,12 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
     >>> listed(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
+    >>> listed(["sgd, batch 64", "sam, batch 64"])
+    'sgd, batch 64; sam, batch 64'
     """
     rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    between = "; " if any("," in name for name in names) else ", "
+    return between.join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def difference_table(page: PageRuns, comparison: Comparison, reference: str) -> str:

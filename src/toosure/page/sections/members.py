@@ -1,7 +1,8 @@
 """Members and mixture, raw weights and their averages: what each predicts, on validation data."""
 
-from toosure.page.html import Cell, section, table
+from toosure.page.html import Cell, Heading, section, table
 from toosure.page.page_runs import PageRuns
+from toosure.quantities import described
 from toosure.runs import Run
 
 NOTE = (
@@ -12,12 +13,12 @@ NOTE = (
     "network and are not measured on a mixture; the sharpness of a mixture is that of its log mean "
     "probability, with random members at their means."
 )
-HEADER = (
+HEADER: tuple[Heading, ...] = (
     "run",
     "what predicts",
-    "accuracy, %",
-    "NLL",
-    "ECE, points",
+    described("accuracy"),
+    described("nll"),
+    described("ece"),
     "members disagree, %",
     "KL / prior",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from toosure.figures.pareto import pareto_figure, pareto_front
-from toosure.page.html import Cell, plot, section, table
+from toosure.page.html import FIGURE_TOOLS, Cell, Heading, plot, section, table
 from toosure.page.page_runs import PageRuns
 from toosure.quantities import Quantity, find
 from toosure.runs import Run
@@ -90,7 +90,7 @@ def block_of(study: StudyRuns) -> str:
     rows: list[list[Cell]] = [
         [study.labels[i], *map(float, study.values[i])] for i in order if study.front[i]
     ]
-    header = ("run", *(goal.heading for goal in study.goals))
+    header: list[Heading] = ["run", *study.goals]
     forms = ("", *(goal.form for goal in study.goals))
-    figure = f"<figure>{plot(drawing, title)}</figure>"
+    figure = f"<figure>{plot(drawing, title)}{FIGURE_TOOLS}</figure>"
     return f'<div class="pair">{figure}{table(header, rows, forms, sortable=True)}</div>'

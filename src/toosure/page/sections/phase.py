@@ -21,9 +21,10 @@ def phase(page: PageRuns) -> str:
     if not any(paired(run, split) for run in page.runs for split in ("train", "val")):
         return ""
 
+    path = "Each path is a run" if len(page.runs) > 1 else "The path of the run"
     note = (
-        "Each path is a run, a dot its start, a cross its end. Beside it, how closely the two go "
-        "together over the rows of a run: by value (Pearson) and by rank (Spearman)."
+        f"{path}, a dot its start, a cross its end. Beside it, how closely the two go together "
+        "over the rows of a run: by value (Pearson) and by rank (Spearman)."
     )
     drawing = plot(None, "ECE against sharpness", role="phase")
     figure = f"<figure>{CHOICE}{drawing}{FIGURE_TOOLS}</figure>"

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from toosure.page.html import Cell, Shown, printed, prose, section, table
+from toosure.figures import Group
+from toosure.page.html import Cell, Shown, breakable, printed, prose, section, table
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import last_of
 from toosure.page.sections.progress import command
@@ -21,12 +22,13 @@ def provenance(page: PageRuns) -> str:
     rows = [row_of(name, run) for name, run in page.named]
     header = ("run", "status", "steps", "rows", "seconds", "device", "command")
 
+    folded = "every setting of each run" if len(page.runs) > 1 else "every setting"
     every = "".join(details(name, run) for name, run in page.named)
     blocks = [
         table(header, rows, ("", "", ",", ",", "", "", ""), sortable=True),
         pairs("Asked of every run" if len(page.runs) > 1 else "Asked", shared),
         pairs("Where", where),
-        f"<details><summary>every setting of each run</summary>{every}</details>",
+        f"<details><summary>{folded}</summary>{every}</details>",
     ]
     return section(
         "Where this comes from", "", warnings(page), *blocks, name="provenance", short="Origin"
@@ -52,17 +54,30 @@ def device_of(run: Run) -> str:
 
 def warnings(page: PageRuns) -> str:
     """Return the warnings of all runs, or that there are none."""
-    items = [
-        f"<li><strong>{escape(name)}</strong> {prose(warning)}</li>"
-        for name, run in page.named
-        for warning in [*run.warnings, *([] if run.count else ["no rows yet"])]
-    ]
+    items = [item for group in page.groups for item in warning_items(group)]
     if items:
         return f'<ul class="warnings">{"".join(items)}</ul>'
 
     curved = any(key.endswith(("sharpness", "_error")) for run in page.runs for key in run.last)
     values = ", every eigenvalue converged" if curved else ""
     return f"<p>No warnings: every run ended as it should{values}.</p>"
+
+
+def warning_items(group: Group) -> list[str]:
+    """Return the warnings of a setting: what several of its seeds say, once."""
+    warned: dict[str, list[str]] = {}
+    for name, run in zip(group.names, group.runs, strict=True):
+        for warning in [*run.warnings, *([] if run.count else ["no rows yet"])]:
+            warned.setdefault(warning, []).append(name)
+
+    items = []
+    for warning, names in warned.items():
+        who = f"<strong>{escape(names[0])}</strong>"
+        if len(names) > 1:
+            seeds = f"{len(names)} of {len(group.runs)} seeds"
+            who = f"<strong>{escape(group.label)}</strong>, {seeds}:"
+        items.append(f"<li>{who} {prose(warning)}</li>")
+    return items
 
 
 def common(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -84,7 +99,7 @@ def pairs(title: str, record: Mapping[str, Any]) -> str:
     if not texts:
         return ""
     items = "".join(
-        f'<div class="{"long" * (len(v) > 60)}"><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>'
+        f'<div class="{"long" * (len(v) > 60)}"><dt>{escape(k)}</dt><dd>{breakable(v)}</dd></div>'
         for k, v in sorted(texts.items(), key=lambda item: len(item[1]) > 60)
     )
     return f'<h3>{escape(title)}</h3><dl class="pairs">{items}</dl>'

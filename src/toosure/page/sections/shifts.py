@@ -12,6 +12,7 @@ from toosure.page.html import (
     Cell,
     Heading,
     Shown,
+    called,
     plot,
     printed,
     section,
@@ -60,7 +61,9 @@ def shifts(page: PageRuns) -> str:
     ]
     unknown = unknown_table(settings)
     if unknown:
-        blocks += [f"<p>{SCORE_NOTE}</p>", unknown]
+        auroc, fpr95 = (term(QUANTITIES[key], QUANTITIES[key].short) for key in KEYS[-2:])
+        told_apart = f"{auroc} and {fpr95} say how well they are told apart."
+        blocks += [f"<p>{SCORE_NOTE} {told_apart}</p>", unknown]
     return section("Under shift", note_on(page, settings), *blocks, name="shifts")
 
 
@@ -122,7 +125,11 @@ def note_on(page: PageRuns, settings: Sequence[ShiftLine]) -> str:
 
 def settings_table(settings: Sequence[ShiftLine], reference: ShiftLine | None) -> str:
     """Return one row per setting: clean, and means over corruptions."""
-    header: list[Heading] = ["run", "clean accuracy, %", "clean ECE, points"]
+    header: list[Heading] = [
+        "run",
+        called("accuracy", "clean accuracy"),
+        called("ece", "clean ECE"),
+    ]
     header += [QUANTITIES[f"shift_{metric}"] for metric in METRICS]
     header.append(QUANTITIES["mean_corruption_error"] if reference else "mean error, %")
 

@@ -21,8 +21,9 @@ def tradeoff(page: PageRuns) -> str:
     if len(known) < MIN_SETTINGS:
         return ""
     note = (
-        "Each mark is a setting at its last row, on validation data; on the line nothing else is "
-        "both more accurate and better calibrated. Point at a mark, or walk with the arrow keys."
+        "Each mark is a setting at its last row, on validation data. Those with a ring are the "
+        "Pareto front: nothing else is both more accurate and better calibrated. Point at a mark, "
+        "or walk with the arrow keys."
     )
     drawing = plot(None, "Accuracy against ECE", kind="tradeoff", role="tradeoff")
     return section(
@@ -30,18 +31,22 @@ def tradeoff(page: PageRuns) -> str:
         note,
         f"<figure>{drawing}{FIGURE_TOOLS}</figure>",
         name="tradeoff",
-        short="Accuracy and ECE",
+        short="Trade-off",
     )
 
 
 def varied_settings(page: PageRuns) -> list[str]:
-    """Return the settings that take a few values over the groups, those of fewest values first."""
+    """Return the settings that take a few values over the groups.
+
+    The optimizer comes first, then those of fewest values.
+    """
     values: dict[str, set[str]] = {}
     for group in page.groups:
         for key, value in settings_of(group.runs[0].config).items():
             values.setdefault(key, set()).add(value)
     counts = {key: len(found) for key, found in values.items()}
-    return sorted((key for key in counts if 1 < counts[key] <= MAX_VALUES), key=counts.__getitem__)
+    varied = [key for key in counts if 1 < counts[key] <= MAX_VALUES]
+    return sorted(varied, key=lambda key: (key != "optimizer", counts[key]))
 
 
 def multiples(page: PageRuns) -> str:

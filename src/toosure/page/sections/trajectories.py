@@ -7,6 +7,7 @@ import numpy as np
 
 from toosure.figures import stability
 from toosure.figures.style import PALETTE
+from toosure.figures.trajectory import is_far
 from toosure.page.html import FIGURE_TOOLS, plot, prose, section, term
 from toosure.page.line_data import line_script
 from toosure.page.page_runs import PageRuns
@@ -32,11 +33,12 @@ def trajectories(page: PageRuns) -> str:
     """Return the controls and one panel per quantity, on linked axes."""
     keys = page.panel_keys
     panels = "".join(map(panel, keys))
-    has_edge = "gn_sharpness" in keys and any(stability(run) is not None for run in page.runs)
+    edge = EDGE if "gn_sharpness" in keys and any(map(has_edge, page.runs)) else ""
+    what = "all runs" if len(page.runs) > 1 else "all numbers"
     note = (
-        f"Validation data; training data are dotted. {EDGE * has_edge}Point at a panel, or move "
-        "with the arrow keys, to read all runs at one step; drag to zoom all panels, double-click "
-        "or press 0 to go back."
+        f"Validation data; training data are dotted. {edge}Point at a panel, or move with the "
+        f"arrow keys, to read {what} at one step; drag to zoom all panels, double-click or press "
+        "0 to go back."
     )
     return section(
         "Along training",
@@ -49,11 +51,19 @@ def trajectories(page: PageRuns) -> str:
     )
 
 
+def has_edge(run: Run) -> bool:
+    """Whether the panel of the sharpness shows where a run becomes unstable."""
+    edge = stability(run)
+    return edge is not None and not is_far(edge, run.columns.get("train/gn_sharpness"))
+
+
 def panel(key: str) -> str:
     """Return one panel under the name of its quantity, which says what it means."""
     quantity = described(key)
     drawing = plot(None, quantity.title, quantity.says, kind="linked", role=key)
-    return f"<figure><h3>{term(quantity, quantity.title)}</h3>{drawing}{FIGURE_TOOLS}</figure>"
+    unit = f", <small>{escape(quantity.unit)}</small>" if quantity.unit else ""
+    name = f"<h3>{term(quantity, quantity.title)}{unit}</h3>"
+    return f"<figure>{name}{drawing}{FIGURE_TOOLS}</figure>"
 
 
 def refinement(page: PageRuns) -> str:
@@ -69,23 +79,25 @@ def refinement(page: PageRuns) -> str:
 
 
 def best_moment(name: str, run: Run) -> str:
-    """Name the step of the lowest NLL after temperature scaling, and what it became."""
+    """Name the step of the lowest NLL after its best temperature, and what it became."""
     values = run.columns[REFINEMENT]
     steps = run.columns["step"]
     known = np.flatnonzero(np.isfinite(values))
     best = known[values[known].argmin()]
     last = known[-1]
-    after = f"; {values[last]:.3f} at step {steps[last]:,.0f}" if best != last else ", its last row"
+    if best == last:
+        return f"{name}: best at its last row, with an NLL of {values[best]:.3f} once calibrated."
     return (
-        f"{name}: best before calibration at step {steps[best]:,.0f}, with an NLL of "
-        f"{values[best]:.3f} after its temperature{after}."
+        f"{name}: best at step {steps[best]:,.0f}, with an NLL of {values[best]:.3f} once "
+        f"calibrated; {values[last]:.3f} at step {steps[last]:,.0f}."
     )
 
 
 def legend(page: PageRuns) -> str:
     """Return one button per setting, its colour and name; a press shows or hides it everywhere.
 
-    Where there are many, the first six of the ranking are shown at first.
+    Where there are many, the first six of the ranking are shown at first, and the buttons of the
+    others when they are asked for.
     """
     chips = "".join(
         f'<button type="button" class="chip" data-group="{i}" data-label="{escape(group.label)}" '
@@ -94,6 +106,8 @@ def legend(page: PageRuns) -> str:
         for i, group in enumerate(page.groups)
     )
     sets = ""
+    more = ""
+    few = ""
     if len(page.groups) > MAX_SHOWN:
         sets = (
             '<span class="choice" role="group" aria-label="settings" id="sets">'
@@ -101,7 +115,15 @@ def legend(page: PageRuns) -> str:
             '<button type="button" data-set="all">all</button>'
             '<button type="button" data-set="none">none</button></span>'
         )
-    return f'{sets}<div class="legend" role="group" aria-label="settings shown">{chips}</div>'
+        more = (
+            '<button type="button" class="plain" id="more-settings" aria-expanded="false">'
+            "more settings</button>"
+        )
+        few = " few"
+    return (
+        f'{sets}<div class="legend{few}" role="group" aria-label="settings shown">{chips}{more}'
+        "</div>"
+    )
 
 
 def controls(page: PageRuns) -> str:

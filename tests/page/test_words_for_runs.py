@@ -1,0 +1,38 @@
+"""Sentences of the report fit the number of runs: one, several, several seeds of a setting."""
+
+import re
+
+from made_runs import make_run
+
+from toosure.page.page_runs import PageRuns
+from toosure.page.report import report
+from toosure.page.sections.comparison import comparison
+from toosure.page.sections.differences import listed
+from toosure.page.sections.provenance import provenance
+from toosure.runs import find_runs
+
+
+def test_what_several_seeds_warn_of_is_said_once(tmp_path):
+    for seed in range(3):
+        config = {"optimizer": "sgd:lr=1", "seed": seed}
+        make_run(tmp_path / f"r{seed}", config, status="diverged" if seed else "complete")
+    warned = re.findall("<li><strong>(.*?)</li>", provenance(PageRuns(find_runs(tmp_path))))
+    assert warned == ["sgd:lr=1</strong>, 2 of 3 seeds: diverged at step 90"]
+
+
+def test_one_run_is_not_spoken_of_as_several(tmp_path):
+    make_run(tmp_path / "r")
+    html = re.sub(r"<script.*?</script>", "", report(tmp_path), flags=re.DOTALL)
+    for words in ("Side by side", "each run", "all runs", "Each path", "Press a heading"):
+        assert words not in html
+    assert "Last row" in html and "The path of the run" in html
+
+
+def test_names_that_hold_commas_are_told_apart():
+    assert listed(["sgd, batch 64", "sam, batch 64"]) == "sgd, batch 64; sam, batch 64"
+
+
+def test_a_spread_has_the_decimals_of_its_mean(tmp_path):
+    for seed, sharpness in enumerate((2.0, 3.0)):
+        make_run(tmp_path / f"r{seed}", {"optimizer": "sgd", "seed": seed}, sharpness=sharpness)
+    assert "2.50<small>±&nbsp;0.71</small>" in comparison(PageRuns(find_runs(tmp_path)))

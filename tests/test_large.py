@@ -93,4 +93,4 @@ def test_the_benchmark_of_large_networks_runs(benchmarks, tmp_path, capsys):
     assert text == capsys.readouterr().out
     for what in ("training step, bf16", "row without curvature", *large.PASSES, "sharpness, warm"):
         assert f"| vit | {what} | " in text
-    assert "14 vectors" in text  # as docs/scale.md counts them
+    assert "14 vectors" in text  # as docs/large.md counts them

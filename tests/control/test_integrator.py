@@ -64,15 +64,15 @@ def test_the_lagged_plant_is_stable_below_its_loop_gain(lag, delay, share, stabl
     assert stable or errors[-20:].max() > 100 * errors[0]
 
 
-def moved_by_noise(noise, slope=0.0, **settings):
-    """Where 200 controllers end after 88 looks at noise of which they know the size."""
+def moved_by_noise(noise, slope=0.0, looks=88, **settings):
+    """Where 200 controllers end after so many looks at noise of which they know the size."""
     ends = []
     for seed in range(200):
         integrator = Integrator(**settings)
-        draws = np.random.default_rng(seed).normal(0, noise, 88).tolist()
+        draws = np.random.default_rng(seed).normal(0, noise, looks).tolist()
         for look, value in enumerate(draws):
             error = value - slope * integrator.position
-            integrator.update(seen(error, noise), (look + 1) / 88)
+            integrator.update(seen(error, noise), (look + 1) / looks)
         ends.append(integrator.position)
     return np.array(ends)
 
@@ -116,6 +116,89 @@ def test_a_sine_is_damped_as_the_transfer_function_says():
     ratio = abs((z - 1) / (z - 1 + loop_gain))
     assert np.abs(errors[-240:]).max() == pytest.approx(0.2 * ratio, rel=0.02)
     assert ratio < 0.4
+
+
+# -- a drift of one sign, as at the end of a cosine schedule --------------------------------------
+
+
+def ramp_error(slope, gain=0.3, effect=0.15, lag=0.8, looks=400, lead=0.0, **settings):
+    """The error of the last hundred looks, under a disturbance that rises by `slope` per look.
+
+    `lead` is a derivative term in looks: the controller is shown e + lead (e - the one before).
+    """
+    settings = {"dead_band": 0.0, "final": 1.0, "rate": 2.0} | settings
+    integrator = Integrator(gain=gain, guard=AccuracyGuard(math.inf), **settings)
+    error, before, errors = 0.0, 0.0, []
+    for look in range(looks):
+        position = integrator.update(seen(error + lead * (error - before), 0.02), look / looks)
+        before = error
+        error = lag * error + (1 - lag) * (slope * look - effect * position)
+        errors.append(error)
+    return float(np.mean(errors[-100:]))
+
+
+@pytest.mark.parametrize("slope", [0.002, 0.006])
+@pytest.mark.parametrize(("gain", "effect"), [(0.3, 0.15), (0.6, 0.15), (0.6, 0.3)])
+def test_a_drift_leaves_its_slope_over_the_loop_gain(slope, gain, effect):
+    assert ramp_error(slope, gain, effect) == pytest.approx(slope / (gain * effect), rel=0.02)
+
+
+def test_a_derivative_term_leaves_as_much_of_a_drift():
+    """The final value theorem: the term adds k b lead (z - 1) to the loop, and is gone at z = 1."""
+    assert ramp_error(0.004, lead=4.0) == pytest.approx(ramp_error(0.004), rel=0.02)
+
+
+def test_under_a_slow_drift_the_error_sits_at_the_edge_of_the_dead_band():
+    slow = 0.0005  # leaves .011 without a band, and with one of .04 nearly all of it
+    assert ramp_error(slow) == pytest.approx(0.0005 / 0.045, rel=0.02)
+    assert 0.036 < ramp_error(slow, dead_band=2.0) < 0.042
+
+
+def end_of_run(**settings):
+    """The mean error at the end of 200 runs of 115 looks, whose disturbance rises in the last 23.
+
+    It rises by .05. The split has an error of its own, s = .02, and the weights jitter at a large
+    rate; the settings of benchmark runs, as docs/control.md has them.
+    """
+    ends = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        offset = rng.normal(0, 0.02)
+        integrator = Integrator(guard=AccuracyGuard(math.inf), **settings)
+        error = 0.25
+        for look in range(115):
+            progress = (look + 1) / 115
+            jitter = rng.normal(0, 0.03 * (1 - progress) + 0.005)
+            position = integrator.update(seen(error + offset + jitter, 0.02), progress)
+            rise = 0.05 * max(0.0, (progress - 0.8) / 0.2)
+            error = 0.8 * error + 0.2 * (0.15 + rise - 0.15 * position)
+        ends.append(error)
+    return float(np.mean(ends))
+
+
+@pytest.mark.parametrize(
+    ("settings", "end", "still"),
+    [
+        ({}, 0.044, 0.97),
+        ({"final": 5.0}, 0.038, 0.81),
+        ({"dead_band": 0.0}, 0.025, 0.74),
+        ({"final_band": 0.0}, 0.026, 0.83),
+        ({"final_band": 0.0, "final": 5.0}, 0.012, 0.49),
+    ],
+)
+def test_the_table_of_the_docs_on_the_end_of_a_cosine_schedule(settings, end, still):
+    """A band that narrows and a gain that rises leave a quarter, and noise alone moves further."""
+    assert end_of_run(**settings) == pytest.approx(end, abs=0.004)
+    within = np.abs(moved_by_noise(0.02, looks=115, **settings)) < math.log(1.1)
+    assert within.mean() == pytest.approx(still, abs=0.07)
+
+
+def test_the_dead_band_goes_to_its_final_width_from_the_middle_on():
+    integrator = Integrator(final_band=0.0)
+    bands = [integrator.band_at(p) for p in (0.0, 0.5, 0.75, 1.0, 2.0)]
+    assert bands == [2.0, 2.0, 1.0, 0.0, 0.0]
+    assert Integrator(final_band=4.0).band_at(1.0) == 4.0
+    assert [Integrator(dead_band=3.0).band_at(p) for p in (0.0, 1.0)] == [3.0, 3.0]
 
 
 def test_dead_band_rate_limit_and_rising_gain():

@@ -85,7 +85,9 @@ def test_any_optimizer_with_a_radius_and_any_focal_loss_can_be_steered():
     assert loss.gamma == pytest.approx(2.0 * math.exp(0.5 * reading.error))
     assert set(control.report()) == {
         *("control/gamma", "control/gap", "control/standard_error", "control/acted"),
+        "control/look_seconds",
     }
+    assert control.report()["control/look_seconds"] == control.look_seconds[0] > 0
 
 
 def test_looks_are_spaced_by_cost_and_stay_between_start_and_until():
@@ -123,6 +125,8 @@ def test_an_unknown_standard_error_is_not_reported():
     [
         ({"gain": 0.0}, "gain must be above 0"),
         ({"dead_band": -1.0}, "dead_band is a number of standard errors"),
+        ({"final_band": -1.0}, "final_band is a number of standard errors"),
+        ({"return_from": 0.05}, "return_from is the share of the run"),
         ({"rate": 1.0}, "rate is a factor above 1"),
         ({"span": math.inf}, "span is a factor above 1"),
         ({"final": 0.0}, "final multiplies the gain"),
@@ -142,3 +146,21 @@ def test_a_control_split_is_two_tensors(control):
     model = nn.Linear(5, 3)
     with pytest.raises(ValueError, match="two tensors of the same length"):
         RadiusControl(model, SAM(model.parameters(), lr=0.1), control, 100)
+
+
+def test_after_the_return_the_actuator_is_held_and_the_loop_is_told():
+    model = nn.Linear(5, 3)
+    optimizer = SAM(model.parameters(), rho=0.1, lr=0.1)
+    settings = Radius(every=10, return_from=0.5, **NO_GUARD)
+    control = RadiusControl(model, optimizer, CONTROL, 100, settings)
+    control.predict = lambda x: 20 * X[80:, :3]  # far too sure
+
+    held, looks = [], []
+    for step in range(1, 101):
+        if control.step():
+            looks.append(step)
+        held.append(control.held)
+    assert looks == [10, 20, 30, 40, 50]  # nothing of the split was trained on before step 51
+    assert held == [step >= 50 for step in range(1, 101)]
+    assert optimizer.param_groups[0]["rho"] == pytest.approx(0.1 * 1.5**5)
+    assert control.report()["control/held"] == 1 and control.report()["control/acted"] == 0

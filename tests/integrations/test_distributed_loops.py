@@ -1,4 +1,4 @@
-"""The callbacks in DDP: every process measures its share, and the rows are those of one."""
+"""Other engines by DDP and FSDP2: each process measures its share, and rows are those of one."""
 
 import os
 import subprocess
@@ -20,6 +20,16 @@ HERE = Path(__file__).parent
 SOURCES = (HERE, HERE.parent, HERE.parents[1] / "src")
 
 
+def same_end(folder, name):
+    """Both processes trained alike and watched; return the weights of the first."""
+    first, second = (torch.load(folder / f"{name}-{rank}.pt") for rank in range(2))
+    own, other = first.pop("weights"), second.pop("weights")
+    assert first == second == {"watches": True, "steps": 8, "backend": "gloo", "processes": 2}
+    parameters = [key for key in own if "running" not in key]  # each has its own half of the data
+    assert all(torch.equal(own[key], other[key]) for key in parameters)
+    return own
+
+
 @pytest.mark.slow
 def test_rows_of_two_processes_are_those_of_one(tmp_path):
     paths = os.pathsep.join(map(str, SOURCES))
@@ -35,12 +45,15 @@ def test_rows_of_two_processes_are_those_of_one(tmp_path):
     )
     assert done.returncode == 0, done.stderr
 
-    for name in ("lightning", "trainer"):
+    names = ("lightning", "trainer", "accelerate", "lightning_fsdp2")
+    assert {file.parent.name for file in tmp_path.rglob("metrics.jsonl")} == set(names)
+    for name in names:
         run = Run(tmp_path / name)
         assert run.status == "ended" and [row["step"] for row in run.rows] == [0, 2, 4, 6, 8]
         net = Net()
-        net.load_state_dict(torch.load(tmp_path / f"{name}.pt"))
+        net.load_state_dict(same_end(tmp_path, name))
         alone = Watch(net, None, loader(), problem(41), measure=("gn_sharpness",), rtol=1e-6).last
+        assert run.last.get("gathered") is (True if "fsdp2" in name else None)
         wanted = {key: value for key, value in alone.items() if "/" in key and "error" not in key}
         found = {key: run.last[key] for key in wanted}
         sharpness = {key: found.pop(key) for key in list(found) if "sharpness" in key}

@@ -60,3 +60,15 @@ def test_the_dead_band_is_read_from_the_word():
     assert dead_band(run("radius")) == 2.0
     assert dead_band(run(None)) == 2.0
     assert dead_band(run("radius:dead_band=--")) == 2.0
+
+
+def test_a_dead_band_that_narrows_is_drawn_so(tmp_path):
+    config = {"control": "radius:final_band=0,every=10", "optimizer": "sam:lr=0.1", "steps": 20}
+    with RunWriter(tmp_path / "narrows", config) as writer:
+        for step in (5, 10, 15, 20):
+            row = {"step": step, "control/rho": 0.05, "control/log_temperature": 0.1}
+            writer.append(row | {"control/standard_error": 0.02})
+        writer.set_status("complete", 20)
+    _, upper, lower, _ = control_figure([Run(tmp_path / "narrows")]).data
+    assert list(upper.y) == pytest.approx([0.04, 0.04, 0.02, 0.0])
+    assert list(lower.y) == pytest.approx([-0.04, -0.04, -0.02, 0.0])

@@ -7,6 +7,7 @@ Every check returns tensors or plain values, which each process saves. Without p
 import math
 import os
 import sys
+import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -29,6 +30,7 @@ from toosure.curvature import critical_sharpness
 from toosure.optim import ASAM, BSAM, CSAM, SAM, VASSO, BulkSGD, Muon
 from toosure.optim.passes import clip_each_member_
 from toosure.processes import ALONE, join
+from toosure.processes.gathered import GatheredModel
 from toosure.watch import Watch
 
 ROWS = 16  # of a batch, over all processes
@@ -229,6 +231,94 @@ def watched(mesh, folder):
     return {"last": watch.last, "weights": weights(model), "modes": model.training}
 
 
+CURVATURES = (
+    *("gn_sharpness", "hessian_sharpness", "kappa_min", "jacobian_norm"),
+    *("certificate", "sam_theory"),
+)
+
+
+def gathered(mesh, folder):
+    """Watch curvature of a sharded network, on weights that are gathered for it."""
+    model = make_model(mesh)
+    optimizer = CASES["csam"](model)
+    called = []
+    model[3].register_forward_hook(lambda *_: called.append(1))  # of the user, kept
+    with Watch(
+        *(model, None, batch(20, rows=37), batch(21, rows=9), folder),
+        measure=CURVATURES,
+        rtol=1e-8,
+        every=2,
+        processes=ALONE if mesh is None else join(torch.device("cpu")),
+    ) as watch:
+        for step in range(4):
+            take_steps(model, optimizer, mesh, [step])
+            called.clear()
+            watch.step()
+    return {"weights": weights(model), "called": len(called), "sharded": any_sharded(model)}
+
+
+def any_sharded(model):
+    return any(isinstance(p, DTensor) for p in model.parameters())
+
+
+class Odd(nn.Module):
+    """Tied weights, a module used twice, a tensor that is not sharded, BatchNorm."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.again = self.first
+        self.norm = nn.BatchNorm1d(4)
+        self.last = nn.Linear(4, 4, bias=False)
+        self.last.weight = self.first.weight
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return self.last(self.norm(self.again(self.first(x))) * self.scale)
+
+
+def plain_copies(mesh):
+    """Copy an odd network, move its weights and buffers, and gather them again."""
+    torch.manual_seed(0)
+    model = Odd().double()
+    x = torch.randn(6, 4, dtype=torch.float64)
+    wanted = model.eval()(x).detach()
+    fully_shard(model, mesh=mesh, ignored_params={model.scale})
+    copied = GatheredModel(model)
+    same = torch.allclose(copied.model(x), wanted)
+
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.5)
+        model.norm.running_mean.add_(0.1)
+    moved = model(x).detach()
+    stale = torch.allclose(copied.model(x), moved)
+    copied.refresh()
+    plain = copied.model
+    return {
+        "same": same and torch.allclose(plain(x), moved) and not stale,
+        "tied": plain.last.weight is plain.first.weight and plain.again is plain.first,
+        "shared": plain.scale is model.scale and plain.norm.running_mean is model.norm.running_mean,
+        "classes": [type(m).__name__ for m in plain.modules()],
+        "sharded": any_sharded(model) and not any_sharded(plain),
+    }
+
+
+def too_many(mesh):
+    """Ask for the curvature of more weights than are gathered; return the row and the warning."""
+    model = make_model(mesh)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        watch = Watch(
+            *(model, None, batch(20, rows=37)),
+            measure=("gn_sharpness", "certificate"),
+            processes=join(torch.device("cpu")),
+            gather=10,
+        )
+    sentences = [str(w.message) for w in caught if "whole weights" in str(w.message)]
+    return {"row": watch.last, "sentences": sentences}
+
+
 def critical(mesh):
     """Measure critical sharpness on own shares; gradients at hand stay as they are."""
     model = make_model(mesh)
@@ -258,7 +348,6 @@ def refusals(mesh):
     sentences = []
     for attempt in (
         lambda: BulkSGD(model.parameters(), lr=0.1, k=1, tracker=mock.Mock()),
-        lambda: Watch(model, None, batch(0), batch(1)),
         lambda: Watch(model, None, batch(0), measure="critical_sharpness"),
         lambda: critical_sharpness(
             model, batch(0), update=[p.full_tensor() for p in model.parameters()]
@@ -318,6 +407,9 @@ def checks(mesh, folder):
     found["controlled"] = controlled(mesh)
     found["critical"] = critical(mesh)
     found["watched"] = watched(mesh, folder / f"watched{mesh.size()}")
+    found["gathered"] = gathered(mesh, folder / f"gathered{mesh.size()}")
+    found["copies"] = plain_copies(mesh)
+    found["too many"] = too_many(mesh)
     found["refusals"] = refusals(mesh)
     found["bytes"] = local_bytes(mesh)
     return found

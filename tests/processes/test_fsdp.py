@@ -131,10 +131,45 @@ def test_rows_of_the_watch_are_those_of_one_process(two, folder, tmp_path):
     check_rows(two, folder / "watched2", tmp_path)
 
 
+def test_curvature_on_gathered_weights_is_that_of_one_process(two, folder, tmp_path):
+    alone = worker.gathered(None, tmp_path / "alone")
+    rows = Run(folder / "gathered2").rows
+    expected = Run(tmp_path / "alone").rows
+    assert [row["step"] for row in rows] == [0, 2, 4]
+    assert all(row["gathered"] is True for row in rows)
+    for row, other in zip(rows, expected, strict=True):
+        assert {"train/gn_sharpness", "val/kappa_min", "train/certificate_failed"} <= set(other)
+        for key in set(other) - {"seconds", "seconds_measuring"}:
+            if not key.endswith("_error"):
+                assert row[key] == pytest.approx(other[key], rel=1e-6, abs=1e-6), key
+
+    for rank in two:
+        assert (rank["gathered"]["weights"] - alone["weights"]).abs().max() < 1e-12
+        assert rank["gathered"]["sharded"] and rank["gathered"]["called"]
+
+
+def test_a_plain_copy_of_an_odd_network(two):
+    for rank in two:
+        copies = rank["copies"]
+        assert copies["same"] and copies["tied"] and copies["shared"] and copies["sharded"]
+        assert copies["classes"] == ["Odd", "Linear", "BatchNorm1d", "Linear"]
+
+
+def test_more_weights_than_are_gathered(two):
+    """Critical sharpness stands for the curvature asked for; the row and a warning say so."""
+    first, second = (rank["too many"] for rank in two)
+    row = first["row"]
+    assert row["gathered"] is False and math.isfinite(row["train/critical_sharpness"])
+    assert "train/gn_sharpness" not in row and "train/certificate_failed" not in row
+    (sentence,) = first["sentences"]
+    assert sentence.startswith("gn_sharpness, certificate needs whole weights, and the 186 param")
+    assert "critical_sharpness is measured instead" in sentence and "gather=N" in sentence
+    assert not second["sentences"]
+
+
 def test_what_does_not_work_says_why(two):
-    bulk, watch, alone, update = two[0]["refusals"]
+    bulk, alone, update = two[0]["refusals"]
     assert "sharded (DTensor)" in bulk and "DistributedDataParallel" in bulk
-    assert "gn_sharpness needs whole weights" in watch and "critical_sharpness" in watch
     assert "sharded over 2 processes" in alone and "processes=toosure.processes.join" in alone
     assert "must be sharded" in update
 

@@ -1,5 +1,6 @@
 """Judging: against the metrics, scikit-learn, closed forms, and image by image."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from toosure.data import Split, digits
 from toosure.shifts.judge import detection, judge_shifts, ood_scores
 from toosure.shifts.outside import OutsideSet, load_outside
 from toosure.shifts.plan import ShiftPlan
-from toosure.shifts.record import OOD_SCORES
+from toosure.shifts.record import OOD_SCORES, ShiftRecord
 
 PLAN = ShiftPlan(("gaussian_noise", "contrast"), (1, 5))
 DATA = digits(train=200, val=0, test=120)
@@ -127,3 +128,19 @@ def test_what_cannot_be_judged_says_why(network):
         judge_shifts(lambda x: network(x).softmax(1), DATA, PLAN)
     with pytest.raises(ValueError, match="finite"):
         judge_shifts(lambda x: network(x) * torch.inf, DATA, PLAN)
+
+
+def test_a_temperature_is_judged_beside_the_raw_logits(network):
+    plain = judge_shifts(network, DATA, PLAN)
+    record = judge_shifts(network, DATA, PLAN, temperature=2.0)
+    halved = judge_shifts(lambda x: network(x) / 2, DATA, PLAN)
+    for place, cell in record.cells.items():
+        assert {name: cell[name] for name in plain.cells[place]} == plain.cells[place]
+        for name in ("nll", "ece"):
+            expected = halved.cells[place][name]
+            assert cell[f"{name}_after_temperature"] == pytest.approx(expected, rel=1e-5)
+
+    again = ShiftRecord.read(json.loads(json.dumps(record.as_json())))
+    assert again == record
+    assert again.means()["ece_after_temperature"] == pytest.approx(halved.means()["ece"], rel=1e-5)
+    assert "ece_after_temperature" not in plain.means()

@@ -22,7 +22,7 @@ from test_workers import ONE, Acting, Held
 from typer.testing import CliRunner
 
 from toosure.cli import app
-from toosure.runs import RunWriter
+from toosure.runs import Run, RunWriter
 from toosure.sweep import Cluster, sweep
 from toosure.sweep.driver import Driver
 from toosure.sweep.folder_transfer import FolderPacker, unpack
@@ -41,9 +41,14 @@ def start_node(folder, *words):
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
     start += ["--disable-usage-stats", "--node-ip-address", "127.0.0.1"]
     start += ["--num-cpus", "1", "--object-store-memory", str(80 * 2**20), *words]
+    cache = tempfile.mkdtemp(dir=folder)  # of this node alone
     with open(folder / "log", "ab") as log:
         return subprocess.Popen(
-            start, stdout=log, stderr=log, start_new_session=True, env=environment()
+            start,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=environment(TOOSURE_CACHE=cache),
         )
 
 
@@ -175,7 +180,11 @@ def test_a_lost_worker_and_a_lost_node(head, second, tmp_path):
 
 @ONE_CLUSTER
 @pytest.mark.slow
-def test_a_lost_node_whose_folders_are_brought_back(head, second, tmp_path):
+@pytest.mark.parametrize("place", ["brought back", "in a storage"])
+def test_a_lost_node_that_does_not_share_a_folder(place, head, second, tmp_path, monkeypatch):
+    """Its runs go on from what the driver, or a storage, has of them."""
+    monkeypatch.setenv("TOOSURE_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "ray" if place == "brought back" else f"file://{tmp_path}/ray"
     held = Held(tmp_path, after=100, seconds=0.1)
     asked = configs(seed=[0, 1, 2], steps=[800], every=[20], model=[held.model])
     alone = held.alone(asked, tmp_path / "alone")
@@ -185,10 +194,12 @@ def test_a_lost_node_whose_folders_are_brought_back(head, second, tmp_path):
         held.go.touch()
 
     def brought_back(paths):
-        return all(any(path.glob("checkpoints/*.pt")) for path in paths)
+        folders = [tmp_path / "ray" / path.name for path in paths]
+        return all(any(folder.glob("checkpoints/*.pt")) for folder in folders)
 
     show = Acting(strike, step=20, when=brought_back)
-    done = sweep(asked, tmp_path / "ray", EVERY_STEP, show, on=Cluster(head.address, shared=False))
+    done = sweep(asked, out, EVERY_STEP, show, on=Cluster(head.address, shared=False))
+    done.runs = [Run(tmp_path / "ray" / run.name) for run in done.runs]  # with checkpoints
     ends_well(show, done, alone)
     assert any("its worker died" in message for message in show.said)
     assert any(step > 0 for _, step in show.begun)

@@ -97,6 +97,16 @@ def test_without_control_nothing_is_cut_and_the_id_stays(tmp_path):
     assert "control" not in load_checkpoint(run.path)[0]
 
 
+def test_looks_at_an_average_are_spaced_by_the_refresh_of_its_batchnorm_too(tmp_path):
+    """60 + 140 examples forward against 6 passes over 32: the share stays at 3 %."""
+    more = {"average": "ema", "control": "radius:weights=ema,size=60,dead_band=0,start=0"}
+    config = RunConfig(**(SMALL | more), steps=36, at=(34, 35))
+    run = train(config, tmp_path, CPU)
+    assert math.ceil(200 / (0.03 * 6 * 32)) == 35
+    looked = ["control/acted" in row for row in run.rows if row["step"] in (34, 35)]
+    assert looked == [False, True]
+
+
 def test_nothing_moves_while_the_rate_warms_up():
     config = RunConfig(**SMALL, steps=100, schedule="cosine:warmup=20")
     assert settings_of(config).start == 0.2

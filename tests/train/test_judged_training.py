@@ -1,5 +1,6 @@
 """Runs that are judged on shifts: at their end, later from the checkpoint, and when stopped."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import torch
 
 from toosure import metrics
 from toosure.config import RunConfig
+from toosure.recipes.benchmark.shift_scores import shift_summary
 from toosure.runs import Run
 from toosure.shifts.plan import ShiftPlan
 from toosure.shifts.record import ShiftRecord
@@ -52,6 +54,27 @@ def test_a_run_is_judged_at_its_end_and_stays_the_same_run(run, tmp_path):
     assert all(
         torch.equal(a, b) for a, b in zip(*(w["model"].values() for w in weights), strict=True)
     )
+
+
+def test_an_average_of_the_weights_is_judged_too_at_the_end_and_from_the_checkpoint(tmp_path):
+    """The clean scores are those of the predictions that the average saved."""
+    config = replace(CONFIG, average="ema:decay=0.5")
+    whole = replace(JUDGED, shifts=replace(PLAN, images=None))
+    run = train(config, tmp_path, whole)
+    judged = json.loads((run.path / "shifts_ema.json").read_text())
+    assert judged["clean"] != run.shifts["clean"]
+    with np.load(run.path / "predictions_ema.npz") as arrays:
+        logits, labels = (torch.from_numpy(arrays[f"test_{name}"]) for name in ("logits", "labels"))
+    for name, value in judged["clean"].items():
+        assert value == pytest.approx(float(getattr(metrics, name)(logits, labels)), abs=1e-6)
+    assert shift_summary(run)["mean"] == judged["mean"]
+
+    for file in ("shifts.json", "shifts_ema.json"):
+        (run.path / file).unlink()
+    assert shift_summary(Run(run.path)) is None
+    train(config, tmp_path, whole)  # the run has ended: it is judged by its checkpoint
+    again = json.loads((run.path / "shifts_ema.json").read_text())
+    assert again["mean"] == judged["mean"] and again["step"] == judged["step"]
 
 
 def test_a_cell_is_what_evaluate_shift_predicts(tmp_path):

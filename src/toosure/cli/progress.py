@@ -16,6 +16,7 @@ from toosure.config import RunConfig
 from toosure.quantities import QUANTITIES, shown_in
 from toosure.runs import Run
 from toosure.runs.row_reader import Row
+from toosure.runs.storage import shown
 from toosure.train import ProgressListener
 
 MAX_TABLE = 60  # a table of more runs is not read
@@ -44,7 +45,7 @@ class RowPrinter(ProgressListener):
         self.ended: list[Run] = []
 
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
-        self.line(f"run {self.done + 1} of {self.count}: {path}{default_rate(config)}")
+        self.line(f"run {self.done + 1} of {self.count}: {shown(path)}{default_rate(config)}")
         self.total = config.steps
         if step == 0 and (not config.at or 0 in config.at):
             self.begin_measuring()
@@ -63,7 +64,7 @@ class RowPrinter(ProgressListener):
         self.done += 1
         self.ended.append(Run(path))
         reason = f": {outcome['message']}" if outcome.get("message") else ""
-        self.line(f"{outcome['status']} at step {outcome['step']}{reason}  {path}")
+        self.line(f"{outcome['status']} at step {outcome['step']}{reason}  {shown(path)}")
         self.close_if_over()
 
     def fail(self, config: RunConfig, message: str) -> None:

@@ -8,7 +8,10 @@ import typer
 
 from toosure.cli.app import app, fail
 
-Runs = Annotated[Path, typer.Argument(help="The folder that holds run folders, or one of them.")]
+Runs = Annotated[
+    Path,
+    typer.Argument(help="The folder (or a URL, s3://...) that holds run folders, or one of them."),
+]
 
 
 class Format(StrEnum):

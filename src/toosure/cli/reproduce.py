@@ -29,7 +29,10 @@ QUIET_SECONDS = 30.0  # without a line; then a log gets one that says how far th
 @app.command(cls=MultiValueCommand)
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="The recipe: too-sharp, gamma-net, ensembles, benchmark or csam.")
+        str,
+        typer.Argument(
+            help="The recipe: too-sharp, gamma-net, ensembles, benchmark, csam, radius."
+        ),
     ],
     only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,
     quick: Annotated[
@@ -40,16 +43,16 @@ def reproduce(
     ] = "cifar10",
     seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
     method: Annotated[
-        Texts, typer.Option(help="benchmark: train these rows, e.g. sam:rho=0.1 csam+focal")
+        Texts, typer.Option(help="benchmark: these rows, as sam:rho=0.1; radius: the combination.")
     ] = None,
     full: Annotated[bool, typer.Option(help="csam: the paper's networks and lengths.")] = False,
     scores: Annotated[
         Path | None,
-        typer.Option(help="benchmark, csam, gamma-net: the folder of scores.jsonl."),
+        typer.Option(help="benchmark, csam, gamma-net, radius: the folder of scores.jsonl."),
     ] = None,
     shift: Annotated[
         str | None,
-        typer.Option(help="benchmark, csam: all or all:images=N judges each run on shifts."),
+        typer.Option(help="benchmark, csam, radius: all or all:images=N judges runs on shifts."),
     ] = None,
     ood: Annotated[
         Texts, typer.Option(help="With --shift all: more unknown data, as svhn=FILE.npz.")
@@ -110,7 +113,7 @@ def reproduce(
         if list_:
             list_parts(parts, setting, folder)
             return
-        check_paths(from_, html)
+        check_paths(from_, html, folder)
 
         done = Sweep()
         outlive_readers("the command goes on")
@@ -156,13 +159,13 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
         for option, value in given.items():
             if value:
                 raise ValueError(
-                    f"{paper.name} has no {option}: it is for csam, benchmark, gamma-net"
+                    f"{paper.name} has no {option}: it is for csam, benchmark, gamma-net, radius"
                 )
         if len(setting.data_sets) > 1:
             raise ValueError(f"{paper.name} takes one data set; got --data {setting.data}")
-    if setting.methods and paper.name != "benchmark":
+    if setting.methods and paper.name not in ("benchmark", "radius"):
         raise ValueError(f"{paper.name} has no --method: add a row with `reproduce benchmark`")
-    if setting.full and paper.name == "gamma-net":
+    if setting.full and paper.name in ("gamma-net", "radius"):
         raise ValueError(f"{paper.name} has no --full: it is for csam")
     if setting.steps and not any(part.free_length for part in paper.parts):
         raise ValueError(f"{paper.name} has no --steps: it is for bulk-every of too-sharp")
@@ -170,8 +173,11 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
         raise ValueError("--full and --quick exclude each other")
 
 
-def check_paths(from_: Path | None, html: Path | None) -> None:
+def check_paths(from_: Path | None, html: Path | None, folder: Path) -> None:
     """Raise for a wrong path before anything is trained."""
+    from toosure.runs.storage import check_local
+
+    check_local(folder, "toosure reproduce")
     if from_ and not from_.is_dir():
         raise ValueError(f"--from {from_}: there is no such folder")
     if html and html.suffix != ".html":

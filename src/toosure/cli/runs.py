@@ -24,7 +24,9 @@ MAX_OWN = 200  # numbers of the user's own that are listed
 MAX_CELL = 40  # letters of a text among the figures
 MIN_NAME = 28  # characters of a name for which figures give way
 FIXED = ("status", "step", "data")  # columns that every table has
-Folder = Annotated[Path, typer.Option("--out", help="Where run folders are.")]
+Folder = Annotated[
+    Path, typer.Option("--out", help="Where run folders are; may be a URL such as s3://...")
+]
 Where = Annotated[
     list[str] | None,
     typer.Option(help='Keep runs where this holds: "val/ece<0.05", "seed=0".'),
@@ -39,10 +41,11 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
     from rich.console import Console
 
     from toosure.runs.regular_files import printable
+    from toosure.runs.storage import shown
 
     chosen = selected(out, where)
     if not chosen:
-        typer.echo(f"no such runs in {out}")
+        typer.echo(f"no such runs in {shown(out)}")
         return
 
     console = Console()

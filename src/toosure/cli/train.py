@@ -74,7 +74,7 @@ def train(
     config: Annotated[
         list[Path] | None, typer.Option(help="Run what these files or run folders hold.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Where run folders go, or s3://...")] = Path("runs"),
     data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
     download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
@@ -159,9 +159,12 @@ def run_sweep(
 ) -> "Sweep":
     """Train the runs while their progress is shown."""
     from toosure.cli.progress import show_for
+    from toosure.runs.storage import as_url, local_folder, shown
     from toosure.sweep import sweep
 
-    outlive_readers(f"the training goes on, with its rows in {out}")
+    outlive_readers(f"the training goes on, with its rows in {shown(out)}")
+    if as_url(out):
+        typer.echo(f"runs are uploaded to {shown(out)} from {local_folder(out)}")
     listener = show_for(configs, at_once=workers > 1 or cluster is not None)
     try:
         result = sweep(configs, out, runtime, listener, workers, cluster)

@@ -77,6 +77,7 @@ def tune(
     from toosure.integrations.optuna import ended_trials
     from toosure.integrations.search_space import SearchSpace
     from toosure.integrations.tune import tune as search
+    from toosure.runs.storage import check_local
     from toosure.train import Runtime
 
     sys.path.insert(0, "")  # package.module:factory is looked for in the current folder
@@ -91,6 +92,7 @@ def tune(
     settings: dict[str, Any] = {name: v for name, v in (words | numbers).items() if v}
     settings["measure"] = [] if measure in (None, ["none"]) else split(measure or [])
     try:
+        check_local(out, "toosure tune")
         space = SearchSpace.of(**settings)
         runtime = Runtime(device, data_root, download, threads=threads)
         cluster = cluster_of(on, cpus_per_run, gpus_per_run)

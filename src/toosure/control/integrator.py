@@ -15,7 +15,9 @@ class Integrator:
 
     Formula: u <- clip(u + clip(k e, -r, r), low, high) where |e| > dead_band * standard error,
     else u stays; k is `gain`, and rises linearly from the middle of the run to `final` times
-    `gain` at its end; r is the log of `rate`, the largest factor of one look.
+    `gain` at its end; r is the log of `rate`, the largest factor of one look. With `final_band` the
+    dead band goes the same way to another width: under a drift of one sign the error sits at the
+    edge of the band, so that a band which narrows to 0 leaves less of it.
 
     The state is u itself after clipping. An actuator at its bound therefore stores up nothing, and
     leaves the bound at the first error of the other sign (anti-windup). Where the accuracy falls
@@ -32,6 +34,7 @@ class Integrator:
     dead_band: float = 2.0  # in standard errors
     rate: float = 1.5
     final: float = 2.0
+    final_band: float | None = None  # at the end, in standard errors; None: as `dead_band`
     low: float = -math.inf
     high: float = math.inf
     guard: AccuracyGuard = field(default_factory=AccuracyGuard)
@@ -63,15 +66,22 @@ class Integrator:
     def move(self, reading: Reading, progress: float) -> float:
         """Return the move that a reading asks for, before the bounds."""
         error = reading.error
-        if not abs(error) > self.dead_band * reading.standard_error:  # also where it is not finite
+        band = self.band_at(progress) * reading.standard_error
+        if not abs(error) > band:  # also where it is not finite
             return 0.0
         limit = math.log(self.rate)
         return min(max(self.gain_at(progress) * error, -limit), limit)
 
     def gain_at(self, progress: float) -> float:
         """Return the gain at a share of the run: towards the end the error drifts faster."""
-        late = min(max(2 * progress - 1, 0.0), 1.0)
-        return self.gain * (1 + (self.final - 1) * late)
+        return self.gain * (1 + (self.final - 1) * lateness(progress))
+
+    def band_at(self, progress: float) -> float:
+        """Return the dead band at a share of the run, in standard errors."""
+        if self.final_band is None:
+            return self.dead_band
+        late = lateness(progress)
+        return (1 - late) * self.dead_band + late * self.final_band
 
     def state_dict(self) -> dict[str, object]:
         """Return what changes from look to look."""
@@ -90,3 +100,12 @@ class Integrator:
         guard = state["guard"]
         assert isinstance(guard, dict)
         self.guard.load_state_dict(guard)
+
+
+def lateness(progress: float) -> float:
+    """Return 0 in the first half of a run, and from there up to 1 at its end.
+
+    >>> lateness(0.25), lateness(0.75), lateness(1.0)
+    (0.0, 0.5, 1.0)
+    """
+    return min(max(2 * progress - 1, 0.0), 1.0)

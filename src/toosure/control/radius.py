@@ -1,6 +1,8 @@
 """Radius control: steer SAM's radius (or a gamma) by how over-confident the network is."""
 
 import math
+import statistics
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,10 +35,12 @@ class Radius:
     or 1 where none is given. `size` examples are cut from the training data (without it 2,000, at
     most a tenth). Without `every`, looks are spaced so that they cost at most 3 % of the passes.
     One look changes the actuator by at most the factor `rate`, all of them by `span`; `final` is
-    the gain at the end over that of the first half. Nothing moves before `start` and after
+    the gain at the end over that of the first half, `final_band` the dead band at the end (without
+    it that of the first half). Nothing moves before `start` and after
     `until`, shares of the run. A loss of accuracy of `guard` standard errors undoes the last move.
     `weights` says which network is looked at: the raw one, or an average that the run follows.
-    Reference: docs/control.md.
+    From the share `return_from` of the run on, the control split is trained on as well, and the
+    actuator is held. Reference: docs/control.md.
 
     >>> Radius(gain=0.1).interval(size=2000, batch=256, passes=2)
     44
@@ -51,16 +55,20 @@ class Radius:
     rate: float = 1.5
     span: float = 50.0
     final: float = 2.0
+    final_band: float | None = None
     start: float = 0.05
     until: float = 1.0
     guard: float = 2.0
     weights: Literal["raw", "ema", "swa"] = "raw"
+    return_from: float | None = None
 
     def __post_init__(self) -> None:
         if self.gain is not None and not 0 < self.gain < math.inf:
             raise ValueError(f"gain must be above 0, and finite; got {self.gain}")
-        if not 0 <= self.dead_band < math.inf:
-            raise ValueError(f"dead_band is a number of standard errors; got {self.dead_band}")
+        for name in ("dead_band", "final_band"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{name} is a number of standard errors; got {value}")
         for name in ("rate", "span"):
             if not 1 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is a factor above 1; got {getattr(self, name)}")
@@ -71,6 +79,11 @@ class Radius:
             raise ValueError(
                 f"start and until are shares of the run, 0 <= start < until <= 1; got {self.start} "
                 f"and {self.until}"
+            )
+        if self.return_from is not None and not self.start < self.return_from < 1:
+            raise ValueError(
+                "return_from is the share of the run after which the control split is trained on, "
+                f"between start ({self.start}) and 1; got {self.return_from}"
             )
         if not self.guard > 0:
             raise ValueError(f"guard is a number of standard errors above 0; got {self.guard}")
@@ -88,6 +101,10 @@ class Radius:
             return DEFAULT_INTERVAL
         return max(1, math.ceil(size / (LOOK_SHARE * 3 * passes * batch)))
 
+    def return_step(self, steps: int) -> int | None:
+        """Return after how many of a run's steps the control split is trained on; None: never."""
+        return None if self.return_from is None else round(self.return_from * steps)
+
     def integrator(self, actuator: Actuator) -> Integrator:
         """Return the controller of these settings, bounded by what the actuator can do."""
         gain = GAINS[self.sensor] if self.gain is None else self.gain
@@ -96,6 +113,7 @@ class Radius:
             dead_band=self.dead_band,
             rate=self.rate,
             final=self.final,
+            final_band=self.final_band,
             low=-math.log(self.span),
             high=math.log(min(self.span, actuator.highest())),
             guard=AccuracyGuard(self.guard),
@@ -108,8 +126,9 @@ class RadiusControl:
     `control` is inputs and labels that are not trained on and not reported; `steps` how many steps
     the run takes. `criterion` is needed for the gamma of a focal loss, `batch` spaces the looks
     (see `Radius`), `predict` replaces the model in evaluation mode as what gives the logits of
-    inputs. An `actuator` of your own replaces that of the settings. Where FSDP2 shards the model,
-    every process calls `step` with the same control examples, and all move alike.
+    inputs, and `extra` says how many examples a look passes forward beside the control split. An
+    `actuator` of your own replaces that of the settings. Where FSDP2 shards the model, every
+    process calls `step` with the same control examples, and all move alike.
 
     >>> import torch
     >>> model, data = torch.nn.Linear(3, 2), (torch.randn(50, 3), torch.arange(50) % 2)
@@ -131,6 +150,7 @@ class RadiusControl:
         batch: int | None = None,
         predict: Callable[[Tensor], Tensor] | None = None,
         actuator: Actuator | None = None,
+        extra: int = 0,
     ) -> None:
         self.settings = settings or Radius()
         self.x, self.y = pair_of(control)
@@ -145,14 +165,30 @@ class RadiusControl:
         self.actuator = actuator or make_actuator(self.settings.actuator, optimizer, criterion)
         self.integrator = self.settings.integrator(self.actuator)
         passes = 2 if isinstance(optimizer, SAM) else 1
-        self.every = self.settings.interval(len(self.y), batch, passes)
+        self.every = self.settings.interval(len(self.y) + extra, batch, passes)
 
+        self.return_step = self.settings.return_step(steps)
         self.steps_taken = 0
         self.reading: Reading | None = None  # of the last look
+        self.look_seconds: list[float] = []  # of each look since the start, or the resumption
+
+    @property
+    def held(self) -> bool:
+        """Whether the control split is trained on from the next step, and nothing moves any more.
+
+        It is so after the share `return_from` of the run. A loop of your own then adds the split
+        to its training data.
+        """
+        return self.return_step is not None and self.steps_taken >= self.return_step
 
     def step(self) -> bool:
         """Count a step of the optimizer, look where a look is due, and return whether it was."""
+        was_held = self.held
         self.steps_taken += 1
+        if was_held:  # this step was trained on the split: what a look would see is too good
+            self.integrator.acted = 0
+            return False
+
         progress = self.steps_taken / self.steps
         due = self.steps_taken % self.every == 0
         if not due or not self.settings.start <= progress <= self.settings.until:
@@ -162,9 +198,11 @@ class RadiusControl:
 
     def look(self, progress: float) -> Reading:
         """Read the sensor and move the actuator."""
+        began = time_on(self.x.device)
         reading = self.share(read(self.settings.sensor, self.predict(self.x), self.y))
         self.reading = reading
         self.actuator.set_factor(math.exp(self.integrator.update(reading, progress)))
+        self.look_seconds.append(time_on(self.x.device) - began)
         return reading
 
     def report(self) -> dict[str, float]:
@@ -175,6 +213,10 @@ class RadiusControl:
             if math.isfinite(self.reading.standard_error):
                 numbers["control/standard_error"] = self.reading.standard_error
             numbers["control/acted"] = self.integrator.acted
+        if self.look_seconds:
+            numbers["control/look_seconds"] = statistics.fmean(self.look_seconds)
+        if self.return_step is not None:
+            numbers["control/held"] = int(self.held)
         return numbers
 
     def state_dict(self) -> dict[str, Any]:
@@ -193,6 +235,13 @@ class RadiusControl:
         self.actuator.load_state_dict(state["starts"])
         self.integrator.load_state_dict(state["integrator"])
         self.actuator.set_factor(math.exp(self.integrator.position))
+
+
+def time_on(device: torch.device) -> float:
+    """Return the time once the device has done what it was given before."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def mean_reading(

@@ -1,7 +1,7 @@
 """Critical sharpness: how far the loss falls along an update, by forward passes alone."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -27,6 +27,7 @@ def critical_sharpness(
     parameters: Sequence[str] | None = None,
     chunk: int = 512,
     group: "dist.ProcessGroup | None" = None,
+    warm: "WarmStep | None" = None,
 ) -> Result:
     """Measure 2 / eta_c, with eta_c the smallest step along an update that raises the loss.
 
@@ -36,8 +37,9 @@ def critical_sharpness(
 
     `update` is u, one tensor per parameter, as the optimizer subtracts it (times the learning
     rate); without it u is the gradient g, from one backward pass. The step is lengthened or halved
-    until the loss changes sides, then narrowed down to `rtol`: four to eight forward passes, no
+    until the loss changes sides, then narrowed down to `rtol`: some four to six forward passes, no
     second derivatives. `error` is the width of what is left, and `products` counts the passes.
+    Along training, give the same `warm` each time: the search starts from the step before.
 
     It works where second derivatives do not: on models that FSDP2 shards (each process gives its
     share of the data, and all get the same number), with fused attention, in bfloat16 (whose
@@ -60,7 +62,7 @@ def critical_sharpness(
 
     with line.along(update) as loss_at:
         search = Search(loss_at, slope, torch.finfo(update[0].dtype).eps)
-        crossing = search.run(rtol)
+        crossing = search.run(rtol, warm)
 
     step, width, note = crossing
     value = 2 / step if step else math.inf
@@ -73,6 +75,38 @@ class Crossing(NamedTuple):
     step: float
     width: float
     note: str = ""
+
+
+class WarmStep:
+    """The step that was found before, from which the next search starts.
+
+    Kept twice: as it is, and in units of L / slope, the step at which a straight fall would reach
+    a loss of 0. Between two rows either of them may have moved, and we start half way between.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0.0  # 0 where there was none
+        self.unit = 0.0  # L / slope where it was found
+
+    def next(self, unit: float) -> float:
+        """Return where to start, given L / slope now."""
+        if not self.step:
+            return unit
+        moved = unit / self.unit if self.unit and math.isfinite(unit) else 1.0
+        return self.step * math.sqrt(moved)
+
+    def keep(self, step: float, unit: float) -> None:
+        """Keep what was found; a search without a result leaves what was there."""
+        if 0 < step < math.inf:
+            self.step = step
+            self.unit = unit if math.isfinite(unit) else 0.0
+
+    def state_dict(self) -> dict[str, float]:
+        return {"step": self.step, "unit": self.unit}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        self.step = state["step"]
+        self.unit = state["unit"]
 
 
 class Search:
@@ -91,21 +125,22 @@ class Search:
         self.base = loss_at(0.0)
         self.passes = 1
 
-        # The loss falls up to `low` and has risen at `high`; there r has these values.
+        # The loss falls up to `low` and has risen at `high`.
         self.low = 0.0
         self.high = math.inf
-        self.rise_at_low = -slope
-        self.rise_at_high = math.inf
-        self.before_low = (0.0, -slope)  # the end before `low`, and the rise there
+        self.points = [] if math.isnan(slope) else [(0.0, -slope)]  # steps, with r there
+        self.last_root = math.nan
 
-    def run(self, rtol: float) -> Crossing:
+    def run(self, rtol: float, warm: WarmStep | None = None) -> Crossing:
         """Return the crossing, to a relative width of `rtol`."""
         if not math.isfinite(self.base):
             return Crossing(math.nan, math.nan, "the loss is not finite")
 
         # On a quadratic whose least value is 0 or more, eta_c is at most 4 L / slope.
-        start = 1.0 if math.isnan(self.slope) else self.base / self.slope
-        self.bracket(start if 0 < start < math.inf else 1.0)
+        unit = 1.0 if math.isnan(self.slope) else self.base / self.slope
+        unit = unit if 0 < unit < math.inf else 1.0
+        warm = warm or WarmStep()
+        self.bracket(warm.next(unit), rtol)
         if math.isinf(self.high):
             return Crossing(math.inf, math.inf, f"the loss does not rise up to a step {self.low}")
         if self.low == 0 and math.isnan(self.slope):
@@ -114,26 +149,28 @@ class Search:
         self.narrow(rtol)
         width = (self.high - self.low) / self.high
         note = "" if width <= rtol else f"still within {width:.0%} after {self.passes} passes"
-        return Crossing(self.interpolated(), width, note)
+        step = self.root() or (self.low + self.high) / 2
+        warm.keep(step, unit)
+        return Crossing(step, width, note)
 
     def look(self, step: float) -> float:
         """Return by how much the loss has risen at a step, and keep the step as a new end."""
         change = self.loss_at(step) - self.base
         self.passes += 1
+        if math.isfinite(change):
+            self.points.append((step, change / step))
         if change < 0:
-            self.before_low = (self.low, self.rise_at_low)
             self.low = step
-            self.rise_at_low = change / step
         else:  # also where it is not a number
             self.high = step
-            self.rise_at_high = change / step if math.isfinite(change) else math.inf
         return change
 
-    def bracket(self, start: float) -> None:
+    def bracket(self, start: float, rtol: float) -> None:
         """Lengthen the step until the loss has risen, or halve it until it has fallen."""
+        self.last_root = start
         if self.look(start) < 0:
             for _ in range(MAX_DOUBLINGS):
-                if not self.look(self.longer_step()) < 0:
+                if not self.look(self.longer_step(rtol)) < 0:
                     return
             return
 
@@ -144,14 +181,13 @@ class Search:
                 return
             self.low = 0.0
 
-    def longer_step(self) -> float:
+    def longer_step(self, rtol: float) -> float:
         """Return a step a little beyond where the rises so far say that the loss is back."""
-        before, rise_before = self.before_low
-        gained = self.rise_at_low - rise_before
-        if not gained > 0:  # also where it is not known
+        root = self.root()
+        if root is None:
             return 2 * self.low
-        root = self.low - self.rise_at_low * (self.low - before) / gained
-        return min(max(1.01 * root, 1.25 * self.low), 10 * self.low)
+        step = root + self.doubt(root, rtol, share=0.1)
+        return min(max(step, (1 + 0.9 * rtol) * self.low), 10 * self.low)
 
     def narrow(self, rtol: float) -> None:
         """Bring the ends together."""
@@ -161,18 +197,50 @@ class Search:
             middle = self.low + width / 2
 
             # Look beside the root, on the side of the end that is farther, so that both close in.
-            guess = self.interpolated()
-            beside = 0.45 * rtol * guess
-            step = guess + beside if guess < middle else guess - beside
+            step = middle
+            if (root := self.root()) is not None:
+                beside = self.doubt(root, rtol, share=0.05)
+                step = root + beside if root < middle else root - beside
 
             slow = width > widths[-2] / 2  # interpolation does no better than halving
             inside = self.low < step < self.high
             self.look(middle if slow or not inside else step)
             widths.append(width)
 
-    def interpolated(self) -> float:
-        """Return where a straight line between the two ends says that the rise is zero."""
-        if math.isinf(self.rise_at_high):
-            return (self.low + self.high) / 2
-        share = self.rise_at_low / (self.rise_at_low - self.rise_at_high)
-        return self.low + share * (self.high - self.low)
+    def doubt(self, root: float, rtol: float, share: float) -> float:
+        """Return how far beside a root to look: a share of its last move, half `rtol` at least.
+
+        It becomes the last root, from which the next move is counted.
+        """
+        moved = abs(root - self.last_root)
+        self.last_root = root
+        return max(0.45 * rtol * root, min(share * moved, root / 4))
+
+    def root(self) -> float | None:
+        """Return where the rise is zero by the points nearest to it, None if they do not say.
+
+        That is by inverse interpolation: the step as a polynomial in r through three points, or
+        through two where that falls outside of the ends.
+        """
+        nearest = sorted(self.points, key=lambda point: abs(point[1]))
+        for count in (3, 2):
+            points = nearest[:count]
+            if len({rise for _, rise in points}) < count:
+                continue
+            step = interpolated_at_zero(points)
+            if self.low < step < self.high:
+                return step
+        return None
+
+
+def interpolated_at_zero(points: Sequence[tuple[float, float]]) -> float:
+    """Return x at y = 0 on the polynomial x(y) through points (x, y), by Lagrange's formula.
+
+    >>> interpolated_at_zero([(1.0, -1.0), (3.0, 1.0)])
+    2.0
+    """
+    total = 0.0
+    for i, (x, y) in enumerate(points):
+        others = [other for j, (_, other) in enumerate(points) if j != i]
+        total += x * math.prod(-other / (y - other) for other in others)
+    return total

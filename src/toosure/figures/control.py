@@ -66,7 +66,7 @@ def traces_of(group: Group, number: int, place: int, key: str, points: int) -> l
 
     errors = run.columns.get("control/standard_error")
     if key in SENSORS and errors is not None:
-        band = dead_band(run) * np.asarray(errors, dtype=float)
+        band = dead_bands(run) * np.asarray(errors, dtype=float)
         for edge in (band, -band):
             trace = line(group, number, place, key, "", edge, points)
             trace["line"] |= {"dash": "dash", "width": 1}
@@ -87,13 +87,32 @@ def moves(values: np.ndarray, acted: np.ndarray, points: int) -> dict[str, Any]:
     return {"text": texts, "hovertemplate": template}
 
 
+def dead_bands(run: Measured) -> np.ndarray | float:
+    """Return the dead band of a run, in standard errors; row by row where it changes its width.
+
+    From the middle of the run it goes linearly to `final_band`, where the run was given one.
+    """
+    band = dead_band(run)
+    final = band_setting(run, "final_band", band)
+    steps = run.config.get("steps")
+    if final == band or not isinstance(steps, int) or not steps:
+        return band
+    progress = np.asarray(run.columns["step"], dtype=float) / steps
+    return band + (final - band) * np.clip(2 * progress - 1, 0, 1)
+
+
 def dead_band(run: Measured) -> float:
     """Return the dead band that a run was asked for, in standard errors; 2 unless it says so."""
-    given = re.search(r"\bdead_band=([0-9.eE+-]+)", str(run.config.get("control") or ""))
+    return band_setting(run, "dead_band", 2.0)
+
+
+def band_setting(run: Measured, name: str, default: float) -> float:
+    """Return a setting of a run's control word; the default where it has none, or no number."""
+    given = re.search(rf"\b{name}=([0-9.eE+-]+)", str(run.config.get("control") or ""))
     try:
-        return float(given.group(1)) if given else 2.0
+        return float(given.group(1)) if given else default
     except ValueError:
-        return 2.0
+        return default
 
 
 def has(run: Measured, key: str) -> bool:

@@ -7,6 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from toosure.integrations.watched_loop import WatchedLoop, innermost
 from toosure.optim import SAM
+from toosure.processes.dtensor import any_sharded
 from toosure.watch import Watch
 from toosure.watch.criterion import Criterion
 from toosure.watch.measurer import Data
@@ -18,8 +19,8 @@ class WatchCallback(Callback):
     `train` and `val` are the trainer's loaders unless given. The module's `forward` gives the
     logits, or that of its attribute `network`. The loss that is watched is cross-entropy unless
     `loss` is given. `optimizer` is the place of the one whose steps count, where there are several.
-    Checkpoints carry the state of the watch. In DDP every process measures its share of the same
-    examples; with other strategies the first measures alone. The first process writes.
+    Checkpoints carry the state of the watch. In DDP and FSDP2 every process measures its share of
+    the same examples; with other strategies the first measures alone. The first process writes.
     """
 
     def __init__(
@@ -49,7 +50,8 @@ class WatchCallback(Callback):
                 "the gradients before each of its passes: set accumulate_grad_batches=1 (and a "
                 "larger batch), or use manual optimisation with step([closure, ...])"
             )
-        together = isinstance(trainer.model, DistributedDataParallel)
+        by_ddp = isinstance(trainer.model, DistributedDataParallel)
+        together = by_ddp or any_sharded(pl_module.parameters())  # by FSDP2
         if not (together or trainer.is_global_zero):
             return
 

@@ -12,6 +12,7 @@ from transformers.trainer_utils import RemoveColumnsCollator
 
 from toosure.integrations.sam_trainer import SAMTrainer
 from toosure.integrations.watched_loop import WatchedLoop
+from toosure.processes.dtensor import any_sharded
 from toosure.watch import Watch
 from toosure.watch.batch_reader import LABEL_KEYS, names_of_arguments, unwrapped
 from toosure.watch.criterion import Criterion
@@ -50,7 +51,8 @@ class WatchCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE_FILE
         self.loop.resume = torch.load(file, weights_only=True) if file.is_file() else None
-        together = args.world_size > 1 and not args.fsdp and args.deepspeed is None
+        shared = not args.fsdp or any_sharded(given["model"].parameters())  # by DDP or FSDP2
+        together = args.world_size > 1 and shared and args.deepspeed is None
         if together or state.is_world_process_zero:
             model, optimizer = given["model"], given["optimizer"]
             train = of_all_processes(given["train_dataloader"], args.per_device_train_batch_size)

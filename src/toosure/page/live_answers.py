@@ -18,6 +18,7 @@ from toosure.page.sections import SECTIONS
 from toosure.page.sections.moments import frames
 from toosure.runs import Run, RunFolder
 from toosure.runs.regular_files import printable
+from toosure.runs.storage import shown
 
 MAX_ROWS = 20_000  # of a run in one answer; the rest comes with the next
 KEPT_FILES = ("temperature.json", "calibrators.json", "shifts.json", "predictions.npz")
@@ -30,7 +31,7 @@ class PageAnswers:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = RunFolder(folder)
-        self.source = printable(str(folder))
+        self.source = printable(shown(folder))
         self._kept: dict[str, tuple[object, bytes]] = {}
         self._standing: tuple[object, dict[str, Any]] = (None, {})
         self._colours: dict[str, int] = {}  # of settings, by label: kept while the page is open

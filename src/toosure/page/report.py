@@ -14,6 +14,7 @@ from toosure.page.sections import SECTIONS
 from toosure.runs import Run, find_runs
 from toosure.runs.read_together import read_together
 from toosure.runs.regular_files import printable, read_regular
+from toosure.runs.storage import shown
 
 SCRIPTS = ("panels.js", "runs.js", "moments.js")
 MAX_CONCLUSION = 600  # letters
@@ -31,9 +32,9 @@ def runs_of_page(folder: str | Path) -> PageRuns:
     """Read the runs of a folder; ValueError where there is none."""
     runs = find_runs(folder)
     if not runs:
-        raise ValueError(f"there are no runs in {folder}: make one with `toosure train`")
+        raise ValueError(f"there are no runs in {shown(folder)}: make one with `toosure train`")
     read_together(runs)
-    return PageRuns(runs, printable(str(folder)), conclusion_of(runs))
+    return PageRuns(runs, printable(shown(folder)), conclusion_of(runs))
 
 
 def html_of(page_runs: PageRuns) -> str:

@@ -149,7 +149,7 @@ MEASURED = (
         "critical_sharpness",
         "critical sharpness",
         "2 / eta_c, eta_c the smallest step against the gradient that raises the loss: no second "
-        "derivatives, and the one curvature of weights that FSDP2 shards",
+        "derivatives, and the one curvature of weights that FSDP2 shards and nobody gathers",
         form=".3g",
         log=True,
         cost="forwards",

@@ -69,6 +69,24 @@ OF_ROW = (
         form="+.0f",
     ),
     Quantity(
+        "control/held",
+        "controller held",
+        "1 once the control split was returned to training and the controller holds still, else 0",
+        label="held",
+        splits=(),
+        cost="given",
+        form=".0f",
+    ),
+    Quantity(
+        "control/look_seconds",
+        "seconds per look",
+        "what a look of the controller takes, mean since the start or the resumption",
+        label="look seconds",
+        splits=(),
+        cost="given",
+        form=".4f",
+    ),
+    Quantity(
         "seconds",
         "seconds",
         "time since the start, measuring included, time between an interruption and its "
@@ -81,6 +99,15 @@ OF_ROW = (
         "seconds_measuring",
         "seconds measuring",
         "what this measurement took",
+        splits=(),
+        cost="none",
+    ),
+    Quantity(
+        "gathered",
+        "gathered weights",
+        "only where FSDP2 shards the weights and curvature was asked for: true where it is of "
+        "weights gathered in every process, false where they were too many and "
+        "`critical_sharpness` was measured instead",
         splits=(),
         cost="none",
     ),

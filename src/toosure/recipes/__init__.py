@@ -25,6 +25,7 @@ RECIPES = {
     "ensembles": "toosure.recipes.ensembles",
     "benchmark": "toosure.recipes.benchmark",
     "csam": "toosure.recipes.csam",
+    "radius": "toosure.recipes.radius",
 }
 
 Shelf = RunStore  # its earlier name

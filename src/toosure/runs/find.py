@@ -4,15 +4,16 @@ import os
 from pathlib import Path
 
 from toosure.runs.run import Run
+from toosure.runs.stored_folder import updated
 
 
 def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
     """Find the run folders in a folder, at any depth, sorted by path; the folder may be one.
 
     Links to folders are left alone. A folder is a run if it holds rows or a status, of whatever
-    kind: what cannot be read is said by the run.
+    kind: what cannot be read is said by the run. Of a URL, the runs are fetched first.
     """
-    root = Path(folder)
+    root = updated(folder)
     if not root.is_dir():
         raise ValueError(f"{folder} is not a folder: name the folder that holds the runs")
 

@@ -19,6 +19,7 @@ from toosure.runs.regular_files import Signature, first_line, open_regular, prin
 from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.snapshot import check_snapshot
 from toosure.runs.status import USUAL, check_outcome
+from toosure.runs.stored_folder import is_claimed, updated
 
 DAMAGE = (  # what a file of arrays that was cut off or overwritten may raise
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, NotImplementedError),
@@ -41,15 +42,16 @@ class Run:
     A folder is read when something of it is asked for, and what was read is kept; `refresh` takes
     in what has been added since, reading new bytes only. `config` and `environment` are plain
     dictionaries, empty where there is no such file or it is damaged. `id` tells the run from all
-    others below `root`. Without `follow_links`, files that are links are left unread.
+    others below `root`. Without `follow_links`, files that are links are left unread. A URL of a
+    storage is fetched once, and `path` is then its copy.
     """
 
     def __init__(
         self, path: str | Path, root: Path | None = None, follow_links: bool = True
     ) -> None:
-        self.path = Path(path)
+        self.path = updated(path) if ":/" in str(path) else Path(path)  # a URL of a storage
         if not self.path.is_dir():
-            raise ValueError(f"{self.path} is not a run folder")
+            raise ValueError(f"{path} is not a run folder")
         self.follow_links = follow_links
         below = root is not None and self.path != root
         name = self.path.relative_to(root).as_posix() if below and root else self.path.name
@@ -125,7 +127,7 @@ class Run:
             open_regular(self.path / "lock", self.follow_links).close()
         except (OSError, ValueError):
             return False  # asking a pipe would wait for ever
-        return is_locked(self.path)
+        return is_locked(self.path) or is_claimed(self.path)
 
     @property
     def ending(self) -> str:

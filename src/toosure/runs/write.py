@@ -21,6 +21,8 @@ from toosure.runs.files import (
 from toosure.runs.json_text import read_json
 from toosure.runs.row_reader import as_row
 from toosure.runs.rows_digest import RowsDigest, digest_of
+from toosure.runs.storage import StorageError, as_url
+from toosure.runs.stored_folder import StoredFolder
 
 FINISHED = ("complete", "diverged")
 
@@ -34,10 +36,15 @@ class RunWriter:
 
     `config` is what was asked; a folder that holds another config is refused, so that nothing is
     written over. An error of the disk becomes a RunError that names the folder and the way on.
+
+    The path may be a URL (`stored_folder.py`): the run is then written in a working folder, `path`,
+    and uploaded with every checkpoint and every status, and when the writer is closed.
     """
 
     def __init__(self, path: str | Path, config: Mapping[str, Any] | None = None) -> None:
-        self.path = Path(path)
+        url = as_url(path)
+        self.stored = None if url is None else StoredFolder(url)
+        self.path = Path(path) if self.stored is None else self.stored.folder
         with self.writing("cannot be made"):
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock = take_lock(self.path)
@@ -57,6 +64,9 @@ class RunWriter:
         self.rows: BinaryIO | None = None
         self.digest = RowsDigest()  # of the rows, while they are open
         try:
+            if self.stored is not None:
+                with self.writing():
+                    self.stored.open()
             for folder in (self.path, self.path / "checkpoints", self.path / "snapshots"):
                 delete_leftovers(folder)
             self._claim(config)
@@ -80,11 +90,13 @@ class RunWriter:
 
     @contextmanager
     def writing(self, problem: str = "cannot be written") -> Iterator[None]:
-        """Turn an error of the disk into one sentence with the way on."""
+        """Turn an error of the disk or of a storage into one sentence with the way on."""
         try:
             yield
         except OSError as error:
             raise self.disk_error(error, problem) from error
+        except StorageError as error:
+            raise RunError(str(error)) from error
 
     def disk_error(self, error: OSError, problem: str = "cannot be written") -> RunError:
         """Return an error of the disk as one sentence with the way on."""
@@ -108,6 +120,7 @@ class RunWriter:
             write_json(
                 self.path / "status.json", {"status": status, "step": step, "message": message}
             )
+        self.upload()
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Note where a run began; one that goes on elsewhere adds what is different there."""
@@ -196,11 +209,25 @@ class RunWriter:
         """Write a file of the folder, whole or not at all."""
         with self.writing():
             write_atomically(self.path / name, write)
+        if name.startswith("checkpoints/"):
+            self.upload()
+
+    def upload(self) -> None:
+        """Upload what changed, where the folder is in a storage."""
+        if self.stored is not None:
+            with self.writing():
+                self.stored.upload()
 
     def close(self) -> None:
         """Let go of the folder."""
         self._close_rows()
-        if self.lock is not None:
+        if self.lock is None:
+            return
+        try:
+            if self.stored is not None:
+                with self.writing():
+                    self.stored.close()
+        finally:
             self.lock.close()
             self.lock = None
 

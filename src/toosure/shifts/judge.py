@@ -31,11 +31,13 @@ def judge_shifts(
     plan: ShiftPlan,
     outside: Sequence[OutsideSet] = (),
     progress: Progress | None = None,
+    temperature: float | None = None,
 ) -> ShiftRecord:
     """Return the scores of a network on its test set, clean and corrupted, and on `outside` sets.
 
     Corruptions are made on the device of the data, a set at a time. `progress` is called before
-    each set, and may raise to end the work.
+    each set, and may raise to end the work. With a `temperature`, NLL and ECE of corrupted images
+    after it are kept too: what temperature scaling on clean images is worth on corrupted ones.
     """
     began = time.perf_counter()
     chosen = with_images(data, plan)
@@ -54,6 +56,7 @@ def judge_shifts(
             report(done, sets, f"{corruption}:{severity}")
             logits = predict(split.x)
             cells[corruption, severity] = scores_of(logits, split.y)
+            cells[corruption, severity] |= scores_after(logits, split.y, temperature)
             corrupted.append(ood_scores(logits))
 
         # Pooled: an AUROC against equally many images of each cell is the mean over cells.
@@ -114,6 +117,18 @@ def scores_of(logits: Tensor, labels: Tensor) -> Scores:
     host_labels = labels.cpu()
     values = {name: float(getattr(metrics, name)(host_logits, host_labels)) for name in METRICS}
     return {name: value if math.isfinite(value) else math.nan for name, value in values.items()}
+
+
+def scores_after(logits: Tensor, labels: Tensor, temperature: float | None) -> Scores:
+    """Return NLL and ECE after a temperature; nothing without one."""
+    if temperature is None:
+        return {}
+    scaled = logits.cpu().double() / temperature
+    values = {name: float(getattr(metrics, name)(scaled, labels.cpu())) for name in ("nll", "ece")}
+    return {
+        f"{name}_after_temperature": value if math.isfinite(value) else math.nan
+        for name, value in values.items()
+    }
 
 
 def ood_scores(logits: Tensor) -> OodScores:

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FILE = "shifts.json"
+AVERAGE_FILE = "shifts_{}.json"  # of an average of the weights, by its name
 METRICS = ("accuracy", "nll", "ece", "smece")
+# Of the logits divided by the temperature that fits the clean validation images, where there are.
+AFTER_TEMPERATURE = ("nll_after_temperature", "ece_after_temperature")
 OOD_SCORES = ("confidence", "entropy", "energy", "margin")
 Scores = dict[str, float]  # by the name of the metric
 
@@ -130,7 +133,8 @@ class ShiftRecord:
 
     def means(self) -> Scores:
         """Return the mean of each metric over all corruptions and severities."""
-        return {metric: self.mean(metric) for metric in METRICS}
+        after = [m for m in AFTER_TEMPERATURE if all(m in cell for cell in self.cells.values())]
+        return {metric: self.mean(metric) for metric in (*METRICS, *after)}
 
     def at(self, metric: str, severity: int) -> float:
         """Return the mean of a metric at one severity; severity 0 is the clean test set."""
@@ -173,6 +177,7 @@ def mean(values: Sequence[float]) -> float:
 def scores_of(values: Mapping[str, Any]) -> Scores:
     """Return the scores of one set; null stands for a number that is not finite."""
     found = {metric: values[metric] for metric in METRICS}
+    found |= {metric: values[metric] for metric in AFTER_TEMPERATURE if metric in values}
     return {metric: math.nan if v is None else number(v) for metric, v in found.items()}
 
 

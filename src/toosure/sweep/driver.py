@@ -6,6 +6,7 @@ A run whose worker or node dies is submitted again.
 import itertools
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from toosure.data.image_files import MAX_DECODERS
 from toosure.runs import RunWriter
 from toosure.runs.files import is_locked
+from toosure.runs.storage import as_url
 from toosure.sweep.cluster import Cluster, connected, import_ray, token_in
 from toosure.sweep.events import Event
 from toosure.sweep.folder_transfer import FolderPacker, Package, unpack
@@ -29,13 +31,16 @@ WAIT = 0.5  # seconds to wait for tasks to end
 
 def on_cluster(jobs: Jobs, out: Path, runtime: Runtime, cluster: Cluster) -> Sweep:
     """Train the runs as tasks of a Ray cluster."""
-    out = out.absolute()
+    stored = as_url(out) is not None  # then every node uploads its runs itself
+    out = out if stored else out.absolute()
     for job in jobs.all:
         job.folder = out / job.config.name
 
     skip_finished(jobs, out, runtime)
     if jobs.left:
-        with connected(cluster.address), interruptible() as stop, token_in(out) as token:
+        token_file = nullcontext("") if stored else token_in(out)
+        cluster = replace(cluster, shared=True) if stored else cluster
+        with connected(cluster.address), interruptible() as stop, token_file as token:
             drive(jobs, out, runtime, cluster, token, stop)
     return jobs.sweep()
 

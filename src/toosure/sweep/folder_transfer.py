@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from toosure.runs.files import write_atomically
+from toosure.runs.storage import file_names
 
 
 @dataclass
@@ -66,10 +67,3 @@ def unpack(package: Package, folder: Path) -> None:
 
 def write(content: bytes, file: BinaryIO) -> None:
     file.write(content)
-
-
-def file_names(folder: Path) -> list[str]:
-    """Return the files that belong to a run: no locks, nothing half written."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    own = [path for path in paths if path.name != "lock" and not path.name.startswith(".")]
-    return [path.relative_to(folder).as_posix() for path in own]

@@ -10,6 +10,7 @@ from typing import Literal
 
 from toosure.config import RunConfig
 from toosure.runs import Run, RunWriter
+from toosure.runs.stored_folder import updated
 from toosure.runs.write import FINISHED
 from toosure.sweep.events import Event, dispatch
 from toosure.train import ProgressListener
@@ -163,4 +164,5 @@ class Jobs:
 
 def is_finished(folder: Path) -> bool:
     """Whether a run has ended for good, so that nothing need be loaded for it."""
+    folder = updated(folder)
     return (folder / "status.json").is_file() and Run(folder).outcome.get("status") in FINISHED

@@ -71,7 +71,8 @@ class Task:
     """Hold all that a node must know of a run.
 
     `package` is the run's folder, None where the node sees it itself (then `token` is a file in
-    `out`). `working_folder` is where the driver was started.
+    `out`, or empty where that is the URL of a storage). `working_folder` is where the driver was
+    started.
     """
 
     attempt: int
@@ -96,7 +97,7 @@ def run_task(task: Task, mailbox: MailboxHandle) -> RunOutcome:
             return RunOutcome("failed", problem)
 
         if task.package is None:
-            if not (task.out / task.token).is_file():
+            if task.token and not (task.out / task.token).is_file():
                 return RunOutcome("died", f"a node does not see {task.out}")
             return run_in_folder(task, task.out, outbox)
 

@@ -8,6 +8,7 @@ from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.processes import join
 from toosure.runs.files import is_locked
+from toosure.runs.storage import local_folder
 from toosure.runs.write import RunError
 from toosure.sweep.jobs import RunOutcome, is_finished
 from toosure.train import ProgressListener, Runtime, train
@@ -55,7 +56,7 @@ def run_one(
     except RunError as error:
         # Several processes would not wait equally long, so that only one alone may try again.
         alone = join(runtime.torch_device).count == 1
-        busy = alone and is_locked(out / config.name)
+        busy = alone and is_locked(local_folder(out / config.name))
         return RunOutcome("busy" if busy else "failed", str(error))
     except (ValueError, RuntimeError) as error:  # also torch's: a shape, the GPU's memory
         return RunOutcome("failed", str(error))

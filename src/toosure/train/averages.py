@@ -23,6 +23,7 @@ from toosure.watch.split import logits_of
 ROW_EXAMPLES = 2048  # training examples that BatchNorm is refreshed with for a row
 END_EXAMPLES = 10_000  # and for the predictions at the end
 CHUNK = 256
+ONE_NETWORK = ("ema", "swa")  # SWAG predicts with several sets of weights
 REFRESHING = 7  # stream of random numbers
 
 
@@ -99,6 +100,16 @@ class Averages:
             self.write_predictions(writer, f"predictions_{name}.npz", average.draws(self.seed))
             if name == "swag" and "swa" not in self.averages:
                 self.write_predictions(writer, "predictions_swa.npz", iter([average.mean]))
+
+    def predictors(self) -> Iterator[tuple[str, nn.Module]]:
+        """Yield each average that is one network, by name, as what predicts with it.
+
+        All use one copy of the network: predict before asking for the next.
+        """
+        for name, average in self.averages.items():
+            if name in ONE_NETWORK and average.ready:
+                self.load(average.mean, END_EXAMPLES)
+                yield name, self.predictor
 
     def write_predictions(
         self, writer: RunWriter, file: str, draws: Iterator[Sequence[Tensor]]

@@ -111,6 +111,10 @@ class Batches:
         """Whether the step is the last of its epoch."""
         return (step + 1) % self.per_epoch == 0
 
+    def epochs_after(self, steps: int) -> float:
+        """Return how many epochs so many steps are."""
+        return steps / self.per_epoch
+
 
 def check_shares(examples: int, processes: int) -> None:
     """Raise where a batch cannot be cut into equal shares: DDP averages over the processes."""

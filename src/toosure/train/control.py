@@ -12,8 +12,11 @@ from toosure.control import Radius, RadiusControl
 from toosure.data import Dataset, Split
 from toosure.data.dataset import draw_indices
 from toosure.data.seeds import derive_seed
+from toosure.objectives import Batch
 from toosure.objectives.splits import subset
+from toosure.processes import ALONE, Processes
 from toosure.train.averages import ROW_EXAMPLES, Averages
+from toosure.train.batches import Batches
 from toosure.train.steps import AUTOCAST_DTYPES
 from toosure.watch.measurer import predictor_of
 from toosure.watch.split import logits_of
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_SIZE = 2000  # examples of a control split whose size was not given
 SEED = 4  # of the draw, beside the run's seed
+RETURNED_SEED = 8  # of the batches that the control split is part of
 Predict = Callable[[Tensor], Tensor]
 
 
@@ -38,7 +42,7 @@ def cut_control_split(config: RunConfig, data: Dataset) -> tuple[Dataset, Split 
         raise ValueError("control cuts a split from training images in memory: stream=false")
 
     available = len(data.train)
-    size = settings_of(config).size or max(2, min(MAX_SIZE, available // 10))
+    size = split_size(settings_of(config), available)
     if 2 * size > available:
         raise ValueError(
             f"a control split of {size:,} leaves less than half of {available:,} training "
@@ -48,6 +52,16 @@ def cut_control_split(config: RunConfig, data: Dataset) -> tuple[Dataset, Split 
     indices = draw_indices("training", available, [size, None], seed)
     control, train = (subset(data.train, each.to(data.train.y.device)) for each in indices)
     return replace(data, train=train), control
+
+
+def split_size(settings: Radius, available: int) -> int:
+    """Return how many of the available training examples make up the control split."""
+    return settings.size or max(2, min(MAX_SIZE, available // 10))
+
+
+def refresh_size(settings: Radius, available: int) -> int:
+    """Return how many training examples a look at an average passes through its BatchNorm."""
+    return 0 if settings.weights == "raw" else min(ROW_EXAMPLES, available)
 
 
 def settings_of(config: RunConfig) -> Radius:
@@ -79,10 +93,91 @@ def build_control(training: "Training", split: Split | None) -> RadiusControl | 
         criterion=training.criterion,
         batch=training.batches.count,
         predict=predict,
+        extra=refresh_size(settings, len(training.data.train)),
     )
     if training.processes.count > 1:  # all of them must make the same move
         control.share = training.processes.broadcast
     return control
+
+
+# -- the control split, returned to training ------------------------------------------------------
+
+
+class ReturningBatches(Batches):
+    """Draw from the training split up to `return_step`, then from it and the control split.
+
+    At that step a new epoch of all examples begins, in an order of its own. Batches keep their
+    size, so that a recorded CUDA graph goes on. As before, a batch follows from the seed and the
+    step: resuming restores nothing, and several processes draw alike.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        control: Split,
+        return_step: int,
+        size: int | None,
+        seed: int,
+        processes: Processes = ALONE,
+        in_shares: bool = False,
+    ) -> None:
+        super().__init__(data, size, seed, processes, in_shares)
+        if self.full:
+            raise ValueError(
+                "return_from makes the training set larger, and a full batch with it: give a batch "
+                "size, or leave return_from out"
+            )
+        self.return_step = return_step
+        everything = replace(data, train=joined(data.train, control))
+        self.later = Batches(
+            everything, size, derive_seed(seed, RETURNED_SEED), processes, in_shares
+        )
+
+    def draw(self, step: int) -> Batch:
+        if step < self.return_step:
+            return super().draw(step)
+        return self.later.draw(step - self.return_step)
+
+    def ends_epoch(self, step: int) -> bool:
+        if step < self.return_step:
+            return super().ends_epoch(step)
+        return self.later.ends_epoch(step - self.return_step)
+
+    def epochs_after(self, steps: int) -> float:
+        before = min(steps, self.return_step)
+        return super().epochs_after(before) + self.later.epochs_after(steps - before)
+
+
+def joined(first: Split, second: Split) -> Split:
+    """Return the examples of two splits as one; those of the first keep their places."""
+    return Split(
+        torch.cat([first.x, second.x]),
+        torch.cat([first.y, second.y]),
+        torch.cat([first.clean, second.clean]),
+        torch.cat([first.indices, second.indices]),
+    )
+
+
+def build_batches(training: "Training", control: Split | None) -> Batches:
+    """Return the batches of a run, which may be given its control split back near the end."""
+    config = training.config
+    data = training.data
+    shares = training.engine.sharing.count > 1
+    return_step = None if control is None else settings_of(config).return_step(config.steps)
+    if control is None or return_step is None:
+        return Batches(data, config.batch, config.seed, training.processes, shares)
+
+    if hasattr(training.objective, "setup"):
+        raise ValueError(
+            f"{config.objective} prepares itself for the examples that training begins with, and "
+            "return_from adds others later: leave return_from out"
+        )
+    return ReturningBatches(
+        data, control, return_step, config.batch, config.seed, training.processes, shares
+    )
+
+
+# -- what the controller looks at -----------------------------------------------------------------
 
 
 def raw_prediction(config: RunConfig, model: nn.Module, objective: object) -> Predict:

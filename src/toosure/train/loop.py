@@ -10,6 +10,7 @@ from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.processes import Processes, join
 from toosure.runs import Run, RunWriter
+from toosure.shifts.record import AVERAGE_FILE
 from toosure.train.agreement import Agreement
 from toosure.train.code_hashes import code_changes
 from toosure.train.interrupt import Stop, interruptible
@@ -143,6 +144,15 @@ def judge_shifts(training: Training, should_stop: Callable[[], bool]) -> None:
         training.shifts.judge_and_write(
             training.writer, predictor, training.steps_taken, training.listener, should_stop
         )
+        for name, average in training.averages.predictors() if training.averages else ():
+            training.shifts.judge_and_write(
+                training.writer,
+                average,
+                training.steps_taken,
+                training.listener,
+                should_stop,
+                AVERAGE_FILE.format(name),
+            )
 
 
 def finish(training: Training, stopping: bool, stop: Stop) -> None:

@@ -12,6 +12,7 @@ from toosure.config import RunConfig
 from toosure.processes import Processes
 from toosure.runs import Run, RunError, RunWriter
 from toosure.runs.files import write_json
+from toosure.runs.storage import local_folder
 from toosure.train.checkpoint import load_checkpoint
 
 Checkpoint = tuple[dict[str, Any] | None, str]  # what `load_checkpoint` returns
@@ -21,7 +22,8 @@ class NullWriter(RunWriter):
     """Stand in for the writer in all processes but the first, and write nothing."""
 
     def __init__(self, path: Path, outcome: dict[str, Any] | None = None) -> None:
-        self.path = path
+        self.path = local_folder(path)
+        self.stored = None
         self.lock = None
         self.rows = None
         self.received = outcome or {}

@@ -14,13 +14,15 @@ from torch import nn
 from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.corruptions import check_shift
+from toosure.posthoc.temperature import fit_temperature
 from toosure.processes import join
 from toosure.runs import Run, RunWriter
-from toosure.shifts.judge import Progress, judge_shifts
+from toosure.shifts.judge import Predict, Progress, judge_shifts
 from toosure.shifts.outside import OutsideSet, load_outside, outside_name
 from toosure.shifts.plan import ShiftPlan
-from toosure.shifts.record import FILE, ShiftRecord
-from toosure.train.checkpoint import checkpoints
+from toosure.shifts.record import AVERAGE_FILE, FILE, ShiftRecord
+from toosure.train.averages import Averages
+from toosure.train.checkpoint import checkpoints, load_checkpoint
 from toosure.train.interrupt import interruptible
 from toosure.train.listener import ProgressListener
 from toosure.train.predict import restored
@@ -49,7 +51,8 @@ class Shifts:
     def judge(self, predictor: nn.Module, step: int, progress: Progress | None) -> ShiftRecord:
         """Return the scores of a network that was trained for `step` steps."""
         predict = partial(logits_of, predictor)
-        record = judge_shifts(predict, self.data, self.plan, self.outside, progress)
+        temperature = clean_temperature(predict, self.data)
+        record = judge_shifts(predict, self.data, self.plan, self.outside, progress, temperature)
         return replace(record, step=step, device=device_name(self.device))
 
     def judge_and_write(
@@ -59,11 +62,23 @@ class Shifts:
         step: int,
         listener: ProgressListener,
         should_stop: Callable[[], bool],
+        file: str = FILE,
     ) -> None:
         """Judge a network and keep the result in the folder of its run."""
         record = self.judge(predictor, step, spoken(listener, should_stop))
-        write_record(writer, record)
+        write_record(writer, record, file)
         listener.say(summary(record))
+
+
+def clean_temperature(predict: Predict, data: Dataset) -> float | None:
+    """Return the temperature that fits the validation images best; None where there is none."""
+    if data.val is None or len(data.val) < 2:
+        return None
+    logits = predict(data.val.x).cpu()
+    if not bool(torch.isfinite(logits).all()):
+        return None
+    fit = fit_temperature(logits, data.val.y.cpu())
+    return None if fit.note else float(fit.temperature)
 
 
 def outside_sets(plan: ShiftPlan, data: Dataset, runtime: Runtime) -> list[OutsideSet]:
@@ -99,10 +114,10 @@ def spoken(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progr
     return progress
 
 
-def write_record(writer: RunWriter, record: ShiftRecord) -> None:
+def write_record(writer: RunWriter, record: ShiftRecord, file_name: str = FILE) -> None:
     """Keep a record in a run's folder, whole or not at all."""
     text = json.dumps(record.as_json(), indent=1, allow_nan=False) + "\n"
-    writer.write_file(FILE, lambda file: file.write(text.encode()))
+    writer.write_file(file_name, lambda file: file.write(text.encode()))
 
 
 def summary(record: ShiftRecord) -> str:
@@ -147,6 +162,22 @@ def judge_finished(
     return shifts.judge(predictor_of(model, objective), step, progress)
 
 
+def judge_averages(writer: RunWriter, runtime: Runtime, progress: Progress | None) -> None:
+    """Judge the averages of the weights of a run that has ended, by its checkpoint."""
+    config = RunConfig.read(writer.path)
+    state, _ = load_checkpoint(writer.path)
+    if not config.average or state is None:
+        return
+
+    _, data, model, objective = restored(writer.path, runtime)
+    averages = Averages(config, model, objective, data)
+    averages.load_state_dict(state["averages"])
+    shifts = Shifts(config, data, runtime)
+    for name, predictor in averages.predictors():
+        record = shifts.judge(predictor, state["step"], progress)
+        write_record(writer, record, AVERAGE_FILE.format(name))
+
+
 def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressListener) -> None:
     """Judge a run that was trained before it was asked for shifts, where its weights are kept."""
     run = Run(writer.path)
@@ -158,6 +189,7 @@ def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressList
 
     with runtime.cpu_threads(), interruptible() as stop, suppress(JudgingStopped):
         progress = spoken(listener, lambda: stop.requested)
+        judge_averages(writer, runtime, progress)  # first: the record below says that all is done
         record = judge_finished(run.path, runtime, progress)
         write_record(writer, record)
         listener.say(summary(record))

@@ -13,7 +13,6 @@ from toosure.processes import ALONE, Processes
 from toosure.runs import RunWriter
 from toosure.runs.environment import environment
 from toosure.train.averages import build_averages
-from toosure.train.batches import Batches
 from toosure.train.best import build_best
 from toosure.train.build import (
     build_criterion,
@@ -27,7 +26,7 @@ from toosure.train.build import (
 )
 from toosure.train.checkpoint import random_states, save_checkpoint, set_random_states, state_of
 from toosure.train.code_hashes import code_hashes
-from toosure.train.control import build_control, cut_control_split
+from toosure.train.control import build_batches, build_control, cut_control_split
 from toosure.train.engine import build_engine
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
@@ -84,9 +83,7 @@ class Training:
         )
         self.base_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.schedule: Callable[[int, int], float] = config.word("schedule").build()
-        self.batches = Batches(
-            self.data, config.batch, config.seed, processes, self.engine.sharing.count > 1
-        )
+        self.batches = build_batches(self, control_split)
         self.step = self.build_step()
         self.averages = build_averages(config, self.model, self.objective, self.data)
         self.control = build_control(self, control_split)
@@ -116,7 +113,7 @@ class Training:
 
     @property
     def epochs_taken(self) -> float:
-        return self.steps_taken / self.batches.per_epoch
+        return self.batches.epochs_after(self.steps_taken)
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step, of the first parameter group."""

@@ -12,7 +12,6 @@ from toosure.data.image_files import ImageFiles
 from toosure.objectives.contract import HasMeanPredict
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import processes_in, ranks_of
-from toosure.quantities import in_row
 from toosure.watch.batch_reader import unwrapped
 from toosure.watch.best import Best, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
@@ -21,6 +20,7 @@ from toosure.watch.logits_model import Rows, as_rows
 from toosure.watch.same_watch import check_same_everywhere
 from toosure.watch.sample import ExampleSource
 from toosure.watch.split import Observation, WatchedSplit
+from toosure.watch.whole_weights import MAX_GATHERED, WholeWeights
 
 Data = Any  # (inputs, labels), a DataLoader, a Dataset, a dict of tensors: see `sample.py`
 Observations = Mapping[str, Observation]  # by the name of the split
@@ -48,9 +48,15 @@ class Measurer:
         **settings: Any,
     ) -> None:
         self.device = device_of(model)
-        predictor = predictor_of(model, objective)
+        processes = settings.get("processes", ALONE)
         check_objective(objective, measure)
-        check_sharded(model, measure, settings.get("processes", ALONE))
+        check_sharded(model, processes)
+        weights = WholeWeights(model, measure, settings.pop("gather", MAX_GATHERED))
+        self.gathered = weights.gathered
+        self.marks = weights.marks  # what a row says of it
+        model = model if self.gathered is None else self.gathered.model
+        measure = weights.measure
+        predictor = predictor_of(model, objective)
         source.reader.learn_from(model, ignored_label(loss))
         self.notes: dict[str, dict[str, Any]] = {}  # how the examples of each split came about
         self.splits: dict[str, WatchedSplit] = {}
@@ -71,7 +77,6 @@ class Measurer:
                 **patterns_inside(rows.model, predictor, settings),
             )
 
-        processes = settings.get("processes", ALONE)
         self.together = processes.count > 1
         self.joint = JointMeasurement(processes, model, objective)
         with naming_lost_processes(processes):
@@ -98,6 +103,9 @@ class Measurer:
 
     def observe(self, step: int) -> dict[str, Observation]:
         """Observe every split; raise `Diverged` where outputs or loss are not finite."""
+        if self.gathered is not None:
+            with naming_lost_processes(self.joint.processes):
+                self.gathered.refresh()
         if self.together:
             observations = self.observe_together()
         else:
@@ -131,6 +139,11 @@ class Measurer:
         trackers = {name: split.tracker for name, split in self.splits.items()}
         return {
             "trackers": {name: t.state_dict() for name, t in trackers.items() if t is not None},
+            "critical_steps": {
+                name: split.critical_step.state_dict()
+                for name, split in self.splits.items()
+                if split.critical is not None
+            },
             "best": {} if self.best is None else self.best.state_dict(),
         }
 
@@ -139,6 +152,8 @@ class Measurer:
             tracker = self.splits[name].tracker
             assert tracker is not None  # since the measures are the same
             tracker.load_state_dict(tracker_state)
+        for name, step_state in state.get("critical_steps", {}).items():
+            self.splits[name].critical_step.load_state_dict(step_state)
         if self.best is not None and state.get("best"):
             self.best.load_state_dict(state["best"])
 
@@ -193,20 +208,10 @@ def check_objective(objective: object, measure: Sequence[str]) -> None:
             raise ValueError(f"{name}: {refused[name]}; leave it out of measure")
 
 
-def check_sharded(model: nn.Module, measure: Sequence[str], processes: Processes) -> None:
-    """Raise on what cannot be done where FSDP2 shards the weights."""
+def check_sharded(model: nn.Module, processes: Processes) -> None:
+    """Raise where FSDP2 shards the weights over processes that do not measure together."""
     ranks = ranks_of(model.parameters())
-    if not ranks:
-        return
-
-    needs_weights = {q.measure for q in in_row("train") if q.cost in ("curvature", "certificate")}
-    refused = [name for name in measure if name in needs_weights]
-    if refused:
-        raise ValueError(
-            f"{', '.join(refused)} needs whole weights, and those of this model are sharded "
-            'over processes (FSDP2): give measure="critical_sharpness", or measure=()'
-        )
-    if processes.count == 1 < processes_in(ranks):
+    if ranks and processes.count == 1 < processes_in(ranks):
         raise ValueError(
             f"the weights of this model are sharded over {processes_in(ranks)} processes (FSDP2), "
             "which must measure together: give processes=toosure.processes.join(device), and call "

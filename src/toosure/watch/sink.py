@@ -77,7 +77,10 @@ class RowSink:
         """Bring the rows of a folder to the disk; return their count and hash, for a checkpoint."""
         if self.writer is None or self.writer.lock is None:
             return {}
-        return self.writer.sync_rows()
+        digest = self.writer.sync_rows()
+        if self.owns_folder:  # else a checkpoint of the folder's own follows
+            self.writer.upload()
+        return digest
 
     def check_rows(self, digest: Mapping[str, Any], step: int) -> None:
         """Raise where the rows before a state are no longer in a folder of one's own."""

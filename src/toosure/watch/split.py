@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from toosure import margins
 from toosure.curvature import CurvatureTracker, Result, critical_sharpness
+from toosure.curvature.critical import WarmStep
 from toosure.metrics.inputs import are_probabilities, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
@@ -106,6 +107,7 @@ class WatchedSplit:
         self.own_data = self.x[own], self.y[own]
 
         self.critical: Callable[[], Result] | None = None
+        self.critical_step = WarmStep()
         self.tracker: CurvatureTracker | None = None
         self.follow_curvature(wanted, per_example, curvature)
 
@@ -118,7 +120,13 @@ class WatchedSplit:
         if any(q.cost == "forwards" for q in wanted):
             given = {key: settings[key] for key in ("parameters", "chunk") if key in settings}
             self.critical = partial(
-                critical_sharpness, network, self.own_data, curved(self.loss), group=group, **given
+                critical_sharpness,
+                network,
+                self.own_data,
+                curved(self.loss),
+                group=group,
+                warm=self.critical_step,
+                **given,
             )
 
         keys = tuple(q.key for q in wanted if q.cost == "curvature")

@@ -47,8 +47,9 @@ class Watch:
     radius of certificates, `rho` that of `sam_theory`; `curvature` goes to `CurvatureTracker`:
     `rtol`, `replay`, and `batch`, your loop's, for `batch_sharpness`, `gni` and `sam_theory` (128).
     With `processes="all"`, in a loop with DDP, each process measures its share of the same examples
-    and the first writes; all must make the watch and call `step` alike. `resume` is `state_dict` of
-    an earlier watch on the same examples: rows after its step are dropped and measured again.
+    and the first writes; all must make the watch and call `step` alike. Curvature of weights that
+    FSDP2 shards is that of gathered ones, up to `gather` of them (50 million). `resume` is the
+    `state_dict` of an earlier watch on the same examples: rows after its step are measured again.
 
     >>> import torch
     >>> from toosure.models import mlp
@@ -218,7 +219,7 @@ class Watch:
         snapshot_due = self.steps >= self.snapshot_from
         if snapshot_due:
             self.snapshot_from = next_snapshot(self.steps)
-        row: Row = {"step": self.steps, **numbers}
+        row: Row = {"step": self.steps, **numbers, **self.measurer.marks}
         if self.report is not None:
             self.maker.add_report(row, self.report)
         self.last_measured = self.steps

@@ -2,7 +2,8 @@
 
 `scores.jsonl` has one line per run: its config, the scores of its test images before and after a
 temperature fitted on the validation images, and those of the validation images.
-`examples_DATA.npz` holds, per run and test image, what paired comparisons need.
+`examples_DATA.npz` holds, per run and test image, what paired comparisons need; the confidence
+after the temperature is in 65,535ths.
 """
 
 import json
@@ -33,7 +34,8 @@ METRICS = (
 )
 SHARPNESS = "train/hessian_sharpness"
 Scores = dict[str, float]
-Examples = dict[str, np.ndarray]  # "confidence", "correct", "log_probability" -> (N,)
+Examples = dict[str, np.ndarray]  # "confidence", "correct", "log_probability", ... -> (N,)
+CONTROL = "control/"  # rows of a steered run have keys that begin so
 
 
 @dataclass
@@ -58,6 +60,7 @@ class Record:
     rows: list[Scores] | None = None  # along training, where it was measured more than once
     corrupted: dict[str, Scores] | None = None  # by corruption, where published images were judged
     shifts: dict[str, Any] | None = None  # under corruptions and on unknown data: shift_scores.py
+    control: Scores | None = None  # of the last row, where a controller steered: "rho", ...
 
     @property
     def data(self) -> str:
@@ -137,7 +140,14 @@ def record_of(run: Run) -> Record:
         rows=rows_along(run),
         corrupted=corrupted_means(run),
         shifts=shift_summary(run),
+        control=control_numbers(run),
     )
+
+
+def control_numbers(run: Run) -> Scores | None:
+    """Return what the controller had set and seen at the end; None without one."""
+    numbers = {key: value for key, value in run.last.items() if key.startswith(CONTROL)}
+    return {key.removeprefix(CONTROL): float(value) for key, value in numbers.items()} or None
 
 
 def ran_alone(run: Run) -> bool | None:
@@ -154,10 +164,13 @@ def examples_of(run: Run) -> Examples:
     logits, labels = read_split(run, "test")
     confidence, correct = metrics.top_label(logits, labels)
     log_probability = logits.log_softmax(1).gather(1, labels[:, None]).squeeze(1)
+    temperature = Temperature().fit_quietly(*read_split(run, "val"))
+    after, _ = metrics.top_label(temperature(logits), labels)
     return {
         "confidence": confidence.float().numpy(),
         "correct": correct.bool().numpy(),
         "log_probability": log_probability.float().numpy(),
+        "confidence_after": np.round(65535 * after.double().numpy()).astype(np.uint16),
     }
 
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from toosure.recipes.series import spread_text
 from toosure.runs import Run
-from toosure.shifts.record import METRICS, ShiftRecord, finite
+from toosure.runs.json_text import read_json
+from toosure.shifts.record import AVERAGE_FILE, METRICS, ShiftRecord, finite
 
 if TYPE_CHECKING:
     from toosure.recipes.benchmark.score_files import Record
@@ -23,11 +24,14 @@ NOTE = (
 def shift_summary(run: Run) -> dict[str, Any] | None:
     """Return what is kept of a run's shifts; None where it was not judged on any.
 
-    An average of weights predicts for the run in the benchmark, and it is the raw weights that
-    were judged: then there is nothing to keep.
+    An average of weights predicts for the run in the benchmark: then it is what was judged of it.
     """
-    record = ShiftRecord.read(run.shifts)
-    if record is None or run.config.get("average"):
+    values = run.shifts
+    if average := run.config.get("average"):
+        name = str(average).partition(":")[0]
+        values = read_json(run.path / AVERAGE_FILE.format(name), if_damaged={})
+    record = ShiftRecord.read(values)
+    if record is None:
         return None
     return {
         "images": record.images,
@@ -55,6 +59,14 @@ def corrupted_ece(record: "Record") -> float | None:
     if shifts.get("corruptions") != 15 or len(shifts.get("severities", ())) != 5:
         return None
     error = shifts["mean"]["ece"]
+    return None if error is None else float(error)
+
+
+def corrupted_ece_after_temperature(record: "Record") -> float | None:
+    """Return the same after a temperature fitted on clean images; None where it was not kept."""
+    if corrupted_ece(record) is None:
+        return None
+    error = (record.shifts or {})["mean"].get("ece_after_temperature")
     return None if error is None else float(error)
 
 

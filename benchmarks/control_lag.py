@@ -1,0 +1,138 @@
+"""Where a steered radius ends: a small training whose over-confidence grows as the rate falls.
+
+    PYTHONPATH=src python3 benchmarks/control_lag.py --data-root DATA [--seed 0] [--steps 1600]
+
+A network of three convolutions learns 2,000 CIFAR-10 images at half their size (51 epochs of batch
+64, flips, rate 0.1 on a cosine schedule) by SAM. Every 16 steps the controller looks at 2,000 other
+images. Per row: rho at the end, log T of the control split (mean of the last ten looks, and the
+last), and of 4,000 test images log T, accuracy, NLL and ECE. One thread; about two minutes per row.
+"""
+
+import argparse
+import math
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from toosure import metrics
+from toosure.control import Radius, RadiusControl, log_temperature
+from toosure.data import cifar10
+from toosure.optim import SAM
+
+CONTROL = 2000
+EVERY = 16
+BATCH = 64
+RATE = 0.1
+ARMS: dict[str, tuple[float, Radius | None]] = {
+    "rho = 0.2": (0.2, None),
+    "rho = 0.4": (0.4, None),
+    "radius": (0.05, Radius(every=EVERY)),
+    "radius:gain=1,final=1": (0.05, Radius(every=EVERY, gain=1.0, final=1.0)),
+    "radius:final_band=0": (0.05, Radius(every=EVERY, final_band=0.0)),
+    "radius:final_band=0,final=5": (0.05, Radius(every=EVERY, final_band=0.0, final=5.0)),
+}
+
+
+def network(width: int = 24) -> nn.Module:
+    """Return three convolutions with BatchNorm, a mean over places and a linear layer."""
+    layers: list[nn.Module] = []
+    for inputs, outputs, stride in (
+        (3, width, 1),
+        (width, 2 * width, 2),
+        (2 * width, 4 * width, 2),
+    ):
+        layers.append(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False))
+        layers += [nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))
+
+
+def rate_at(step: int, steps: int) -> float:
+    """Return the share of the learning rate: a short warm-up, then a cosine to 0."""
+    warmup = 0.04 * steps
+    cosine = 0.5 * (1 + math.cos(math.pi * max(0.0, step - warmup) / (steps - warmup)))
+    return min(1.0, (step + 1) / warmup) * cosine
+
+
+def flipped(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Mirror half of the images."""
+    mirror = torch.rand(len(images), generator=generator) < 0.5
+    return torch.where(mirror[:, None, None, None], images.flip(3), images)
+
+
+def train(
+    data: tuple[Tensor, Tensor], rho: float, settings: Radius | None, steps: int, seed: int
+) -> tuple[nn.Module, SAM, list[float]]:
+    """Train one arm; return the network, its optimizer and log T of each look."""
+    x, y = (part[CONTROL:] for part in data)
+    control_split = tuple(part[:CONTROL] for part in data)
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    model = network()
+    optimizer = SAM(model.parameters(), rho=rho, lr=RATE, momentum=0.9, weight_decay=5e-4)
+    criterion = nn.CrossEntropyLoss()
+
+    # Without settings the controller only looks: its rate limit lets nothing move.
+    watching = Radius(every=EVERY, rate=1 + 1e-12)
+    control = RadiusControl(model, optimizer, control_split, steps, settings or watching)
+
+    looks = []
+    order = torch.empty(0, dtype=torch.int64)
+    for step in range(steps):
+        if len(order) < BATCH:
+            order = torch.randperm(len(y), generator=generator)
+        rows, order = order[:BATCH], order[BATCH:]
+        images = flipped(x[rows], generator)
+        labels = y[rows]
+
+        def closure(images: Tensor = images, labels: Tensor = labels) -> Tensor:
+            loss = criterion(model(images), labels)
+            loss.backward()
+            return loss
+
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * rate_at(step, steps)
+        optimizer.step(closure)
+        if control.step() and control.reading is not None:
+            looks.append(control.reading.error)
+    return model, optimizer, looks
+
+
+def main() -> None:
+    """Train every arm and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-root", type=Path, default=Path("data"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=1600)
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)
+    data = cifar10(root=options.data_root, train=4000, val=1000, test=4000)
+    train_split = (F.avg_pool2d(data.train.x, 2), data.train.y)
+    test_x = F.avg_pool2d(data.test.x, 2)
+    print("| arm | rho | log T, last ten looks | last | test log T | accuracy % | NLL | ECE |")
+    print("|---|---|---|---|---|---|---|---|")
+
+    for name, (rho, settings) in ARMS.items():
+        model, optimizer, looks = train(train_split, rho, settings, options.steps, options.seed)
+        with torch.no_grad():
+            logits = torch.cat([model.eval()(part) for part in test_x.split(500)])
+
+        test = log_temperature(logits, data.test.y)
+        accuracy, nll, ece = (
+            float(metric(logits, data.test.y))
+            for metric in (metrics.accuracy, metrics.nll, metrics.ece)
+        )
+        radius = float(optimizer.param_groups[0]["rho"])
+        print(
+            f"| `{name}` | {radius:.3f} | {fmean(looks[-10:]):+.3f} "
+            f"| {looks[-1]:+.3f} | {test.value:+.3f} ± {test.standard_error:.3f} "
+            f"| {100 * accuracy:.2f} | {nll:.4f} | {100 * ece:.2f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The recipe of the steered radius: is a network calibrated when its training ends?"""
+
+from collections.abc import Callable, Sequence
+
+from toosure.config import RunConfig
+from toosure.recipes.radius import combinations, comparison, cost, robust, rows, shift
+from toosure.recipes.recipe import Part, Recipe, Setting
+
+
+def configs_of(
+    part: Callable[[Setting], Sequence[rows.Row]],
+) -> Callable[[Setting], list[RunConfig]]:
+    """Return the function that gives the runs of a part's rows."""
+
+    def configs(setting: Setting) -> list[RunConfig]:
+        return [run for row in part(setting) for run in row.configs(setting)]
+
+    return configs
+
+
+RECIPE = Recipe(
+    "radius",
+    "The honest radius: a training loop that steers itself",
+    "docs/control.md",
+    (
+        Part(
+            "combinations",
+            "radius control on SAM and CSAM, with EMA, with the split returned; validation only",
+            configs_of(rows.combinations),
+            combinations.findings,
+        ),
+        Part(
+            "comparison",
+            "the goal: all rivals, three seeds, also after temperature scaling",
+            configs_of(rows.comparison),
+            comparison.findings,
+        ),
+        Part(
+            "shift",
+            "15 corruptions at 5 severities, against temperature scaling (with --shift all)",
+            configs_of(rows.shift),
+            shift.findings,
+        ),
+        Part(
+            "network",
+            "a second network, ResNet-56, one seed",
+            configs_of(rows.network),
+            comparison.network_findings,
+        ),
+        Part(
+            "robust",
+            "other starts, control splits, batches, and wrong labels; one seed",
+            configs_of(rows.robust),
+            robust.findings,
+        ),
+        Part(
+            "ablations",
+            "sensor, dead band, gain, actuator, EMA; one seed",
+            configs_of(rows.ablations),
+            robust.ablations,
+        ),
+        Part(
+            "cost",
+            "the share of the time that looks take",
+            configs_of(rows.cost),
+            cost.findings,
+        ),
+    ),
+    keeps_scores=True,
+    folder="benchmark",
+)

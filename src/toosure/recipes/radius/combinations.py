@@ -1,0 +1,73 @@
+"""Which combination is taken: by validation images alone, at one seed."""
+
+import math
+from collections.abc import Sequence
+
+from toosure.recipes.radius import rows
+from toosure.recipes.radius.scores import (
+    TEST,
+    Scored,
+    by_data,
+    radius_text,
+    scored_rows,
+)
+from toosure.recipes.recipe import Claim, Findings, Setting, Table, missing_runs
+from toosure.recipes.run_store import RunStore
+from toosure.recipes.series import spread_text
+
+HEADER = ("combination", *(name for name, _, _ in TEST.values()), "rho at the end")
+NOTE = (
+    "The 5,000 validation images at the end of training, one seed; test images are not looked at. "
+    "Returned: the control split is trained on for the last tenth, the radius held. An EMA is "
+    "judged by its own predictions, and the controller looks at it."
+)
+RULE = "least geometric mean of the validation NLL over the data sets: one setting for all"
+
+
+def findings(setting: Setting, store: RunStore) -> Findings:
+    """Return the validation scores of each combination, and which is taken."""
+    scored, _ = scored_rows(setting, store, rows.combinations(setting))
+    shown = [
+        Table(f"Combinations, {data}", HEADER, tuple(cells(e) for e in group if e.records), NOTE)
+        for data, group in by_data(scored).items()
+    ]
+    values = {f"{e.row.data}/{e.name}": [r.val for r in e.records] for e in scored}
+    return Findings([choice(setting, scored)], shown, dict(values))
+
+
+def cells(scored: Scored) -> tuple[str, ...]:
+    """Print the validation scores of one combination."""
+    texts = [
+        spread_text([scale * record.val[key] for record in scored.records], form)
+        for key, (_, scale, form) in TEST.items()
+    ]
+    return f"{scored.name} (`{scored.row.method}`)", *texts, radius_text(scored.records)
+
+
+def choice(setting: Setting, scored: Sequence[Scored]) -> Claim:
+    """Say which combination has the least validation NLL over the data sets."""
+    says = "the combination that is taken"
+    missing = missing_runs(sum(len(each.records) for each in scored), len(scored))
+    means = validation_means(scored)
+    if not means:
+        return Claim(says, "–", note=missing)
+
+    ranking = sorted(means, key=lambda name: means[name])
+    method = next(each.row.method for each in scored if each.name == ranking[0])
+    found = ", ".join(f"{name} {means[name]:.4f}" for name in ranking[:4])
+    note = f"a choice, not a claim: {RULE}" + (f"; {missing}" if missing else "")
+    return Claim(says, f"`{method}`: {found}", note=note)
+
+
+def validation_means(scored: Sequence[Scored]) -> dict[str, float]:
+    """Return the geometric mean of the validation NLL of combinations that all data sets have."""
+    groups = by_data(scored)
+    logs: dict[str, list[float]] = {}
+    for each in scored:
+        for record in each.records:
+            logs.setdefault(each.name, []).append(math.log(record.val["nll"]))
+    return {
+        name: math.exp(sum(values) / len(values))
+        for name, values in logs.items()
+        if len(values) == len(groups)
+    }

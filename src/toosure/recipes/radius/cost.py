@@ -1,0 +1,89 @@
+"""What the looks at the control split cost, as a share of the time of training."""
+
+from toosure.config import RunConfig
+from toosure.control import Radius
+from toosure.optim import SAM
+from toosure.recipes.benchmark.score_files import Record
+from toosure.recipes.radius import rows
+from toosure.recipes.radius.scores import scored_rows
+from toosure.recipes.recipe import Claim, Findings, Setting, Table, claims_without_runs, judge
+from toosure.recipes.run_store import RunStore
+from toosure.train.control import refresh_size, settings_of, split_size
+
+MAX_SHARE = 0.03
+HEADER = ("data", "looks", "seconds per look", "seconds of training", "share %")
+NOTE = (
+    "Looks times what one takes, over the seconds of training without measurements. The device is "
+    "waited for before and after a look, so that steps in flight are not counted."
+)
+TRAINING_IMAGES = {"digits": 128}  # of a quick recipe
+
+
+def findings(setting: Setting, store: RunStore) -> Findings:
+    """Return the share of the time that looks at the control split take."""
+    scored, _ = scored_rows(setting, store, rows.cost(setting))
+    lines = []
+    claims: list[Claim] = []
+    values: dict[str, object] = {}
+    for each in scored:
+        says = f"{each.row.data}: looks take at most 3 % of the time"
+        timed = [record for record in each.records if "look_seconds" in (record.control or {})]
+        if not timed:
+            claims += claims_without_runs(says)
+            continue
+
+        record = timed[0]
+        share = look_share(record)
+        values[each.row.data] = share
+        lines.append(cells(each.row.data, record, share))
+        claims.append(
+            judge(
+                says,
+                found=f"{100 * share:.2f} %",
+                paper="–",
+                holds=share <= MAX_SHARE,
+                rule="looks times seconds per look, over the seconds of training",
+                unless=["judged on CIFAR-10 and CIFAR-100 only" if setting.quick else ""],
+            )
+        )
+    return Findings(claims, [Table("Cost", HEADER, tuple(lines), NOTE)], values)
+
+
+def cells(data: str, record: Record, share: float) -> tuple[str, ...]:
+    """Print what the looks of a run took."""
+    seconds = (record.control or {})["look_seconds"]
+    return (
+        data,
+        str(looks_of(record.config)),
+        f"{seconds:.4f}",
+        f"{record.training_seconds:.1f}",
+        f"{100 * share:.2f}",
+    )
+
+
+def look_share(record: Record) -> float:
+    """Return the share of a run's time that its looks took."""
+    seconds = (record.control or {})["look_seconds"]
+    return looks_of(record.config) * seconds / record.training_seconds
+
+
+def looks_of(config: RunConfig) -> int:
+    """Return how often a run looks at its control split."""
+    settings = settings_of(config)
+    images = TRAINING_IMAGES.get(config.data.partition(":")[0], rows.TRAINING_IMAGES)
+    optimizer = config.word("optimizer").method.target
+    passes = 2 if isinstance(optimizer, type) and issubclass(optimizer, SAM) else 1
+    size = split_size(settings, images)
+    examples = size + refresh_size(settings, images - size)
+    every = settings.interval(examples, config.batch, passes)
+    return sum(
+        looks_at(settings, config.steps, step) for step in range(every, config.steps + 1, every)
+    )
+
+
+def looks_at(settings: Radius, steps: int, step: int) -> bool:
+    """Whether a look that is due after a step is taken."""
+    returned = settings.return_step(steps)
+    if returned is not None and step > returned:
+        return False
+    return settings.start <= step / steps <= settings.until

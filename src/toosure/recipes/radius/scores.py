@@ -1,0 +1,148 @@
+"""The scores of rows, before and after temperature scaling, and the tables that show them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
+from toosure.recipes.commits import short_commit
+from toosure.recipes.radius.rows import Row
+from toosure.recipes.recipe import Setting, Table
+from toosure.recipes.run_store import RunStore
+from toosure.recipes.series import kept_text, spread_text
+
+TEST: dict[str, tuple[str, float, str]] = {
+    "accuracy": ("accuracy %", 100, ".2f"),
+    "nll": ("NLL", 1, ".4f"),
+    "ece": ("ECE", 100, ".2f"),
+    "debiased_ece": ("debiased ECE", 100, ".2f"),
+    "smece": ("smECE", 100, ".2f"),
+}
+AFTER = ("nll", "ece", "debiased_ece", "smece")
+HEADER = (
+    *("row", "seeds", *(name for name, _, _ in TEST.values()), "confidence - accuracy"),
+    *(f"{TEST[key][0]} after T" for key in AFTER),
+    *("T", "validation NLL", "rho at the end", "commit"),
+)
+NOTE = (
+    "ResNet-18 (CIFAR stem) unless the row says otherwise, 45,000 / 5,000 split by seed, crops and "
+    "flips, 30 epochs of batch 256 (5,273 steps), rate 0.1, momentum 0.9, decay 5e-4, cosine with "
+    "200 steps of warm-up, bf16; 10,000 test images at the end of training, 15 bins, errors in "
+    "points, mean ± standard deviation over seeds. A control split comes from the 45,000. T is "
+    "fitted on the 5,000 validation images, which no run is trained on: two and a half times as "
+    "many as the controller has, so that temperature scaling is not at a disadvantage."
+)
+
+
+@dataclass
+class Scored:
+    """A row with the records of its finished runs."""
+
+    row: Row
+    records: list[Record]
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def missing(self) -> int:
+        return len(self.row.seeds) - len(self.records)
+
+    def mean(self, key: str, after: bool = False) -> float:
+        """Return the mean of a score of the test images over seeds; NaN without runs."""
+        values = [scores_of(record, after)[key] for record in self.records]
+        return float(np.mean(values)) if values else float("nan")
+
+
+def scores_of(record: Record, after: bool) -> dict[str, float]:
+    """Return the scores of the test images, as they are or after the temperature."""
+    return record.test_after_temperature if after else record.test
+
+
+def scored_rows(
+    setting: Setting, store: RunStore, rows: Sequence[Row]
+) -> tuple[list[Scored], ScoreFiles]:
+    """Score the runs of the rows that are new; return all rows with their records."""
+    files = score_files(setting)
+    files.add(run for row in rows for run in store.runs(row.configs(setting)))
+    scored = []
+    for row in rows:
+        names = [config.name for config in row.configs(setting)]
+        scored.append(Scored(row, [files.records[n] for n in names if n in files.records]))
+    return scored, files
+
+
+def by_data(rows: Iterable[Scored]) -> dict[str, list[Scored]]:
+    """Group rows by data set, in order."""
+    groups: dict[str, list[Scored]] = {}
+    for each in rows:
+        groups.setdefault(each.row.data, []).append(each)
+    return groups
+
+
+def named(rows: Iterable[Scored]) -> dict[str, Scored]:
+    """Return rows by name."""
+    return {each.name: each for each in rows}
+
+
+def tables(rows: Sequence[Scored], title: str) -> list[Table]:
+    """Return one table per data set."""
+    return [
+        Table(
+            f"{title}, {data}", HEADER, tuple(cells(each) for each in group if each.records), NOTE
+        )
+        for data, group in by_data(rows).items()
+    ]
+
+
+def cells(scored: Scored) -> tuple[str, ...]:
+    """Print one row."""
+    records = scored.records
+
+    def spread(value: Callable[[Record], float], scale: float, form: str) -> str:
+        return spread_text([scale * value(record) for record in records], form)
+
+    texts = [f"{scored.name} (`{scored.row.method}`)", str(len(records))]
+    for key, (_, scale, form) in TEST.items():
+        values = [scale * record.test[key] for record in records if key in record.test]
+        texts.append(kept_text(values, form, len(records)))
+    texts.append(spread(lambda r: r.test["confidence"] - r.test["accuracy"], 100, ".2f"))
+
+    for key in AFTER:
+        values = [TEST[key][1] * r.test_after_temperature[key] for r in records]
+        texts.append(spread_text(values, TEST[key][2]))
+    texts.append(spread(lambda r: r.temperature, 1, ".3f"))
+    texts.append(spread(lambda r: r.val["nll"], 1, ".4f"))
+
+    commits = ", ".join(sorted({short_commit(record.commit) for record in records}))
+    return *texts, radius_text(records), commits
+
+
+def final_radius(record: Record) -> float | None:
+    """Return the radius at the end of a steered run; None where it was not kept."""
+    return (record.control or {}).get("rho")
+
+
+def radius_text(records: Sequence[Record]) -> str:
+    """Print the radius at the end; a dash where nothing was steered."""
+    values = [value for record in records if (value := final_radius(record)) is not None]
+    return spread_text(values, ".3f") if values else "–"
+
+
+def values_of(rows: Iterable[Scored]) -> dict[str, object]:
+    """Return the unrounded scores of each row."""
+    return {
+        f"{each.row.data}/{each.name}": [
+            {
+                "seed": record.config.seed,
+                "test": record.test,
+                "after_temperature": record.test_after_temperature,
+                "val": record.val,
+                "control": record.control,
+            }
+            for record in each.records
+        ]
+        for each in rows
+    }

@@ -207,17 +207,15 @@ def sharpness(story: Story) -> go.Figure:
 
 def edge_of_stability(story: Story) -> go.Figure:
     """Train by full-batch gradient descent at two rates; the dashed lines are 2 / lr."""
-    runs = []
-    for lr in (0.3, 0.5):
-        config = RunConfig(
-            data="digits:train=500,noise=0.4",
-            model="mlp:width=50",
-            optimizer=f"gd:lr={lr}",
-            steps=800,
-            every=4,
-        )
-        runs.append(train(config, story.folder / "gd"))
-    return figures.trajectory(runs, ["gn_sharpness"], splits=["train"])
+    task = {"data": "digits:train=500,noise=0.4", "model": "mlp:width=50"}
+    lines = []
+    for lr, colour in ((0.3, TEAL), (0.5, MAGENTA)):
+        config = RunConfig(**task, optimizer=f"gd:lr={lr}", steps=800, every=4)
+        columns = train(config, story.folder / "gd").columns
+        step = columns["step"]
+        lines.append(curve(f"lr = {lr}", step, columns["train/gn_sharpness"], colour))
+        lines.append(curve(f"2 / {lr}", step[[0, -1]], [2 / lr, 2 / lr], colour, "dash"))
+    return drawing(*lines, x="step", y="sharpness", log=True)
 
 
 def theorem(story: Story) -> go.Figure:

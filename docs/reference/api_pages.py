@@ -48,6 +48,7 @@ NAMES_OF_FILES: dict[str, tuple[str, ...]] = {
     "toosure.shifts.judge": ("judge_shifts",),
     "toosure.shifts.outside": ("load_outside",),
     "toosure.shifts.plan": ("ShiftPlan",),
+    "toosure.shifts.record": ("ShiftRecord",),
     "toosure.sklearn": ("CalibratedClassifier",),
 }
 NOT_FOR_USERS = {"toosure.cli"}  # its names are the command line, which has a page of its own

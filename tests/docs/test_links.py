@@ -40,6 +40,13 @@ def test_links_lead_somewhere(page):
             assert anchor in slugs_of(target), f"{page.name}: no heading for {link}"
 
 
+@pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_comment_cuts_a_table_in_two(page):
+    """Rows after a comment would be shown as a paragraph full of bars."""
+    cut = re.search(r"(?m)^\|.*\|\n<!--.*-->\n\|", page.read_text(encoding="utf-8"))
+    assert not cut, f"{page.name}: move the comment out of the table: {cut[0]}"
+
+
 def listed(page):
     """Return what the toctrees of a page list, as files; an entry may have a title before it."""
     entries = []

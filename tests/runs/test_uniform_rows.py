@@ -118,6 +118,9 @@ def test_what_is_not_uniform_is_not_read():
     assert uniform_rows(b'{"step": 0, "a": "x"}\n{"step": 1, "a": "y"}\n') is None
     assert uniform_rows(b'{"step": 0}\n{"step": 1e999}\n') is None
     assert uniform_rows(b'{"step": 0}\n{"stop": 1}\n') is None
+    assert uniform_rows(b"{}\n{}\n") is None
+    assert uniform_rows(b'{"step": 0, "step": 1}\n') is None
+    assert uniform_rows(b'{"step": 0}\n\n{"step": 1}\n') is None
 
 
 def test_two_processes_read_what_one_does(tmp_path, monkeypatch):

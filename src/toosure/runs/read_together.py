@@ -57,7 +57,7 @@ def read_together(runs: Sequence[Run]) -> None:
 def one_thread() -> AbstractContextManager[object]:
     """Keep SciPy's parser of numbers to one thread, as it has a core of two to itself.
 
-    A block of rows is parsed in less time than its threads take to start.
+    For a block of rows, threads cost more than they gain.
     """
     from scipy.io import mmread  # noqa: F401 (what is not loaded is not limited)
     from threadpoolctl import threadpool_limits

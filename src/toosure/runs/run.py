@@ -49,7 +49,7 @@ class Run:
     def __init__(
         self, path: str | Path, root: Path | None = None, follow_links: bool = True
     ) -> None:
-        self.path = updated(path)
+        self.path = updated(path) if ":/" in str(path) else Path(path)  # a URL of a storage
         if not self.path.is_dir():
             raise ValueError(f"{path} is not a run folder")
         self.follow_links = follow_links

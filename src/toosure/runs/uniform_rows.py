@@ -43,13 +43,13 @@ def uniform_rows(block: bytes, are_many: bool = False) -> UniformRows | None:
         last = parse_json(block[block.rfind(b"\n", 0, -1) + 1 :])
     except ValueError:
         return None
-    if not all(type(value) in (int, float) for value in row.values()):
+    if not row or not all(type(value) in (int, float) for value in row.values()):
         return None
 
     # Every second part between quotes is a key; the others hold the numbers.
-    count = block.count(b"\n")
     parts = block.split(b'"')
     keys = parts[1::2]
+    count = len(keys) // len(row)
     skeleton = block.translate(None, NUMBER_LETTERS)
     if keys != keys[: len(row)] * count or skeleton != skeleton[: len(skeleton) // count] * count:
         return None

@@ -72,7 +72,10 @@ def test_a_quantity_by_one_entry(made_up_quantity, tmp_path, monkeypatch):
     page = report(runs)
     assert ">unsure share, %<" in page  # a column of the comparison
     meaning = 'data-tip="share of examples below a confidence of 0.9"'
-    assert f'<h3><a class="term" href="#term-unsure" {meaning}>Unsure share</a></h3>' in page
+    name = (
+        f'<h3><a class="term" href="#term-unsure" {meaning}>Unsure share</a>, <small>%</small></h3>'
+    )
+    assert name in page
 
     evaluated = json.loads(run_command("evaluate", folder, "--split", "val", "--json"))
     assert evaluated["unsure"] == pytest.approx(rows[-1]["val/unsure"], abs=1e-9)

@@ -228,6 +228,7 @@ def spring():
 def test_unreadable_files(tmp_path):
     refused(tmp_path / "none.npz", "no such file")
     refused(tmp_path / "none.csv", "no such file")
+    refused(tmp_path / "no_folder", "no such file or run folder")
     for content in (b"", b"PK\x03\x04 cut short", b"text"):
         (tmp_path / "a.npz").write_bytes(content)
         refused(tmp_path / "a.npz", "cannot be read as .npz")

@@ -33,10 +33,10 @@ def read_arrays(path: Path) -> dict[str, Any]:
     Nothing in them is executed.
     """
     suffix = path.suffix.lower()
-    if suffix not in ARRAYS:
+    if not path.exists():
+        raise ValueError("no such file" if suffix else "no such file or run folder")
+    if suffix not in ARRAYS or not path.is_file():
         raise ValueError(f"unknown kind of file; save {KINDS}")
-    if not path.is_file():
-        raise ValueError("no such file")
     if suffix == ".npy":
         return {path.stem: read_npy(path)}
     return read_npz(path) if suffix == ".npz" else read_pt(path)

@@ -36,7 +36,7 @@ from toosure.integrations import transformers as in_transformers
 BATCH = 128
 EVERY = 10  # steps between rows here
 SETTINGS = {
-    "default: 250 + 500": {},
+    "default: 200 + 400": {},
     "250 of each": {"examples": 250},
     "2,000 of each": {"examples": 2000},
 }

@@ -18,8 +18,8 @@ def loader(n):
 @pytest.mark.parametrize(
     ("options", "val", "drawn"),
     [
-        ({}, "loader", {"train": 250, "val": 500}),
-        ({}, "tensors", {"train": 250, "val": 600}),  # in memory: all
+        ({}, "loader", {"train": 200, "val": 400}),
+        ({}, "tensors", {"train": 200, "val": 600}),  # in memory: all
         ({"examples": 40}, "loader", {"train": 40, "val": 40}),
         ({"examples": {"val": 30}}, "loader", {"train": 600, "val": 30}),  # of 2,000 at most
         ({"budget": 0.5}, "loader", {"train": 600, "val": 600}),

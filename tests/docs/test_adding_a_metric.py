@@ -49,8 +49,11 @@ def test_the_diffs_add_a_metric(tmp_path):
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "COLUMNS": "200"}
         done = subprocess.run(
             [sys.executable, "-m", "toosure", *words],
-            cwd=tmp_path, env=environment, capture_output=True, text=True,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

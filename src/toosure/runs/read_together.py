@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
+from importlib import import_module
 from pathlib import Path
 
 from toosure.runs.row_reader import RowReader
@@ -59,9 +60,9 @@ def one_thread() -> AbstractContextManager[object]:
 
     For a block of rows, threads cost more than they gain.
     """
-    from scipy.io import mmread  # noqa: F401 (what is not loaded is not limited)
     from threadpoolctl import threadpool_limits
 
+    import_module("scipy.io")  # a library that is not loaded yet is not limited
     limits: AbstractContextManager[object] = threadpool_limits(limits=1)
     return limits
 

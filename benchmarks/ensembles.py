@@ -1,12 +1,15 @@
 """Cost of ensembles: a prediction, a training step and memory, as multiples of one network.
 
     PYTHONPATH=src python3 benchmarks/ensembles.py [--device cuda] [--model resnet20] [--rows 128]
+    ... benchmarks/ensembles.py --device cuda --graph --model resnet18 --rows 256 --precision bf16
 
 Each method is built with its default members. Times are medians of repeated passes in one process,
 memory is the peak of a prediction beyond the weights (on a GPU) and the bytes of the weights. Where
 torch-uncertainty is installed (`make peers`), its BatchEnsemble, MIMO-style packed layers and
 MC-Dropout predict the same rows for comparison. The last table runs the members of a deep ensemble
-at once and one after another, both eager: the rule of `deep_ensemble` takes the faster.
+one after another and at once (folded with grouped and with dense convolutions, and by vmap), eager
+and, on a GPU, as CUDA graphs. With `--graph`, the steps of the first table are replayed graphs, as
+those of `toosure train --graph`: seconds of a step alone on the device.
 """
 
 import argparse
@@ -24,8 +27,11 @@ from toosure.ensembles import (
     DeepEnsemble,
     MCDropout,
     Rank1,
+    folded,
 )
 from toosure.objectives import Plain
+from toosure.train.build import lay_channels_last
+from toosure.train.graph import GraphStep
 from toosure.train.steps import Step
 
 METHODS = {
@@ -53,14 +59,15 @@ def main() -> None:
     print("|---|---|---|---|---|")
     base: tuple[float, float] | None = None
     for name, make in METHODS.items():
-        parameters, predict, step, peak = measured(arguments, make(), x, y)
+        parameters, predict, step, peak = measured(arguments, make(), x, y, arguments.graph)
         base = base or (predict, step)
         print(
             f"| {name} | {parameters:,} | {1000 * predict:.1f} ms, {predict / base[0]:.2f} x | "
             f"{1000 * step:.1f} ms, {step / base[1]:.2f} x | {peak} |"
         )
-    peers(arguments, x)
-    at_once(arguments, x, y)
+    if not arguments.graph:
+        peers(arguments, x)
+        at_once(arguments, x, y)
 
 
 def parse() -> argparse.Namespace:
@@ -69,26 +76,35 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", default="resnet20")
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--graph", action="store_true")
     arguments = parser.parse_args()
+    torch.backends.cudnn.benchmark = arguments.graph  # as runs of many recorded steps search
     if arguments.device == "cpu":
         torch.set_num_threads(1)
     return arguments
 
 
-def measured(arguments, objective, x, y):
+def measured(arguments, objective, x, y, graph=False):
     """Return parameters, seconds of a prediction and of a step, and the peak of a prediction."""
     torch.manual_seed(0)
     model = getattr(models, arguments.model)().to(x.device)
+    if x.device.type == "cuda":  # as in training
+        lay_channels_last(model)
     if hasattr(objective, "setup"):
         objective.setup(model, (x, y))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    step = Step(model, objective, optimizer)
+    step = Step(model, objective, optimizer, arguments.precision)
+    if graph:
+        step = GraphStep(step, varies=False, fixed=True)
     predict = getattr(objective, "predict", lambda model, x: model(x))
 
     def prediction():
         with torch.no_grad():
             predict(model, x)
 
+    for _ in range(6 if graph else 1):  # before the graph is there
+        step((x, y, y), 0.01)
     taken = seconds(lambda: step((x, y, y), 0.01), arguments.repeat, x.device)
     model.eval()
     needed = seconds(prediction, arguments.repeat, x.device)
@@ -145,13 +161,23 @@ def peers(arguments, x):
 
 def at_once(arguments, x, y):
     """Time a step of four members together and one after another."""
-    times = []
-    for together in (False, True):
-        objective = DeepEnsemble(members=4, own_order=False, at_once=together)
-        times.append(measured(arguments, objective, x, y)[2])
-    print("\n| four members, a step | |\n|---|---|")
-    print(f"| one after another | {1000 * times[0]:.1f} ms |")
-    print(f"| at once | {1000 * times[1]:.1f} ms, {times[0] / times[1]:.2f} times as fast |")
+    ways = {
+        "one after another": (False, 0),
+        "at once, dense": (True, 10**9),
+        "at once, grouped": (True, 0),
+        "at once, dense up to 512 channels": (True, folded.DENSE_CHANNELS),
+    }
+    print("\n| four members, a step | eager | as a CUDA graph |\n|---|---|---|")
+    base = None
+    for name, (together, channels) in ways.items():
+        folded.DENSE_CHANNELS = channels
+        found = []
+        for graph in (False, True) if x.device.type == "cuda" else (False,):
+            objective = DeepEnsemble(members=4, own_order=False, at_once=together)
+            found.append(measured(arguments, objective, x, y, graph)[2])
+        base = base or found
+        cells = [f"{1000 * t:.1f} ms, {b / t:.2f} x" for t, b in zip(found, base, strict=True)]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class DeepEnsemble(Mixture):
     batches. A sum, not a mean, gives each member the gradient that it would have alone; SAM's norm
     and clipping are taken per member.
 
-    `at_once` runs the members in one pass (torch.func.vmap). By default that is decided by timing
+    `at_once` runs the members in one pass. By default that is decided by timing
     both ways on a GPU; on a CPU, where steps are replayed as CUDA graphs, and in networks with
     dropout (whose masks would depend on the choice), members run one after another. The first
     member is the network itself, the others are its `members`.
@@ -71,7 +71,7 @@ class DeepEnsemble(Mixture):
         """Attach the other members to the network."""
         others = [self.other(model, self.seed + m) for m in range(1, self.members)]
         if self.at_once is not False and self.at_once_pays(model, others, example):
-            self.stacked = (MembersAtOnce([model, *others]),)
+            self.stacked = (MembersAtOnce([model, *others], example),)
         model.members = nn.ModuleList(others)
         parameters = [[p for n, p in model.named_parameters() if not n.startswith("members.")]]
         parameters += [list(other.parameters()) for other in others]

@@ -9,12 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from toosure.ensembles.folded import folded, member_logits
+
 TIMED_ROWS = 128  # rows of the batch that both ways are timed on
 TIMED_PASSES = 5
 
 
 class MembersAtOnce:
-    """Compute the members of one architecture together: convolutions become grouped ones.
+    """Compute the members of one architecture together, in one pass.
+
+    Networks of convolutions, linear layers and BatchNorm are folded into one of M times the
+    channels (`folded`); all others run under `torch.func.vmap`.
 
     The parameters and buffers of all members lie in stacked tensors, (M, ...), of which those of
     each member are views. An optimizer that moves a member moves the stack; running statistics
@@ -22,7 +27,7 @@ class MembersAtOnce:
     gradient. So everything else (norms, checkpoints, prediction) sees single networks.
     """
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
+    def __init__(self, members: Sequence[nn.Module], example: Tensor) -> None:
         parameters, buffers = stack_module_state(list(members))
         self.parameters: dict[str, Tensor] = dict(parameters)
         self.buffers: dict[str, Tensor] = dict(buffers)
@@ -39,8 +44,13 @@ class MembersAtOnce:
             for member, part in zip(members, stack, strict=True):
                 set_buffer(member, name, part)
 
+        self.network = folded(members, {**self.parameters, **self.buffers}, example)
+
     def __call__(self, inputs: Tensor, training: bool = True) -> Tensor:
         """Return the logits of the members, (M, N, C), on inputs (M, N, ...)."""
+        if self.network is not None:
+            return member_logits(self.network.train(training), inputs)
+
         network = self.skeletons[training]
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -87,7 +97,7 @@ def at_once_is_faster(members: Sequence[nn.Module], example: Tensor) -> bool:
     rows = example.expand(TIMED_ROWS, *example.shape[1:])
     inputs = rows.expand(len(copies), *rows.shape)
     one_by_one = seconds_of(lambda: [m(x) for m, x in zip(copies, inputs, strict=True)])
-    stacked = MembersAtOnce(copies)
+    stacked = MembersAtOnce(copies, example)
     return seconds_of(lambda: list(stacked(inputs))) < one_by_one
 
 

@@ -5,6 +5,7 @@ from torch.nn import functional as F
 
 from toosure.models.arguments import check_dropout, image_shape
 from toosure.models.initialise import he_initialise
+from toosure.models.padding import PadChannels
 
 
 class PyramidBlock(nn.Module):
@@ -19,13 +20,14 @@ class PyramidBlock(nn.Module):
         self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
         self.bn3 = nn.BatchNorm2d(planes)
         self.stride = stride
-        self.missing = planes - inputs  # channels to pad the shortcut with
+        self.pad = PadChannels(0, planes - inputs) if planes > inputs else nn.Identity()
 
     def shortcut(self, x: Tensor) -> Tensor:
         """Pool and pad the input to the shape of the output."""
         if self.stride == 2:  # an odd side is rounded up, as by the convolution
             x = F.avg_pool2d(x, 2, ceil_mode=True)
-        return F.pad(x, (0, 0, 0, 0, 0, self.missing)) if self.missing else x
+        padded: Tensor = self.pad(x)
+        return padded
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn2(self.conv1(self.bn1(x))))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toosure.models.arguments import check_dropout, image_shape
+from toosure.models.padding import PadChannels
 
 
 class Block(nn.Module):
@@ -22,15 +23,15 @@ class Block(nn.Module):
         self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(planes)
         self.stride = stride
-        self.missing = planes - inputs  # channels to pad the shortcut with
+        missing = planes - inputs  # channels
+        self.pad = PadChannels(missing // 2, missing - missing // 2) if missing else nn.Identity()
 
     def shortcut(self, x: Tensor) -> Tensor:
         """Subsample and pad the input to the shape of the output."""
-        if self.stride == 1 and self.missing == 0:
-            return x
-        x = x[:, :, :: self.stride, :: self.stride]
-        before = self.missing // 2
-        return F.pad(x, (0, 0, 0, 0, before, self.missing - before))
+        if self.stride > 1:
+            x = x[:, :, :: self.stride, :: self.stride]
+        padded: Tensor = self.pad(x)
+        return padded
 
     def forward(self, x: Tensor) -> Tensor:
         # Nothing is done in place: curvature differentiates twice through these activations.

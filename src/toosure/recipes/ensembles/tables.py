@@ -71,9 +71,7 @@ def single_rows(setting: Setting, store: RunStore) -> dict[str, Row]:
             rows[label] = row_of(runs, f"predictions_{name}.npz", size)
 
         members = 2 if setting.quick else sweeps.MEMBERS
-        for file, label in (("predictions.npz", ""), ("predictions_ema.npz", " of EMA")):
-            name = f"{optimizer}, deep ensemble{label} ({members})"
-            rows[name] = ensemble_row(runs, members, file, size)
+        rows[f"{optimizer}, deep ensemble ({members})"] = ensemble_row(runs, members, size)
     return rows
 
 
@@ -98,12 +96,13 @@ def row_of(runs: Sequence[Run], file: str, parameters: int) -> Row:
     return row
 
 
-def ensemble_row(runs: Sequence[Run], members: int, file: str, parameters: int) -> Row:
+def ensemble_row(runs: Sequence[Run], members: int, parameters: int) -> Row:
     """Score the mixtures of disjoint sets of runs."""
     row = Row(parameters=parameters * members)
     for start in range(0, len(runs) - members + 1, members):
         chosen = runs[start : start + members]
-        pairs = [pair for run in chosen if (pair := held_out_rows(run, file)) is not None]
+        found = [held_out_rows(run, "predictions.npz") for run in chosen]
+        pairs = [pair for pair in found if pair is not None]
         if len(pairs) == members:
             logits = torch.stack([logits for logits, _ in pairs])
             row.scores.append(scores_of(log_mean_probability(logits), pairs[0][1]))

@@ -7,9 +7,8 @@ Each method is built with its default members. Times are medians of repeated pas
 memory is the peak of a prediction beyond the weights (on a GPU) and the bytes of the weights. Where
 torch-uncertainty is installed (`make peers`), its BatchEnsemble, MIMO-style packed layers and
 MC-Dropout predict the same rows for comparison. The last table runs the members of a deep ensemble
-one after another and at once (folded with grouped and with dense convolutions, and by vmap), eager
-and, on a GPU, as CUDA graphs. With `--graph`, the steps of the first table are replayed graphs, as
-those of `toosure train --graph`: seconds of a step alone on the device.
+one after another and at once, eager and, on a GPU, as CUDA graphs. With `--graph`, the steps of the
+first table are replayed graphs, as those of `toosure train --graph`: seconds alone on the device.
 """
 
 import argparse
@@ -27,7 +26,6 @@ from toosure.ensembles import (
     DeepEnsemble,
     MCDropout,
     Rank1,
-    folded,
 )
 from toosure.objectives import Plain
 from toosure.train.build import lay_channels_last
@@ -161,16 +159,9 @@ def peers(arguments, x):
 
 def at_once(arguments, x, y):
     """Time a step of four members together and one after another."""
-    ways = {
-        "one after another": (False, 0),
-        "at once, dense": (True, 10**9),
-        "at once, grouped": (True, 0),
-        "at once, dense up to 512 channels": (True, folded.DENSE_CHANNELS),
-    }
     print("\n| four members, a step | eager | as a CUDA graph |\n|---|---|---|")
     base = None
-    for name, (together, channels) in ways.items():
-        folded.DENSE_CHANNELS = channels
+    for name, together in (("one after another", False), ("at once", True)):
         found = []
         for graph in (False, True) if x.device.type == "cuda" else (False,):
             objective = DeepEnsemble(members=4, own_order=False, at_once=together)

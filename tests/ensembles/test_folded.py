@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from toosure import models
-from toosure.ensembles.folded import FoldedConv2d
 from toosure.ensembles.members_at_once import MembersAtOnce
 
 SMALL = {
@@ -47,16 +46,11 @@ def compare(networks, together, inputs, tolerance=1e-12):
             torch.testing.assert_close(two.get_buffer(name), buffer, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("name", ["resnet20", "resnet18", "wrn", "mlp"])
-def test_a_folded_step_is_that_of_the_members(name, dense):
-    """With grouped convolutions and with one dense convolution that is zero between members."""
+def test_a_folded_step_is_that_of_the_members(name):
     networks = members(SMALL[name])
     together = MembersAtOnce(networks, EXAMPLE)
     assert together.network is not None
-    for layer in together.network.modules():
-        if isinstance(layer, FoldedConv2d) and dense:
-            layer.dense, layer.groups = True, 1
     compare(networks, together, torch.randn(3, 4, 3, 8, 8, dtype=torch.float64), 1e-11)
 
 
@@ -138,7 +132,6 @@ def test_the_check_leaves_modes_and_random_numbers_alone():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ["resnet20", "resnet18"])
 def test_on_a_gpu_a_folded_step_is_that_of_the_members(name):
-    """Dense and grouped layers, as the number of channels decides."""
     networks = [network.cuda() for network in members(SMALL[name])]
     together = MembersAtOnce(networks, EXAMPLE.cuda())
     assert together.network is not None

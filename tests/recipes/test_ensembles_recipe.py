@@ -6,14 +6,18 @@ import torch
 
 from toosure import metrics
 from toosure.recipes import Setting, recipe
+from toosure.recipes.benchmark.score_files import scored_names
 from toosure.recipes.ensembles import sweeps, tables
+from toosure.recipes.ensembles.kept_scores import keep_scores, kept_scores
+from toosure.recipes.reproduce import missing_configs
+from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
 
 PAPER = Setting()
 
 
 def row(ece, accuracy=0.9, n=2):
-    return tables.Row([{"ece": ece, "accuracy": accuracy}] * n)
+    return tables.Row({str(seed): {"ece": ece, "accuracy": accuracy} for seed in range(n)})
 
 
 def rows_with(**others):
@@ -72,13 +76,29 @@ def test_a_deep_ensemble_is_made_of_disjoint_runs(tmp_path, monkeypatch):
         np.savez(folder / "predictions.npz", test_logits=each, test_labels=labels)
         runs.append(Run(folder))
 
-    found = tables.ensemble_row(runs, 2, "predictions.npz", 100)  # the fifth is left over
-    assert (len(found.scores), found.seconds, found.parameters) == (
-        2,
-        [20.0],
-        200,
-    )  # the fourth was not alone
+    found = tables.ensemble_row(runs, 2, 100)  # the fifth is left over
+    assert list(found.scores) == ["0 + 1", "2 + 3"]
+    assert (found.values("seconds"), found.parameters) == ([20.0], 200)  # the fourth was not alone
     mixed = logits[2:4].softmax(-1).mean(0).log()
-    assert found.scores[1]["nll"] == pytest.approx(float(metrics.nll(mixed, labels)))
-    assert tables.ensemble_row(runs, 2, "predictions_ema.npz", 100).scores == []
+    assert found.scores["2 + 3"]["nll"] == pytest.approx(float(metrics.nll(mixed, labels)))
+    assert tables.row_of(runs, "predictions_ema.npz", 1).scores == {}
     assert len(tables.row_of(runs, "predictions.npz", 1).scores) == 5
+
+
+def test_scores_are_kept_once_and_read_where_folders_are_gone(tmp_path):
+    """A run that is kept is not missing; other data sets and older lines stay."""
+    setting = Setting(scores=str(tmp_path))
+    name = sweeps.plain(setting)[0].name
+    rows = {"SGD": {name: {"ece": 0.04, "nll": 0.2, "accuracy": 0.9, "smece": 0.04, "gap": 0.03}}}
+    for _ in range(2):
+        keep_scores(setting, rows)
+    keep_scores(Setting(data="cifar100", scores=str(tmp_path)), {"SGD": {"other": {"ece": 0.1}}})
+    assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 2
+    assert kept_scores(setting) == rows
+    assert scored_names(setting) == {name, "other"}
+
+    found = tables.findings(setting, RunStore(tmp_path / "no runs", scored_names(setting)))
+    assert [row[:2] for row in found.tables[0].rows] == [("SGD", "1")]
+    assert name not in {
+        config.name for config in missing_configs(sweeps.all_configs(setting), setting, tmp_path)
+    }

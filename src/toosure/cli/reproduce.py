@@ -48,7 +48,7 @@ def reproduce(
     full: Annotated[bool, typer.Option(help="csam: the paper's networks and lengths.")] = False,
     scores: Annotated[
         Path | None,
-        typer.Option(help="benchmark, csam, gamma-net, radius: the folder of scores.jsonl."),
+        typer.Option(help="All but too-sharp: the folder of scores.jsonl."),
     ] = None,
     shift: Annotated[
         str | None,
@@ -156,6 +156,8 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
     given["--shift"] = setting.shifts
 
     if not paper.keeps_scores:
+        if paper.name == "ensembles":  # in files of its own
+            del given["--scores"]
         for option, value in given.items():
             if value:
                 raise ValueError(

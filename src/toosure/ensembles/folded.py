@@ -2,57 +2,68 @@
 
 Features (N, C, ...) of one network become (N, M * C, ...): the channels of the first member, then
 those of the second, and so on. ReLU, pooling, sums and flattening need no change; a convolution
-becomes one of M times the channels, and a BatchNorm a wider one. So M members take as many kernel
-launches as one, without the dispatch of `torch.func.vmap`.
+becomes a grouped one of M times the channels, and a BatchNorm a wider one. So M members take as
+many kernel launches as one, without the dispatch of `torch.func.vmap`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn.utils import skip_init
 
 from toosure.models.padding import PadChannels
 
-# On a GPU the convolutions of all members are one dense convolution, zero between members, up to
-# this many channels in all: it multiplies by zeros, and is faster than the grouped kernels.
-DENSE_CHANNELS = 512
 CHECKED_ROWS = 4
 CHECKED_ERROR = 0.02  # of the largest logit; members that are mixed up differ by about 1
 
-Stacks = Mapping[str, Tensor]  # name of a parameter or buffer of one member -> (M, ...)
 
-
-def folded(members: Sequence[nn.Module], stacks: Stacks, example: Tensor) -> nn.Module | None:
+def folded(members: Sequence[nn.Module], example: Tensor) -> nn.Module | None:
     """Return the members as one network, (N, M * C, ...) to (N, M * classes), or None.
 
+    Its parameters and buffers have the names of a member's, and are those of all members in a row.
     None where a layer is not known here, or where the folded network does not compute what the
     members compute: one that concatenates channels, say.
     """
-    network = folded_layers(members[0], stacks, len(members))
-    if network is None or not computes_the_same(network, members, example):
+    network = widened(members[0], len(members))
+    if network is None:
         return None
-    return network
+
+    fill(network, members)
+    return network if computes_the_same(network, members, example) else None
 
 
-def folded_layers(member: nn.Module, stacks: Stacks, count: int) -> nn.Module | None:
-    """Return a copy of a member whose layers hold all members, or None where one cannot."""
+def widened(member: nn.Module, count: int) -> nn.Module | None:
+    """Return a copy of a member with room for `count` of them; None where a layer has none."""
     network = deepcopy(member)
-    unused = set(stacks)
     for path, layer in list(network.named_modules()):
-        fold = FOLDS.get(type(layer))
-        if fold is None:
+        widen = WIDER.get(type(layer))
+        if widen is None:
             continue
-
-        own = {name: stacks.get(f"{path}.{name}") for name in layer.state_dict()}
-        replacement = None if None in own.values() else fold(layer, own, count)
-        if replacement is None or not path:
+        wider = widen(layer, count)
+        if wider is None or not path:
             return None
-        network.set_submodule(path, replacement)
-        unused -= {f"{path}.{name}" for name in own}
+        network.set_submodule(path, wider.train(layer.training))
 
-    return network if not unused else None
+    sizes = {name: len(p) for name, p in member.named_parameters() if p.dim()}
+    found = {name: len(p) for name, p in network.named_parameters() if p.dim()}
+    return network if found == {name: count * size for name, size in sizes.items()} else None
+
+
+def fill(network: nn.Module, members: Sequence[nn.Module]) -> None:
+    """Put the parameters and buffers of the members into the folded network, in a row."""
+    first = next(members[0].parameters())
+    network.to(first)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            parameter.data = torch.cat([member.get_parameter(name).data for member in members])
+
+        for name, _ in list(network.named_buffers()):
+            own = [member.get_buffer(name) for member in members]
+            join = torch.cat if own[0].dim() else torch.stack
+            path, _, last = name.rpartition(".")
+            network.get_submodule(path)._buffers[last] = join(own)
 
 
 def computes_the_same(network: nn.Module, members: Sequence[nn.Module], example: Tensor) -> bool:
@@ -83,92 +94,60 @@ def member_logits(network: nn.Module, inputs: Tensor) -> Tensor:
 # -- layers ---------------------------------------------------------------------------------------
 
 
-class FoldedConv2d(nn.Module):
-    """The convolutions of M members on (N, M * C, H, W)."""
+class LinearOfMembers(nn.Module):
+    """The linear layers of `count` members on (N, count * D)."""
 
-    def __init__(self, layer: nn.Conv2d, stacks: Stacks) -> None:
+    def __init__(self, layer: nn.Linear, count: int) -> None:
         super().__init__()
-        self.weight = stacks["weight"]  # (M, O, C, k, k)
-        self.bias = stacks.get("bias")  # (M, O)
-        self.stride = layer.stride
-        self.padding = layer.padding
-        self.dilation = layer.dilation
-
-        count = len(self.weight)
-        on_gpu = self.weight.device.type == "cuda"
-        self.dense = on_gpu and layer.groups == 1 and count * layer.in_channels <= DENSE_CHANNELS
-        self.groups = 1 if self.dense else count * layer.groups
-        self.own = torch.eye(count).reshape(count, 1, count, 1, 1, 1).to(self.weight)
+        self.count = count
+        outputs, inputs = layer.weight.shape
+        self.weight = nn.Parameter(layer.weight.new_empty(count * outputs, inputs))
+        self.bias = None
+        if layer.bias is not None:
+            self.bias = nn.Parameter(layer.bias.new_empty(count * outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight
-        if self.dense:  # (M, O, M * C, k, k): zero where an input is another member's
-            weight = (weight.unsqueeze(2) * self.own).flatten(2, 3)
-        bias = None if self.bias is None else self.bias.flatten()
-        weight = weight.flatten(0, 1)
-        return F.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        weight = self.weight.view(self.count, -1, self.weight.shape[1])  # (M, O, D)
+        inputs = x.reshape(len(x), self.count, -1).transpose(0, 1)  # (M, N, D)
+        outputs = (inputs @ weight.mT).transpose(0, 1).flatten(1)
+        return outputs if self.bias is None else outputs + self.bias
 
 
-class FoldedLinear(nn.Module):
-    """The linear layers of M members on (N, M * D)."""
-
-    def __init__(self, stacks: Stacks) -> None:
-        super().__init__()
-        self.weight = stacks["weight"]  # (M, O, D)
-        self.bias = stacks.get("bias")  # (M, O)
-
-    def forward(self, x: Tensor) -> Tensor:
-        count, _, width = self.weight.shape
-        inputs = x.reshape(len(x), count, width).transpose(0, 1)  # (M, N, D)
-        outputs = inputs @ self.weight.mT
-        if self.bias is not None:
-            outputs = outputs + self.bias.unsqueeze(1)
-        return outputs.transpose(0, 1).flatten(1)
-
-
-class FoldedBatchNorm(nn.Module):
-    """The BatchNorms of M members on (N, M * C, ...); their running statistics move in place."""
-
-    def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d, stacks: Stacks) -> None:
-        super().__init__()
-        self.stacks = dict(stacks)
-        assert layer.momentum is not None
-        self.momentum = layer.momentum
-        self.eps = layer.eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        names = ("running_mean", "running_var", "weight", "bias")
-        mean, variance, weight, bias = (self.stacks[name].view(-1) for name in names)
-        if self.training:
-            self.stacks["num_batches_tracked"].add_(1)
-        return F.batch_norm(x, mean, variance, weight, bias, self.training, self.momentum, self.eps)
+def wider_convolution(layer: nn.Conv2d, count: int) -> nn.Module | None:
+    """Return one convolution whose groups are the members'."""
+    if layer.padding_mode != "zeros":
+        return None
+    wider: nn.Module = skip_init(
+        nn.Conv2d,
+        count * layer.in_channels,
+        count * layer.out_channels,
+        layer.kernel_size,
+        layer.stride,
+        layer.padding,
+        layer.dilation,
+        count * layer.groups,
+        layer.bias is not None,
+    )
+    return wider
 
 
-def fold_convolution(layer: nn.Conv2d, stacks: Stacks, count: int) -> nn.Module | None:
-    return FoldedConv2d(layer, stacks) if layer.padding_mode == "zeros" else None
+def wider_batch_norm(layer: nn.BatchNorm1d | nn.BatchNorm2d, count: int) -> nn.Module | None:
+    """Return one BatchNorm of all channels; it counts the batches of each member."""
+    if not layer.affine or not layer.track_running_stats or layer.momentum is None:
+        return None
+    return type(layer)(count * layer.num_features, layer.eps, layer.momentum)
 
 
-def fold_linear(layer: nn.Linear, stacks: Stacks, count: int) -> nn.Module:
-    return FoldedLinear(stacks)
-
-
-def fold_batch_norm(
-    layer: nn.BatchNorm1d | nn.BatchNorm2d, stacks: Stacks, count: int
-) -> nn.Module | None:
-    usual = layer.affine and layer.track_running_stats and layer.momentum is not None
-    return FoldedBatchNorm(layer, stacks) if usual else None
-
-
-def fold_padding(layer: PadChannels, stacks: Stacks, count: int) -> nn.Module:
+def wider_padding(layer: PadChannels, count: int) -> nn.Module:
     return PadChannels(layer.before, layer.after, members=count)
 
 
-# Layers whose parameters or channels must be known. All others are taken as they are; what they
-# compute is checked.
-FOLDS: dict[type[nn.Module], Callable[..., nn.Module | None]] = {
-    nn.Conv2d: fold_convolution,
-    nn.Linear: fold_linear,
-    nn.BatchNorm1d: fold_batch_norm,
-    nn.BatchNorm2d: fold_batch_norm,
-    PadChannels: fold_padding,
+# Layers that have parameters, or whose channels must be known. All others are taken as they are;
+# what the network computes is checked.
+WIDER: dict[type[nn.Module], Callable[..., nn.Module | None]] = {
+    nn.Conv2d: wider_convolution,
+    nn.Linear: LinearOfMembers,
+    nn.BatchNorm1d: wider_batch_norm,
+    nn.BatchNorm2d: wider_batch_norm,
+    PadChannels: wider_padding,
 }

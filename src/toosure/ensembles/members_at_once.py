@@ -21,36 +21,46 @@ class MembersAtOnce:
     Networks of convolutions, linear layers and BatchNorm are folded into one of M times the
     channels (`folded`); all others run under `torch.func.vmap`.
 
-    The parameters and buffers of all members lie in stacked tensors, (M, ...), of which those of
-    each member are views. An optimizer that moves a member moves the stack; running statistics
-    that move in the stack are the member's; and a hook hands each member its part of the stack's
-    gradient. So everything else (norms, checkpoints, prediction) sees single networks.
+    The parameters and buffers of all members lie in common tensors, of which those of each member
+    are views. An optimizer that moves a member moves the common tensor; running statistics that
+    move there are the member's; and a hook hands each member its part of the common gradient. So
+    everything else (norms, checkpoints, prediction) sees single networks.
     """
 
     def __init__(self, members: Sequence[nn.Module], example: Tensor) -> None:
-        parameters, buffers = stack_module_state(list(members))
-        self.parameters: dict[str, Tensor] = dict(parameters)
-        self.buffers: dict[str, Tensor] = dict(buffers)
-        self.skeletons = {mode: skeleton(members[0], mode) for mode in (True, False)}
+        self.network = folded(members, example)
+        self.skeletons: dict[bool, nn.Module] = {}
+        self.parameters: dict[str, Tensor]
+        self.buffers: dict[str, Tensor]
+        if self.network is not None:
+            self.parameters = dict(self.network.named_parameters())
+            self.buffers = dict(self.network.named_buffers())
+        else:
+            self.parameters, self.buffers = stack_module_state(list(members))
+            self.skeletons = {mode: skeleton(members[0], mode) for mode in (True, False)}
 
-        named = [dict(member.named_parameters()) for member in members]
-        for name, stack in self.parameters.items():
-            own = [parameters[name] for parameters in named]
-            for parameter, part in zip(own, stack.detach(), strict=True):
+        for name, common in self.parameters.items():
+            own = [member.get_parameter(name) for member in members]
+            shape = (len(members), *own[0].shape)
+            for parameter, part in zip(own, common.detach().view(shape), strict=True):
                 parameter.data = part
-            stack.register_post_accumulate_grad_hook(partial(hand_out, own))
+            common.register_post_accumulate_grad_hook(partial(hand_out, own, shape))
 
-        for name, stack in self.buffers.items():
-            for member, part in zip(members, stack, strict=True):
+        for name, common in self.buffers.items():
+            shape = (len(members), *members[0].get_buffer(name).shape)
+            for member, part in zip(members, common.view(shape), strict=True):
                 set_buffer(member, name, part)
-
-        self.network = folded(members, {**self.parameters, **self.buffers}, example)
 
     def __call__(self, inputs: Tensor, training: bool = True) -> Tensor:
         """Return the logits of the members, (M, N, C), on inputs (M, N, ...)."""
-        if self.network is not None:
-            return member_logits(self.network.train(training), inputs)
+        if self.network is None:
+            return self.under_vmap(inputs, training)
+        if self.network.training != training:
+            self.network.train(training)
+        return member_logits(self.network, inputs)
 
+    def under_vmap(self, inputs: Tensor, training: bool) -> Tensor:
+        """Return the logits of members that cannot be folded."""
         network = self.skeletons[training]
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -62,12 +72,12 @@ class MembersAtOnce:
         return logits
 
 
-def hand_out(own: Sequence[nn.Parameter], stack: Tensor) -> None:
-    """Give each member its part of the stack's gradient, added to what it has."""
-    assert stack.grad is not None
-    for parameter, part in zip(own, stack.grad, strict=True):
+def hand_out(own: Sequence[nn.Parameter], shape: tuple[int, ...], common: Tensor) -> None:
+    """Give each member its part of the common gradient, added to what it has."""
+    assert common.grad is not None
+    for parameter, part in zip(own, common.grad.view(shape).unbind(), strict=True):
         parameter.grad = part if parameter.grad is None else parameter.grad + part
-    stack.grad = None
+    common.grad = None
 
 
 def skeleton(member: nn.Module, training: bool) -> nn.Module:

@@ -11,6 +11,7 @@ from toosure.config import RunConfig
 from toosure.ensembles import log_mean_probability
 from toosure.recipes.benchmark.score_files import ran_alone
 from toosure.recipes.ensembles import sweeps
+from toosure.recipes.ensembles.kept_scores import Scores, ScoresByName, keep_scores, kept_scores
 from toosure.recipes.prediction_scores import training_seconds
 from toosure.recipes.recipe import (
     Claim,
@@ -37,22 +38,29 @@ CLASSES = {"cifar10": 10, "cifar100": 100}
 
 @dataclass
 class Row:
-    """The scores of one method, over seeds."""
+    """The scores of one method: of each run, or of each set of members."""
 
-    scores: list[dict[str, float]] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
+    scores: ScoresByName = field(default_factory=dict)
     parameters: int = 0
 
+    def values(self, key: str) -> list[float]:
+        return [each[key] for each in self.scores.values() if key in each]
+
     def mean(self, key: str) -> float:
-        return float(np.mean([each[key] for each in self.scores]))
+        return float(np.mean(self.values(key)))
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the table of all methods, and what holds between them."""
     rows = {**single_rows(setting, store), **method_rows(setting, store)}
+    keep_scores(setting, {name: row.scores for name, row in rows.items()})
+    for name, scores in kept_scores(setting).items():
+        if name in rows:
+            rows[name].scores = scores | rows[name].scores
+
     rows = {name: row for name, row in rows.items() if row.scores}
     table = Table("ensembles", HEADER, tuple(cells(name, row) for name, row in rows.items()), NOTE)
-    values = {name: row.scores for name, row in rows.items()}
+    values = {name: list(row.scores.values()) for name, row in rows.items()}
     return Findings(claims(setting, rows), [table], values)
 
 
@@ -91,8 +99,7 @@ def row_of(runs: Sequence[Run], file: str, parameters: int) -> Row:
     for run in runs:
         pair = held_out_rows(run, file)
         if pair is not None:
-            row.scores.append(scores_of(*pair))
-            row.seconds += seconds_of([run])
+            row.scores[run.name] = scores_of(*pair) | seconds_of([run])
     return row
 
 
@@ -105,16 +112,16 @@ def ensemble_row(runs: Sequence[Run], members: int, parameters: int) -> Row:
         pairs = [pair for pair in found if pair is not None]
         if len(pairs) == members:
             logits = torch.stack([logits for logits, _ in pairs])
-            row.scores.append(scores_of(log_mean_probability(logits), pairs[0][1]))
-            row.seconds += seconds_of(chosen)
+            scores = scores_of(log_mean_probability(logits), pairs[0][1])
+            row.scores[" + ".join(run.name for run in chosen)] = scores | seconds_of(chosen)
     return row
 
 
-def seconds_of(runs: Sequence[Run]) -> list[float]:
+def seconds_of(runs: Sequence[Run]) -> Scores:
     """Return how long runs trained together; nothing where one of them shared its device."""
     if not all(ran_alone(run) for run in runs):
-        return []
-    return [sum(training_seconds(run) for run in runs)]
+        return {}
+    return {"seconds": sum(training_seconds(run) for run in runs)}
 
 
 def held_out_rows(run: Run, file: str) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -127,7 +134,7 @@ def held_out_rows(run: Run, file: str) -> tuple[torch.Tensor, torch.Tensor] | No
         return None
 
 
-def scores_of(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+def scores_of(logits: torch.Tensor, labels: torch.Tensor) -> Scores:
     """Return accuracy, NLL, calibration errors and the gap between confidence and accuracy."""
     accuracy = float(metrics.accuracy(logits, labels))
     return {
@@ -154,7 +161,7 @@ def cells(name: str, row: Row) -> tuple[str, ...]:
     """Print one method."""
 
     def spread(key: str, scale: float, form: str) -> str:
-        return spread_text([scale * each[key] for each in row.scores], form)
+        return spread_text([scale * value for value in row.values(key)], form)
 
     return (
         name,
@@ -164,7 +171,7 @@ def cells(name: str, row: Row) -> tuple[str, ...]:
         spread("ece", 100, ".2f"),
         spread("smece", 100, ".2f"),
         spread("gap", 100, ".2f"),
-        spread_text(row.seconds, ".0f") if row.seconds else "–",
+        spread("seconds", 1, ".0f") if row.values("seconds") else "–",
         f"{row.parameters:,}",
     )
 

@@ -1,0 +1,43 @@
+"""The scores of runs and mixtures, kept in `scores.jsonl` when the run folders are gone.
+
+A line holds the data set, the row of the table, what was scored (the name of a run, or those of a
+mixture's members) and the scores. A run that has a line is not trained again.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from toosure.recipes.benchmark.score_files import SCORES_FILE, read_lines
+from toosure.recipes.recipe import Setting
+
+Scores = dict[str, float]
+ScoresByName = dict[str, Scores]  # of a run, or of the members of a mixture
+
+
+def kept_scores(setting: Setting) -> dict[str, ScoresByName]:
+    """Return the scores that a folder keeps of this data set, by row of the table."""
+    rows: dict[str, ScoresByName] = {}
+    if setting.scores:
+        for line in read_lines(Path(setting.scores)):
+            kept = json.loads(line)
+            if kept.get("data") == setting.data and "row" in kept:
+                rows.setdefault(kept["row"], {})[kept["name"]] = kept["scores"]
+    return rows
+
+
+def keep_scores(setting: Setting, rows: Mapping[str, ScoresByName]) -> None:
+    """Append the scores that the folder does not have yet."""
+    if not setting.scores:
+        return
+    known = kept_scores(setting)
+    lines = [
+        json.dumps({"data": setting.data, "row": row, "name": name, "scores": scores})
+        for row, by_name in rows.items()
+        for name, scores in by_name.items()
+        if name not in known.get(row, {})
+    ]
+    folder = Path(setting.scores)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / SCORES_FILE).open("a", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in lines)

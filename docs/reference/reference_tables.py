@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,17 @@ def parameter_row(parameter: Any) -> str:
     default = f"`{getattr(value, 'value', value)}`" if is_shown else ""
     if parameter.required:
         default = "(needed)"
-    return f"| {written} | {cell(getattr(parameter, 'help', '') or '')} | {cell(default)} |"
+    said = f"{getattr(parameter, 'help', '') or ''} {choices_of(parameter)}"
+    return f"| {written} | {cell(said)} | {cell(default)} |"
+
+
+def choices_of(parameter: Any) -> str:
+    """Return the values that an option takes, where they are few: "One of `left`, `right`."."""
+    described = getattr(parameter, "type_descriptor", None)
+    annotation = getattr(described, "annotation", None)
+    if not (isinstance(annotation, type) and issubclass(annotation, Enum)):
+        return ""
+    return f"One of {', '.join(f'`{choice.value}`' for choice in annotation)}."
 
 
 def examples_text() -> str:

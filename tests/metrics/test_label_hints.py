@@ -81,7 +81,9 @@ def test_one_column_in_the_unit_interval_is_refused_with_both_remedies():
 def test_the_tolerance_of_sums_is_stated_and_holds_what_it_says():
     rows = tensor([[0.5, 0.499], [0.7, 0.301]], dtype=torch.float64)  # .999 and 1.001
     assert metrics.accuracy(probs=rows, labels=tensor([0, 0])) == 1
-    with pytest.raises(ValueError, match=r"to within 0.001; row 0 sums to 0.998$"):
+    with pytest.raises(
+        ValueError, match=r"to within 0.001; row 0 sums to 0.998: these look like rounded"
+    ):
         metrics.accuracy(probs=rows - tensor([0.001, 0]), labels=tensor([0, 0]))
 
 
@@ -90,3 +92,8 @@ def test_log_probabilities_and_percentages_are_named():
         metrics.ece(probs=LOGITS.log_softmax(1), labels=LABELS)
     with pytest.raises(ValueError, match="these are percentages; divide them by 100"):
         metrics.ece(probs=100 * LOGITS.softmax(1), labels=LABELS)
+    rounded = tensor([[0.335, 0.335, 0.332], [0.33, 0.33, 0.33]])
+    with pytest.raises(ValueError, match="rounded probabilities; write more digits"):
+        metrics.ece(probs=rounded, labels=tensor([0, 1]))
+    with pytest.raises(ValueError, match=r"sums to 0.9$"):  # further than rounding takes it
+        metrics.ece(probs=tensor([[0.3, 0.3, 0.3]]), labels=tensor([0]))

@@ -499,6 +499,18 @@ def test_command_with_two_splits_of_one_file(tmp_path):
     assert of_run == result.stdout.replace("a.npz", "predictions.npz")
 
 
+def test_a_run_without_test_predictions_is_judged_by_folds(files, tmp_path):
+    """A loop of one's own keeps its validation rows alone; the report names this command."""
+    with np.load(files[0]) as arrays:
+        kept = {f"val_{name}": arrays[name] for name in arrays.files}
+    (tmp_path / "run").mkdir()
+    np.savez(tmp_path / "run" / "predictions.npz", **kept)
+    result = calibrate(tmp_path / "run", "--method", "temperature")
+    assert result.exit_code == 0, result.output
+    assert "this run kept no test predictions: folds of its validation rows judge" in result.stderr
+    assert "each held out in one of 5 folds" in " ".join(result.stdout.split())
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -73,7 +73,7 @@ def calibrate(
 ) -> None:
     """Fit a calibrator on VAL, chosen by held-out NLL, and show before and after on TEST.
 
-    Of a run folder, the splits are val and test.
+    Of a run folder, the splits are val and test; folds of val, where the run kept no test.
     """
     from toosure.recalibration import recalibrate
 
@@ -86,7 +86,8 @@ def calibrate(
         check_wanted(method, output, html)
         if run is not None:
             val, split = in_folder(run), split or "val"
-            test_split = test_split or (None if test else "test")
+            if test is None and test_split is None:
+                test_split = kept_test_split(val)
         test = val if test is None and test_split else test
         if test and test.exists() and val.exists() and test.samefile(val) and split == test_split:
             fail(
@@ -118,6 +119,17 @@ def calibrate(
         print_result(result)
     if problem:
         fail(problem)
+
+
+def kept_test_split(predictions: Path) -> str | None:
+    """Return the split to judge a run on, or None, said, where it kept validation rows alone."""
+    import numpy as np
+
+    with np.load(predictions, allow_pickle=False) as arrays:
+        if any(name.startswith("test_") for name in arrays.files):
+            return "test"
+    typer.echo("this run kept no test predictions: folds of its validation rows judge", err=True)
+    return None
 
 
 def write_files(result: "Recalibration", output: Path | None, html: Path | None) -> None:

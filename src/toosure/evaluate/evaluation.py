@@ -64,7 +64,7 @@ def evaluate_classes(
     keys = wanted_keys(only)
     left_out = {key: why for key in keys if (why := reason_against(key, predictions))}
     if of_class_one:
-        why = "is of the predicted class: say top_label=True"
+        why = "is of the predicted class: say top_label=True, or --top-label"
         left_out |= {key: why for key in ONLY_TOP_LABEL if key in keys}
     estimates = score_parts(predictions, keys, left_out)
     for key in keys:

@@ -56,7 +56,15 @@ def probs_hint(values: Tensor) -> str:
         return ": these are log-probabilities, which are logits: give them as logits"
     if low >= 0 and distribution_problem(values.double() / 100) is None:
         return ": these are percentages; divide them by 100"
+    if low >= 0 and high <= 1 and are_rounded(values):
+        return ": these look like rounded probabilities; write more digits, or divide by the sum"
     return ""
+
+
+def are_rounded(values: Tensor) -> bool:
+    """Whether all rows sum to 1 but for what rounding to two digits, at most, takes away."""
+    away = (values.sum(1, dtype=torch.float64) - 1).abs().max()
+    return bool(away <= 0.005 * values.shape[1] + 1e-6) and float(away) < 0.1
 
 
 def log_of(probs: Tensor) -> Tensor:

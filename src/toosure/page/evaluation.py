@@ -205,7 +205,8 @@ def footer(result: Evaluation) -> str:
     return (
         "<footer><p>The gap is mean confidence minus accuracy. The model is called over- or "
         f"under-confident when the {100 * result.level:g} % interval of the gap leaves "
-        "out 0; uneven when only the ECE is above what chance gives; well calibrated when the gap "
+        "out 0; right on average, but not at every confidence, when only the ECE is above what "
+        "chance gives; well calibrated when the gap "
         "is known to one point or better; otherwise it cannot be told. What chance gives is the "
         "ECE of labels drawn from the model’s own confidences.</p></footer>"
     )

@@ -1,4 +1,4 @@
-"""Turn finished runs into lines of `scores.jsonl` and arrays of `examples_*.npz`.
+"""Turn finished runs into lines of `scores.jsonl` and files of `examples/`.
 
     python recipes/benchmark/collect.py RUNS OUT
 

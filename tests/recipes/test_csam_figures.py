@@ -208,7 +208,6 @@ def test_kept_scores_draw_figure_1(tmp_path):
             record = record_with(row.configs(setting)[0])
             files.records[record.name] = record
             files.examples[record.name] = examples_with(0.7, 0.1)
-            files.data_sets[record.name] = record.data
     files.write(list(files.records.values()))
 
     made = {each.name: each for each in figures.drawings(setting, RunStore(tmp_path))}

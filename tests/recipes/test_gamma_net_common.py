@@ -177,7 +177,6 @@ def test_cost_and_gain(tmp_path):
     records += [record_with(run, ece=0.01) for run in runs[OURS]]
     files = ScoreFiles(scores, records={record.name: record for record in records})
     files.examples = {record.name: examples_with(0.9, 0.1) for record in records}
-    files.data_sets = dict.fromkeys(files.examples, "cifar10")
     files.write(records)
 
     setting = Setting(scores=str(scores))

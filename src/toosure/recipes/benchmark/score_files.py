@@ -2,8 +2,8 @@
 
 `scores.jsonl` has one line per run: its config, the scores of its test images before and after a
 temperature fitted on the validation images, and those of the validation images.
-`examples_DATA.npz` holds, per run and test image, what paired comparisons need; the confidence
-after the temperature is in 65,535ths.
+`examples/NAME.npz` holds, per test image of a run, what paired comparisons need; the confidence
+after the temperature is in 65,535ths. (`examples_DATA.npz` holds the same of several older runs.)
 """
 
 import json
@@ -28,6 +28,7 @@ from toosure.runs import Run
 from toosure.runs.files import write_atomically
 
 SCORES_FILE = "scores.jsonl"
+EXAMPLES = "examples"  # a folder
 METRICS = (
     *("accuracy", "nll", "brier", "ece", "debiased_ece", "smece", "adaptive_ece", "classwise_ece"),
     *("mce", "aurc", "auroc_misclass", "auroc_ovr", "auroc_ovr_binned"),
@@ -187,7 +188,6 @@ class ScoreFiles:
     folder: Path | None = None
     records: dict[str, Record] = field(default_factory=dict)
     examples: dict[str, Examples] = field(default_factory=dict)
-    data_sets: dict[str, str] = field(default_factory=dict)  # of the runs that have examples
     unreadable: list[str] = field(default_factory=list)  # why a line was left out
 
     def __post_init__(self) -> None:
@@ -206,7 +206,9 @@ class ScoreFiles:
                 for key in arrays.files:
                     name, _, quantity = key.rpartition("/")
                     self.examples.setdefault(name, {})[quantity] = arrays[key]
-                    self.data_sets[name] = file.stem.removeprefix("examples_")
+        for file in sorted((self.folder / EXAMPLES).glob("*.npz")):
+            with np.load(file, allow_pickle=False) as arrays:
+                self.examples[file.stem] = dict(arrays)
 
     def add(self, runs: Iterable[Run]) -> list[Record]:
         """Score the finished runs that are new, write them to the folder, and return them.
@@ -221,7 +223,6 @@ class ScoreFiles:
                 continue
             self.records[run.name] = record_of(run)
             self.examples[run.name] = examples_of(run)
-            self.data_sets[run.name] = self.records[run.name].data
             added.append(self.records[run.name])
 
         if added and self.folder is not None:
@@ -234,20 +235,15 @@ class ScoreFiles:
         return record is None or (record.shifts is None and shift_summary(run) is not None)
 
     def write(self, added: Sequence[Record]) -> None:
-        """Store the examples of the records' data sets anew, then append to `scores.jsonl`.
+        """Store the examples of the records, then append to `scores.jsonl`.
 
         In this order a run that was interrupted in between is scored again, with its examples.
         """
         assert self.folder is not None
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for data in {record.data for record in added}:
-            arrays = {
-                f"{name}/{quantity}": values
-                for name, examples in self.examples.items()
-                if self.data_sets[name] == data
-                for quantity, values in examples.items()
-            }
-            write_arrays(self.folder / f"examples_{data}.npz", arrays)
+        (self.folder / EXAMPLES).mkdir(parents=True, exist_ok=True)
+        for record in added:
+            if examples := self.examples.get(record.name):
+                write_arrays(self.folder / EXAMPLES / f"{record.name}.npz", examples)
 
         with (self.folder / SCORES_FILE).open("a", encoding="utf-8") as file:
             file.writelines(record.line() + "\n" for record in added)

@@ -34,6 +34,25 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def with_bars(table: str) -> str:
+    """Return rows of a table in which the bars of |g| do not end a cell; cells have spaces.
+
+    >>> with_bars("| `key` | -|g| / rho |")
+    '| `key` | -\\\\|g\\\\| / rho |'
+    """
+    inside = re.compile(r"(?<=[^\s\\|])\|(?=.)|(?<!\\)\|(?=[^\s|-])")
+    return re.sub(r"(?m)(?<=^\| ).*(?= \|$)", lambda row: inside.sub(r"\|", row[0]), table)
+
+
+def prose_with_code(text: str) -> str:
+    """Return a help text in which an option or a word in quotes is code."""
+    pieces = re.split(r"(`[^`]*`)", text)
+    mark = re.compile(r"""(?<![\w-])(--[a-z][\w-]*)|(?<!\w)'([^']+)'|"([^"]+)\"""")
+    for place in range(0, len(pieces), 2):
+        pieces[place] = mark.sub(lambda match: f"`{match[match.lastindex]}`", pieces[place])
+    return "".join(pieces)
+
+
 def methods_text() -> str:
     """Return every word that the commands understand, one table per kind."""
     lines: list[str] = []
@@ -57,7 +76,7 @@ def method_row(method: Method) -> str:
 
 def keys_text() -> str:
     """Return the keys of a row, and the numbers of an evaluation."""
-    lines = ["## Keys of a row", "", *markdown().splitlines(), ""]
+    lines = ["## Keys of a row", "", *with_bars(markdown()).splitlines(), ""]
     lines += ["## Numbers of an evaluation", ""]
     lines.append("`toosure evaluate --json` and `evaluate(...).metrics` have these keys.")
     for group, keys in evaluation_groups().items():
@@ -100,7 +119,8 @@ def commands_text() -> str:
 
 def prose(text: str) -> str:
     """Return a help text without the marks that only a terminal understands."""
-    return re.sub(r"\n{3,}", "\n\n", text.replace("\b", "").replace("\f", "")).strip()
+    text = prose_with_code(text.replace("\b", "").replace("\f", ""))
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def parameter_row(parameter: Any) -> str:
@@ -115,7 +135,8 @@ def parameter_row(parameter: Any) -> str:
     default = f"`{getattr(value, 'value', value)}`" if is_shown else ""
     if parameter.required:
         default = "(needed)"
-    return f"| {written} | {cell(getattr(parameter, 'help', '') or '')} | {cell(default)} |"
+    says = prose_with_code(getattr(parameter, "help", "") or "")
+    return f"| {written} | {cell(says)} | {cell(default)} |"
 
 
 def examples_text() -> str:
@@ -125,6 +146,7 @@ def examples_text() -> str:
         code = file.read_text(encoding="utf-8")
         summary = ast.get_docstring(ast.parse(code)) or ""
         rest = code.split('"""', 2)[2].strip()
+        summary = re.sub(r"\btorchrun --.*?(?=\.?$)", r"`\g<0>`", summary)
         lines += [f"## {file.stem}", "", f"`examples/{file.name}`: {summary}", ""]
         lines += ["```python", rest, "```", ""]
     return "\n".join(lines)

@@ -117,7 +117,8 @@ def breakable(match: re.Match[str]) -> str:
     """Return a word of code: an option is whole, others may break at signs in a narrow table."""
     *_, option, word = re.split(r"^(--?[a-z][\w-]*|)", match[1])
     if len(word) > 12:
-        word = re.sub(r"(?<=\w[/_.:=(])(?=[^\W\d]|-)", '<wbr class="narrow">', word)
+        sign = r"(?<=\w[/_:=(])(?=[\w-])|(?<=\w\.)(?=[^\W\d])"
+        word = re.sub(sign, '<wbr class="narrow">', word)
     word = re.sub(r",(?=.)", ",<wbr>", word)
     whole = f'<span class="option">{option}</span>' if option else ""
     return f'<span class="pre">{whole}{word}</span>'

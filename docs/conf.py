@@ -41,6 +41,8 @@ exclude_patterns = [
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 suppress_warnings = ["myst.header"]  # pages written for a checkout may skip a level
+highlight_language = "none"  # a block without a language is what a command prints
+smartquotes_action = "qe"  # no dashes: `--data` in a sentence stays as it is typed
 
 # Notebooks are Python files (jupytext's py:percent). `make docs-notebooks` executes them.
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
@@ -70,6 +72,7 @@ def setup(app: object) -> None:
     app.connect("build-finished", write_entrance)  # type: ignore[attr-defined]
     app.connect("source-read", link_to_examples)  # type: ignore[attr-defined]
     app.connect("source-read", list_new_pages)  # type: ignore[attr-defined]
+    app.connect("html-page-context", keep_words_whole)  # type: ignore[attr-defined]
 
 
 def link_to_examples(app: object, name: str, source: list[str]) -> None:
@@ -85,6 +88,33 @@ def list_new_pages(app: object, name: str, source: list[str]) -> None:
         new = sorted(page.stem for page in HERE.glob("*.md") if page.stem not in {*named, "index"})
         if new:
             source[0] += "\n".join(["\n```{toctree}", ":hidden:", ":caption: More", *new, "```\n"])
+
+
+def keep_words_whole(app: object, page: str, template: str, context: dict, tree: object) -> None:
+    """Say where a line may break: not in an option, a percentage or 1 ± 2, but after a comma."""
+    pieces = re.split(r"(?s)(<pre>.*?</pre>|<code .*?</code>)", context.get("body", ""))
+    for place, piece in enumerate(pieces):
+        if piece.startswith("<pre>"):
+            option = r"(?<![\w-])(--[a-z][\w-]*)"
+            pieces[place] = re.sub(option, r'<span class="option">\1</span>', piece)
+        elif piece.startswith("<code "):
+            pieces[place] = re.sub(r'<span class="pre">([^<]*)</span>', breakable, piece)
+        else:
+            text = re.sub(r"(?<=\d) %", "&nbsp;%", piece)
+            pieces[place] = re.sub(r"(?<=\d) ± (?=[\d.])", "&nbsp;±&nbsp;", text)
+    if pieces != [""]:
+        context["body"] = "".join(pieces)
+
+
+def breakable(match: re.Match[str]) -> str:
+    """Return a word of code: an option is whole, others may break at signs in a narrow table."""
+    *_, option, word = re.split(r"^(--?[a-z][\w-]*|)", match[1])
+    if len(word) > 12:
+        sign = r"(?<=\w[/_:=(])(?=[\w-])|(?<=\w\.)(?=[^\W\d])"
+        word = re.sub(sign, '<wbr class="narrow">', word)
+    word = re.sub(r",(?=.)", ",<wbr>", word)
+    whole = f'<span class="option">{option}</span>' if option else ""
+    return f'<span class="pre">{whole}{word}</span>'
 
 
 def write_entrance(app: object, error: Exception | None) -> None:

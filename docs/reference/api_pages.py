@@ -10,7 +10,7 @@ import inspect
 import pkgutil
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -136,8 +136,8 @@ def heading_of(file: str) -> str:
     if file.count(".") < 2:
         return "In the room itself"
     first = (inspect.getdoc(import_module(file)) or file).split("\n\n")[0]
-    sentence = re.split(r"(?<=[.:;]) ", " ".join(first.split()))[0]
-    return sentence.rstrip(".:;")
+    sentence = re.split(r"(?<=[.:;])(?<!Eq\.)(?<!al\.) ", " ".join(first.split()))[0]
+    return re.sub(r"(?<!al)[.:;]$", "", sentence)
 
 
 def entry(name: str, thing: Any, depth: int = 3) -> list[str]:
@@ -157,7 +157,8 @@ def entry(name: str, thing: Any, depth: int = 3) -> list[str]:
         return [f"{fence}{{py:{kind}}} {name}{signature_of(thing)}", "", *body, fence]
 
     if isinstance(thing, property):
-        return [f"{fence}{{py:property}} {name}", "", *markdown_lines(thing.__doc__ or ""), fence]
+        body = markdown_lines(inspect.getdoc(thing) or "")
+        return [f"{fence}{{py:property}} {name}", "", *body, fence]
     return [f"{fence}{{py:data}} {name}", "", shown_value(thing), fence]
 
 
@@ -189,7 +190,9 @@ def signature_of(thing: Any) -> str:
         text = str(inspect.signature(thing))
     except (TypeError, ValueError):
         return "(...)"
+    text = re.sub(r"<built-in function (\w+)>", r"\1", text).replace("<lambda>", "lambda")
     text = re.sub(r"<(?:function|class)[^<>]*>|<factory>|<[^<>]* at 0x[^<>]*>", "...", text)
+    text = re.sub(r"(?<=: |> )'([\w.\[\], |]+)'", r"\1", text)  # a type that is written as text
     text = re.sub(r"\b(?:torch|collections|pathlib|typing|numpy)(?:\.\w+)*\.(\w+)", r"\1", text)
     text = re.sub(r"\btoosure(?:\.\w+)+", lambda match: public_path(match[0]), text)
     return re.sub(r"^\(self(?:, )?", "(", text).replace("\n", " ")
@@ -220,7 +223,7 @@ def public_path(place: str) -> str:
 
 def shown_value(thing: object) -> str:
     """Return what a constant, a table of methods or the name of a type holds."""
-    if isinstance(thing, dict):
+    if isinstance(thing, Mapping):
         return "A table of: " + ", ".join(f"`{key}`" for key in thing) + "."
     if isinstance(thing, (list, tuple, set, frozenset)):
         return "Holds: " + ", ".join(f"`{value}`" for value in thing) + "."
@@ -251,4 +254,6 @@ def markdown_lines(docstring: str) -> list[str]:
 def paragraph_of_prose(text: str) -> str:
     """Return a paragraph in which formula and reference stand on lines of their own."""
     text = re.sub(r"(?m)^#", r"\\#", text)
+    text = re.sub(r"\n([-+*]) ", r"\n\\\1 ", text)  # a formula goes on: this is no list
+    text = re.sub(r"(?<=\|)_(?=\w)", r"\\_", text)  # nor is the index of a norm emphasis
     return re.sub(r"(?m)\n(?=(?:Formula|References?)\b)", "\n\n", text)

@@ -35,6 +35,15 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def prose_with_code(text: str) -> str:
+    """Return a help text in which an option or a word in quotes is code."""
+    pieces = re.split(r"(`[^`]*`)", text)
+    mark = re.compile(r"""(?<![\w-])(--[a-z][\w-]*)|(?<!\w)'([^']+)'|"([^"]+)\"""")
+    for place in range(0, len(pieces), 2):
+        pieces[place] = mark.sub(lambda match: f"`{match[match.lastindex]}`", pieces[place])
+    return "".join(pieces)
+
+
 def methods_text() -> str:
     """Return every word that the commands understand, one table per kind."""
     lines: list[str] = []
@@ -101,7 +110,8 @@ def commands_text() -> str:
 
 def prose(text: str) -> str:
     """Return a help text without the marks that only a terminal understands."""
-    return re.sub(r"\n{3,}", "\n\n", text.replace("\b", "").replace("\f", "")).strip()
+    text = prose_with_code(text.replace("\b", "").replace("\f", ""))
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def parameter_row(parameter: Any) -> str:
@@ -116,8 +126,8 @@ def parameter_row(parameter: Any) -> str:
     default = f"`{getattr(value, 'value', value)}`" if is_shown else ""
     if parameter.required:
         default = "(needed)"
-    said = f"{getattr(parameter, 'help', '') or ''} {choices_of(parameter)}"
-    return f"| {written} | {cell(said)} | {cell(default)} |"
+    says = f"{prose_with_code(getattr(parameter, 'help', '') or '')} {choices_of(parameter)}"
+    return f"| {written} | {cell(says)} | {cell(default)} |"
 
 
 def choices_of(parameter: Any) -> str:
@@ -136,6 +146,7 @@ def examples_text() -> str:
         code = file.read_text(encoding="utf-8")
         summary = ast.get_docstring(ast.parse(code)) or ""
         rest = code.split('"""', 2)[2].strip()
+        summary = re.sub(r"\btorchrun --.*?(?=\.?$)", r"`\g<0>`", summary)
         lines += [f"## {file.stem}", "", f"`examples/{file.name}`: {summary}", ""]
         lines += ["```python", rest, "```", ""]
     return "\n".join(lines)

@@ -25,7 +25,7 @@ def imagefolder(
     limit_gb: float = 4.0,
     workers: int | None = None,
 ) -> Dataset:
-    """Load PATH/train/CLASS/*.png and PATH/test/CLASS/*.png, or PATH/CLASS/*.png split by seed.
+    """Load `PATH/train/CLASS/*` and `PATH/test/CLASS/*`, or `PATH/CLASS/*` split by seed.
 
     Images become RGB; their shorter side is resized to `size`, and the middle square is cut out.
     `val/` is the validation set, or the test set if there is no `test/`. Without `train/`, a fifth

@@ -166,7 +166,7 @@ def markdown() -> str:
     """Return the keys of a row as two markdown tables, for the docs."""
     lines = ["Keys without a split:", "", "| key | |", "|---|---|"]
     rows = [q for q in in_row() if q.cost != "file"]
-    lines += [f"| `{q.key}` | {q.says} |" for q in rows]
+    lines += [f"| `{q.key}` | {in_cell(q.says)} |" for q in rows]
     lines += ["", "Keys of a split, each as `train/...` and, where there are validation data,"]
     lines += ["`val/...`:", "", "| key | | `--measure` |", "|---|---|---|"]
     for q in QUANTITIES.values():
@@ -175,5 +175,11 @@ def markdown() -> str:
             continue
         name = "slack NAME" if q.key == "slack " else q.key
         only = f"{splits[0]} only: " if len(splits) == 1 else ""
-        lines.append(f"| `{name}` | {only}{q.says} | {f'`{q.measure}`' if q.measure else ''} |")
+        measure = f"`{q.measure}`" if q.measure else ""
+        lines.append(f"| `{name}` | {only}{in_cell(q.says)} | {measure} |")
     return "\n".join(lines)
+
+
+def in_cell(text: str) -> str:
+    """Return a sentence whose bars, as those of |g|, do not end a cell of a table."""
+    return text.replace("|", r"\|")

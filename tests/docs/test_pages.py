@@ -1,5 +1,6 @@
 """Every command and every snippet on the pages of the site runs, and prints what is shown."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ def test_what_stands_on_the_page_runs(page, tmp_path, monkeypatch):
         pytest.importorskip(NEEDS[page.stem])
     monkeypatch.chdir(tmp_path)
     Page(page).run()
+    gc.collect()  # a file that the page left open is blamed on this page, not on a later test
 
 
 def test_a_wrong_page_is_found(tmp_path, monkeypatch):

@@ -57,12 +57,13 @@ def points(value: float, half: float) -> str:
 
 
 def signed(value: float) -> str:
-    """Print a share in points, with its sign.
+    """Print a share in points, with its sign; what rounds to 0 has none.
 
-    >>> signed(-0.067)
-    '−6.7'
+    >>> signed(-0.067), signed(-0.0001)
+    ('−6.7', '0.0')
     """
-    return f"{100 * value:+.1f}".replace("-", "−")
+    text = f"{100 * value:+.1f}".replace("-", "−")
+    return "0.0" if text[1:] == "0.0" else text
 
 
 def plural(count: int, noun: str) -> str:

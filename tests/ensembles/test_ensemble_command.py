@@ -43,7 +43,7 @@ def test_finished_runs_become_one_prediction(runs, tmp_path):
     done = call(*paths, "-o", file, "--html", page)
     assert done.exit_code == 0, done.output
     assert "3 members with an NLL of" in done.output and "adds" in done.output
-    assert all(run.name[:20] in done.output for run in runs)
+    assert all(run.name[-11:] in done.output for run in runs)  # seed and id
 
     logits = [np.load(path / "predictions.npz")["test_logits"] for path in paths]
     p = torch.from_numpy(np.stack(logits)).double().softmax(-1).mean(0)

@@ -151,9 +151,18 @@ def print_ensemble(result: "Ensemble") -> None:
     table = numbers_table("member", "accuracy", "NLL", "ECE", "gap", "adds (NLL)")
     for member in result.members:
         numbers = (member.accuracy, member.nll, member.ece, member.gap, member.adds)
-        table.add_row(member.name, *(printed(each, ".4f") for each in numbers))
+        table.add_row(with_both_ends(member.name), *(printed(each, ".4f") for each in numbers))
     Console().print(table)
     typer.echo(
         "\ngap: mean confidence minus accuracy. adds: NLL of the mixture without the member minus "
         "that with it."
     )
+
+
+def with_both_ends(name: str) -> str:
+    """Shorten a name in its middle: those of runs begin with the data and end with the seed.
+
+    >>> with_both_ends("cifar10-augmenttrue-resnet18-sgd-lr0.1-momentum0.9-s3-17fde47a")
+    'cifar10-augmentt…ntum0.9-s3-17fde47a'
+    """
+    return name if len(name) <= 36 else f"{name[:16]}…{name[-19:]}"

@@ -163,6 +163,6 @@ def with_both_ends(name: str) -> str:
     """Shorten a name in its middle: those of runs begin with the data and end with the seed.
 
     >>> with_both_ends("cifar10-augmenttrue-resnet18-sgd-lr0.1-momentum0.9-s3-17fde47a")
-    'cifar10-augmentt…ntum0.9-s3-17fde47a'
+    'cifar10-augm…0.9-s3-17fde47a'
     """
-    return name if len(name) <= 36 else f"{name[:16]}…{name[-19:]}"
+    return name if len(name) <= 28 else f"{name[:12]}…{name[-15:]}"

@@ -25,9 +25,6 @@ from toosure.recipes.ensembles.tables import held_out_rows, scores_of
 from toosure.recipes.run_store import RunStore
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "benchmark"))
-from draw import path, picture, text  # noqa: E402
-
 FILE = HERE / "members.jsonl"
 PICTURE = HERE.parents[1] / "docs" / "images" / "members.svg"
 SIZES = (1, 2, 3, 5, 10)
@@ -73,6 +70,8 @@ def print_table(lines: list[dict]) -> None:
 
 def drawn(lines: list[dict]) -> str:
     """Return the gap against the number of members, a panel per data set."""
+    from draw import path, picture, text  # of the benchmark's pictures
+
     height, top, bottom, low, high = 300, 40, 240, -4.0, 10.0
 
     def y_of(gap: float) -> float:
@@ -110,6 +109,7 @@ def drawn(lines: list[dict]) -> str:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent / "benchmark"))
     if len(sys.argv) > 1:
         FILE.write_text("".join(json.dumps(x) + "\n" for x in scored(Path(sys.argv[1]))))
     kept = [json.loads(line) for line in FILE.read_text().splitlines()]

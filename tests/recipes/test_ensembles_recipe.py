@@ -1,5 +1,8 @@
 """The ensembles recipe: its runs, its table from saved predictions, its claims on known scores."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +17,7 @@ from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
 
 PAPER = Setting()
+KEPT = Path(__file__).resolve().parents[2] / "recipes" / "ensembles"
 
 
 def row(ece, accuracy=0.9, n=2):
@@ -102,3 +106,22 @@ def test_scores_are_kept_once_and_read_where_folders_are_gone(tmp_path):
     assert name not in {
         config.name for config in missing_configs(sweeps.all_configs(setting), setting, tmp_path)
     }
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
+def test_the_page_shows_the_kept_scores(data):
+    page = (KEPT / "RESULTS.md").read_text(encoding="utf-8")
+    rows = kept_scores(Setting(data=data, scores=str(KEPT)))
+    assert len(rows) == 14
+    for name, scores in rows.items():
+        shown = " | ".join(tables.cells(name, tables.Row(scores))[:-1])
+        assert shown in page, "paste what `toosure reproduce ensembles --scores` prints"
+
+
+def test_the_page_shows_what_more_members_do():
+    page = (KEPT / "RESULTS.md").read_text(encoding="utf-8")
+    for line in map(json.loads, (KEPT / "members.jsonl").read_text().splitlines()):
+        assert f"| {line['optimizer']} | {line['members']} | {line['sets']} | " in page
+        assert (
+            f" | {line['nll']:.4f} | {100 * line['ece']:.2f} | {100 * line['gap']:+.2f} |" in page
+        )

@@ -129,6 +129,16 @@ def test_the_check_leaves_modes_and_random_numbers_alone():
     assert all(network.training for network in networks)
 
 
+def test_frozen_layers_stay_frozen():
+    networks = members(SMALL["wrn"])
+    for network in networks:
+        network.head.weight.requires_grad_(False)
+    together = MembersAtOnce(networks, EXAMPLE)
+    together(torch.randn(3, 4, 3, 8, 8, dtype=torch.float64)).sum().backward()
+    assert all(network.head.weight.grad is None for network in networks)
+    assert all(network.head.bias.grad is not None for network in networks)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ["resnet20", "resnet18"])
 def test_on_a_gpu_a_folded_step_is_that_of_the_members(name):

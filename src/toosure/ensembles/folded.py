@@ -57,13 +57,15 @@ def fill(network: nn.Module, members: Sequence[nn.Module]) -> None:
     network.to(first)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
-            parameter.data = torch.cat([member.get_parameter(name).data for member in members])
+            own = [member.get_parameter(name) for member in members]
+            parameter.data = torch.cat([each.data for each in own])
+            parameter.requires_grad_(own[0].requires_grad)
 
         for name, _ in list(network.named_buffers()):
-            own = [member.get_buffer(name) for member in members]
-            join = torch.cat if own[0].dim() else torch.stack
+            buffers = [member.get_buffer(name) for member in members]
+            join = torch.cat if buffers[0].dim() else torch.stack
             path, _, last = name.rpartition(".")
-            network.get_submodule(path)._buffers[last] = join(own)
+            network.get_submodule(path)._buffers[last] = join(buffers)
 
 
 def computes_the_same(network: nn.Module, members: Sequence[nn.Module], example: Tensor) -> bool:

@@ -44,7 +44,8 @@ class MembersAtOnce:
             shape = (len(members), *own[0].shape)
             for parameter, part in zip(own, common.detach().view(shape), strict=True):
                 parameter.data = part
-            common.register_post_accumulate_grad_hook(partial(hand_out, own, shape))
+            if common.requires_grad:
+                common.register_post_accumulate_grad_hook(partial(hand_out, own, shape))
 
         for name, common in self.buffers.items():
             shape = (len(members), *members[0].get_buffer(name).shape)

@@ -49,6 +49,7 @@ def test_hand_made_tables(tmp_path):
     path.write_text(",prediction,score,truth\n0,1,0.91,yes\n1,0,0.12,no\n2,1,0.77,no\n")
     predictions = read_predictions(path)
     assert predictions.labels.tolist() == [1, 0, 0] and "column 'score'" in predictions.note
+    assert "labels from 'truth' ('yes' is class 1)" in predictions.note
     for text, words in (
         ("0.9,0.1,0\n0.2,0.8,1\n", "the first line must name the columns"),
         ("0.5,0.5,0\n0.2,0.8,1\n", "the first line must name the columns"),

@@ -62,6 +62,19 @@ def class_numbers(
     return np.array(numbers, dtype=np.int64)[inverse]
 
 
+def word_of_class_one(values: np.ndarray) -> str:
+    """Return how labels such as yes and no spell class 1; empty where they are numbers or names.
+
+    >>> word_of_class_one(np.array(["No", "Yes", "No"])), word_of_class_one(np.array(["0", "1"]))
+    ('Yes', '')
+    """
+    if values.dtype.kind not in "UO":
+        return ""
+    spelled = np.unique(spellings_of(values)).tolist()
+    words = [label for label in spelled if BOOLEANS.get(label.lower()) and not label.isdecimal()]
+    return words[0] if len(words) == 1 else ""
+
+
 def boolean_numbers(values: np.ndarray, names: Sequence[str], classes: int) -> np.ndarray:
     """Return 0 and 1 for booleans, which can only tell two classes apart."""
     if classes != 2:

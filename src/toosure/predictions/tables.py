@@ -8,7 +8,13 @@ import torch
 
 from toosure.predictions.columns import Columns, is_numbers, number_column, other_columns, stacked
 from toosure.predictions.kinds import kind_of_columns
-from toosure.predictions.labels import class_numbers, flat, kept_rows, parse_booleans
+from toosure.predictions.labels import (
+    class_numbers,
+    flat,
+    kept_rows,
+    parse_booleans,
+    word_of_class_one,
+)
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
     Kind,
@@ -120,18 +126,25 @@ def class_table(columns: Columns, label: str, options: ReadOptions) -> Predictio
     take = from_logits if kind == "logits" else from_probs
     predictions = take(scores[:, 0] if binary else scores, numbers)
     unused = [name for name in columns if name not in (*chosen, label)]
+    one = word_of_class_one(labels[kept]) if binary and not class_names else ""
     return replace(
         predictions,
         names=class_names if len(class_names) == classes else (),
-        note=note_of(kind, chosen, scores.shape[1], label, unused, int((~kept).sum())),
+        note=note_of(kind, chosen, scores.shape[1], label, unused, int((~kept).sum()), one),
         extras=other_columns(columns, chosen, kept),
     )
 
 
 def note_of(
-    kind: Kind, chosen: Sequence[str], width: int, label: str, unused: list[str], ignored: int
+    kind: Kind,
+    chosen: Sequence[str],
+    width: int,
+    label: str,
+    unused: list[str],
+    ignored: int,
+    one: str = "",
 ) -> str:
-    """Say in one line what was read."""
+    """Say in one line what was read; `one` is how the labels spell class 1."""
     word = KIND_WORDS[kind]
     if len(chosen) == 1 and width > 1:
         what = f"{width} {word} columns from {chosen[0]!r}"
@@ -141,6 +154,8 @@ def note_of(
         what = f"{len(chosen)} {word} columns {listed(chosen)}"
 
     note = f"read {what}, labels from {label!r}"
+    if one:
+        note += f" ({one!r} is class 1)"
     if unused:
         note += f", left out {listed(unused)}"
     if ignored:

@@ -63,7 +63,7 @@ def class_numbers(
 
 
 def word_of_class_one(values: np.ndarray) -> str:
-    """Return how labels such as yes and no spell class 1; empty where they are numbers or names.
+    """Return how labels such as yes and no spell class 1; empty for 0 and 1, true and false, names.
 
     >>> word_of_class_one(np.array(["No", "Yes", "No"])), word_of_class_one(np.array(["0", "1"]))
     ('Yes', '')
@@ -71,8 +71,8 @@ def word_of_class_one(values: np.ndarray) -> str:
     if values.dtype.kind not in "UO":
         return ""
     spelled = np.unique(spellings_of(values)).tolist()
-    words = [label for label in spelled if BOOLEANS.get(label.lower()) and not label.isdecimal()]
-    return words[0] if len(words) == 1 else ""
+    words = [label for label in spelled if BOOLEANS.get(label.lower())]
+    return words[0] if len(words) == 1 and words[0].lower() not in ("1", "true") else ""
 
 
 def boolean_numbers(values: np.ndarray, names: Sequence[str], classes: int) -> np.ndarray:

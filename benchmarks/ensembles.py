@@ -198,11 +198,13 @@ class AnyNames(ModuleType):
 
 def at_once(arguments, x, y):
     """Time a step of four members together and one after another."""
-    print("\n| four members, a step | eager | as a CUDA graph |\n|---|---|---|")
+    on_gpu = x.device.type == "cuda"
+    print("\n| four members, a step | eager |" + " as a CUDA graph |" * on_gpu)
+    print("|---|---|" + "---|" * on_gpu)
     base = None
     for name, together in (("one after another", False), ("at once", True)):
         found = []
-        for graph in (False, True) if x.device.type == "cuda" else (False,):
+        for graph in (False, True) if on_gpu else (False,):
             objective = DeepEnsemble(members=4, own_order=False, at_once=together)
             found.append(measured(arguments, objective, x, y, graph)[2])
         base = base or found

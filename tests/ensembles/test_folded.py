@@ -75,6 +75,19 @@ class Concatenating(nn.Module):
         return self.head(self.second(x).mean((2, 3)))
 
 
+class SlightlyMixing(nn.Module):
+    """Add a little of the mean over channels, which would be that of all members."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.head = nn.Linear(4, 10)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return self.head((x + 1e-3 * x.mean(1, keepdim=True)).mean((2, 3)))
+
+
 class Scaled(nn.Module):
     """Hold a parameter of its own, beside layers that can be folded."""
 
@@ -94,7 +107,7 @@ def with_cumulative_statistics():
     )
 
 
-@pytest.mark.parametrize("make", [Concatenating, Scaled])
+@pytest.mark.parametrize("make", [Concatenating, SlightlyMixing, Scaled])
 def test_networks_that_do_not_fold_run_under_vmap(make):
     networks = members(make)
     together = MembersAtOnce(networks, EXAMPLE)

@@ -510,6 +510,11 @@ def test_a_run_without_test_predictions_is_judged_by_folds(files, tmp_path):
     assert "this run kept no test predictions: folds of its validation rows judge" in result.stderr
     assert "each held out in one of 5 folds" in " ".join(result.stdout.split())
 
+    (tmp_path / "run" / "predictions.npz").write_bytes(b"PK\x03\x04 cut short")
+    result = calibrate(tmp_path / "run", "--method", "temperature")
+    assert result.exit_code == 2 and "Traceback" not in result.output
+    assert "predictions.npz" in result.stderr and len(result.stderr.splitlines()) == 1
+
 
 @pytest.mark.parametrize(
     ("options", "words"),

@@ -98,6 +98,8 @@ def test_scores_are_kept_once_and_read_where_folders_are_gone(tmp_path):
         keep_scores(setting, rows)
     keep_scores(Setting(data="cifar100", scores=str(tmp_path)), {"SGD": {"other": {"ece": 0.1}}})
     assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 2
+    with (tmp_path / "scores.jsonl").open("a") as file:
+        file.write('{"data": "cifar10", "ro\n')  # cut short
     assert kept_scores(setting) == rows
     assert scored_names(setting) == {name, "other"}
 

@@ -123,11 +123,10 @@ def calibrate(
 
 def kept_test_split(predictions: Path) -> str | None:
     """Return the split to judge a run on, or None, said, where it kept validation rows alone."""
-    import numpy as np
+    from toosure.predictions.file_formats import array_names
 
-    with np.load(predictions, allow_pickle=False) as arrays:
-        if any(name.startswith("test_") for name in arrays.files):
-            return "test"
+    if any(name.startswith("test_") for name in array_names(predictions)):
+        return "test"
     typer.echo("this run kept no test predictions: folds of its validation rows judge", err=True)
     return None
 

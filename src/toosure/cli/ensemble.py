@@ -83,7 +83,7 @@ def read_members(
 
 def in_run(run: Path, of: str | None) -> "dict[str, Predictions]":
     """Read every split that a run saved."""
-    import numpy as np
+    from toosure.predictions.file_formats import array_names
 
     path = run / (f"predictions_{of}.npz" if of else "predictions.npz")
     if not path.is_file():
@@ -91,11 +91,8 @@ def in_run(run: Path, of: str | None) -> "dict[str, Predictions]":
         hint = f"; it has {', '.join(also)}" if also else ""
         raise ValueError(f"{run} holds no {path.name}: name folders of runs that ended{hint}")
 
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            names = [name for name in SPLITS if f"{name}_logits" in arrays.files]
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    arrays = array_names(path)
+    names = [name for name in SPLITS if f"{name}_logits" in arrays]
     return {name: FileOptions().read(path, name) for name in names}
 
 

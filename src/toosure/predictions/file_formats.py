@@ -68,6 +68,20 @@ def read_npz(path: Path) -> dict[str, Any]:
             return {name: archived(archive, name) for name in archive}
 
 
+def array_names(path: Path) -> list[str]:
+    """Return the names of the arrays in an .npz, without reading them."""
+    try:
+        # Opened here, because np.load leaves a damaged file open.
+        with (
+            errors_in_one_line(path),
+            path.open("rb") as file,
+            np.load(file, allow_pickle=False) as archive,
+        ):
+            return list(archive.files)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
 def archived(archive: Any, name: str) -> np.ndarray | None:
     """Read one array; None where that would execute what a pickle says."""
     try:

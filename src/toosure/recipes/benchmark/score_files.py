@@ -3,7 +3,7 @@
 `scores.jsonl` has one line per run: its config, the scores of its test images before and after a
 temperature fitted on the validation images, and those of the validation images.
 `examples/NAME.npz` holds, per test image of a run, what paired comparisons need; the confidence
-after the temperature is in 65,535ths. (`examples_DATA.npz` holds the same of several older runs.)
+after the temperature is in 65,535ths.
 """
 
 import json
@@ -201,11 +201,6 @@ class ScoreFiles:
                 continue
             self.records[record.name] = record
 
-        for file in sorted(self.folder.glob("examples_*.npz")):
-            with np.load(file, allow_pickle=False) as arrays:
-                for key in arrays.files:
-                    name, _, quantity = key.rpartition("/")
-                    self.examples.setdefault(name, {})[quantity] = arrays[key]
         for file in sorted((self.folder / EXAMPLES).glob("*.npz")):
             with np.load(file, allow_pickle=False) as arrays:
                 self.examples[file.stem] = dict(arrays)

@@ -6,6 +6,7 @@ mixture's members) and the scores. A run that has a line is not trained again.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from toosure.recipes.benchmark.score_files import SCORES_FILE, read_lines
@@ -20,9 +21,10 @@ def kept_scores(setting: Setting) -> dict[str, ScoresByName]:
     rows: dict[str, ScoresByName] = {}
     if setting.scores:
         for line in read_lines(Path(setting.scores)):
-            kept = json.loads(line)
-            if kept.get("data") == setting.data and "row" in kept:
-                rows.setdefault(kept["row"], {})[kept["name"]] = kept["scores"]
+            with suppress(json.JSONDecodeError, KeyError, TypeError):  # a line that was cut short
+                kept = json.loads(line)
+                if kept["data"] == setting.data:
+                    rows.setdefault(kept["row"], {})[kept["name"]] = kept["scores"]
     return rows
 
 
@@ -37,6 +39,9 @@ def keep_scores(setting: Setting, rows: Mapping[str, ScoresByName]) -> None:
         for name, scores in by_name.items()
         if name not in known.get(row, {})
     ]
+    if not lines:
+        return
+
     folder = Path(setting.scores)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / SCORES_FILE).open("a", encoding="utf-8") as file:

@@ -25,10 +25,10 @@ class DeepEnsemble(Mixture):
     batches. A sum, not a mean, gives each member the gradient that it would have alone; SAM's norm
     and clipping are taken per member.
 
-    `at_once` runs the members in one pass. By default that is decided by timing
-    both ways on a GPU; on a CPU, where steps are replayed as CUDA graphs, and in networks with
-    dropout (whose masks would depend on the choice), members run one after another. The first
-    member is the network itself, the others are its `members`.
+    `at_once` runs the members in one pass. By default that is decided by timing both ways on a
+    GPU, replayed as CUDA graphs where the steps are; on a CPU, and in networks with dropout
+    (whose masks would depend on the choice), members run one after another. The first member is
+    the network itself, the others are its `members`.
     Reference: Lakshminarayanan, Pritzel and Blundell (2017), Simple and Scalable Predictive
     Uncertainty Estimation using Deep Ensembles, arXiv 1612.01474.
 
@@ -60,6 +60,7 @@ class DeepEnsemble(Mixture):
         self.data: Dataset | None = None
         self.orders = OrderOfEpoch(seed)
         self.stacked: tuple[MembersAtOnce] | None = None  # in a tuple: not registered here
+        self.example = torch.empty(0)  # one input, (1, ...)
         self.groups: list[dict[str, Any]] = []
 
     def setup(self, model: nn.Module, data: object) -> None:
@@ -70,20 +71,24 @@ class DeepEnsemble(Mixture):
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Attach the other members to the network."""
         others = [self.other(model, self.seed + m) for m in range(1, self.members)]
-        if self.at_once is not False and self.at_once_pays(model, others, example):
-            self.stacked = (MembersAtOnce([model, *others], example),)
+        self.example = example
+        self.choose_way([model, *others], replayed=False)
         model.members = nn.ModuleList(others)
         parameters = [[p for n, p in model.named_parameters() if not n.startswith("members.")]]
         parameters += [list(other.parameters()) for other in others]
         self.groups = [{"params": own, "member": m} for m, own in enumerate(parameters)]
 
-    def at_once_pays(self, model: nn.Module, others: list[nn.Module], example: Tensor) -> bool:
-        """Whether to run all members in one pass: as asked, or as measured."""
-        if self.at_once is not None:
-            return self.at_once
-        if self.members == 1 or draws_masks(model):
-            return False
-        return at_once_is_faster([model, *others], example)
+    def choose_way(self, members: list[nn.Module], replayed: bool) -> None:
+        """Run all members in one pass or one after another: as asked, or as measured."""
+        pays = self.at_once
+        if pays is None:
+            may = len(members) > 1 and not draws_masks(members[0])
+            pays = may and at_once_is_faster(members, self.example, replayed)
+
+        if not pays:
+            self.stacked = None
+        elif self.stacked is None:
+            self.stacked = (MembersAtOnce(members, self.example),)
 
     def other(self, model: nn.Module, seed: int) -> nn.Module:
         """Return a network like the first that starts elsewhere."""
@@ -104,9 +109,15 @@ class DeepEnsemble(Mixture):
         return iter(self.groups)
 
     def recorded(self) -> None:
-        """Run members one after another: in a CUDA graph launches cost nothing."""
-        if self.at_once is None:
-            self.stacked = None
+        """Choose the way anew for steps that are replayed as a CUDA graph: launches cost less."""
+        assert self.network is not None
+        (model,) = self.network
+        others = cast(nn.ModuleList, model.members)
+        del model.members  # so that the first member is a network like the others
+        try:
+            self.choose_way([model, *others], replayed=True)
+        finally:
+            model.members = others
 
     # -- batches ------------------------------------------------------------------------------
 

@@ -38,11 +38,13 @@ class GraphStep:
             raise ValueError(reason)
 
         self.step = step
+        step.cache = False
         self.varies = varies
         self.fixed = fixed and isinstance(step.objective, Plain)
         step.halves = recording(step.objective)  # `prepare`, or its second half, is recorded
         if hasattr(step.objective, "recorded"):  # what is fastest may be another way then
-            step.objective.recorded()
+            with step.autocast(step.dtype is not None):
+                step.objective.recorded()
 
         self.parameters = parameters_of(step.optimizer)
         self.taken = 0
@@ -53,7 +55,6 @@ class GraphStep:
     def __call__(self, batch: Batch, lr: float) -> Tensor:
         if self.taken == 0:
             make_capturable(self.step.optimizer, self.varies)
-            self.step.cache = False
         self.taken += 1
         if self.taken <= max(WARM_UP, self.step.engine.warm_up):
             return self.eagerly(batch, lr)

@@ -36,11 +36,6 @@ def single_seeds(setting: Setting) -> tuple[int, ...]:
     return tuple(range(members * len(seeds(setting))))
 
 
-def sam_seeds(setting: Setting) -> tuple[int, ...]:
-    """Return the seeds of SAM's single runs: one deep ensemble, as SAM takes twice the time."""
-    return single_seeds(setting)[: 2 if setting.quick else MEMBERS]
-
-
 def plain(setting: Setting) -> list[RunConfig]:
     """Return the single runs of SGD; the first, one per seed, with averages of their weights.
 
@@ -64,7 +59,7 @@ def sam(setting: Setting) -> list[RunConfig]:
     averaged = len(seeds(setting))
     return [
         config(setting, seed, word, "ema:decay=0.999" if place < averaged else None)
-        for place, seed in enumerate(sam_seeds(setting))
+        for place, seed in enumerate(single_seeds(setting))
     ]
 
 

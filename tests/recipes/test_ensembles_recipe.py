@@ -52,7 +52,7 @@ def test_claims_hold_fail_and_wait():
 
 def test_the_runs_are_those_of_the_protocol():
     configs = sweeps.all_configs(PAPER)
-    assert len(configs) == len(set(configs)) == 10 + 5 + 2 * 5
+    assert len(configs) == len(set(configs)) == 10 + 10 + 2 * 5
     first = configs[0]
     assert (first.model, first.steps, first.batch) == ("resnet18", 5273, 256)
     assert first.averages[1].name == "swag" and first.data == "cifar10:augment=true"

@@ -110,6 +110,7 @@ RECIPE = Recipe(
             "batch sharpness beside Gauss-Newton",
             sweeps.batch_sharpness,
             batch_sharpness.findings,
+            figures.of_batch_sharpness,
         ),
         Part("calmo", "the margin-aware objective with SGD", calmo.configs, calmo.findings),
         Part(

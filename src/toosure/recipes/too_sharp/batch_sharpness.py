@@ -14,6 +14,7 @@ from toosure.recipes.recipe import (
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_and_spread, pearson, spearman, spread_text
 from toosure.recipes.too_sharp import sweeps
+from toosure.recipes.too_sharp.summaries import smooth
 from toosure.runs import Run
 
 ECE, KCE, BATCH, GN = (
@@ -81,15 +82,27 @@ def correlation_table(runs: list[Run]) -> Table:
     for run in runs:
         cells = (f"{correlation(run, *keys):.2f}" for keys in PAIRS.values())
         ranks = spearman(*finite_pair(run, ECE, BATCH))
-        rows.append((f"{edge(run):.0f}", str(len(run.rows)), *cells, f"{ranks:.2f}"))
+        peaks = (f"{peak_step(run, key):,}" for key in (ECE, GN, BATCH))
+        rows.append((f"{edge(run):.0f}", str(len(run.rows)), *cells, f"{ranks:.2f}", *peaks))
     if len(runs) > 1:
         means = (spread_text([correlation(run, *keys) for run in runs]) for keys in PAIRS.values())
         rank_mean = spread_text([spearman(*finite_pair(run, ECE, BATCH)) for run in runs])
-        rows.append(("mean", "", *means, rank_mean))
+        rows.append(("mean", "", *means, rank_mean, "", "", ""))
 
-    header = ("2 / lr", "rows", *(f"r: {name}" for name in PAIRS), "Spearman: ECE, batch")
-    note = "Pearson's r over all rows of a run, training split; KCE is MMCE (bandwidth 0.4)."
+    correlations = (*(f"r: {name}" for name in PAIRS), "Spearman: ECE, batch")
+    peaks_of = ("peak of ECE, step", "of GN sharpness", "of batch sharpness")
+    header = ("2 / lr", "rows", *correlations, *peaks_of)
+    note = (
+        "Pearson's r over all rows of a run, training split; KCE is MMCE (bandwidth 0.4). Peaks "
+        "are those of the series smoothed over 5 % of the run."
+    )
     return Table("Calibration error and batch sharpness", header, tuple(rows), note)
+
+
+def peak_step(run: Run, key: str) -> int:
+    """Return the step at which a smoothed column is largest."""
+    steps, values = finite_pair(run, "step", key)
+    return int(steps[np.argmax(smooth(values))])
 
 
 def row_table(setting: Setting, runs: list[Run]) -> Table:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PANELS = ("loss", "accuracy", "ece", "margin_q50", "gn_sharpness")
 MAIN_PANELS = ("loss", "accuracy", "ece", "gn_sharpness")
 FEW_PANELS = ("loss", "ece", "gn_sharpness")
+BATCH_PANELS = ("ece", "gn_sharpness", "batch_sharpness")
 DRAWN_STATEMENTS = ("4.1 (i)", "4.1 (ii)", "4.2 (i) lower", "4.2 (i) upper")
 
 
@@ -227,6 +228,21 @@ def of_mse(setting: Setting, store: RunStore) -> list[Drawing]:
         partial(drawings.reliabilities, columns),
     )
     return [*trajectories, reliability]
+
+
+def of_batch_sharpness(setting: Setting, store: RunStore) -> list[Drawing]:
+    """Return ECE, Gauss-Newton and batch sharpness along SGD, one above the other."""
+    configs = sweeps.batch_sharpness(setting)
+    runs = labelled_runs(store, configs, rate_labels(setting, "SGD")[: len(configs)])
+    if not runs:
+        return []
+    drawing = Drawing(
+        "batch",
+        "ECE, sharpness and batch sharpness along SGD",
+        "One colour per learning rate. Batch sharpness peaks last.",
+        partial(drawings.trajectories, [Column("training", runs)], BATCH_PANELS),
+    )
+    return [drawing]
 
 
 def of_certificates(setting: Setting, store: RunStore) -> list[Drawing]:

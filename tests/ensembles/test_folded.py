@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from toosure import models
+from toosure.ensembles.folded import DenseConvolution
 from toosure.ensembles.members_at_once import MembersAtOnce
 
 SMALL = {
@@ -46,10 +47,11 @@ def compare(networks, together, inputs, tolerance=1e-12):
             torch.testing.assert_close(two.get_buffer(name), buffer, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("narrow", [0, 16, 1000])
 @pytest.mark.parametrize("name", ["resnet20", "resnet18", "wrn", "mlp"])
-def test_a_folded_step_is_that_of_the_members(name):
+def test_a_folded_step_is_that_of_the_members(name, narrow):
     networks = members(SMALL[name])
-    together = MembersAtOnce(networks, EXAMPLE)
+    together = MembersAtOnce(networks, EXAMPLE, narrow)
     assert together.network is not None
     compare(networks, together, torch.randn(3, 4, 3, 8, 8, dtype=torch.float64), 1e-11)
 
@@ -59,6 +61,22 @@ def test_shortcuts_that_pad_channels_are_padded_per_member():
     together = MembersAtOnce(networks, EXAMPLE)
     assert together.network is not None
     compare(networks, together, torch.randn(2, 4, 3, 8, 8, dtype=torch.float64), 1e-9)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_narrow_convolutions_are_dense_and_keep_their_layout(layout):
+    networks = [network.to(memory_format=layout) for network in members(SMALL["resnet20"])]
+    together = MembersAtOnce(networks, EXAMPLE, narrow=16)
+    dense = [m for m in together.network.modules() if isinstance(m, DenseConvolution)]
+    assert len(dense) == 7  # the stem and the first stage; the others have 32 channels and more
+
+    weight = dense[1].block_diagonal(torch.eye(3, dtype=torch.bool))
+    assert weight.shape == (48, 48, 3, 3) and weight.is_contiguous(memory_format=layout)
+    expected = torch.zeros_like(weight)
+    for m, block in enumerate(dense[1].weight.view(3, 16, 16, 3, 3)):
+        expected[16 * m : 16 * m + 16, 16 * m : 16 * m + 16] = block
+    assert torch.equal(weight, expected)
+    compare(networks, together, torch.randn(3, 4, 3, 8, 8, dtype=torch.float64), 1e-11)
 
 
 class Concatenating(nn.Module):
@@ -153,10 +171,11 @@ def test_frozen_layers_stay_frozen():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("narrow", [0, 16])
 @pytest.mark.parametrize("name", ["resnet20", "resnet18"])
-def test_on_a_gpu_a_folded_step_is_that_of_the_members(name):
+def test_on_a_gpu_a_folded_step_is_that_of_the_members(name, narrow):
     networks = [network.cuda() for network in members(SMALL[name])]
-    together = MembersAtOnce(networks, EXAMPLE.cuda())
+    together = MembersAtOnce(networks, EXAMPLE.cuda(), narrow)
     assert together.network is not None
     inputs = torch.randn(3, 4, 3, 8, 8, dtype=torch.float64, device="cuda")
     compare(networks, together, inputs, 1e-10)

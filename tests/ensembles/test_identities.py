@@ -22,7 +22,7 @@ from toosure.ensembles import (
 )
 from toosure.ensembles.batch_ensemble import MemberLayer, member_layers
 from toosure.ensembles.deep_ensemble import members_of
-from toosure.ensembles.members_at_once import at_once_is_faster
+from toosure.ensembles.members_at_once import fastest_way
 from toosure.ensembles.noise import noisy_layers
 from toosure.models import mlp, resnet20, resnet56, wrn, wrn28_10
 from toosure.processes import Sharded
@@ -374,7 +374,11 @@ def test_rows_must_be_those_of_members():
 
 def test_timing_does_not_choose_dropout_masks(monkeypatch):
     """Together and one by one, members draw other masks: a run must not depend on a clock."""
-    monkeypatch.setattr(deep_ensemble, "at_once_is_faster", lambda *_: True)
+    monkeypatch.setattr(
+        deep_ensemble,
+        "fastest_way",
+        lambda m, x, at_once, replayed: None if at_once is False else 0,
+    )
     ways = []
     for rate in (0.0, 0.1):
         objective = DeepEnsemble(members=2)
@@ -385,7 +389,8 @@ def test_timing_does_not_choose_dropout_masks(monkeypatch):
 
 def test_a_recorded_run_chooses_its_way_anew(monkeypatch):
     """Replayed, the other way may be faster; the members stay those that the optimizer moves."""
-    monkeypatch.setattr(deep_ensemble, "at_once_is_faster", lambda m, x, replayed: replayed)
+    ways = iter([None, 0, 16, 16, None])
+    monkeypatch.setattr(deep_ensemble, "fastest_way", lambda *_: next(ways))
     torch.manual_seed(0)
     model, objective = mlp(4, 3, width=8), DeepEnsemble(members=2, own_order=False)
     x, y = torch.randn(6, 4), torch.arange(6) % 3
@@ -396,11 +401,17 @@ def test_a_recorded_run_chooses_its_way_anew(monkeypatch):
     names, parameters = list(model.state_dict()), list(model.parameters())
 
     objective.recorded()
-    assert objective.stacked is not None
+    assert objective.stacked[0].narrow == 0
     assert list(model.state_dict()) == names and list(model.parameters()) == parameters
     torch.testing.assert_close(objective(model, batch), before)
 
-    monkeypatch.setattr(deep_ensemble, "at_once_is_faster", lambda m, x, replayed: False)
+    objective.recorded()
+    stacked = objective.stacked
+    assert stacked[0].narrow == 16
+    torch.testing.assert_close(objective(model, batch), before)
+    objective.recorded()
+    assert objective.stacked is stacked
+
     objective.recorded()
     assert objective.stacked is None
     torch.testing.assert_close(objective(model, batch), before)
@@ -408,11 +419,11 @@ def test_a_recorded_run_chooses_its_way_anew(monkeypatch):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("replayed", [False, True])
-def test_on_a_gpu_both_ways_are_timed(replayed):
+def test_on_a_gpu_each_way_is_timed(replayed):
     members = [resnet20().cuda() for _ in range(4)]
     example = torch.randn(1, 3, 32, 32, device="cuda")
     with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-        assert at_once_is_faster(members, example, replayed)  # by two to three times
+        assert fastest_way(members, example, None, replayed) is not None  # two to three times
     assert all(p.grad is None for member in members for p in member.parameters())
 
 

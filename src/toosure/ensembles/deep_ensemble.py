@@ -11,7 +11,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from toosure.data.dataset import Dataset
 from toosure.data.seeds import derive_seed
 from toosure.ensembles.batch_ensemble import check_members
-from toosure.ensembles.members_at_once import MembersAtOnce, at_once_is_faster
+from toosure.ensembles.members_at_once import MembersAtOnce, fastest_way
 from toosure.ensembles.mixture import Mixture
 from toosure.objectives.contract import Batch
 from toosure.objectives.network import unwrapped
@@ -25,7 +25,7 @@ class DeepEnsemble(Mixture):
     batches. A sum, not a mean, gives each member the gradient that it would have alone; SAM's norm
     and clipping are taken per member.
 
-    `at_once` runs the members in one pass. By default that is decided by timing both ways on a
+    `at_once` runs the members in one pass. By default that is decided by timing each way on a
     GPU, replayed as CUDA graphs where the steps are; on a CPU, and in networks with dropout
     (whose masks would depend on the choice), members run one after another. The first member is
     the network itself, the others are its `members`.
@@ -80,15 +80,15 @@ class DeepEnsemble(Mixture):
 
     def choose_way(self, members: list[nn.Module], replayed: bool) -> None:
         """Run all members in one pass or one after another: as asked, or as measured."""
-        pays = self.at_once
-        if pays is None:
-            may = len(members) > 1 and not draws_masks(members[0])
-            pays = may and at_once_is_faster(members, self.example, replayed)
+        at_once = self.at_once
+        if at_once is None and (len(members) == 1 or draws_masks(members[0])):
+            at_once = False
 
-        if not pays:
+        narrow = fastest_way(members, self.example, at_once, replayed)
+        if narrow is None:
             self.stacked = None
-        elif self.stacked is None:
-            self.stacked = (MembersAtOnce(members, self.example),)
+        elif self.stacked is None or self.stacked[0].narrow != narrow:
+            self.stacked = (MembersAtOnce(members, self.example, narrow),)
 
     def other(self, model: nn.Module, seed: int) -> nn.Module:
         """Return a network like the first that starts elsewhere."""

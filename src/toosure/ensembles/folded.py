@@ -4,6 +4,10 @@ Features (N, C, ...) of one network become (N, M * C, ...): the channels of the 
 those of the second, and so on. ReLU, pooling, sums and flattening need no change; a convolution
 becomes a grouped one of M times the channels, and a BatchNorm a wider one. So M members take as
 many kernel launches as one, without the dispatch of `torch.func.vmap`.
+
+cuDNN computes some grouped convolutions of few channels group by group, with copies between. Such
+`narrow` ones can be dense instead, with weights of 0 between members: M times the arithmetic in
+one launch.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +15,7 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils import skip_init
 
 from toosure.models.padding import PadChannels
@@ -19,14 +24,15 @@ CHECKED_ROWS = 4
 CHECKED_ERROR = 1e-6  # of the largest logit, in float64
 
 
-def folded(members: Sequence[nn.Module], example: Tensor) -> nn.Module | None:
+def folded(members: Sequence[nn.Module], example: Tensor, narrow: int = 0) -> nn.Module | None:
     """Return the members as one network, (N, M * C, ...) to (N, M * classes), or None.
 
     Its parameters and buffers have the names of a member's, and are those of all members in a row.
-    None where a layer is not known here, or where the folded network does not compute what the
-    members compute: one that concatenates channels, say.
+    Convolutions of up to `narrow` channels a member are dense ones. None where a layer is not
+    known here, or where the folded network does not compute what the members compute: one that
+    concatenates channels, say.
     """
-    network = widened(members[0], len(members))
+    network = widened(members[0], len(members), narrow)
     if network is None:
         return None
 
@@ -34,13 +40,15 @@ def folded(members: Sequence[nn.Module], example: Tensor) -> nn.Module | None:
     return network if computes_the_same(network, members, example) else None
 
 
-def widened(member: nn.Module, count: int) -> nn.Module | None:
+def widened(member: nn.Module, count: int, narrow: int) -> nn.Module | None:
     """Return a copy of a member with room for `count` of them; None where a layer has none."""
     network = deepcopy(member)
     for path, layer in list(network.named_modules()):
         widen = WIDER.get(type(layer))
         if widen is None:
             continue
+        if isinstance(layer, nn.Conv2d) and is_narrow(layer, narrow):
+            widen = DenseConvolution
         wider = widen(layer, count)
         if wider is None or not path:
             return None
@@ -114,6 +122,53 @@ class LinearOfMembers(nn.Module):
         inputs = x.reshape(len(x), self.count, -1).transpose(0, 1)  # (M, N, D)
         outputs = (inputs @ weight.mT).transpose(0, 1).flatten(1)
         return outputs if self.bias is None else outputs + self.bias
+
+
+class DenseConvolution(nn.Module):
+    """The convolutions of `count` members as one whose weights between members are 0.
+
+    Its weight is that of a grouped convolution, (count * out, in, height, width). An infinite
+    feature of one member makes all members NaN; such a run has diverged either way.
+    """
+
+    def __init__(self, layer: nn.Conv2d, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.stride = layer.stride
+        self.padding = layer.padding
+        self.dilation = layer.dilation
+        outputs, *rest = layer.weight.shape
+        self.weight = nn.Parameter(layer.weight.new_empty(count * outputs, *rest))
+        self.bias = None
+        if layer.bias is not None:
+            self.bias = nn.Parameter(layer.bias.new_empty(count * outputs))
+        self.own: Tensor | None = None  # (count, count), which block is a member's own
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.own is None or self.own.device != x.device:
+            self.own = torch.eye(self.count, dtype=torch.bool, device=x.device)
+        weight = self.block_diagonal(self.own)
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation)
+
+    def block_diagonal(self, own: Tensor) -> Tensor:
+        """Return the dense weight, (count * out, count * in, ...), in the layout of the weight."""
+        m = self.count
+        _, inputs, height, width = self.weight.shape
+        if self.weight.is_contiguous():
+            blocks = self.weight.view(m, -1, 1, inputs, height, width)
+            dense = torch.where(own.view(m, 1, m, 1, 1, 1), blocks, 0)
+            return dense.flatten(2, 3).flatten(0, 1)
+
+        rows = self.weight.permute(0, 2, 3, 1)  # channels last
+        blocks = rows.reshape(m, -1, height, width, 1, inputs)
+        dense = torch.where(own.view(m, 1, 1, 1, m, 1), blocks, 0)
+        return dense.flatten(4, 5).flatten(0, 1).permute(0, 3, 1, 2)
+
+
+def is_narrow(layer: nn.Conv2d, narrow: int) -> bool:
+    """Whether a convolution of a member has so few channels that a dense one may be faster."""
+    few = max(layer.in_channels, layer.out_channels) <= narrow
+    return few and layer.groups == 1 and layer.padding_mode == "zeros"
 
 
 def wider_convolution(layer: nn.Conv2d, count: int) -> nn.Module | None:

@@ -1,4 +1,4 @@
-"""All members of an ensemble in one pass, and when that is faster than one after another."""
+"""All members of an ensemble in one pass, and which way of running them is the fastest."""
 
 import time
 import warnings
@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from toosure.curvature.products.cuda_graphs import no_garbage_collection
-from toosure.ensembles.folded import folded, member_logits
+from toosure.ensembles.folded import folded, is_narrow, member_logits
 
-TIMED_ROWS = 128  # rows of the batch that both ways are timed on
+NARROW = (0, 16, 32)  # channels of a member up to which convolutions are dense, as timed
+TIMED_ROWS = 128  # rows of the batch that each way is timed on
 TIMED_PASSES = 5
 WARM_UP = 3  # passes before a graph is recorded
 
@@ -22,7 +23,7 @@ class MembersAtOnce:
     """Compute the members of one architecture together, in one pass.
 
     Networks of convolutions, linear layers and BatchNorm are folded into one of M times the
-    channels (`folded`); all others run under `torch.func.vmap`.
+    channels (`folded`, which has `narrow`); all others run under `torch.func.vmap`.
 
     The parameters and buffers of all members lie in common tensors, of which those of each member
     are views. An optimizer that moves a member moves the common tensor; running statistics that
@@ -30,8 +31,9 @@ class MembersAtOnce:
     everything else (norms, checkpoints, prediction) sees single networks.
     """
 
-    def __init__(self, members: Sequence[nn.Module], example: Tensor) -> None:
-        self.network = folded(members, example)
+    def __init__(self, members: Sequence[nn.Module], example: Tensor, narrow: int = 0) -> None:
+        self.narrow = narrow
+        self.network = folded(members, example, narrow)
         self.skeletons: dict[bool, nn.Module] = {}
         self.parameters: dict[str, Tensor]
         self.buffers: dict[str, Tensor]
@@ -94,31 +96,55 @@ def set_buffer(member: nn.Module, name: str, value: Tensor) -> None:
     member.get_submodule(path)._buffers[last] = value
 
 
-# -- which is faster ------------------------------------------------------------------------------
+# -- which is fastest -----------------------------------------------------------------------------
 
 
-def at_once_is_faster(
-    members: Sequence[nn.Module], example: Tensor, replayed: bool = False
-) -> bool:
-    """Whether members run faster together, forth and back, on the device they are on.
+def fastest_way(
+    members: Sequence[nn.Module], example: Tensor, at_once: bool | None, replayed: bool = False
+) -> int | None:
+    """Return how members run fastest, forth and back: None one after another, else `narrow`.
 
-    On a CPU one after another is as fast or faster (240 against 245 ms a step of 4 ResNet-20).
-    On a GPU small networks wait for launches, of which a stack needs fewer, and large ones fill
-    the device alone; so copies are timed both ways, once, before training: `replayed` as CUDA
-    graphs, where launches cost little and small networks gain less.
+    `at_once` asks for one of both, None for what is faster. On a CPU one after another is as fast
+    or faster (240 against 245 ms a step of 4 ResNet-20). On a GPU small networks wait for
+    launches, of which one pass needs fewer, and large ones fill the device alone; so copies are
+    timed each way, once, before training: `replayed` as CUDA graphs, where launches cost little.
     """
+    if at_once is False:
+        return None
     if example.device.type != "cuda":
-        return False
+        return 0 if at_once else None
 
-    inputs = example.expand(len(members), TIMED_ROWS, *example.shape[1:])
-    apart, common = (deepcopy(list(members)) for _ in range(2))
-    together = MembersAtOnce(common, example)
+    times: dict[int | None, float] = {}
+    if at_once is None:
+        times[None] = seconds_of(one_after_another(members, example), replayed)
+    for narrow in NARROW:
+        passes = together(members, example, narrow)
+        if passes is not None:
+            times[narrow] = seconds_of(passes, replayed)
+    return min(times, key=lambda way: times[way])
 
-    one_by_one = partial(descend, apart, lambda: [m(x) for m, x in zip(apart, inputs, strict=True)])
-    at_once = partial(descend, common, lambda: list(together(inputs)))
-    if replayed:
-        return seconds_of(recorded_passes(at_once)) < seconds_of(recorded_passes(one_by_one))
-    return seconds_of(at_once) < seconds_of(one_by_one)
+
+def one_after_another(members: Sequence[nn.Module], example: Tensor) -> Callable[[], None]:
+    """Return a pass forth and back of copies of the members."""
+    copies = deepcopy(list(members))
+    rows = example.expand(TIMED_ROWS, *example.shape[1:])
+    return partial(descend, copies, lambda: [copy(rows) for copy in copies])
+
+
+def together(
+    members: Sequence[nn.Module], example: Tensor, narrow: int
+) -> Callable[[], None] | None:
+    """Return a pass of copies at once; None where `narrow` changes nothing."""
+    if narrow and not any(is_narrow(each, narrow) for each in convolutions(members[0])):
+        return None
+    copies = deepcopy(list(members))
+    inputs = example.expand(len(copies), TIMED_ROWS, *example.shape[1:])
+    stacked = MembersAtOnce(copies, example, narrow)
+    return partial(descend, copies, lambda: list(stacked(inputs)))
+
+
+def convolutions(network: nn.Module) -> list[nn.Conv2d]:
+    return [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
 
 
 def descend(members: Sequence[nn.Module], passes: Callable[[], list[Tensor]]) -> None:
@@ -144,8 +170,10 @@ def recorded_passes(passes: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
-def seconds_of(passes: Callable[[], None]) -> float:
+def seconds_of(passes: Callable[[], None], replayed: bool) -> float:
     """Return the least time of a few passes, after one that warms up."""
+    if replayed:
+        passes = recorded_passes(passes)
     times = []
     for _ in range(TIMED_PASSES + 1):
         torch.cuda.synchronize()

@@ -7,8 +7,9 @@ Each method is built with its default members. Times are medians of repeated pas
 memory is the peak of a prediction beyond the weights (on a GPU) and the bytes of the weights. Where
 torch-uncertainty is installed (`make peers`), its BatchEnsemble, MIMO-style packed layers and
 MC-Dropout predict the same rows for comparison. The last table runs the members of a deep ensemble
-one after another and at once, eager and, on a GPU, as CUDA graphs. With `--graph`, the steps of the
-first table are replayed graphs, as those of `toosure train --graph`: seconds alone on the device.
+one after another and at once, in turn, eager and, on a GPU, as CUDA graphs (`--only-members`: that
+table alone). With `--graph`, the steps of the first table are replayed graphs, as those of
+`toosure train --graph`: seconds alone on the device.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from toosure.ensembles import (
     DeepEnsemble,
     MCDropout,
     Rank1,
+    members_at_once,
 )
 from toosure.objectives import Plain
 from toosure.train.build import lay_channels_last
@@ -57,6 +59,9 @@ def main() -> None:
 
     where = torch.cuda.get_device_name() if device.type == "cuda" else "CPU, one thread"
     print(f"{arguments.model}, {arguments.rows} rows, {where}, torch {torch.__version__}\n")
+    if arguments.only_members:
+        at_once(arguments, x, y)
+        return
     print("| method | parameters | predict | step | peak MB of a prediction |")
     print("|---|---|---|---|---|")
     base: tuple[float, float] | None = None
@@ -79,6 +84,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--rounds", type=int, default=9, help="of the last table")
+    parser.add_argument("--only-members", action="store_true", help="print the last table alone")
     parser.add_argument("--graph", action="store_true")
     arguments = parser.parse_args()
     torch.backends.cudnn.benchmark = arguments.graph  # as runs of many recorded steps search
@@ -196,20 +203,56 @@ class AnyNames(ModuleType):
         return type(name, (), {})
 
 
+WAYS = {
+    "one after another": None,
+    "at once, grouped": 0,
+    "at once, dense up to 16 channels": 16,
+    "at once, dense up to 32 channels": 32,
+}
+
+
 def at_once(arguments, x, y):
-    """Time a step of four members together and one after another."""
+    """Time a step of four members each way, in turn: medians of rounds, and of their ratios."""
     on_gpu = x.device.type == "cuda"
     print("\n| four members, a step | eager |" + " as a CUDA graph |" * on_gpu)
     print("|---|---|" + "---|" * on_gpu)
-    base = None
-    for name, together in (("one after another", False), ("at once", True)):
-        found = []
-        for graph in (False, True) if on_gpu else (False,):
-            objective = DeepEnsemble(members=4, own_order=False, at_once=together)
-            found.append(measured(arguments, objective, x, y, graph)[2])
-        base = base or found
-        cells = [f"{1000 * t:.1f} ms, {b / t:.2f} x" for t, b in zip(found, base, strict=True)]
+    ways = {name: narrow for name, narrow in WAYS.items() if on_gpu or not narrow}
+    columns = []
+    for graph in (False, True) if on_gpu else (False,):
+        steps = {name: step_of(arguments, narrow, x, y, graph) for name, narrow in ways.items()}
+        rounds = []
+        for _ in range(arguments.rounds):
+            rounds.append(
+                {n: seconds(lambda s=s: s((x, y, y), 0.01), 9, x.device) for n, s in steps.items()}
+            )
+        columns.append(rounds)
+
+    for name in ways:
+        cells = []
+        for rounds in columns:
+            taken = statistics.median(each[name] for each in rounds)
+            ratios = sorted(each["one after another"] / each[name] for each in rounds)
+            spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+            cells.append(f"{1000 * taken:.1f} ms, {statistics.median(ratios):.2f} x ({spread})")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def step_of(arguments, narrow, x, y, graph):
+    """Return a step of four members, one after another or at once with `narrow`."""
+    torch.manual_seed(0)
+    model = getattr(models, arguments.model)().to(x.device)
+    if x.device.type == "cuda":  # as in training
+        lay_channels_last(model)
+    members_at_once.NARROW = (narrow,)
+    objective = DeepEnsemble(members=4, own_order=False, at_once=narrow is not None)
+    objective.setup(model, (x, y))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    step = Step(model, objective, optimizer, arguments.precision)
+    if graph:
+        step = GraphStep(step, varies=False, fixed=True)
+    for _ in range(6 if graph else 1):  # before the graph is there
+        step((x, y, y), 0.01)
+    return step
 
 
 if __name__ == "__main__":

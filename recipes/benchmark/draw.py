@@ -25,7 +25,7 @@ from toosure.recipes.series import spread_text
 HERE = Path(__file__).parent
 DATA_SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 WIDTH = 880
-NAMES = 110  # pixels for the names of methods
+NAMES = 122  # pixels for the names of methods
 ROW = 30
 CHANCE = (0.3, 1.0)  # ECE in points that a perfectly calibrated network shows by chance
 BINS = 15

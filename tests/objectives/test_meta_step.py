@@ -195,3 +195,58 @@ def test_a_collapse_to_the_lower_bound_is_seen():
     objective.note(torch.full((16,), 0.51))
     with pytest.warns(UserWarning, match="collapsed: 100%"):
         assert objective.report()["objective/gamma_at_bound"] == 1
+
+
+# -- a rate for the level, one for the differences ------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_the_first_step_moves_level_and_weights_by_their_own_rates(width):
+    objective = GammaNet(meta=30, meta_batch=10, lr=1e-3, level_lr=0.01)
+    model, batch = ready(objective, width)
+    net = objective.hyper
+    before = {name: p.detach().clone() for name, p in net.named_parameters()}
+    objective.prepare(model, batch, lr=0.1)
+
+    # The first step of Adam is its rate, whatever the gradient.
+    moved = {n: float((p.detach() - before[n]).abs().max()) for n, p in net.named_parameters()}
+    assert moved["last.bias"] == pytest.approx(0.01, rel=1e-3)
+    assert moved["last.weight"] == pytest.approx(1e-3, rel=1e-2)
+    assert moved["hidden.weight"] == pytest.approx(1e-3 * 64 / width, rel=1e-2)
+
+
+def gamma_spread_on_noise(features, **options):
+    """Return how gammas differ between classes after steps whose slopes are noise by class."""
+    objective = GammaNet(meta=30, meta_batch=10, **options)
+    ready(objective, features)
+    net, optimizer = objective.hyper, objective.optimizer
+    labels = torch.arange(200) % 10
+    rows = (torch.randn(10, features)[labels] + 0.5 * torch.randn(200, features)).relu()
+    for _ in range(300):
+        optimizer.zero_grad()
+        (net(rows) * torch.randn(10)[labels]).mean().backward()
+        optimizer.step()
+    return float(net(rows).detach().view(20, 10).mean(0).std())
+
+
+def test_noise_makes_gammas_differ_less_where_only_the_level_is_fast():
+    for features in (64, 512):
+        usual = gamma_spread_on_noise(features)
+        slow = gamma_spread_on_noise(features, lr=1e-4, level_lr=0.01)
+        assert slow < usual / 3
+
+
+def test_a_checkpoint_keeps_both_rates():
+    objective = GammaNet(meta=30, meta_batch=10, lr=1e-4, level_lr=0.01)
+    model, batch = ready(objective)
+    objective.prepare(model, batch, lr=0.1)
+    again = GammaNet(meta=30, meta_batch=10, lr=1e-4, level_lr=0.01)
+    ready(again)
+    again.load_state_dict(objective.state_dict())
+    rates = [[group["lr"] for group in each.optimizer.param_groups] for each in (objective, again)]
+    assert rates[0] == rates[1] == [0.01, 1e-4 * 64 / 6, 1e-4]
+
+
+def test_a_negative_level_rate_is_refused():
+    with pytest.raises(ValueError, match="level_lr must not be negative"):
+        GammaNet(level_lr=-0.1)

@@ -99,6 +99,10 @@ class Bilevel(SeededModule):
         """Set the values in the criterion."""
         raise NotImplementedError
 
+    def hyper_groups(self) -> list[dict[str, Any]]:
+        """Return the parameters of hyper in groups, whose rate is `lr` unless they name one."""
+        return [{"params": list(self.hyper.parameters())}]
+
     def constrain(self) -> None:
         """Project hyper back to its allowed range."""
 
@@ -125,7 +129,7 @@ class Bilevel(SeededModule):
 
         self.hyper = self.make_hyper(model, splits).to(device)
         on_gpu = device.type == "cuda"  # a CUDA graph needs Adam's step counter there, too
-        self.optimizer = torch.optim.Adam(self.hyper.parameters(), self.lr, capturable=on_gpu)
+        self.optimizer = torch.optim.Adam(self.hyper_groups(), self.lr, capturable=on_gpu)
         if self.fresh < self.meta_batch and self.scope == "head":
             first = self.draw_indices(self.meta_batch).to(device)
             self.stored = stored_features(model, self.meta.x[first], self.meta.y[first])

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from toosure.objectives.splits import Splits
 
 COLLAPSED = 0.95  # share of gammas at a bound above which a warning is given
 EDGE = 0.01  # share of the range that counts as being at a bound
+REFERENCE_FEATURES = 64  # those of ResNet-20, at which `lr` is the hidden layer's rate
 MOVED = 0.25  # between two rows, from which a move of the mean gamma on noise is worth a warning
 
 
@@ -31,7 +32,9 @@ class GammaNet(Bilevel):
     outer loss sece SECE + ce CE on a meta batch after a virtual step, at rate `virtual_lr`, of the
     head (or of everything, `scope="full"`). `bandwidth`, `form`, `soft_accuracy`, `leave_one_out`
     and `detach` are those of `toosure.metrics.sece`. With `fresh`, only so many of the meta batch
-    pass the network at a step. `virtual_lr=none` follows the run's own rate.
+    pass the network at a step. `virtual_lr=none` follows the run's own rate. With `level_lr`, the
+    level that all gammas share moves at this rate of Adam, and what makes them differ at `lr`, the
+    hidden layer's over the number of features as well; without it everything moves at `lr`.
     `feed` replaces the features: "noise", "random" (a fixed random projection of the input), or
     the name of a layer. The MLP, its optimizer and what tau divides are our choice, as no source
     says them; see docs/objectives.md.
@@ -71,6 +74,7 @@ class GammaNet(Bilevel):
         fresh: int | None = 64,
         every: int = 1,
         lr: float = 1e-3,
+        level_lr: float | None = None,
         virtual_lr: float | None = 0.1,
         seed: int = 0,
         reduction: Literal["mean", "sum"] = "mean",
@@ -87,6 +91,9 @@ class GammaNet(Bilevel):
                 "need width >= 1, and weights sece and ce not negative, one of them above 0; got "
                 f"{width}, {sece} and {ce}"
             )
+        if level_lr is not None and not level_lr >= 0:
+            raise ValueError(f"level_lr must not be negative, or none; got {level_lr}")
+        self.level_lr = level_lr
         self.start = start
         self.most = most
         self.least = least
@@ -132,6 +139,24 @@ class GammaNet(Bilevel):
                 size = output_of(model, self.feed, data.train.x[:2]).shape[1]
         bounds = (self.least, self.most)
         return SampleGamma(size, self.width, self.start, bounds, self.tau, self.generator)
+
+    def hyper_groups(self) -> list[dict[str, Any]]:
+        """Return the level apart from the weights, where it has a rate of its own.
+
+        A step of Adam moves each weight by about its rate, and so a hidden unit by that times the
+        number of its inputs: without the division wide features move gamma faster.
+        """
+        if self.level_lr is None:
+            return super().hyper_groups()
+
+        net = cast(SampleGamma, self.hyper)
+        slower = REFERENCE_FEATURES / net.hidden.in_features
+        others = [net.hidden.bias, net.last.weight, *net.norm.parameters()]
+        return [
+            {"params": [net.last.bias], "lr": self.level_lr},
+            {"params": [net.hidden.weight], "lr": self.lr * slower},
+            {"params": others},
+        ]
 
     def values(self, model: nn.Module, features: Tensor, x: Tensor, labels: Tensor) -> Tensor:
         gamma: Tensor = self.hyper(self.fed(model, features, x))

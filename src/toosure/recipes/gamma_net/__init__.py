@@ -24,7 +24,7 @@ RECIPE = Recipe(
         ),
         Part(
             "common",
-            "thirteen methods by the common protocol: ResNet-18, 5,273 steps",
+            "fifteen methods by the common protocol: ResNet-18, 5,273 steps",
             common.configs,
             common.findings,
         ),

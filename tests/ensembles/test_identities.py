@@ -19,10 +19,11 @@ from toosure.ensembles import (
     disagreement,
     log_mean_probability,
     mean_pairwise_kl,
+    members_at_once,
 )
 from toosure.ensembles.batch_ensemble import MemberLayer, member_layers
 from toosure.ensembles.deep_ensemble import members_of
-from toosure.ensembles.members_at_once import fastest_way
+from toosure.ensembles.members_at_once import fastest_way, timed_ways
 from toosure.ensembles.noise import noisy_layers
 from toosure.models import mlp, resnet20, resnet56, wrn, wrn28_10
 from toosure.processes import Sharded
@@ -415,6 +416,29 @@ def test_a_recorded_run_chooses_its_way_anew(monkeypatch):
     objective.recorded()
     assert objective.stacked is None
     torch.testing.assert_close(objective(model, batch), before)
+
+
+@pytest.mark.parametrize(("asked", "ways"), [(None, [None, 0, 16, 32]), (True, [0, 16, 32])])
+def test_every_way_runs_and_leaves_the_members_alone(asked, ways, monkeypatch):
+    """What is timed on a GPU, run once on a CPU: forth and back on copies."""
+    run = []
+    monkeypatch.setattr(
+        members_at_once, "seconds_of", lambda passes, _: run.append(passes()) or 1.0
+    )
+    members = [resnet20((3, 8, 8)) for _ in range(2)]
+    before = [p.detach().clone() for member in members for p in member.parameters()]
+
+    times = timed_ways(members, torch.randn(1, 3, 8, 8), asked, replayed=False)
+    assert list(times) == ways and len(run) == len(ways)
+    after = [p for member in members for p in member.parameters()]
+    assert all(p.grad is None for p in after)
+    assert all(torch.equal(p, old) for p, old in zip(after, before, strict=True))
+
+
+def test_without_narrow_convolutions_there_is_less_to_time(monkeypatch):
+    monkeypatch.setattr(members_at_once, "seconds_of", lambda passes, _: 1.0)
+    members = [mlp(4, 3, width=8) for _ in range(2)]
+    assert list(timed_ways(members, torch.randn(1, 4), None, replayed=False)) == [None, 0]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

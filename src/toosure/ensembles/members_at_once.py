@@ -114,6 +114,14 @@ def fastest_way(
     if example.device.type != "cuda":
         return 0 if at_once else None
 
+    times = timed_ways(members, example, at_once, replayed)
+    return min(times, key=lambda way: times[way])
+
+
+def timed_ways(
+    members: Sequence[nn.Module], example: Tensor, at_once: bool | None, replayed: bool
+) -> dict[int | None, float]:
+    """Return the seconds of each way: None one after another, else `narrow` of all at once."""
     times: dict[int | None, float] = {}
     if at_once is None:
         times[None] = seconds_of(one_after_another(members, example), replayed)
@@ -121,7 +129,7 @@ def fastest_way(
         passes = together(members, example, narrow)
         if passes is not None:
             times[narrow] = seconds_of(passes, replayed)
-    return min(times, key=lambda way: times[way])
+    return times
 
 
 def one_after_another(members: Sequence[nn.Module], example: Tensor) -> Callable[[], None]:

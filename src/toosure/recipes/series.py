@@ -132,15 +132,15 @@ def mean_and_spread(values: "list[float] | np.ndarray") -> tuple[float, float]:
 def spread_text(values: "list[float] | np.ndarray", form: str = ".2f") -> str:
     """Print mean ± standard deviation, as the papers do.
 
-    >>> spread_text([0.8, 0.9]), spread_text([0.5])
-    ('0.85 ± 0.07', '0.50')
+    >>> spread_text([0.8, 0.9]), spread_text([0.5]), spread_text([0.8, 0.9], "+.2f")
+    ('0.85 ± 0.07', '0.50', '+0.85 ± 0.07')
     """
     mean, spread = mean_and_spread(values)
     if not np.isfinite(mean):
         return "–"
     if not np.isfinite(spread):
         return f"{mean:{form}}"
-    return f"{mean:{form}} ± {spread:{form}}"
+    return f"{mean:{form}} ± {spread:{form.lstrip('+')}}"
 
 
 def kept_text(values: "list[float] | np.ndarray", form: str, runs: int) -> str:

@@ -96,10 +96,7 @@ def parse() -> argparse.Namespace:
 
 def measured(arguments, objective, x, y, graph=False):
     """Return parameters, seconds of a prediction and of a step, and the peak of a prediction."""
-    torch.manual_seed(0)
-    model = getattr(models, arguments.model)().to(x.device)
-    if x.device.type == "cuda":  # as in training
-        lay_channels_last(model)
+    model = model_of(arguments, x)
     if hasattr(objective, "setup"):
         objective.setup(model, (x, y))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -216,7 +213,8 @@ def at_once(arguments, x, y):
     on_gpu = x.device.type == "cuda"
     print("\n| four members, a step | eager |" + " as a CUDA graph |" * on_gpu)
     print("|---|---|" + "---|" * on_gpu)
-    ways = {name: narrow for name, narrow in WAYS.items() if on_gpu or not narrow}
+    widths = [c.out_channels for c in members_at_once.convolutions(model_of(arguments, x))]
+    ways = {n: way for n, way in WAYS.items() if not way or (on_gpu and min(widths) <= way)}
     columns = []
     for graph in (False, True) if on_gpu else (False,):
         steps = {name: step_of(arguments, narrow, x, y, graph) for name, narrow in ways.items()}
@@ -239,10 +237,8 @@ def at_once(arguments, x, y):
 
 def step_of(arguments, narrow, x, y, graph):
     """Return a step of four members, one after another or at once with `narrow`."""
-    torch.manual_seed(0)
-    model = getattr(models, arguments.model)().to(x.device)
-    if x.device.type == "cuda":  # as in training
-        lay_channels_last(model)
+    model = model_of(arguments, x)
+    before = members_at_once.NARROW
     members_at_once.NARROW = (narrow,)
     objective = DeepEnsemble(members=4, own_order=False, at_once=narrow is not None)
     objective.setup(model, (x, y))
@@ -250,9 +246,19 @@ def step_of(arguments, narrow, x, y, graph):
     step = Step(model, objective, optimizer, arguments.precision)
     if graph:
         step = GraphStep(step, varies=False, fixed=True)
+    members_at_once.NARROW = before
     for _ in range(6 if graph else 1):  # before the graph is there
         step((x, y, y), 0.01)
     return step
+
+
+def model_of(arguments, x):
+    """Return the network as training lays it out."""
+    torch.manual_seed(0)
+    model = getattr(models, arguments.model)().to(x.device)
+    if x.device.type == "cuda":
+        lay_channels_last(model)
+    return model
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.recipes.gamma_net import backbones, common, common_claims, cost, sweeps
 from toosure.recipes.gamma_net.parameters import parameter_count
-from toosure.recipes.gamma_net.rows import ALONE, OURS, Row
+from toosure.recipes.gamma_net.rows import ALONE, LEVEL_FIRST, OURS, Row
 from toosure.recipes.gamma_net.sece_alone import SECEAlone
 from toosure.recipes.reproduce import missing_configs
 from toosure.recipes.run_store import RunStore
@@ -46,7 +46,7 @@ def test_runs_are_those_of_the_benchmark():
 
 def test_seeds_methods_and_graphs():
     configs = common.configs(BOTH)
-    assert len(configs) == len(set(configs)) == 2 * (4 * 3 + 11)
+    assert len(configs) == len(set(configs)) == 2 * (5 * 3 + 10)
     counts = {name: len(common.method_configs(BOTH, name, "cifar10")) for name in common.MAIN}
     assert set(counts.values()) == {3}
     assert {config.seed for config in common.configs(Setting(seeds=(5,)))} == {5}
@@ -84,14 +84,18 @@ def test_parameters_of_gamma_net_are_counted():
 # -- claims ---------------------------------------------------------------------------------------
 
 
-def row(name, *errors, accuracy=0.9, excess=3.0, mce=None, n=None):
-    """A row whose runs have these ECEs in points, over-confident by `excess` points."""
+def row(name, *errors, accuracy=0.9, excess=3.0, mce=None, classes=1.0, n=None):
+    """A row whose runs have these ECEs in points, over-confident by `excess` points.
+
+    The validation images have the same ECE, and a classwise ECE of `classes` points.
+    """
     config = protocol.config(PAPER, "sgd", "cifar10", 0)
     records = []
     for error in errors:
         record = record_with(config, accuracy=accuracy, ece=error / 100)
         more = {"mce": (mce or error) / 100, "confidence": accuracy + excess / 100}
-        records.append(replace(record, test={**record.test, **more}))
+        val = {**record.val, "ece": error / 100, "classwise_ece": classes / 100}
+        records.append(replace(record, test={**record.test, **more}, val=val))
     return Row(name, name, len(errors) if n is None else n, tuple(records))
 
 
@@ -99,19 +103,20 @@ def hoped():
     rows = {name: row(name, 4, 4, 4) for name in common.methods(PAPER)}
     rows[OURS] = row(OURS, 1.0, 1.5, 1.9)
     rows[ALONE] = row(ALONE, 0.5, 0.5, accuracy=0.1)
+    rows[LEVEL_FIRST] = row(LEVEL_FIRST, 1.5, 1.6, 2.1, classes=0.8)
     return rows
 
 
 def verdicts(setting=PAPER, **changed):
     rows = hoped()
     for name, of in changed.items():
-        rows[{"ours": OURS, "alone": ALONE}.get(name, name)] = of
+        rows[{"ours": OURS, "alone": ALONE, "level": LEVEL_FIRST}.get(name, name)] = of
     return [claim.passed for claim in common_claims.claims(setting, "cifar10", rows)]
 
 
-# CE, accuracy, spread, CE / focal / FLSD-53 by every error, two that do not learn, trivial.
+# CE, accuracy, spread, CE / focal / FLSD-53 by every error, two that do not learn, trivial, level.
 def test_all_rules_hold_on_runs_as_hoped():
-    assert verdicts() == [True] * 9
+    assert verdicts() == [True] * 10
 
 
 @pytest.mark.parametrize(
@@ -133,6 +138,10 @@ def test_all_rules_hold_on_runs_as_hoped():
         ({"alone": row(ALONE, 0.5, 0.5, accuracy=0.5)}, 8, False),  # it did learn
         ({"alone": row(ALONE, 5, 5, accuracy=0.1)}, 8, False),
         ({"alone": row(ALONE)}, 8, None),
+        ({"level": row(LEVEL_FIRST, 1.5, 1.6, 2.1, classes=1.1)}, 9, False),
+        ({"level": row(LEVEL_FIRST, 1.9, 1.9, 1.9, classes=0.8)}, 9, False),  # ECE + .43
+        ({"level": row(LEVEL_FIRST, 1.5, 1.6, n=3, classes=0.8)}, 9, None),
+        ({"level": row(LEVEL_FIRST)}, 9, None),
     ],
 )
 def test_each_rule(changed, place, passed):
@@ -140,7 +149,7 @@ def test_each_rule(changed, place, passed):
 
 
 def test_nothing_is_judged_on_other_data():
-    assert verdicts(Setting(data="tiny_imagenet")) == [None] * 9
+    assert verdicts(Setting(data="tiny_imagenet")) == [None] * 10
 
 
 def test_rows_take_kept_seeds_that_are_not_trained_here():

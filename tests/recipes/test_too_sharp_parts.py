@@ -108,6 +108,25 @@ def test_ece_must_correlate_with_batch_sharpness(tmp_path, r, expected):
     assert findings.values["ECE, batch sharpness"] == pytest.approx([r] * 4)
 
 
+def test_batch_sharpness_that_peaks_last_is_said_to(tmp_path):
+    steps = np.linspace(0, 8000, 60)
+    for number, config in enumerate(sweeps.batch_sharpness(PAPER)):
+        late = 6000 if number else 1000  # of the first run it peaks first
+        tops = {"train_ece": 2000, "train_gn_sharpness": 3000, "train_batch_sharpness": late}
+        series = {key: np.exp(-(((steps - top) / 1500) ** 2)) for key, top in tops.items()}
+        error = {"train_batch_sharpness_error": np.full(60, 0.02), "train_mmce": steps}
+        write_run(tmp_path, config, **series, **error)
+
+    store = RunStore(tmp_path)
+    (drawing,) = figures.of_batch_sharpness(PAPER, store)
+    assert drawing.note.endswith("batch sharpness peaks last in 3 of 4 runs.")
+    rows = batch_sharpness.findings(PAPER, store).tables[0].rows
+    peaks = [[int(cell.replace(",", "")) for cell in row[-3:]] for row in rows[:4]]
+    assert np.abs(np.array(peaks) - [2000, 3000, 6000])[1:].max() < 150
+    assert abs(peaks[0][2] - 1000) < 150
+    assert figures.of_batch_sharpness(PAPER, RunStore(tmp_path / "nothing")) == []
+
+
 # -- BulkSGD, directions renewed at every step -----------------------------------------------
 
 

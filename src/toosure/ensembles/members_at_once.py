@@ -114,7 +114,8 @@ def fastest_way(
     if example.device.type != "cuda":
         return 0 if at_once else None
 
-    times = timed_ways(members, example, at_once, replayed)
+    with torch.random.fork_rng([example.device]):  # dropout would draw
+        times = timed_ways(members, example, at_once, replayed)
     return min(times, key=lambda way: times[way])
 
 
@@ -146,8 +147,10 @@ def together(
     if narrow and not any(is_narrow(each, narrow) for each in convolutions(members[0])):
         return None
     copies = deepcopy(list(members))
-    inputs = example.expand(len(copies), TIMED_ROWS, *example.shape[1:])
     stacked = MembersAtOnce(copies, example, narrow)
+    if narrow and stacked.network is None:
+        return None
+    inputs = example.expand(len(copies), TIMED_ROWS, *example.shape[1:])
     return partial(descend, copies, lambda: list(stacked(inputs)))
 
 

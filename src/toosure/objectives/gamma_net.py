@@ -33,8 +33,8 @@ class GammaNet(Bilevel):
     head (or of everything, `scope="full"`). `bandwidth`, `form`, `soft_accuracy`, `leave_one_out`
     and `detach` are those of `toosure.metrics.sece`. With `fresh`, only so many of the meta batch
     pass the network at a step. `virtual_lr=none` follows the run's own rate. With `level_lr`, the
-    level that all gammas share moves at this rate of Adam, and what makes them differ at `lr`, the
-    hidden layer's over the number of features as well; without it everything moves at `lr`.
+    level that all gammas share moves at this rate of Adam, and what makes them differ at `lr`
+    (above 64 features the hidden layer at 64 `lr` / features); without it all of it at `lr`.
     `feed` replaces the features: "noise", "random" (a fixed random projection of the input), or
     the name of a layer. The MLP, its optimizer and what tau divides are our choice, as no source
     says them; see docs/objectives.md.
@@ -91,8 +91,8 @@ class GammaNet(Bilevel):
                 "need width >= 1, and weights sece and ce not negative, one of them above 0; got "
                 f"{width}, {sece} and {ce}"
             )
-        if level_lr is not None and not level_lr >= 0:
-            raise ValueError(f"level_lr must not be negative, or none; got {level_lr}")
+        if level_lr is not None and not 0 <= level_lr < math.inf:
+            raise ValueError(f"level_lr is a rate that is not negative, or none; got {level_lr}")
         self.level_lr = level_lr
         self.start = start
         self.most = most
@@ -144,13 +144,13 @@ class GammaNet(Bilevel):
         """Return the level apart from the weights, where it has a rate of its own.
 
         A step of Adam moves each weight by about its rate, and so a hidden unit by that times the
-        number of its inputs: without the division wide features move gamma faster.
+        number of its inputs; so wide features would move gamma faster.
         """
         if self.level_lr is None:
             return super().hyper_groups()
 
         net = cast(SampleGamma, self.hyper)
-        slower = REFERENCE_FEATURES / net.hidden.in_features
+        slower = min(1.0, REFERENCE_FEATURES / net.hidden.in_features)
         others = [net.hidden.bias, net.last.weight, *net.norm.parameters()]
         return [
             {"params": [net.last.bias], "lr": self.level_lr},

@@ -8,6 +8,7 @@ from toosure.recipes.benchmark.score_files import Record
 
 OURS = "gamma-net + SECE"
 ALONE = "SECE alone"
+LEVEL_FIRST = "gamma-net, level first"
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,10 @@ class Row:
 
     def mean(self, key: str) -> float:
         return float(np.mean(self.values(key)))
+
+    def validation_mean(self, key: str) -> float:
+        """Return the mean over seeds of a score of the validation images."""
+        return float(np.mean([record.val[key] for record in self.records]))
 
     @property
     def overconfidence(self) -> list[float]:

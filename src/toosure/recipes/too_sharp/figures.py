@@ -10,7 +10,14 @@ from toosure.recipes.drawings import Column, MeanSeries
 from toosure.recipes.recipe import Drawing, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_and_spread
-from toosure.recipes.too_sharp import certificates, couplings, paper, rise_and_fall, sweeps
+from toosure.recipes.too_sharp import (
+    batch_sharpness,
+    certificates,
+    couplings,
+    paper,
+    rise_and_fall,
+    sweeps,
+)
 from toosure.runs import Run
 
 if TYPE_CHECKING:
@@ -239,7 +246,7 @@ def of_batch_sharpness(setting: Setting, store: RunStore) -> list[Drawing]:
     drawing = Drawing(
         "batch",
         "ECE, sharpness and batch sharpness along SGD",
-        "One colour per learning rate. Batch sharpness peaks last.",
+        batch_sharpness.caption(list(runs.values())),
         partial(drawings.trajectories, [Column("training", runs)], BATCH_PANELS),
     )
     return [drawing]

@@ -3,7 +3,8 @@
 The rule of choice, written before the runs: of an optimizer's candidates, the one whose mean r of
 test ECE over its learning rates is nearest to the paper's, in the paper's standard deviations. For
 Muon, whose peak ECE the paper has substantially lower than GD's and SGD's, a candidate with such a
-peak goes before one without. Table 1 uses the chosen one and says so.
+peak goes before one without. `sweeps.CHOSEN` is what Table 1 uses; where the rule chooses another,
+the note below the table says so, and Table 1 is to be made again with it.
 """
 
 from typing import NamedTuple

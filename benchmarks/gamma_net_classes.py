@@ -21,6 +21,7 @@ from toosure.data import cifar10
 from toosure.losses import FocalLoss
 from toosure.metrics import classwise_ece, ece, top_label
 from toosure.objectives import GammaNet, Plain
+from toosure.recipes.benchmark.class_gaps import class_gap_spread
 from toosure.train.steps import Step
 
 ARMS = {
@@ -79,14 +80,6 @@ def trained(arm: str, features: int, seed: int, data, steps: int):
     return model.eval(), objective
 
 
-def class_gaps(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return confidence minus accuracy of the rows of each predicted class, in points."""
-    confidence, correct = top_label(logits, labels)
-    gaps = confidence - correct.to(confidence.dtype)
-    predicted = logits.argmax(1)
-    return 100 * torch.stack([gaps[predicted == k].mean() for k in range(logits.shape[1])])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-root", default="data")
@@ -117,7 +110,7 @@ def scores(logits: Tensor, labels: Tensor) -> list[str]:
     accuracy = 100 * float(correct.float().mean())
     errors = (100 * float(error(logits, labels)) for error in (ece, classwise_ece))
     gap = 100 * float(confidence.mean()) - accuracy
-    spread = float(class_gaps(logits, labels).std(correction=0))
+    spread = 100 * class_gap_spread(logits, labels)
     return [
         f"{accuracy:.1f}",
         *(f"{error:.2f}" for error in errors),

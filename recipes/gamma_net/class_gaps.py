@@ -11,7 +11,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from toosure.metrics import top_label
+from toosure.recipes.benchmark.class_gaps import class_gap_spread, class_gaps
 from toosure.runs import Run, find_runs
 
 DRAWS = 200
@@ -22,29 +26,29 @@ def main(folder: Path) -> None:
     print("|---|---|---|---|---|---|---|")
     for run in find_runs(folder):
         with np.load(run.path / "predictions.npz") as file:
-            logits, labels = file["test_logits"].astype(float), file["test_labels"]
-        shifted = np.exp(logits - logits.max(1, keepdims=True))
-        confidence = shifted.max(1) / shifted.sum(1)
+            logits = torch.from_numpy(file["test_logits"]).double()
+            labels = torch.from_numpy(file["test_labels"])
+        confidence, correct = top_label(logits, labels)
         predicted = logits.argmax(1)
 
-        overall = 100 * (confidence - (predicted == labels)).mean()
-        found = class_gaps(confidence, predicted == labels, predicted)
-        random = np.random.default_rng(0)
-        chance = [
-            class_gaps(confidence, random.random(len(labels)) < confidence, predicted).std()
-            for _ in range(DRAWS)
-        ]
+        overall = 100 * float((confidence - correct.double()).mean())
+        found = 100 * class_gaps(confidence, correct, predicted)
         cells = (
-            *(run.name, f"{overall:+.2f}", f"{found.std():.1f}", f"{np.mean(chance):.1f}"),
+            *(run.name, f"{overall:+.2f}", f"{100 * class_gap_spread(logits, labels):.1f}"),
+            f"{100 * by_chance(confidence, predicted):.1f}",
             *(f"{found.min():+.1f}, {found.max():+.1f}", *gammas(run)),
         )
         print("| " + " | ".join(cells) + " |")
 
 
-def class_gaps(confidence: np.ndarray, correct: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Return confidence minus accuracy of the rows of each predicted class, in points."""
-    rows = 100 * (confidence - correct)
-    return np.array([rows[predicted == k].mean() for k in np.unique(predicted)])
+def by_chance(confidence: Tensor, predicted: Tensor) -> float:
+    """Return the spread of the class gaps where every confidence is right, on average."""
+    generator = torch.Generator().manual_seed(0)
+    spreads = []
+    for _ in range(DRAWS):
+        correct = torch.rand(len(confidence), generator=generator) < confidence
+        spreads.append(class_gaps(confidence, correct, predicted).std(correction=0))
+    return float(torch.stack(spreads).mean())
 
 
 def gammas(run: Run) -> tuple[str, str]:

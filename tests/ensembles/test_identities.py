@@ -451,7 +451,9 @@ def test_on_a_gpu_each_way_is_timed(replayed):
     members = [resnet20().cuda() for _ in range(4)]
     example = torch.randn(1, 3, 32, 32, device="cuda")
     with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-        assert fastest_way(members, example, None, replayed) in (None, *members_at_once.NARROW)
+        times = timed_ways(members, example, None, replayed)
+        assert fastest_way(members, example, True, replayed) in members_at_once.NARROW
+    assert list(times) == [None, 0, 16, 32] and all(seconds > 0 for seconds in times.values())
     assert all(p.grad is None for member in members for p in member.parameters())
 
 

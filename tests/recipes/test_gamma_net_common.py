@@ -87,14 +87,16 @@ def test_parameters_of_gamma_net_are_counted():
 def row(name, *errors, accuracy=0.9, excess=3.0, mce=None, classes=1.0, n=None):
     """A row whose runs have these ECEs in points, over-confident by `excess` points.
 
-    The validation images have the same ECE, and a classwise ECE of `classes` points.
+    The validation images have the same ECE, and class gaps that differ by `classes` points.
     """
     config = protocol.config(PAPER, "sgd", "cifar10", 0)
     records = []
     for error in errors:
         record = record_with(config, accuracy=accuracy, ece=error / 100)
         more = {"mce": (mce or error) / 100, "confidence": accuracy + excess / 100}
-        val = {**record.val, "ece": error / 100, "classwise_ece": classes / 100}
+        val = {**record.val, "ece": error / 100}
+        if classes is not None:
+            val["class_gap"] = classes / 100
         records.append(replace(record, test={**record.test, **more}, val=val))
     return Row(name, name, len(errors) if n is None else n, tuple(records))
 
@@ -142,6 +144,7 @@ def test_all_rules_hold_on_runs_as_hoped():
         ({"level": row(LEVEL_FIRST, 1.9, 1.9, 1.9, classes=0.8)}, 9, False),  # ECE + .43
         ({"level": row(LEVEL_FIRST, 1.5, 1.6, n=3, classes=0.8)}, 9, None),
         ({"level": row(LEVEL_FIRST)}, 9, None),
+        ({"level": row(LEVEL_FIRST, 1.5, 1.6, 2.1, classes=None)}, 9, None),  # not kept
     ],
 )
 def test_each_rule(changed, place, passed):

@@ -21,6 +21,7 @@ from torch import Tensor
 from toosure import metrics
 from toosure.config import RunConfig
 from toosure.posthoc import Temperature
+from toosure.recipes.benchmark.class_gaps import class_gap_spread
 from toosure.recipes.benchmark.kept_rows import calibrated_errors, corrupted_means, rows_along
 from toosure.recipes.benchmark.shift_scores import shift_summary
 from toosure.recipes.recipe import Setting
@@ -89,7 +90,8 @@ def scores_of(logits: Tensor, labels: Tensor) -> Scores:
     """Return every score of one split, as shares of 1."""
     confidence, _ = metrics.top_label(logits, labels)
     scores = {name: float(getattr(metrics, name)(logits, labels)) for name in METRICS}
-    return scores | {"confidence": float(confidence.mean())}
+    more = {"confidence": float(confidence.mean()), "class_gap": class_gap_spread(logits, labels)}
+    return scores | more
 
 
 def predictions_file(run: Run) -> Path:

@@ -28,8 +28,8 @@ class Row:
         return float(np.mean(self.values(key)))
 
     def validation_mean(self, key: str) -> float:
-        """Return the mean over seeds of a score of the validation images."""
-        return float(np.mean([record.val[key] for record in self.records]))
+        """Return the mean over seeds of a score of the validation images; NaN if one lacks it."""
+        return float(np.mean([record.val.get(key, np.nan) for record in self.records]))
 
     @property
     def overconfidence(self) -> list[float]:

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from toosure.models.arguments import check_dropout, image_shape
 from toosure.models.initialise import he_initialise
+from toosure.models.norm_relu import norm_relu
 
 
 class DenseLayer(nn.Module):
@@ -18,7 +19,7 @@ class DenseLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        new = self.dropout(self.conv1(F.relu(self.bn1(x))))
+        new = self.dropout(self.conv1(norm_relu(self.bn1, x)))
         return torch.cat([x, new], 1)
 
 
@@ -34,8 +35,8 @@ class BottleneckLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        new = self.dropout(self.conv1(F.relu(self.bn1(x))))
-        new = self.dropout(self.conv2(F.relu(self.bn2(new))))
+        new = self.dropout(self.conv1(norm_relu(self.bn1, x)))
+        new = self.dropout(self.conv2(norm_relu(self.bn2, new)))
         return torch.cat([x, new], 1)
 
 
@@ -49,7 +50,7 @@ class Transition(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        mixed = self.dropout(self.conv(F.relu(self.bn(x))))
+        mixed = self.dropout(self.conv(norm_relu(self.bn, x)))
         return F.avg_pool2d(mixed, 2)
 
 
@@ -88,7 +89,7 @@ class DenseNet(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """Return the input of the head: the last activation's mean over the image."""
         x = self.blocks(self.conv(x))
-        return F.relu(self.bn(x)).mean((2, 3))  # (N, width)
+        return norm_relu(self.bn, x).mean((2, 3))  # (N, width)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(x))  # (N, classes)

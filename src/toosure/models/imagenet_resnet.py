@@ -3,10 +3,10 @@
 from typing import Literal
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from toosure.models.arguments import check_dropout, image_shape
 from toosure.models.initialise import he_initialise
+from toosure.models.norm_relu import norm_relu
 
 Stem = Literal["auto", "imagenet", "small"]
 STEMS = ("auto", "imagenet", "small")
@@ -30,9 +30,8 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # Nothing is done in place, here and below: curvature differentiates twice through
         # activations.
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(self.dropout(out)))
-        return F.relu(out + self.downsample(x))
+        out = norm_relu(self.bn1, self.conv1(x))
+        return norm_relu(self.bn2, self.conv2(self.dropout(out)), self.downsample(x))
 
 
 class Bottleneck(nn.Module):
@@ -52,10 +51,9 @@ class Bottleneck(nn.Module):
         self.downsample = shortcut(inputs, 4 * planes, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = F.relu(self.bn2(self.conv2(out)))
-        out = self.bn3(self.conv3(self.dropout(out)))
-        return F.relu(out + self.downsample(x))
+        out = norm_relu(self.bn1, self.conv1(x))
+        out = norm_relu(self.bn2, self.conv2(out))
+        return norm_relu(self.bn3, self.conv3(self.dropout(out)), self.downsample(x))
 
 
 def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
@@ -103,7 +101,7 @@ class ImageNetResNet(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """Return the input of the head: the last stage's mean over the image."""
-        x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
+        x = self.maxpool(norm_relu(self.bn1, self.conv1(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return x.mean((2, 3))  # (N, 8 width), with bottlenecks (N, 32 width)
 

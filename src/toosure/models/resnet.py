@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from toosure.models.arguments import check_dropout, image_shape
+from toosure.models.norm_relu import norm_relu
 from toosure.models.padding import PadChannels
 
 
@@ -35,8 +35,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # Nothing is done in place: curvature differentiates twice through these activations.
-        out = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(self.dropout(out))) + self.shortcut(x))
+        out = norm_relu(self.bn1, self.conv1(x))
+        return norm_relu(self.bn2, self.conv2(self.dropout(out)), self.shortcut(x))
 
 
 class ResNet(nn.Module):
@@ -57,7 +57,7 @@ class ResNet(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """Return the input of the head: the last stage's mean over the image."""
-        x = F.relu(self.bn1(self.conv1(x)))
+        x = norm_relu(self.bn1, self.conv1(x))
         x = self.layer3(self.layer2(self.layer1(x)))
         return x.mean((2, 3))  # (N, 64)
 

@@ -1,10 +1,10 @@
 """The wide residual networks of Zagoruyko and Komodakis."""
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from toosure.models.arguments import check_dropout, image_shape
 from toosure.models.initialise import he_initialise
+from toosure.models.norm_relu import norm_relu
 
 
 class WideBlock(nn.Module):
@@ -22,8 +22,8 @@ class WideBlock(nn.Module):
             self.shortcut = nn.Conv2d(inputs, planes, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        active = F.relu(self.bn1(x))
-        out = F.relu(self.bn2(self.conv1(active)))
+        active = norm_relu(self.bn1, x)
+        out = norm_relu(self.bn2, self.conv1(active))
         residual: Tensor = self.conv2(self.dropout(out))
         return residual + (self.shortcut(active) if self.projects else x)
 
@@ -46,7 +46,7 @@ class WideResNet(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """Return the input of the head: the last activation's mean over the image."""
         x = self.layer3(self.layer2(self.layer1(self.conv1(x))))
-        return F.relu(self.bn(x)).mean((2, 3))  # (N, 64 width)
+        return norm_relu(self.bn, x).mean((2, 3))  # (N, 64 width)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(x))  # (N, classes)

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from toosure.config import RunConfig
 from toosure.curvature.products.cuda_graphs import no_garbage_collection
+from toosure.models.norm_relu import fused_norms
 from toosure.objectives import Batch, Plain, recording
 from toosure.optim import why_not_recorded
 from toosure.train.engine import parameters_of
@@ -43,7 +44,7 @@ class GraphStep:
         self.fixed = fixed and isinstance(step.objective, Plain)
         step.halves = recording(step.objective)  # `prepare`, or its second half, is recorded
         if hasattr(step.objective, "recorded"):  # what is fastest may be another way then
-            with step.autocast(step.dtype is not None):
+            with step.autocast(step.dtype is not None), fused_norms():
                 step.objective.recorded()
 
         self.parameters = parameters_of(step.optimizer)
@@ -75,7 +76,7 @@ class GraphStep:
         """Step on a side stream, as a capture requires of the steps before it."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side), warnings.catch_warnings():
+        with torch.cuda.stream(side), fused_norms(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")
             loss = self.step(batch, lr)
         torch.cuda.current_stream().wait_stream(side)
@@ -89,7 +90,7 @@ class GraphStep:
 
         self.step.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
-        with no_garbage_collection(), torch.cuda.graph(self.graph):
+        with no_garbage_collection(), fused_norms(), torch.cuda.graph(self.graph):
             self.loss = self.step.descend(prepared)
 
     def copy(self, prepared: list[Any]) -> None:

@@ -1,0 +1,228 @@
+"""ReLU after BatchNorm: torch's layers by default, and fused kernels that compute the same."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, jvp
+from torch.nn import functional as F
+
+from toosure.models import norm_relu as module
+from toosure.models import resnet18, resnet20, wrn
+from toosure.models.norm_relu import can_be_fused, fused_norm_relu, fused_norms, norm_relu
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+SHAPES = [(3, 16, 7, 7), (5, 64, 9, 9), (4, 100, 8, 8), (9, 2, 3, 3), (3, 130, 6, 6)]
+
+
+def images(shape, dtype=torch.float32, device="cpu", seed=0):
+    """Values whose mean is far from 0, in the order of a GPU's convolutions."""
+    generator = torch.Generator().manual_seed(seed)
+    x = 2 * torch.randn(shape, generator=generator) + 5
+    return x.to(device, dtype).contiguous(memory_format=torch.channels_last)
+
+
+def norms(channels, device="cpu"):
+    """Two equal layers with weights of their own."""
+    first = nn.BatchNorm2d(channels)
+    nn.init.uniform_(first.weight, 0.5, 1.5)
+    nn.init.normal_(first.bias)
+    second = nn.BatchNorm2d(channels)
+    second.load_state_dict(first.state_dict())
+    return first.to(device), second.to(device)
+
+
+def gradients_of(function, norm, x, residual):
+    """Return output, gradients and running statistics of one pass."""
+    x = x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    leaves = [x, norm.weight, norm.bias]
+    if residual is not None:
+        residual = residual.detach().clone().requires_grad_()
+        leaves.append(residual)
+    out = function(norm, x, residual)
+    slopes = torch.linspace(-1, 1, out.numel(), device=out.device).view(out.shape).to(out.dtype)
+    found = torch.autograd.grad(out, leaves, slopes)
+    return [out.detach(), *found, *norm.buffers()]
+
+
+def assert_alike(fused, plain, tolerance):
+    for ours, theirs in zip(fused, plain, strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        distance = (ours.double() - theirs.double()).norm()
+        assert distance <= tolerance * theirs.double().norm()
+
+
+def check_all_shapes(device):
+    for shape in SHAPES:
+        for adds in (False, True):
+            first, second = norms(shape[1], device)
+            x = images(shape, device=device)
+            residual = images(shape, device=device, seed=1) - 5 if adds else None
+            plain = gradients_of(norm_relu, first, x, residual)
+            fused = gradients_of(fused_norm_relu, second, x, residual)
+            assert_alike(fused, plain, 2e-6)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_without_a_gpu_it_is_torch_to_the_bit(adds):
+    first, second = norms(16)
+    x = images((3, 16, 7, 7))
+    residual = images((3, 16, 7, 7), seed=1) if adds else None
+    with fused_norms():
+        ours = norm_relu(first, x, residual)
+    theirs = F.relu(second(x) + residual) if adds else F.relu(second(x))
+    assert torch.equal(ours, theirs)
+    assert all(map(torch.equal, first.buffers(), second.buffers()))
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which interprets kernels")
+def test_interpreted_kernels_compute_what_torch_does():
+    code = "import test_norm_relu; test_norm_relu.check_all_shapes('cpu')"
+    environment = os.environ | {
+        "TRITON_INTERPRET": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+class TestWhenItMayBeFused:
+    """The rule, with a stand-in for a tensor on a GPU."""
+
+    @pytest.fixture(autouse=True)
+    def triton(self, monkeypatch):
+        monkeypatch.setattr(module, "triton_is_there", lambda: True)
+
+    class OnGPU:
+        is_cuda = True
+        dtype = torch.bfloat16
+        shape = (3, 16, 7, 7)
+
+        def dim(self):
+            return 4
+
+        def numel(self):
+            return 3 * 16 * 7 * 7
+
+        def is_contiguous(self, memory_format):
+            return memory_format is torch.channels_last
+
+    def test_only_where_it_is_allowed(self):
+        norm = nn.BatchNorm2d(16)
+        assert not can_be_fused(norm, self.OnGPU())
+        with fused_norms():
+            assert can_be_fused(norm, self.OnGPU())
+        assert not can_be_fused(norm, self.OnGPU())
+
+    def test_no_layer_that_is_not_as_torch_makes_it(self):
+        hooked = nn.BatchNorm2d(16)
+        hooked.register_forward_hook(lambda *arguments: None)
+        replaced = nn.BatchNorm2d(16)
+        replaced.forward = lambda x: x
+        unusual = [
+            nn.BatchNorm2d(16).eval(),
+            nn.BatchNorm2d(16, affine=False),
+            nn.BatchNorm2d(16, momentum=None),
+            nn.BatchNorm2d(16, track_running_stats=False),
+            nn.BatchNorm2d(16).double(),
+            nn.SyncBatchNorm(16),
+            hooked,
+            replaced,
+        ]
+        with fused_norms():
+            assert not any(can_be_fused(norm, self.OnGPU()) for norm in unusual)
+
+    def test_not_under_transforms(self):
+        norm = nn.BatchNorm2d(16)
+        seen = []
+
+        def look(x):
+            seen.append(can_be_fused(norm, self.OnGPU()))
+            return x
+
+        with fused_norms():
+            jvp(look, (torch.ones(1),), (torch.ones(1),))
+            torch.func.vmap(look)(torch.ones(2))
+        assert seen == [False, False]
+
+
+# -- on a GPU -------------------------------------------------------------------------------------
+
+
+@on_gpu
+def test_kernels_compute_what_torch_does():
+    check_all_shapes("cuda")
+
+
+@on_gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_closer_to_float32_than_torch_is(dtype):
+    shape = (64, 64, 16, 16)
+    for adds in (False, True):
+        x = images(shape, dtype, "cuda")
+        residual = (images(shape, dtype, "cuda", seed=1) - 5) if adds else None
+        first, second = norms(64, "cuda")
+        exact = gradients_of(norm_relu, first, x.float(), residual.float() if adds else None)
+        fused = gradients_of(fused_norm_relu, second, x, residual)
+        for ours, theirs in zip(fused, exact, strict=True):
+            assert (ours.double() - theirs.double()).norm() <= 2e-2 * theirs.double().norm()
+
+
+@on_gpu
+@pytest.mark.parametrize("make", [resnet20, resnet18, lambda: wrn(depth=10, width=1)])
+def test_networks_train_alike(make):
+    x = torch.randn(32, 3, 32, 32, device="cuda")
+    results = []
+    for context in (None, fused_norms):
+        torch.manual_seed(0)
+        model = make().cuda().double().float().train()
+        model = model.to(memory_format=torch.channels_last)
+        with torch.backends.cudnn.flags(allow_tf32=False, deterministic=True):
+            if context is None:
+                loss = model(x).square().mean()
+            else:
+                with context():
+                    loss = model(x).square().mean()
+            found = torch.autograd.grad(loss, list(model.parameters()))
+        results.append([loss.detach(), *found, *model.buffers()])
+    assert_alike(results[1], results[0], 2e-3)
+
+
+@on_gpu
+def test_a_gradient_is_differentiated_again():
+    x = images((4, 16, 6, 6), device="cuda")
+    found = []
+    for function in (norm_relu, fused_norm_relu):
+        torch.manual_seed(0)
+        norm = norms(16, "cuda")[0]
+        leaf = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        slope = torch.autograd.grad(
+            function(norm, leaf, None).square().sum(), leaf, create_graph=True
+        )
+        found.append(torch.autograd.grad(slope[0].square().sum(), [leaf, norm.weight]))
+    assert_alike(found[1], found[0], 1e-4)
+
+
+@on_gpu
+def test_functional_calls_use_the_weights_they_are_given():
+    norm = nn.BatchNorm2d(16).cuda()
+    x = images((4, 16, 6, 6), device="cuda")
+
+    class Rectified(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = norm
+
+        def forward(self, x):
+            return norm_relu(self.norm, x)
+
+    with fused_norms():
+        out = functional_call(Rectified(), {"norm.weight": torch.zeros(16, device="cuda")}, x)
+    assert not out.any()

@@ -150,6 +150,12 @@ def test_nothing_is_kept_of_single_images(trained):
     assert not ScoreFiles(kept).examples
 
 
+def test_runs_are_in_bf16_and_quick_ones_in_float32():
+    for configs in PARTS.values():
+        assert {config.precision for config in configs(BOTH)} == {"bf16"}
+        assert {config.precision for config in configs(QUICK)} == {"float32"}
+
+
 # -- other recipes --------------------------------------------------------------------------------
 
 

@@ -23,8 +23,8 @@ ERRORS = {
 NOTE = (
     "Test split at the end of training, 15 bins, errors in points, mean ± standard deviation over "
     "seeds. ResNet-20, crops and flips, SGD 0.1 with momentum .9 and weight decay "
-    "5e-4, batch 128, 10,000 steps, the rate cut by 10 at half and three quarters. gamma-net cuts "
-    "its meta split, a tenth, from its own training images."
+    "5e-4, batch 128, 10,000 steps in bf16, the rate cut by 10 at half and three quarters. "
+    "gamma-net cuts its meta split, a tenth, from its own training images."
 )
 ACCURATE = "... at competitive accuracy"
 

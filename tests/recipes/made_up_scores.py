@@ -1,9 +1,14 @@
 """Records and examples with chosen accuracy and calibration error, for claims to read."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from toosure.recipes import Setting
 from toosure.recipes.benchmark.score_files import Record
 from toosure.recipes.csam.tables import Scored
+from toosure.recipes.gamma_net import sweeps
+from toosure.recipes.gamma_net.rows import Row
 
 IMAGES = 2000
 
@@ -41,3 +46,17 @@ def record_with(config, accuracy=0.9, ece=0.02, tce=0.01, sharpness=None):
 def scored(setting, row, **numbers):
     """Return a row whose runs all have the same numbers."""
     return Scored(row, [record_with(config, **numbers) for config in row.configs(setting)])
+
+
+def residual_row(name, *errors, accuracy=0.9, expected=None, rows=None, **others):
+    """Return a row of ResNet-20 in gamma-net's tables: runs with these ECEs, in points.
+
+    The other errors are the same, but for `others`; `rows` are those along training.
+    """
+    records = []
+    for seed, error in enumerate(errors):
+        record = record_with(sweeps.config(Setting(), seed), accuracy=accuracy, ece=error / 100)
+        test = {**record.test, "mce": error / 100}
+        test |= {key: value / 100 for key, value in others.items()}
+        records.append(replace(record, test=test, rows=rows))
+    return Row(name, len(errors) if expected is None else expected, tuple(records))

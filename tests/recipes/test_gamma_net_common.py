@@ -98,7 +98,7 @@ def row(name, *errors, accuracy=0.9, excess=3.0, mce=None, classes=1.0, n=None):
         if classes is not None:
             val["class_gap"] = classes / 100
         records.append(replace(record, test={**record.test, **more}, val=val))
-    return Row(name, name, len(errors) if n is None else n, tuple(records))
+    return Row(name, len(errors) if n is None else n, tuple(records))
 
 
 def hoped():

@@ -1,39 +1,52 @@
 """The settling experiment of gamma-net: its arms, and its rules on made-up runs."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
+from made_up_scores import residual_row
 
 from toosure.objectives import GammaNet
 from toosure.recipes import Setting
 from toosure.recipes.gamma_net import common, settling, sweeps
-from toosure.recipes.prediction_scores import Scores
+from toosure.recipes.gamma_net.rows import along_training
 from toosure.train import Runtime, train
 
 PAPER = Setting()
 
 
-def scored(*errors, accuracy=0.9):
-    return [Scores(accuracy, e / 100, 0, 0, 0, 1.0, 10_000) for e in errors]
-
-
-def made_run(excess=3.0, at_cut=1.0, end=1.05):
-    """A run that is `excess` points over-confident, with gamma at the first cut and at the end."""
+def rows_along(excess=3.0, at_cut=1.0, end=1.05):
+    """Rows that end `excess` points over-confident; gamma at the first cut and at the end."""
     rows = [
-        {"step": step, "objective/gamma_mean": gamma, "objective/meta_signal_to_noise": 0.3}
-        for step, gamma in ((0, 1.0), (5000, at_cut), (6000, 9.0), (10_000, end))
+        {
+            "step": float(step),
+            "objective/gamma_mean": gamma,
+            "objective/meta_signal_to_noise": signal,
+            "val/accuracy": 0.5,
+            "val/confidence": 0.5,
+        }
+        for step, gamma, signal in (
+            *((0, 1.0, 0.0), (5000, at_cut, 0.2)),
+            *((6000, 9.0, 0.3), (10_000, end, 0.9)),
+        )
     ]
     rows[-1] |= {"val/accuracy": 0.9, "val/confidence": 0.9 + excess / 100}
-    return SimpleNamespace(rows=rows, last=rows[-1], config={"steps": 10_000})
+    return rows
+
+
+def scored(*errors, **numbers):
+    return errors, numbers
 
 
 def verdicts(change=(), excess=3.0, end=1.05):
-    scores = {name: scored(1.0, 1.5, 1.2, 1.9, 1.1) for name in sweeps.ARMS}
-    scores |= {"CE": scored(3, 3, 3, 3, 3), settling.FIRST: scored(1.5, 5.8, 16.3, 2.0, 3.0)}
-    scores |= dict(change)
-    runs = {name: [made_run(excess, end=end)] * len(of) for name, of in scores.items()}
-    return [claim.passed for claim in settling.claims(PAPER, runs, scores)]
+    arms = {name: scored(1.0, 1.5, 1.2, 1.9, 1.1) for name in sweeps.ARMS}
+    arms |= {"CE": scored(3, 3, 3, 3, 3), settling.FIRST: scored(1.5, 5.8, 16.3, 2.0, 3.0)}
+    arms |= dict(change)
+    along = rows_along(excess, end=end)
+    rows = {
+        name: residual_row(name, *errors, rows=along, **numbers)
+        for name, (errors, numbers) in arms.items()
+    }
+    return [claim.passed for claim in settling.claims(PAPER, rows)]
 
 
 def test_all_rules_hold_on_runs_as_hoped():
@@ -49,8 +62,8 @@ def test_all_rules_hold_on_runs_as_hoped():
         ({settling.OURS: scored(1, 1, 1, 1, 1, accuracy=0.889)}, 6, False),
         ({settling.OURS: scored(1, 1, 1, 1, 1, accuracy=0.891)}, 6, True),
         ({settling.OURS: scored(1, 1, 1)}, 2, None),  # two runs missing
-        ({settling.OURS: []}, 2, None),
-        ({"CE": []}, 5, None),
+        ({settling.OURS: scored()}, 2, None),
+        ({"CE": scored()}, 5, None),
     ],
 )
 def test_each_rule(change, place, passed):
@@ -117,7 +130,19 @@ def test_a_run_of_the_recipe_trains_on_a_made_up_tiny_imagenet(tmp_path):
 
 
 def test_a_row_of_the_table():
-    row = settling.arm_row(settling.OURS, [made_run()] * 2, scored(1.0, 2.0))
-    assert row[:2] == (settling.OURS, "2") and row[7:] == (
+    cells = settling.arm_cells(residual_row(settling.OURS, 1.0, 2.0, rows=rows_along()))
+    assert cells[:2] == (settling.OURS, "2") and cells[7:] == (
         *("1.00 to 2.00", "3.00 ± 0.00", "1.00 ± 0.00", "1.05 ± 0.00", "0.30 ± 0.00"),
     )
+    plain = settling.arm_cells(residual_row("CE", 3.0, rows=rows_along()))
+    assert plain[7:] == ("3.00 to 3.00", "3.00", "–", "–", "–")
+
+
+def test_a_record_without_gamma_says_what_to_do():
+    """One that was kept before gamma was: no dash that looks like a result."""
+    along = [{"step": 0.0, "val/ece": 0.1}, {"step": 10_000.0, "val/ece": 0.1}]
+    for rows in (along, None):
+        (record,) = residual_row(settling.OURS, 1.0, rows=rows).records
+        with pytest.raises(ValueError, match=r"lacks objective/gamma_mean.*delete its line"):
+            settling.last_gamma(record)
+    assert along_training(residual_row("CE", 1, rows=along).records[0], "val/ece") == [0.1, 0.1]

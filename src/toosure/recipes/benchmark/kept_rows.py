@@ -15,6 +15,11 @@ CALIBRATED_BY = ("vector", "platt", "histogram", "isotonic")
 KEPT_KEYS = ("loss", "accuracy", "confidence", "ece", "nll", "tce", "temperature")
 CORRUPTED_FILE = "imagenet_c.json"  # of a run that was judged on published corrupted images
 SAM_KEYS = "train/sam_"  # those of `sam_theory` are kept, all of them
+GAMMA_KEYS = (  # of gamma-net
+    *("objective/gamma_mean", "objective/gamma_std", "objective/gamma_at_bound"),
+    *("objective/gamma_collapsed", "objective/meta_signal_to_noise"),
+)
+WHOLE_KEYS = ("step", "epoch", *GAMMA_KEYS)
 
 
 def rows_along(run: Run) -> list[dict[str, float]] | None:
@@ -25,14 +30,16 @@ def rows_along(run: Run) -> list[dict[str, float]] | None:
 
 
 def kept_numbers(row: Mapping[str, object]) -> dict[str, float]:
-    """Return the numbers of a row that figures are drawn from.
+    """Return the numbers of a row that figures and tables are made from.
 
     >>> kept_numbers({"step": 3, "val/ece": 0.1, "val/brier": 0.2, "train/sam_p_y": 0.9})
     {'step': 3.0, 'val/ece': 0.1, 'train/sam_p_y': 0.9}
+    >>> kept_numbers({"objective/gamma_mean": 1.2, "objective/gamma_max": 4.9})
+    {'objective/gamma_mean': 1.2}
     """
     kept = {}
     for key, value in row.items():
-        named = key in ("step", "epoch") or key.rpartition("/")[2] in KEPT_KEYS
+        named = key in WHOLE_KEYS or key.rpartition("/")[2] in KEPT_KEYS
         if not named and not key.startswith(SAM_KEYS):
             continue
         if isinstance(value, int | float) and math.isfinite(value):

@@ -3,7 +3,7 @@
 `scores.jsonl` has one line per run: its config, the scores of its test images before and after a
 temperature fitted on the validation images, and those of the validation images.
 `examples/NAME.npz` holds, per test image of a run, what paired comparisons need; the confidence
-after the temperature is in 65,535ths.
+after the temperature is in 65,535ths. Runs that no table compares so have no such file.
 """
 
 import json
@@ -207,10 +207,11 @@ class ScoreFiles:
             with np.load(file, allow_pickle=False) as arrays:
                 self.examples[file.stem] = dict(arrays)
 
-    def add(self, runs: Iterable[Run]) -> list[Record]:
+    def add(self, runs: Iterable[Run], keep_examples: bool = True) -> list[Record]:
         """Score the finished runs that are new, write them to the folder, and return them.
 
         A run that was scored before is scored again where only now it was judged on shifts.
+        Without `keep_examples` nothing is kept of single test images.
         """
         added = []
         for run in runs:
@@ -219,7 +220,8 @@ class ScoreFiles:
             if not predictions_file(run).is_file():
                 continue
             self.records[run.name] = record_of(run)
-            self.examples[run.name] = examples_of(run)
+            if keep_examples:
+                self.examples[run.name] = examples_of(run)
             added.append(self.records[run.name])
 
         if added and self.folder is not None:
@@ -237,9 +239,10 @@ class ScoreFiles:
         In this order a run that was interrupted in between is scored again, with its examples.
         """
         assert self.folder is not None
-        (self.folder / EXAMPLES).mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         for record in added:
             if examples := self.examples.get(record.name):
+                (self.folder / EXAMPLES).mkdir(exist_ok=True)
                 write_arrays(self.folder / EXAMPLES / f"{record.name}.npz", examples)
 
         with (self.folder / SCORES_FILE).open("a", encoding="utf-8") as file:

@@ -1,17 +1,15 @@
 """Ablations of gamma-net: the bandwidth of SECE, and what its features contribute."""
 
-import numpy as np
-
 from toosure.recipes.gamma_net import sweeps
-from toosure.recipes.gamma_net.comparison import (
-    ERRORS,
-    NOTE,
-    final_scores,
-    mean,
-    score_cells,
-    why_not_judged,
+from toosure.recipes.gamma_net.comparison import ERRORS, NOTE, score_cells, why_not_judged
+from toosure.recipes.gamma_net.rows import (
+    Row,
+    Rows,
+    along_training,
+    missing_in,
+    scored_rows,
+    unrounded,
 )
-from toosure.recipes.prediction_scores import Scores
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -19,12 +17,10 @@ from toosure.recipes.recipe import (
     Table,
     claims_without_runs,
     judge,
-    missing_runs,
     single_run,
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
-from toosure.runs import Run
 
 NEAR = 0.01  # of ECE: how far above the best bandwidth the rule may lie
 HEADER = ("seeds", "accuracy %", *ERRORS, "gamma at the end")
@@ -32,21 +28,24 @@ HEADER = ("seeds", "accuracy %", *ERRORS, "gamma at the end")
 
 def bandwidth_findings(setting: Setting, store: RunStore) -> Findings:
     """Return what the kernel's width does to calibration."""
-    runs = {}
-    for bandwidth in sweeps.bandwidth_values(setting):
-        present = store.runs(sweeps.bandwidth_configs(setting, bandwidth))
-        if present:
-            runs[bandwidth] = present
-    scores = {bandwidth: final_scores(of) for bandwidth, of in runs.items()}
+    values = sweeps.bandwidth_values(setting)
+    configs = {value: sweeps.bandwidth_configs(setting, value) for value in values}
+    rows = scored_rows(setting, store, configs)
+
     title = f"Bandwidth of SECE, {sweeps.single_data(setting, 'cifar100')}"
-    table = Table(title, ("bandwidth", *HEADER), table_rows(runs, scores), NOTE)
-    claims = [fixed_claim(scores), rule_claim(setting, scores)]
-    return Findings(claims, [table], unrounded(scores))
+    table = Table(title, ("bandwidth", *HEADER), variant_cells(rows), NOTE)
+    claims = [fixed_claim(rows), rule_claim(setting, rows)]
+    return Findings(claims, [table], unrounded(rows))
 
 
-def fixed_claim(scores: dict[str, list[Scores]]) -> Claim:
+def fixed_errors(rows: Rows) -> dict[str, float]:
+    """Return the mean ECE at each bandwidth that is held fixed and has runs."""
+    return {name: row.mean("ece") for name, row in rows.items() if row.records and name != "auto"}
+
+
+def fixed_claim(rows: Rows) -> Claim:
     """Report how far ECE differs over the bandwidths that are held fixed."""
-    errors = [mean(of, "ece") for name, of in scores.items() if of and name != "auto"]
+    errors = fixed_errors(rows).values()
     text = "not run"
     if errors:
         text = f"ECE {100 * min(errors):.2f} to {100 * max(errors):.2f} points"
@@ -59,73 +58,65 @@ def fixed_claim(scores: dict[str, list[Scores]]) -> Claim:
     )
 
 
-def rule_claim(setting: Setting, scores: dict[str, list[Scores]]) -> Claim:
+def rule_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge the prediction that the bandwidth of the batch is near the best of the fixed ones."""
     says = "predicted: the bandwidth of the batch (auto) is within a point of the best fixed one"
-    fixed = {name: mean(of, "ece") for name, of in scores.items() if of and name != "auto"}
-    if not fixed or not scores.get("auto"):
+    fixed = fixed_errors(rows)
+    if not fixed or "auto" not in rows or not rows["auto"].records:
         return claims_without_runs(says)[0]
 
-    own = mean(scores["auto"], "ece")
+    own = rows["auto"].mean("ece")
     best = min(fixed, key=lambda name: fixed[name])
-    counts = [len(of) for of in scores.values() if of]
-    expected = len(sweeps.bandwidth_values(setting)) * len(sweeps.bandwidth_seeds(setting))
+    counts = [len(row.records) for row in rows.values() if row.records]
     return judge(
         says,
         found=f"{100 * own:.2f} : {100 * fixed[best]:.2f} at {best} (n = {min(counts)})",
         paper="an open question",
         holds=own < fixed[best] + NEAR,
         rule="ours: mean ECE, at most a point above",
-        unless=[why_not_judged(setting), missing_runs(sum(counts), expected), single_run(*counts)],
+        unless=[why_not_judged(setting), missing_in(*rows.values()), single_run(*counts)],
     )
 
 
 def feature_findings(setting: Setting, store: RunStore) -> Findings:
     """Return how gamma-net does when its features are replaced."""
-    runs = {kind: store.runs(sweeps.feature_configs(setting, kind)) for kind in sweeps.FEATURES}
-    scores = {kind: final_scores(of) for kind, of in runs.items()}
-    table = Table("What gamma-net reads", ("features", *HEADER), table_rows(runs, scores), NOTE)
-    return Findings(feature_claims(setting, scores), [table], unrounded(scores))
+    configs = {kind: sweeps.feature_configs(setting, kind) for kind in sweeps.FEATURES}
+    rows = scored_rows(setting, store, configs)
+    table = Table("What gamma-net reads", ("features", *HEADER), variant_cells(rows), NOTE)
+    return Findings(feature_claims(setting, rows), [table], unrounded(rows))
 
 
-def feature_claims(setting: Setting, scores: dict[str, list[Scores]]) -> list[Claim]:
+def feature_claims(setting: Setting, rows: Rows) -> list[Claim]:
     """Judge: the network's own features leave it better calibrated than noise does."""
     says = "gamma-net needs its features: ECE lower than with noise in their place"
-    own = [100 * each.ece for each in scores["penultimate"]]
-    noise = [100 * each.ece for each in scores["noise"]]
-    if not own or not noise:
+    own, noise = rows["penultimate"], rows["noise"]
+    if not own.records or not noise.records:
         return claims_without_runs(says)
 
-    n = f"(n = {len(own)} : {len(noise)})"
-    expected = 2 * len(sweeps.comparison_seeds(setting))
+    n = f"(n = {len(own.records)} : {len(noise.records)})"
     claim = judge(
         says,
-        found=f"{spread_text(own)} : {spread_text(noise)} points {n}",
+        found=f"{spread_text(own.points('ece'))} : {spread_text(noise.points('ece'))} points {n}",
         paper="not reported",
-        holds=bool(np.mean(own) < np.mean(noise)),
-        unless=[why_not_judged(setting), missing_runs(len(own) + len(noise), expected)],
+        holds=own.mean("ece") < noise.mean("ece"),
+        unless=[why_not_judged(setting), missing_in(own, noise)],
     )
     return [claim]
 
 
-def table_rows(
-    runs: dict[str, list[Run]], scores: dict[str, list[Scores]]
-) -> tuple[tuple[str, ...], ...]:
-    """Print one row per variant that has scores."""
+def variant_cells(rows: Rows) -> tuple[tuple[str, ...], ...]:
+    """Print one row per variant that has runs."""
     return tuple(
-        (name, str(len(of)), *score_cells(of), gamma_text(runs[name]))
-        for name, of in scores.items()
-        if of
+        (name, str(len(row.records)), *score_cells(row), gamma_text(row))
+        for name, row in rows.items()
+        if row.records
     )
 
 
-def gamma_text(runs: list[Run]) -> str:
+def gamma_text(row: Row) -> str:
     """Print the mean gamma of the last batch, and how often it collapsed."""
-    last = spread_text([run.last["objective/gamma_mean"] for run in runs])
-    collapsed = sum(bool(run.last["objective/gamma_collapsed"]) for run in runs)
-    return f"{last}, collapsed in {collapsed} of {len(runs)}" if collapsed else last
-
-
-def unrounded(scores: dict[str, list[Scores]]) -> dict[str, object]:
-    """Return all scores as plain dictionaries, for the JSON file."""
-    return {name: [each._asdict() for each in of] for name, of in scores.items()}
+    gammas = [along_training(record, "objective/gamma_mean")[-1] for record in row.records]
+    ends = [along_training(record, "objective/gamma_collapsed")[-1] for record in row.records]
+    collapsed = sum(bool(end) for end in ends)
+    last = spread_text(gammas)
+    return f"{last}, collapsed in {collapsed} of {len(row.records)}" if collapsed else last

@@ -6,7 +6,7 @@ from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.score_files import score_files
 from toosure.recipes.gamma_net import common
-from toosure.recipes.gamma_net.rows import Row
+from toosure.recipes.gamma_net.rows import Row, row_of
 from toosure.recipes.gamma_net.sweeps import single_data
 from toosure.recipes.recipe import Claim, Findings, Setting, Table, claims_without_runs
 from toosure.recipes.run_store import RunStore
@@ -60,9 +60,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     for backbone in BACKBONES:
         for method in METHODS:
             wanted = row_configs(setting, backbone, method)
-            records = [files.records[each.name] for each in wanted if each.name in files.records]
-            name = f"{backbone}, {method}"
-            rows[backbone, method] = Row(name, METHODS[method], len(wanted), tuple(records))
+            rows[backbone, method] = row_of(files, f"{backbone}, {method}", wanted)
 
     cells = tuple(common.row_cells(row) for row in rows.values() if row.records)
     table = Table("Other backbones", common.HEADER, cells, NOTE)

@@ -9,7 +9,7 @@ from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.commits import short_commit
 from toosure.recipes.gamma_net import common_claims
 from toosure.recipes.gamma_net.parameters import parameter_count
-from toosure.recipes.gamma_net.rows import ALONE, LEVEL_FIRST, OURS, Row, Rows
+from toosure.recipes.gamma_net.rows import ALONE, LEVEL_FIRST, OURS, Row, Rows, unrounded
 from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
@@ -112,7 +112,7 @@ def rows_of(setting: Setting, files: ScoreFiles, data: str) -> Rows:
         kept = protocol.configs(setting, word, data, setting.seeds_or(*SEEDS))
         wanted = dict.fromkeys([*own, *kept])
         records = [files.records[each.name] for each in wanted if each.name in files.records]
-        rows[name] = Row(name, word, len(own), tuple(records))
+        rows[name] = Row(name, len(own), tuple(records))
     return rows
 
 
@@ -128,9 +128,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         cells = tuple(row_cells(row) for row in rows.values() if row.records)
         result.tables.append(Table(f"{data}, common protocol", HEADER, cells, NOTE))
         result.claims += common_claims.claims(setting, data, rows)
-        result.values[data] = {
-            name: [record.test for record in row.records] for name, row in rows.items()
-        }
+        result.values[data] = unrounded(rows)
     return result
 
 

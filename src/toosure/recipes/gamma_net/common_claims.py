@@ -60,7 +60,7 @@ def reasons(setting: Setting, *rows: Row) -> list[str]:
 
 def pair_text(ours: Row, other: Row, key: str) -> str:
     """Print a score of two methods in points, with n."""
-    texts = (spread_text([100 * value for value in row.values(key)]) for row in (ours, other))
+    texts = (spread_text(row.points(key)) for row in (ours, other))
     return f"{' : '.join(texts)} (n = {len(ours.records)} : {len(other.records)})"
 
 
@@ -105,7 +105,7 @@ def spread_claim(setting: Setting, data: str, ours: Row) -> Claim:
     if not ours.records:
         return claims_without_runs(says)[0]
 
-    errors = [100 * value for value in ours.values("ece")]
+    errors = ours.points("ece")
     spread = max(errors) - min(errors)
     listed = ", ".join(f"{error:.2f}" for error in errors)
     return judge(

@@ -1,10 +1,8 @@
 """gamma-net with SECE against CE, focal and FLSD-53: calibration, accuracy, parameters."""
 
-import numpy as np
-
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.parameters import parameter_count
-from toosure.recipes.prediction_scores import Scores, scores_of_runs
+from toosure.recipes.gamma_net.rows import Row, Rows, missing_in, scored_rows, unrounded
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -12,11 +10,9 @@ from toosure.recipes.recipe import (
     Table,
     claims_without_runs,
     judge,
-    missing_runs,
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
-from toosure.runs import Run
 
 ERRORS = {
     "ECE": "ece",
@@ -27,90 +23,69 @@ ERRORS = {
 NOTE = (
     "Test split at the end of training, 15 bins, errors in points, mean ± standard deviation over "
     "seeds. ResNet-20, crops and flips, SGD 0.1 with momentum .9 and weight decay "
-    "5e-4, batch 128, 10,000 steps, the rate cut by 10 at half and three quarters. gamma-net cuts "
-    "its meta split, a tenth, from its own training images."
+    "5e-4, batch 128, 10,000 steps in bf16, the rate cut by 10 at half and three quarters. "
+    "gamma-net cuts its meta split, a tenth, from its own training images."
 )
 ACCURATE = "... at competitive accuracy"
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the main table and whether gamma-net is better calibrated than each baseline."""
-    runs = {name: store.runs(sweeps.method_configs(setting, name)) for name in sweeps.METHODS}
-    scores = {name: final_scores(of) for name, of in runs.items()}
+    configs = {name: sweeps.method_configs(setting, name) for name in sweeps.METHODS}
+    rows = scored_rows(setting, store, configs)
 
     header = ("method", "seeds", "accuracy %", *ERRORS, "parameters")
-    rows = tuple(row(name, setting, scores) for name in scores if scores[name])
+    cells = tuple(method_cells(row) for row in rows.values() if row.records)
     title = f"gamma-net, ResNet-20, {sweeps.single_data(setting, 'cifar10')}"
-    table = Table(title, header, rows, NOTE)
-    values = {name: [each._asdict() for each in of] for name, of in scores.items()}
-    return Findings(claims(setting, scores), [table], values)
-
-
-def final_scores(runs: list[Run]) -> list[Scores]:
-    """Return the test scores at the end of training, which is what the field reports."""
-    return scores_of_runs(runs, "predictions.npz")
-
-
-def mean(scores: list[Scores], field: str) -> float:
-    return float(np.mean([getattr(each, field) for each in scores]))
-
-
-def missing_methods(setting: Setting, scores: dict[str, list[Scores]], *names: str) -> str:
-    """Say how many of these methods' runs are missing."""
-    present = sum(len(scores[name]) for name in names)
-    return missing_runs(present, len(sweeps.comparison_seeds(setting)) * len(names))
+    table = Table(title, header, cells, NOTE)
+    return Findings(claims(setting, rows), [table], unrounded(rows))
 
 
 # -- claims ---------------------------------------------------------------------------------
 
 
-def claims(setting: Setting, scores: dict[str, list[Scores]]) -> list[Claim]:
+def claims(setting: Setting, rows: Rows) -> list[Claim]:
     """Judge: each calibration error below each baseline's, accuracy within a point."""
-    calibrated = [calibration_claim(setting, scores, name) for name in sweeps.BASELINES]
-    return [*calibrated, accuracy_claim(setting, scores)]
+    calibrated = [calibration_claim(setting, rows, name) for name in sweeps.BASELINES]
+    return [*calibrated, accuracy_claim(setting, rows)]
 
 
-def calibration_claim(setting: Setting, scores: dict[str, list[Scores]], baseline: str) -> Claim:
+def calibration_claim(setting: Setting, rows: Rows, baseline: str) -> Claim:
     """Judge: every calibration error of gamma-net is below the baseline's."""
     says = f"gamma-net + SECE is better calibrated than {baseline}"
-    ours = scores[sweeps.OURS]
-    theirs = scores[baseline]
-    if not ours or not theirs:
+    ours = rows[sweeps.OURS]
+    theirs = rows[baseline]
+    if not ours.records or not theirs.records:
         return claims_without_runs(says)[0]
 
-    pairs = {name: (mean(ours, field), mean(theirs, field)) for name, field in ERRORS.items()}
+    pairs = {name: (ours.mean(key), theirs.mean(key)) for name, key in ERRORS.items()}
     text = ", ".join(f"{name} {100 * a:.2f} : {100 * b:.2f}" for name, (a, b) in pairs.items())
     return judge(
         says,
-        found=f"{text} (n = {len(ours)} : {len(theirs)})",
+        found=f"{text} (n = {len(ours.records)} : {len(theirs.records)})",
         paper="all lower",
         holds=all(a < b for a, b in pairs.values()),
-        unless=[
-            why_not_judged(setting),
-            missing_methods(setting, scores, sweeps.OURS, baseline),
-        ],
+        unless=[why_not_judged(setting), missing_in(ours, theirs)],
     )
 
 
-def accuracy_claim(setting: Setting, scores: dict[str, list[Scores]]) -> Claim:
+def accuracy_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge: gamma-net is at most a point less accurate than the best baseline."""
-    ours = scores[sweeps.OURS]
-    baselines = [scores[name] for name in sweeps.BASELINES if scores[name]]
-    if not ours or not baselines:
+    ours = rows[sweeps.OURS]
+    baselines = [rows[name] for name in sweeps.BASELINES]
+    accuracies = [row.mean("accuracy") for row in baselines if row.records]
+    if not ours.records or not accuracies:
         return claims_without_runs(ACCURATE)[0]
 
-    own = mean(ours, "accuracy")
-    best = max(mean(baseline, "accuracy") for baseline in baselines)
+    own = ours.mean("accuracy")
+    best = max(accuracies)
     return judge(
         ACCURATE,
         found=f"{100 * own:.1f} %, best baseline {100 * best:.1f} %",
         paper="competitive",
         holds=own > best - 0.01,
         rule="ours: within a point",
-        unless=[
-            why_not_judged(setting),
-            missing_methods(setting, scores, sweeps.OURS, *sweeps.BASELINES),
-        ],
+        unless=[why_not_judged(setting), missing_in(ours, *baselines)],
     )
 
 
@@ -123,17 +98,14 @@ def why_not_judged(setting: Setting) -> str:
 # -- table ----------------------------------------------------------------------------------
 
 
-def row(name: str, setting: Setting, scores: dict[str, list[Scores]]) -> tuple[str, ...]:
+def method_cells(row: Row) -> tuple[str, ...]:
     """Print one method."""
-    size = parameter_count(sweeps.method_configs(setting, name)[0])
-    return (name, str(len(scores[name])), *score_cells(scores[name]), f"{size:,}")
+    size = parameter_count(row.records[0].config)
+    return (row.name, str(len(row.records)), *score_cells(row), f"{size:,}")
 
 
-def score_cells(scores: list[Scores]) -> tuple[str, ...]:
+def score_cells(row: Row) -> tuple[str, ...]:
     """Print accuracy and the four calibration errors, in per cent."""
-    accuracy = spread_text([100 * each.accuracy for each in scores], ".1f")
-    errors = (
-        spread_text([100 * getattr(each, field) for each in scores], ".2f")
-        for field in ERRORS.values()
-    )
+    accuracy = spread_text(row.points("accuracy"), ".1f")
+    errors = (spread_text(row.points(key), ".2f") for key in ERRORS.values())
     return accuracy, *errors

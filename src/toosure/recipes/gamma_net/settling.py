@@ -5,15 +5,10 @@ The rules below were written before the runs. Spread is the largest minus the sm
 
 import numpy as np
 
+from toosure.recipes.benchmark.score_files import Record
 from toosure.recipes.gamma_net import sweeps
-from toosure.recipes.gamma_net.comparison import (
-    ERRORS,
-    final_scores,
-    mean,
-    score_cells,
-    why_not_judged,
-)
-from toosure.recipes.prediction_scores import Scores
+from toosure.recipes.gamma_net.comparison import ERRORS, score_cells, why_not_judged
+from toosure.recipes.gamma_net.rows import Row, Rows, along_training, scored_rows, unrounded
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -25,7 +20,6 @@ from toosure.recipes.recipe import (
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
-from toosure.runs import Run
 
 OURS = "gamma-net (G)"
 FIRST = "A: as first built"
@@ -41,190 +35,186 @@ NOTE = (
     "the end; signal / noise is that of a meta-step, the median over rows."
 )
 
-Runs = dict[str, list[Run]]
-AllScores = dict[str, list[Scores]]
-
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the arms with their spread over seeds, and whether the experiment settles it."""
     wanted = set(sweeps.arms(setting))
-    runs = {
-        name: store.runs(each for each in sweeps.arm_configs(setting, name) if each in wanted)
+    configs = {
+        name: [each for each in sweeps.arm_configs(setting, name) if each in wanted]
         for name in sweeps.ARMS
     }
-    scores = {name: final_scores(of) for name, of in runs.items()}
+    rows = scored_rows(setting, store, configs)
 
     header = (
         *("arm", "seeds", "accuracy %", *ERRORS, "ECE from to", "over-confidence"),
         *("gamma at the first cut", "gamma at the end", "signal / noise"),
     )
-    rows = tuple(arm_row(name, runs[name], scores[name]) for name in scores if scores[name])
-    table = Table("Arms of the settling experiment", header, rows, NOTE)
-
-    values: dict[str, object] = {
-        name: [each._asdict() for each in of] for name, of in scores.items()
-    }
-    return Findings(claims(setting, runs, scores), [table], values)
+    cells = tuple(arm_cells(row) for row in rows.values() if row.records)
+    table = Table("Arms of the settling experiment", header, cells, NOTE)
+    return Findings(claims(setting, rows), [table], unrounded(rows))
 
 
 # -- claims ---------------------------------------------------------------------------------
 
 
-def claims(setting: Setting, runs: Runs, scores: AllScores) -> list[Claim]:
+def claims(setting: Setting, rows: Rows) -> list[Claim]:
     """Judge: steady over seeds, the first build not, better than CE where that is too sure."""
-    steady = [spread_claim(setting, scores, name) for name in STEADY]
+    steady = [spread_claim(setting, rows[name]) for name in STEADY]
     return [
         *steady,
-        unsteady_claim(setting, scores),
-        frozen_claim(setting, runs),
-        better_claim(setting, runs, scores),
-        accuracy_claim(setting, scores),
+        unsteady_claim(setting, rows[FIRST]),
+        frozen_claim(setting, rows[FIRST]),
+        better_claim(setting, rows),
+        accuracy_claim(setting, rows),
     ]
 
 
-def spread(scores: list[Scores]) -> float:
+def spread(row: Row) -> float:
     """Return the largest minus the smallest ECE over seeds, in points."""
-    errors = [100 * each.ece for each in scores]
+    errors = row.points("ece")
     return max(errors) - min(errors)
 
 
-def reasons(setting: Setting, *present: int) -> list[str]:
+def reasons(setting: Setting, *rows: Row) -> list[str]:
     """Say why nothing is judged: small runs, other data, or runs that are missing."""
     expected = len(sweeps.ARM_SEEDS)
-    missing = [missing_runs(count, expected) for count in present]
+    missing = [missing_runs(len(row.records), expected) for row in rows]
     return [why_not_judged(setting), *missing]
 
 
-def spread_text_of(scores: list[Scores]) -> str:
-    errors = ", ".join(f"{100 * each.ece:.2f}" for each in scores)
-    return f"spread {spread(scores):.2f} points ({errors}; n = {len(scores)})"
+def spread_text_of(row: Row) -> str:
+    errors = ", ".join(f"{error:.2f}" for error in row.points("ece"))
+    return f"spread {spread(row):.2f} points ({errors}; n = {len(row.records)})"
 
 
-def spread_claim(setting: Setting, scores: AllScores, name: str) -> Claim:
+def spread_claim(setting: Setting, row: Row) -> Claim:
     """Judge: final ECE differs by less than a point over five seeds."""
-    says = f"{name}: ECE differs by less than a point over five seeds"
-    if not scores[name]:
+    says = f"{row.name}: ECE differs by less than a point over five seeds"
+    if not row.records:
         return claims_without_runs(says)[0]
     return judge(
         says,
-        found=spread_text_of(scores[name]),
+        found=spread_text_of(row),
         paper="not reported",
-        holds=spread(scores[name]) < SPREAD,
+        holds=spread(row) < SPREAD,
         rule="ours: largest minus smallest",
-        unless=reasons(setting, len(scores[name])),
+        unless=reasons(setting, row),
     )
 
 
-def unsteady_claim(setting: Setting, scores: AllScores) -> Claim:
+def unsteady_claim(setting: Setting, first: Row) -> Claim:
     """Judge the prediction that the first build is not steady, else nothing was explained."""
     says = "predicted: the first build (A) differs by a point or more"
-    if not scores[FIRST]:
+    if not first.records:
         return claims_without_runs(says)[0]
     return judge(
         says,
-        found=spread_text_of(scores[FIRST]),
+        found=spread_text_of(first),
         paper="not reported",
-        holds=spread(scores[FIRST]) >= SPREAD,
+        holds=spread(first) >= SPREAD,
         rule="ours: largest minus smallest",
-        unless=reasons(setting, len(scores[FIRST])),
+        unless=reasons(setting, first),
     )
 
 
-def frozen_claim(setting: Setting, runs: Runs) -> Claim:
+def frozen_claim(setting: Setting, first: Row) -> Claim:
     """Judge the prediction that the first build's gamma stays where the first cut finds it."""
     says = "predicted: after the first cut of the rate, gamma of A stays within .1"
-    if not runs[FIRST]:
+    if not first.records:
         return claims_without_runs(says)[0]
-    moves = [abs(last_gamma(run) - gamma_at_first_cut(run)) for run in runs[FIRST]]
+    moves = [abs(last_gamma(record) - gamma_at_first_cut(record)) for record in first.records]
     return judge(
         says,
         found=", ".join(f"{move:.2f}" for move in moves) + f" (n = {len(moves)})",
         paper="not reported",
         holds=max(moves) < FROZEN,
         rule="ours: every seed",
-        unless=reasons(setting, len(moves)),
+        unless=reasons(setting, first),
     )
 
 
-def better_claim(setting: Setting, runs: Runs, scores: AllScores) -> Claim:
+def better_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge: less ECE than cross-entropy, wherever that is over-confident by 2 points or more."""
     says = "gamma-net + SECE has less ECE than cross-entropy where that is over-confident"
-    if not scores[OURS] or not scores["CE"]:
+    ours, ce = rows[OURS], rows["CE"]
+    if not ours.records or not ce.records:
         return claims_without_runs(says)[0]
 
-    excess = float(np.mean([overconfidence(run) for run in runs["CE"]]))
-    ours = [100 * each.ece for each in scores[OURS]]
-    theirs = [100 * each.ece for each in scores["CE"]]
+    excess = float(np.mean([validation_overconfidence(record) for record in ce.records]))
     too_sure = "" if excess > OVERCONFIDENT else f"CE is over-confident by {excess:.1f} points only"
+    errors = f"{spread_text(ours.points('ece'))} : {spread_text(ce.points('ece'))}"
     return judge(
         says,
-        found=f"{spread_text(ours)} : {spread_text(theirs)} (n = {len(ours)} : {len(theirs)})",
+        found=f"{errors} (n = {len(ours.records)} : {len(ce.records)})",
         paper="lower",
-        holds=bool(np.mean(ours) < np.mean(theirs)),
+        holds=ours.mean("ece") < ce.mean("ece"),
         rule="ours: judged where CE is over-confident by more than 2 points",
-        unless=[*reasons(setting, len(ours), len(theirs)), too_sure],
+        unless=[*reasons(setting, ours, ce), too_sure],
     )
 
 
-def accuracy_claim(setting: Setting, scores: AllScores) -> Claim:
+def accuracy_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge: at most a point less accurate than cross-entropy."""
     says = "... at an accuracy within one point of cross-entropy's"
-    ours, theirs = scores[OURS], scores["CE"]
-    if not ours or not theirs:
+    ours, ce = rows[OURS], rows["CE"]
+    if not ours.records or not ce.records:
         return claims_without_runs(says)[0]
-    own, other = 100 * mean(ours, "accuracy"), 100 * mean(theirs, "accuracy")
+    own, other = 100 * ours.mean("accuracy"), 100 * ce.mean("accuracy")
     return judge(
         says,
-        found=f"{own:.2f} % : {other:.2f} % (n = {len(ours)} : {len(theirs)})",
+        found=f"{own:.2f} % : {other:.2f} % (n = {len(ours.records)} : {len(ce.records)})",
         paper="competitive",
         holds=own > other - 1,
         rule="ours: within a point",
-        unless=reasons(setting, len(ours), len(theirs)),
+        unless=reasons(setting, ours, ce),
     )
 
 
 # -- table ----------------------------------------------------------------------------------
 
 
-def arm_row(name: str, runs: list[Run], scores: list[Scores]) -> tuple[str, ...]:
+def arm_cells(row: Row) -> tuple[str, ...]:
     """Print one arm."""
-    errors = [100 * each.ece for each in scores]
-    excess = spread_text([overconfidence(run) for run in runs])
+    errors = row.points("ece")
     cells = (
-        name,
-        str(len(scores)),
-        *score_cells(scores),
+        row.name,
+        str(len(row.records)),
+        *score_cells(row),
         f"{min(errors):.2f} to {max(errors):.2f}",
+        spread_text([validation_overconfidence(record) for record in row.records]),
     )
-    if name == "CE":
-        return (*cells, excess, "–", "–", "–")
+    if row.name == "CE":
+        return (*cells, "–", "–", "–")
 
     return (
         *cells,
-        excess,
-        spread_text([gamma_at_first_cut(run) for run in runs]),
-        spread_text([last_gamma(run) for run in runs]),
-        spread_text([signal_to_noise(run) for run in runs]),
+        spread_text([gamma_at_first_cut(record) for record in row.records]),
+        spread_text([last_gamma(record) for record in row.records]),
+        spread_text([signal_to_noise(record) for record in row.records]),
     )
 
 
-def overconfidence(run: Run) -> float:
+def validation_overconfidence(record: Record) -> float:
     """Return confidence minus accuracy on the validation split at the end, in points."""
-    return 100 * (float(run.last["val/confidence"]) - float(run.last["val/accuracy"]))
+    confidence = along_training(record, "val/confidence")[-1]
+    return 100 * (confidence - along_training(record, "val/accuracy")[-1])
 
 
-def last_gamma(run: Run) -> float:
-    return float(run.last["objective/gamma_mean"])
+def last_gamma(record: Record) -> float:
+    return along_training(record, "objective/gamma_mean")[-1]
 
 
-def gamma_at_first_cut(run: Run) -> float:
+def gamma_at_first_cut(record: Record) -> float:
     """Return the mean gamma of the last row before the rate is first cut."""
-    cut = FIRST_CUT * float(run.config["steps"])
-    rows = [row for row in run.rows if row["step"] <= cut]
-    return float(rows[-1]["objective/gamma_mean"])
+    cut = FIRST_CUT * record.config.steps
+    steps = along_training(record, "step")
+    gammas = along_training(record, "objective/gamma_mean")
+    before = [gamma for step, gamma in zip(steps, gammas, strict=True) if step <= cut]
+    return before[-1]
 
 
-def signal_to_noise(run: Run) -> float:
+def signal_to_noise(record: Record) -> float:
     """Return the median over rows of the signal-to-noise ratio of a meta-step."""
-    ratios = [row["objective/meta_signal_to_noise"] for row in run.rows if row["step"] > 0]
-    return float(np.median(ratios))
+    steps = along_training(record, "step")
+    ratios = along_training(record, "objective/meta_signal_to_noise")
+    return float(np.median([r for step, r in zip(steps, ratios, strict=True) if step > 0]))

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,9 +14,10 @@ from torch.nn import functional as F
 
 from toosure.models import norm_relu as module
 from toosure.models import resnet18, resnet20, wrn
-from toosure.models.norm_relu import can_be_fused, fused_norm_relu, fused_norms, norm_relu
+from toosure.models.norm_relu import can_be_fused, fused_norms, kernels_agree, norm_relu
 
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+GPU = torch.cuda.is_available()
+on_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU")
 SHAPES = [(3, 16, 7, 7), (5, 64, 9, 9), (4, 100, 8, 8), (9, 2, 3, 3), (3, 130, 6, 6)]
 
 
@@ -34,6 +36,12 @@ def norms(channels, device="cpu"):
     second = nn.BatchNorm2d(channels)
     second.load_state_dict(first.state_dict())
     return first.to(device), second.to(device)
+
+
+def fused_norm_relu(norm, x, residual):
+    from toosure.models.fused_norm import fused_norm_relu  # needs Triton
+
+    return fused_norm_relu(norm, x, residual)
 
 
 def gradients_of(function, norm, x, residual):
@@ -79,7 +87,9 @@ def test_without_a_gpu_it_is_torch_to_the_bit(adds):
     assert all(map(torch.equal, first.buffers(), second.buffers()))
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which interprets kernels")
+@pytest.mark.skipif(
+    find_spec("triton") is None or GPU, reason="Triton interprets kernels where there is no GPU"
+)
 def test_interpreted_kernels_compute_what_torch_does():
     code = "import test_norm_relu; test_norm_relu.check_all_shapes('cpu')"
     environment = os.environ | {
@@ -99,9 +109,11 @@ class TestWhenItMayBeFused:
     @pytest.fixture(autouse=True)
     def triton(self, monkeypatch):
         monkeypatch.setattr(module, "triton_is_there", lambda: True)
+        monkeypatch.setattr(module, "kernels_agree", lambda device, dtype: True)
 
     class OnGPU:
         is_cuda = True
+        device = torch.device("cuda")
         dtype = torch.bfloat16
         shape = (3, 16, 7, 7)
 
@@ -153,7 +165,55 @@ class TestWhenItMayBeFused:
         assert seen == [False, False]
 
 
+class TestTheCheckOfTheKernels:
+    """Kernels that are wrong, or cannot be compiled, are replaced by torch's layers, aloud."""
+
+    @pytest.fixture(autouse=True)
+    def forget(self):
+        kernels_agree.cache_clear()
+        yield
+        kernels_agree.cache_clear()
+
+    @pytest.fixture
+    def made_up_kernels(self, monkeypatch):
+        def use(function):
+            made_up = SimpleNamespace(fused_norm_relu=function)
+            monkeypatch.setitem(sys.modules, "toosure.models.fused_norm", made_up)
+
+        return use
+
+    def test_right_kernels_are_used(self, made_up_kernels):
+        made_up_kernels(module.plain_norm_relu)
+        assert kernels_agree(torch.device("cpu"), torch.float32)
+
+    @pytest.mark.parametrize("factor", [1.05, float("nan")])
+    def test_wrong_kernels_are_not(self, made_up_kernels, factor):
+        made_up_kernels(lambda norm, x, r: factor * module.plain_norm_relu(norm, x, r))
+        with pytest.warns(UserWarning, match="not used on cpu in torch.float32: relative errors"):
+            assert not kernels_agree(torch.device("cpu"), torch.float32)
+
+    def test_nor_those_that_cannot_be_compiled(self, made_up_kernels):
+        def fails(norm, x, residual):
+            raise RuntimeError("no compiler\nin this place")
+
+        made_up_kernels(fails)
+        with pytest.warns(UserWarning, match="RuntimeError: no compiler$"):
+            assert not kernels_agree(torch.device("cpu"), torch.bfloat16)
+
+    def test_no_random_number_is_drawn(self, made_up_kernels):
+        made_up_kernels(module.plain_norm_relu)
+        before = torch.random.get_rng_state()
+        kernels_agree(torch.device("cpu"), torch.float32)
+        assert torch.equal(before, torch.random.get_rng_state())
+
+
 # -- on a GPU -------------------------------------------------------------------------------------
+
+
+@on_gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_the_check_finds_them_right_here(dtype):
+    assert kernels_agree(torch.device("cuda"), dtype)
 
 
 @on_gpu

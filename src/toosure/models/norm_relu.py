@@ -5,26 +5,21 @@ and writing the images takes. The fused kernels are Triton's; starting them cost
 that they pay where a step is replayed as a CUDA graph: `fused_norms` allows them there.
 """
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
-from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
+NormReLU = Callable[[nn.BatchNorm2d, Tensor, Tensor | None], Tensor]
 allowed: ContextVar[bool] = ContextVar("allowed", default=False)
-
-TILE = 4096  # values of an image that a program holds
-MAX_CHANNELS = 64  # of a tile
-MAX_PROGRAMS = 528  # that sum rows: some for each of a GPU's processors
-JOINED = 128  # programs whose sums are added at once, for so many channels:
-JOINED_CHANNELS = 8
+MAX_ERROR = 0.02  # of the fused kernels in half precision: a few of its roundings
 
 
 def norm_relu(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -35,7 +30,14 @@ def norm_relu(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None) -
     True
     """
     if can_be_fused(norm, x):
+        from toosure.models.fused_norm import fused_norm_relu
+
         return fused_norm_relu(norm, x, residual)
+    return plain_norm_relu(norm, x, residual)
+
+
+def plain_norm_relu(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None) -> Tensor:
+    """Run torch's layers."""
     out = norm(x)
     return F.relu(out if residual is None else out + residual)
 
@@ -66,6 +68,7 @@ def can_be_fused(norm: nn.BatchNorm2d, x: Tensor) -> bool:
         and x.is_contiguous(memory_format=torch.channels_last)
         and not is_transformed()
         and triton_is_there()
+        and kernels_agree(x.device, x.dtype)
     )
 
 
@@ -97,157 +100,49 @@ def triton_is_there() -> bool:
     return find_spec("triton") is not None
 
 
-# -- the fused pass -------------------------------------------------------------------------------
-
-
-def fused_norm_relu(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None) -> Tensor:
-    """Run the fused kernels, which also move the layer's running statistics."""
-    if residual is not None:
-        residual = residual.to(x.dtype).contiguous(memory_format=torch.channels_last)
-    out: Tensor = FusedNormReLU.apply(x, norm.weight, norm.bias, residual, norm)
-    return out
-
-
-class FusedNormReLU(torch.autograd.Function):
-    """Run both passes as kernels; a gradient that is differentiated again is taken by torch."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        residual: Tensor | None,
-        norm: nn.BatchNorm2d,
-    ) -> Tensor:
-        launch = Launch(x)
-        moments = launch.moments(x, weight, bias, norm)  # mean, inverse deviation, scale, shift
-        out = launch.rectified(x, residual, moments)
-
-        ctx.eps = norm.eps
-        ctx.adds = residual is not None
-        kept = (residual, out) if ctx.adds else (None, None)
-        ctx.save_for_backward(x, weight, bias, moments, *kept)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, moments, residual, out = ctx.saved_tensors
-        gradient = gradients[0].to(x.dtype).contiguous(memory_format=torch.channels_last)
-        if torch.is_grad_enabled():
-            return *torch_gradients(gradient, x, weight, bias, residual, ctx.eps), None
-
-        launch = Launch(x)
-        dx, dweight, dbias, dresidual = launch.gradients(gradient, x, out, moments)
-        return dx, dweight, dbias, dresidual, None
-
-
-def torch_gradients(
-    gradient: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    residual: Tensor | None,
-    eps: float,
-) -> tuple[Tensor | None, ...]:
-    """Return the gradients by torch's own operations, with a graph to differentiate them again."""
-    normalised = F.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
-    out = F.relu(normalised if residual is None else normalised + residual)
-    inputs = [t for t in (x, weight, bias, residual) if t is not None and t.requires_grad]
-    found = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
-    return tuple(
-        next(found) if t is not None and t.requires_grad else None
-        for t in (x, weight, bias, residual)
-    )
-
-
-class Launch:
-    """The kernels for images of one shape: how many programs, and how large their tiles are."""
-
-    def __init__(self, x: Tensor) -> None:
-        self.kernels = kernels()
-        self.channels = x.shape[1]
-        self.rows = x.numel() // self.channels
-
-        # A tile is a power of two each way.
-        self.tile_channels = min(MAX_CHANNELS, max(2, 1 << (self.channels - 1).bit_length()))
-        self.tile_rows = TILE // self.tile_channels
-        self.columns = -(-self.channels // self.tile_channels)  # tiles side by side
-        self.tiles = -(-self.rows // self.tile_rows)
-
-        programs = min(self.tiles, max(1, MAX_PROGRAMS // self.columns))
-        self.per_program = -(-self.tiles // programs) * self.tile_rows  # rows
-        self.programs = -(-self.rows // self.per_program)
-        self.tile = {"ROWS": self.tile_rows, "CHANNELS": self.tile_channels, "num_warps": 8}
-        self.joined = {"PROGRAMS": JOINED, "CHANNELS": JOINED_CHANNELS, "num_warps": 4}
-        self.joining = (-(-self.channels // JOINED_CHANNELS),)
-
-    def sums(self, x: Tensor) -> Tensor:
-        """Return memory for two sums per program and channel."""
-        return x.new_empty(2, self.programs, self.channels, dtype=torch.float32)
-
-    def moments(self, x: Tensor, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d) -> Tensor:
-        """Return mean, inverse deviation, scale and shift per channel; move the statistics."""
-        means, squares = self.sums(x)
-        self.kernels.sum_rows[self.programs, self.columns](
-            x, means, squares, self.rows, self.channels, self.per_program, **self.tile
-        )
-
-        moments = x.new_empty(4, self.channels, dtype=torch.float32)
-        mean, inverse, scale, shift = moments
-        statistics = (norm.running_mean, norm.running_var, norm.num_batches_tracked)
-        self.kernels.join_moments[self.joining](
-            *(means, squares, weight, bias, *statistics, mean, scale, inverse, shift),
-            *(self.rows, self.channels, self.per_program, self.programs),
-            *(norm.momentum, norm.eps),
-            **self.joined,
-        )
-        return moments
-
-    def rectified(self, x: Tensor, residual: Tensor | None, moments: Tensor) -> Tensor:
-        """Return relu(scale x + shift + residual)."""
-        out = torch.empty_like(x)
-        _, _, scale, shift = moments
-        added = x if residual is None else residual
-        self.kernels.scale_and_rectify[self.tiles, self.columns](
-            *(x, added, out, scale, shift, self.rows, self.channels),
-            ADD=residual is not None,
-            **self.tile,
-        )
-        return out
-
-    def gradients(
-        self, gradient: Tensor, x: Tensor, out: Tensor | None, moments: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return the gradients of x, weight, bias and, where `out` is kept, of the residual."""
-        adds = out is not None
-        sums, products = self.sums(x)
-        before_relu = torch.empty_like(x) if adds else None
-        self.kernels.sum_gradients[self.programs, self.columns](
-            *(gradient, x, out if adds else x, before_relu if adds else x, *moments),
-            *(sums, products, self.rows, self.channels, self.per_program),
-            ADD=adds,
-            **self.tile,
-        )
-
-        dweight, dbias = x.new_empty(2, self.channels, dtype=torch.float32)
-        self.kernels.join_gradients[self.joining](
-            *(sums, products, dweight, dbias, self.channels, self.programs), **self.joined
-        )
-
-        dx = torch.empty_like(x)
-        self.kernels.input_gradient[self.tiles, self.columns](
-            *(gradient if before_relu is None else before_relu, x, dx, *moments),
-            *(dweight, dbias, self.rows, self.channels),
-            RECTIFIED=adds,
-            **self.tile,
-        )
-        return dx, dweight, dbias, before_relu
-
-
 @cache
-def kernels() -> ModuleType:
-    """Load the kernels, where Triton is there."""
-    from toosure.models import norm_kernels
+def kernels_agree(device: torch.device, dtype: torch.dtype) -> bool:
+    """Try the kernels once on small images: whether they compute what torch does in float32.
 
-    return norm_kernels
+    Where they do not, or Triton fails on this machine, a warning says so, and torch's layers run.
+    """
+    try:
+        errors = [*kernel_errors(device, dtype, False), *kernel_errors(device, dtype, True)]
+    except Exception as error:  # of Triton's compiler, of whatever kind
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    else:
+        if all(error <= MAX_ERROR for error in errors):  # false where one is NaN
+            return True
+        reason = f"relative errors of {', '.join(f'{error:.1e}' for error in errors)}"
+    warnings.warn(
+        f"fused kernels of BatchNorm are not used on {device} in {dtype}: {reason}", stacklevel=2
+    )
+    return False
+
+
+def kernel_errors(device: torch.device, dtype: torch.dtype, with_residual: bool) -> list[float]:
+    """Return the relative errors of output, gradients and running statistics."""
+    from toosure.models.fused_norm import fused_norm_relu
+
+    # No random numbers: those of the run are not touched.
+    shape = (8, 48, 6, 6)
+    waves = torch.arange(2 * 8 * 48 * 36, device=device).sin().view(2, *shape)
+    x, residual = waves.to(dtype)
+    x = (3 * x + 1).contiguous(memory_format=torch.channels_last)
+
+    def results(function: NormReLU, own: torch.dtype) -> list[Tensor]:
+        norm = nn.BatchNorm2d(48).to(device)
+        leaves = [x.to(own).requires_grad_(), norm.weight, norm.bias]
+        if with_residual:
+            leaves.append(residual.to(own).requires_grad_())
+        out = function(norm, leaves[0], leaves[3] if with_residual else None)
+        gradients = torch.autograd.grad(out, leaves, waves[0].to(own))
+        return [out.detach(), *gradients, *norm.buffers()]
+
+    with torch.autocast(device.type, enabled=False), torch.enable_grad():
+        exact = results(plain_norm_relu, torch.float32)
+        fused = results(fused_norm_relu, dtype)
+    return [
+        float((ours.double() - theirs.double()).norm() / theirs.double().norm())
+        for ours, theirs in zip(fused, exact, strict=True)
+    ]

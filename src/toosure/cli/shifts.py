@@ -155,14 +155,12 @@ def ensemble_shifts(
 
 def write_mixture(output: Path, record: "ShiftRecord") -> None:
     """Write the record of a mixture: to a .json file, or as `shifts.json` into a folder."""
-    from toosure.runs.files import write_atomically
     from toosure.shifts.record import FILE
-    from toosure.train.shifts import file_content
+    from toosure.train.shifts import write_record_to
 
     path = output if output.suffix.lower() == ".json" else output / FILE
-    content = file_content(record)
     try:
-        write_atomically(path, lambda file: file.write(content))
+        write_record_to(path, record)
     except OSError as error:
         raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
     typer.echo(f"written: {path}", err=True)

@@ -17,6 +17,7 @@ from toosure.data.corruptions import check_shift
 from toosure.posthoc.temperature import fit_temperature
 from toosure.processes import join
 from toosure.runs import Run, RunWriter
+from toosure.runs.files import write_atomically
 from toosure.shifts.judge import Predict, Progress, judge_shifts
 from toosure.shifts.outside import OutsideSet, load_outside, outside_name
 from toosure.shifts.plan import ShiftPlan
@@ -118,6 +119,12 @@ def write_record(writer: RunWriter, record: ShiftRecord, file_name: str = FILE) 
     """Keep a record in a run's folder, whole or not at all."""
     content = file_content(record)
     writer.write_file(file_name, lambda file: file.write(content))
+
+
+def write_record_to(path: Path, record: ShiftRecord) -> None:
+    """Write a record that belongs to no run, such as that of a mixture, whole or not at all."""
+    content = file_content(record)
+    write_atomically(path, lambda file: file.write(content))
 
 
 def file_content(record: ShiftRecord) -> bytes:

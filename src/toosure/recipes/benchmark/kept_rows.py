@@ -1,8 +1,9 @@
-"""What is kept of a run beside its scores: rows along training, errors after calibration."""
+"""What is kept of a run beside its scores: rows, errors after calibration, control, seconds."""
 
 import math
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor
 
 from toosure import metrics
@@ -15,6 +16,7 @@ CALIBRATED_BY = ("vector", "platt", "histogram", "isotonic")
 KEPT_KEYS = ("loss", "accuracy", "confidence", "ece", "nll", "tce", "temperature")
 CORRUPTED_FILE = "imagenet_c.json"  # of a run that was judged on published corrupted images
 SAM_KEYS = "train/sam_"  # those of `sam_theory` are kept, all of them
+CONTROL = "control/"  # rows of a steered run have keys that begin so
 
 
 def rows_along(run: Run) -> list[dict[str, float]] | None:
@@ -69,3 +71,14 @@ def corrupted_means(run: Run) -> dict[str, dict[str, float]] | None:
         }
         for corruption, by_severity in kept.items()
     }
+
+
+def control_numbers(run: Run) -> dict[str, float] | None:
+    """Return what the controller had set and seen at the end; None without one."""
+    numbers = {key: value for key, value in run.last.items() if key.startswith(CONTROL)}
+    return {key.removeprefix(CONTROL): float(value) for key, value in numbers.items()} or None
+
+
+def measuring_seconds(run: Run) -> float:
+    """Return how long a run was measured."""
+    return float(np.nansum(run.columns["seconds_measuring"]))

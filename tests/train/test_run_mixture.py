@@ -1,5 +1,6 @@
 """Mixtures of finished runs under shifts: against single runs and logits, and what they refuse."""
 
+import pickle
 import shutil
 from dataclasses import replace
 
@@ -125,6 +126,41 @@ def distinct_images(count):
     """Images of two pixels, no two alike."""
     numbers = torch.arange(count)
     return torch.stack([numbers % 256, numbers // 256], 1).view(count, 1, 1, 2) / 255
+
+
+@pytest.fixture
+def cifar(tmp_path):
+    """A folder with 100 training and 40 test images in the layout of CIFAR-10."""
+    folder = tmp_path / "data" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        count = 40 if name == "test_batch" else 20
+        pixels = generator.integers(0, 256, (count, 3072), np.uint8)
+        content = {"data": pixels, "labels": [i % 10 for i in range(count)]}
+        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+    names = {"label_names": [str(i) for i in range(10)]}
+    (folder / "batches.meta").write_bytes(pickle.dumps(names, protocol=2))
+    return folder.parent
+
+
+def test_members_that_were_split_by_different_seeds(cifar, tmp_path):
+    """As in the common protocol: other means and deviations, and no image for a temperature."""
+    plan = ShiftPlan(("contrast", "gaussian_noise"), (3,))
+    runtime = replace(PLAIN, data_root=cifar, shifts=plan)
+    runs = [
+        train(replace(CONFIG, data=f"cifar10:val=40,seed={seed}", seed=seed), tmp_path, runtime)
+        for seed in (0, 1)
+    ]
+    record = judge_mixture([run.path for run in runs], runtime)
+    for cell, scores in record.cells.items():
+        both = [predict_shifted(run.path, cell, runtime) for run in runs]
+        rows = log_mean_probability(torch.stack([logits for logits, _ in both]))
+        assert scores["nll"] == pytest.approx(float(metrics.nll(rows, both[0][1])), abs=1e-4)
+        assert "nll_after_temperature" not in scores
+
+    alone = ShiftRecord.of(Run(runs[0].path).shifts)
+    assert all("nll_after_temperature" in scores for scores in alone.cells.values())
 
 
 def test_a_temperature_is_fitted_only_on_images_that_validate_every_member():

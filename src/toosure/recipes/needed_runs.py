@@ -1,4 +1,4 @@
-"""Which runs of a recipe are still to be trained, and which kept scores save the training of."""
+"""Which runs of a recipe are still to be trained, since neither folders nor scores are there."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

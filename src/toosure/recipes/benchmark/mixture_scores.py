@@ -79,7 +79,7 @@ def scored_mixture(
     temperature = None if val is None else Temperature().fit_quietly(*val)
 
     lasts = [run.last for run in runs]
-    commits = sorted({str(run.environment.get("commit")) for run in runs})
+    commits = sorted({commit for run in runs if (commit := run.environment.get("commit"))})
     record = Record(
         name=mixture.name,
         config=mixture.config,
@@ -93,7 +93,7 @@ def scored_mixture(
         ),
         device=runs[0].environment.get("device"),
         torch=runs[0].environment.get("versions", {}).get("torch"),
-        commit=", ".join(commits),
+        commit=", ".join(commits) or None,
         alone=all(ran_alone(run) for run in runs),
         calibrated_ece=None if val is None else calibrated_errors(val, (logits, labels)),
         shifts=None if shifts is None else summary_of(shifts),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -99,3 +100,39 @@ def test_one_corruption_still_makes_a_run_of_its_own(tmp_path):
     assert result.exit_code == 0, result.output
     (run,) = find_runs(tmp_path)
     assert run.config["data"].endswith("shift=fog:3") and run.shifts == {}
+
+
+# -- mixtures -------------------------------------------------------------------------------------
+
+
+def test_a_mixture_of_runs_is_judged_printed_and_written(runs, tmp_path):
+    folders = [run.path for run in runs]
+    words = ("--shifts", "--images", 20, "--ood", "noise", "--device", "cpu")
+    result = toosure("ensemble", *folders, *words, "-o", tmp_path / "mixture")
+    assert result.exit_code == 0, result.output
+    assert "20 of 60 test images" in result.stdout
+    assert "mixture of 2: mean error under corruption" in result.stdout
+
+    found = json.loads(toosure("ensemble", *folders, *words, "--json").stdout)
+    assert found["members"] == [folder.name for folder in folders]
+    record = ShiftRecord.of(json.loads((tmp_path / "mixture" / "shifts.json").read_text()))
+    assert replace(ShiftRecord.of(found), seconds=record.seconds) == record
+    assert set(record.ood) == {"corrupted", "noise"} and "energy" not in record.ood["noise"].auroc
+
+    written = toosure("ensemble", *folders, *words, "-o", tmp_path / "two.json")
+    assert written.exit_code == 0 and (tmp_path / "two.json").is_file()
+
+
+def test_what_is_no_mixture_says_why(runs, tmp_path):
+    first, second = (run.path for run in runs)
+    cases = [
+        ((first, "--shifts"), "needs two members or more"),
+        ((first, first, "--shifts"), "is given twice"),
+        ((first, tmp_path, "--shifts"), "members are folders of runs"),
+        ((first, second, "--ood", "noise"), "--ood and --images go with --shifts"),
+        ((first, second, "--shifts", "--of", "ema"), "--of does not go with --shifts"),
+        ((first, second, "--shifts", "--images", 9, "--ood", "cifar7"), "--ood cifar7"),
+    ]
+    for words, message in cases:
+        result = toosure("ensemble", *words)
+        assert result.exit_code == 2 and message in " ".join(result.output.split()), words

@@ -44,8 +44,22 @@ def record_with(config, accuracy=0.9, ece=0.02, tce=0.01, sharpness=None):
 
 
 def scored(setting, row, **numbers):
-    """Return a row whose runs all have the same numbers."""
-    return Scored(row, [record_with(config, **numbers) for config in row.configs(setting)])
+    """Return a row whose runs, or mixtures of runs, all have the same numbers."""
+    records = [record_with(config, **numbers) for config in row.configs(setting)]
+    records += [mixture_with(mixture, **numbers) for mixture in row.mixtures(setting)]
+    return Scored(row, records)
+
+
+def mixture_with(mixture, **numbers):
+    """Return the record of a mixture whose members were validated on different images."""
+    return replace(
+        record_with(mixture.config, **numbers),
+        name=mixture.name,
+        members=[member.name for member in mixture.members],
+        temperature=None,
+        val={},
+        test_after_temperature={},
+    )
 
 
 def residual_row(name, *errors, accuracy=0.9, expected=None, rows=None, **others):

@@ -15,7 +15,7 @@ from toosure.recipes import Setting
 from toosure.recipes.benchmark import methods, protocol, tables
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles, scored_names
-from toosure.recipes.csam import rows
+from toosure.recipes.csam import ensemble_rows
 from toosure.recipes.csam.tables import Scored
 from toosure.recipes.csam.unknown_data import unknown_data
 
@@ -164,7 +164,7 @@ def test_the_columns_of_shifts_are_of_the_runs_that_were_judged():
 
 def test_table_1_of_csam_has_its_right_half():
     setting = Setting()
-    row = rows.ood(setting)[0]
+    row = ensemble_rows.ood(setting)[0]
     records = [replace(record_with(c), shifts=shifts_with()) for c in row.configs(setting)]
     table = unknown_data([Scored(row, records)])
     cells = dict(zip(table.header, table.rows[0], strict=True))

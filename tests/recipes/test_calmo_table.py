@@ -5,7 +5,7 @@ import pytest
 from fake_runs import write_run
 
 from toosure.recipes import RunStore, Setting, recipe
-from toosure.recipes.reproduce import missing_configs
+from toosure.recipes.needed_runs import missing_configs
 from toosure.recipes.too_sharp import calmo, calmo_table, paper
 from toosure.train.graph import can_record
 

@@ -5,7 +5,7 @@ from made_up_scores import examples_with, scored
 
 from toosure.recipes import Setting
 from toosure.recipes.benchmark.paired import PairedScores
-from toosure.recipes.csam import claims, paper, parts, rows
+from toosure.recipes.csam import claims, ensemble_rows, paper, parts, rows
 
 PAPER = Setting(data="cifar10,cifar100")
 
@@ -96,7 +96,7 @@ def test_ensembles_and_dropout_are_judged_for_each_optimizer():
     errors = {"Vanilla": 0.03, "MC-Dropout": 0.02, "Ensemble": 0.01}
     made = {
         row.name: scored(PAPER, row, ece=errors[row.name.partition("/")[2]])
-        for row in rows.ood(PAPER)
+        for row in ensemble_rows.ood(PAPER)
     }
     examples = {
         record.name: examples_with(0.9, record.test["ece"])
@@ -181,7 +181,7 @@ def test_the_rows_are_those_of_the_paper():
     counts = [len(table(one)) for table in (rows.baselines, rows.losses, rows.grid, rows.combined)]
     assert counts == [16, 9, 10, 12]
     assert len(rows.networks(one)) == 27 and len(rows.sharpness(one)) == 5
-    assert rows.sharpness(Setting()) == [] and rows.ood(one) == []
+    assert rows.sharpness(Setting()) == [] and ensemble_rows.ood(one) == []
     assert all(row.configs(one) for row in rows.baselines(one))
     assert paper.TABLE_S5["CSAM"]["ECE"] == "1.93 ± .15"  # as printed
 

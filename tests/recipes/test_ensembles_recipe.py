@@ -12,7 +12,7 @@ from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark.score_files import scored_names
 from toosure.recipes.ensembles import sweeps, tables
 from toosure.recipes.ensembles.kept_scores import keep_scores, kept_scores
-from toosure.recipes.reproduce import missing_configs
+from toosure.recipes.needed_runs import missing_configs
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
 

@@ -17,7 +17,7 @@ from toosure.recipes.gamma_net import backbones, common, common_claims, cost, sw
 from toosure.recipes.gamma_net.parameters import parameter_count
 from toosure.recipes.gamma_net.rows import ALONE, LEVEL_FIRST, OURS, Row
 from toosure.recipes.gamma_net.sece_alone import SECEAlone
-from toosure.recipes.reproduce import missing_configs
+from toosure.recipes.needed_runs import missing_configs
 from toosure.recipes.run_store import RunStore
 from toosure.runs import RunWriter
 from toosure.train.graph import can_record

@@ -9,6 +9,7 @@ import typer
 from toosure.cli.app import app, fail
 from toosure.cli.evaluation_tables import numbers_table, print_evaluation
 from toosure.cli.file_options import FileOptions, write_text
+from toosure.cli.shifts import Images, OodWords, ensemble_shifts, runtime_of_shifts
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -28,7 +29,12 @@ def ensemble(
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the mixture here (.npz).")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Write the mixture here (.npz). With --shifts: a .json file, or a folder.",
+        ),
     ] = None,
     of: Annotated[
         str | None, typer.Option(help="Average what a run saved as ema, swa, swag or laplace.")
@@ -41,6 +47,16 @@ def ensemble(
     bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
     ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
+    shifts: Annotated[
+        bool,
+        typer.Option(
+            "--shifts", help="Judge the mixture under 15 corruptions at 5 severities, by weights."
+        ),
+    ] = False,
+    ood: OodWords = None,
+    images: Images = None,
+    data_root: Annotated[Path, typer.Option(help="With --shifts: where data lie.")] = Path("data"),
+    device: Annotated[str | None, typer.Option(help="With --shifts: cpu, cuda.")] = None,
 ) -> None:
     """Average the probabilities of finished runs, and say how far the mixture can be trusted.
 
@@ -48,6 +64,14 @@ def ensemble(
     read by evaluate, calibrate and compare, with --split test.
     """
     from toosure.evaluate.ensemble import average_predictions
+
+    if shifts:
+        options = {"--of": of, "--split": split, "--html": html}
+        runtime = runtime_of_shifts(ood, images, data_root, device, options)
+        ensemble_shifts(runs, runtime, output, as_json)
+        return
+    if ood or images:
+        fail("--ood and --images go with --shifts")
 
     try:
         if output is not None and output.suffix.lower() != ".npz":

@@ -1,7 +1,7 @@
 """`toosure evaluate`: how far the probabilities in a file can be trusted."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -24,7 +24,7 @@ from toosure.cli.file_options import (
     write_text,
 )
 from toosure.cli.multilabel import evaluate_labels, print_labels
-from toosure.cli.shifts import OodWords, evaluate_shifts
+from toosure.cli.shifts import Images, OodWords, evaluate_shifts, runtime_of_shifts
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from toosure.evaluate.conditions import Condition
     from toosure.evaluate.subgroups import Subgroups
     from toosure.predictions import Predictions
-    from toosure.train import Runtime
 
 Settings = dict[str, Any]  # bins, edge, level and seed
 Thing = TypeVar("Thing")
@@ -109,9 +108,7 @@ def evaluate(
         ),
     ] = False,
     ood: OodWords = None,
-    images: Annotated[
-        int | None, typer.Option(min=2, help="With --shifts: judge so many images of each set.")
-    ] = None,
+    images: Images = None,
     baseline: Annotated[
         Path | None, typer.Option(help="With --shifts: the run that errors are divided by.")
     ] = None,
@@ -126,8 +123,11 @@ def evaluate(
     from toosure.evaluate.subgroups import subgroups
 
     if shifts or ood or images or baseline:
+        if not shifts:
+            fail("--ood, --images and --baseline go with --shifts")
         options = {"--html": html, "--by": by, "--fail-if": fail_if, "--shift": shift}
-        runtime = runtime_of_shifts(shifts, ood, images, data_root, device, options)
+        hint = ": `toosure report` shows shifts on its page"
+        runtime = runtime_of_shifts(ood, images, data_root, device, options, hint)
         evaluate_shifts(files, runtime, baseline, as_json)
         return
 
@@ -170,29 +170,6 @@ def evaluate(
         typer.echo(f"--fail-if {judgement.sentence}", err=True)
     if any(judgement.holds for judgement in judgements):
         raise typer.Exit(1)
-
-
-def runtime_of_shifts(
-    shifts: bool,
-    ood: list[str] | None,
-    images: int | None,
-    data_root: Path,
-    device: str | None,
-    others: Mapping[str, object],
-) -> "Runtime":
-    """Return where and on what runs are judged; options that do not go with it are refused."""
-    from toosure.shifts.plan import ShiftPlan
-    from toosure.train import Runtime
-
-    if not shifts:
-        fail("--ood, --images and --baseline go with --shifts")
-    for option, value in others.items():
-        if value:
-            fail(f"{option} does not go with --shifts: `toosure report` shows shifts on its page")
-    try:
-        return Runtime(device, data_root, shifts=ShiftPlan(ood=tuple(ood or ()), images=images))
-    except ValueError as error:
-        fail(str(error))
 
 
 def first_keys(conditions: Sequence["Condition"]) -> list[str]:

@@ -188,11 +188,11 @@ def check_paths(from_: Path | None, html: Path | None, folder: Path) -> None:
 
 def list_parts(parts: "list[Part]", setting: "Setting", folder: Path) -> None:
     """Print each part with its number of runs, and how many of them are still missing."""
-    from toosure.recipes.reproduce import missing_configs
+    from toosure.recipes.needed_runs import missing_configs
 
     for part in parts:
         configs = set(part.configs(setting))
-        missing = len(list(missing_configs(configs, setting, folder)))
+        missing = len(list(missing_configs(configs, setting, folder, part.mixtures(setting))))
         ended = f", {missing} missing" if missing < len(configs) else ""
         typer.echo(f"{part.name:14} {part.says} ({len(configs)} runs{ended})")
 

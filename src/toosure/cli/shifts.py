@@ -1,4 +1,4 @@
-"""`toosure evaluate RUN --shifts`: judge runs on corrupted and unknown images, and print it."""
+"""`--shifts` of evaluate and ensemble: judge runs, or their mixture, under shifts; print it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,6 +24,9 @@ OodWords = Annotated[
         "or a file of images NAME=FILE.npz.",
     ),
 ]
+Images = Annotated[
+    int | None, typer.Option(min=2, help="With --shifts: judge so many images of each set.")
+]
 HEADINGS = {"accuracy": "accuracy, %", "nll": "NLL", "ece": "ECE, points", "smece": "smECE, points"}
 
 
@@ -39,6 +42,27 @@ def plan_of_options(shift: list[str] | None, ood: list[str] | None) -> "ShiftPla
     if ood:
         fail("--ood goes with --shift all")
     return None
+
+
+def runtime_of_shifts(
+    ood: list[str] | None,
+    images: int | None,
+    data_root: Path,
+    device: str | None,
+    others: Mapping[str, object],
+    hint: str = "",
+) -> "Runtime":
+    """Return where and on what runs are judged; options that do not go with it are refused."""
+    from toosure.shifts.plan import ShiftPlan
+    from toosure.train import Runtime
+
+    for option, value in others.items():
+        if value:
+            fail(f"{option} does not go with --shifts{hint}")
+    try:
+        return Runtime(device, data_root, shifts=ShiftPlan(ood=tuple(ood or ()), images=images))
+    except ValueError as error:
+        fail(str(error))
 
 
 def evaluate_shifts(
@@ -94,6 +118,52 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
         write_record(writer, record)
     typer.echo(f"kept in {folder / 'shifts.json'}", err=True)
     return record
+
+
+def ensemble_shifts(
+    folders: Sequence[Path], runtime: "Runtime", output: Path | None, as_json: bool
+) -> None:
+    """Judge the mixture of runs, print what was found, and write it where that is asked for."""
+    from toosure.train.run_mixture import judge_mixture
+
+    try:
+        if len(folders) < 2:
+            raise ValueError(f"an ensemble needs two members or more; got {len(folders)}")
+        twice = [folder for folder in folders if folders.count(folder) > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} is given twice: every member counts once")
+
+        with Waiting(f"loading {len(folders)} runs") as waiting:
+            record = judge_mixture(
+                folders,
+                runtime,
+                lambda done, total, name: waiting.update(f"judging {name}, {done} of {total}"),
+            )
+        if output is not None:
+            write_mixture(output, record)
+    except ValueError as error:
+        fail(str(error))
+
+    if as_json:
+        members = {"members": [folder.name for folder in folders]}
+        print(json.dumps(members | record.as_json(), allow_nan=False))
+    else:
+        print_record(record)
+        percent = f"{100 * record.mean_error:.2f} %"
+        typer.echo(f"mixture of {len(folders)}: mean error under corruption {percent}")
+
+
+def write_mixture(output: Path, record: "ShiftRecord") -> None:
+    """Write the record of a mixture: to a .json file, or as `shifts.json` into a folder."""
+    from toosure.shifts.record import FILE
+    from toosure.train.shifts import write_record_to
+
+    path = output if output.suffix.lower() == ".json" else output / FILE
+    try:
+        write_record_to(path, record)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
+    typer.echo(f"written: {path}", err=True)
 
 
 def error_of(record: "ShiftRecord", reference: "ShiftRecord | None") -> float:

@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from importlib import import_module
 
-from toosure.recipes.recipe import Claim, Findings, Part, Recipe, Setting, Table
+from toosure.recipes.recipe import Claim, Findings, Part, Recipe, RunMixture, Setting, Table
 from toosure.recipes.run_store import RunStore
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Findings",
     "Part",
     "Recipe",
+    "RunMixture",
     "RunStore",
     "Setting",
     "Shelf",

@@ -1,5 +1,6 @@
 """The pieces of a recipe: parts that name runs and judge them, claims, tables and figures."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -152,7 +153,33 @@ class Findings:
     values: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class RunMixture:
+    """Runs of one method whose probabilities are averaged into one prediction.
+
+    `config` is the single run that it is compared with. `extra` are the members that no part of
+    the recipe shows alone. `at_once` names the run that trains all members together, as recipes
+    did before: where its scores are kept, it stands for the mixture.
+    """
+
+    config: RunConfig
+    members: tuple[RunConfig, ...]
+    extra: frozenset[RunConfig] = frozenset()
+    at_once: str = ""
+
+    @property
+    def name(self) -> str:
+        """A name for files: that of the first member, and a hash of the names of all."""
+        names = [member.name for member in self.members]
+        digest = hashlib.sha256(" + ".join(names).encode()).hexdigest()[:8]
+        return f"{names[0]}-and-{len(names) - 1}-{digest}"
+
+
 def no_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
+    return []
+
+
+def no_mixtures(setting: Setting) -> list[RunMixture]:
     return []
 
 
@@ -162,7 +189,8 @@ class Part:
 
     A part that is not `usual` is made only when it is asked for by name. The runs of one with
     `free_length` are as long as the setting's `steps` say. `after_training` is what remains to be
-    done with its complete runs, where data and a device are needed.
+    done with its complete runs, where data and a device are needed. `mixtures` are made of its
+    runs: `configs` has their members.
     """
 
     name: str
@@ -173,6 +201,7 @@ class Part:
     usual: bool = True
     free_length: bool = False
     after_training: "Callable[[Setting, RunStore, Runtime], None] | None" = None
+    mixtures: Callable[[Setting], Sequence[RunMixture]] = no_mixtures
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toosure.config import RunConfig
-from toosure.recipes.benchmark.score_files import scored_names
+from toosure.recipes.needed_runs import KeptScores, has_ended, missing_configs
 from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
 from toosure.runs.environment import environment
-from toosure.shifts.record import ShiftRecord
 from toosure.sweep import Sweep, sweep
 from toosure.train import ProgressListener, Runtime
 from toosure.train.graph import can_record
-from toosure.train.shifts import can_be_judged
 from toosure.watch.sink import device_name
 
 LOG = "sweeps.jsonl"  # one record per sweep, beside its runs
@@ -61,18 +59,26 @@ def train_parts(
     A run whose scores are kept in the files of `setting.scores` is not missing. With `limit`, only
     that many runs are trained, in the order of the parts and their rows. `listener_for` is
     called with the missing runs. `runtime.graph` applies only to runs that a CUDA graph can record
-    (`can_record`); the others are trained first, without graphs.
+    (`can_record`); the others are trained first, without graphs. Runs that only a mixture needs
+    are not judged on shifts: the mixture is.
     """
     configs = dict.fromkeys(config for part in parts for config in part.configs(setting))
-    missing = longest_first(list(missing_configs(configs, setting, out))[:limit])
+    mixtures = [mixture for part in parts for mixture in part.mixtures(setting)]
+    missing = longest_first(list(missing_configs(configs, setting, out, mixtures))[:limit])
+    kept = KeptScores(setting, mixtures, with_shifts=True)
     show = listener_for(missing) if listener_for else ProgressListener()
     began = time.perf_counter()
 
+    groups: dict[Runtime, list[RunConfig]] = {}
+    for config in missing:
+        graph = runtime.graph and can_record(config)
+        shifts = runtime.shifts if kept.needs_scores(config) else None
+        groups.setdefault(replace(runtime, graph=graph, shifts=shifts), []).append(config)
+
     done = Sweep()
-    for graph in (False, True):
-        chosen = [config for config in missing if (runtime.graph and can_record(config)) == graph]
-        if chosen and not done.stopped:
-            result = sweep(chosen, out, replace(runtime, graph=graph), show, workers)
+    for own_runtime in sorted(groups, key=lambda each: each.graph):
+        if not done.stopped:
+            result = sweep(groups[own_runtime], out, own_runtime, show, workers)
             done.runs += result.runs
             done.failures |= result.failures
             done.stopped = result.stopped
@@ -85,23 +91,6 @@ def train_parts(
         ended = sum(has_ended(out / config.name) for config in missing)
         log_sweep(out, parts, runtime, workers, ended, time.perf_counter() - began)
     return done
-
-
-def missing_configs(
-    configs: Iterable[RunConfig], setting: Setting, out: Path
-) -> Iterable[RunConfig]:
-    """Yield the runs that have neither ended in a folder of `out` nor left their scores.
-
-    Where shifts are asked for, also those that have none, unless all that is left of one is a
-    folder without its weights.
-    """
-    scored = scored_names(setting, with_shifts=setting.shifts)
-    for config in configs:
-        folder = out / config.name
-        if config.name in scored:
-            continue
-        if not has_ended(folder) or (setting.shifts and lacks_shifts(folder)):
-            yield config
 
 
 def longest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:
@@ -134,17 +123,6 @@ def cost(config: RunConfig) -> float:
     return network * config.steps * step + measurements * measuring
 
 
-def has_ended(folder: Path) -> bool:
-    """Whether a run needs no more training: it is complete, or it diverged."""
-    return folder.is_dir() and Run(folder).status in ("complete", "diverged")
-
-
-def lacks_shifts(folder: Path) -> bool:
-    """Whether a complete run was not judged on shifts, and still can be."""
-    run = Run(folder)
-    return ShiftRecord.read(run.shifts) is None and can_be_judged(run)
-
-
 def log_sweep(
     out: Path, parts: Sequence[Part], runtime: Runtime, workers: int, ended: int, seconds: float
 ) -> None:
@@ -158,15 +136,15 @@ def log_sweep(
 def judge_parts(recipe: Recipe, parts: Sequence[Part], setting: Setting, out: Path) -> Outcome:
     """Read the runs of the parts and judge their claims; missing runs become `problems`."""
     outcome = Outcome(recipe, setting, out)
-    scored = scored_names(setting)
     for part in parts:
-        store = RunStore(out, scored)
         configs = dict.fromkeys(part.configs(setting))
         if not configs:
             outcome.without_runs.append(part.name)
 
+        kept = KeptScores(setting, part.mixtures(setting))
+        store = RunStore(out, {c.name for c in configs if not kept.needs_folder(c)})
         outcome.runs[part.name] = store.runs(configs, diverged=True)
-        if outcome.runs[part.name] or any(config.name in scored for config in configs):
+        if outcome.runs[part.name] or kept.has_any(configs):
             try:
                 outcome.findings[part.name] = part.findings(setting, store)
                 outcome.drawings[part.name] = part.drawings(setting, store)

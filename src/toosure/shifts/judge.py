@@ -86,13 +86,17 @@ def with_images(data: Dataset, plan: ShiftPlan) -> Dataset:
     indices = drawn_indices(len(test), plan.images, plan.seed)
     if len(indices) == len(test):
         return data
+    return replace(data, test=examples_at(test, indices))
 
-    if isinstance(test.x, Tensor):
-        x = test.x[indices.to(test.x.device)]
+
+def examples_at(split: Split, indices: Tensor) -> Split:
+    """Return some examples of a split, in memory or on disk, as a split; `indices` on the CPU."""
+    if isinstance(split.x, Tensor):
+        x = split.x[indices.to(split.x.device)]
     else:  # on disk
-        x = replace(test.x, names=test.x.names[indices.numpy()])
-    own = indices.to(test.y.device)
-    return replace(data, test=Split(x, test.y[own], test.clean[own], test.indices[own]))
+        x = replace(split.x, names=split.x.names[indices.numpy()])
+    own = indices.to(split.y.device)
+    return Split(x, split.y[own], split.clean[own], split.indices[own])
 
 
 def corrupted_splits(data: Dataset, plan: ShiftPlan) -> Iterator[tuple[str, int, Split]]:

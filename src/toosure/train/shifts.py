@@ -17,6 +17,7 @@ from toosure.data.corruptions import check_shift
 from toosure.posthoc.temperature import fit_temperature
 from toosure.processes import join
 from toosure.runs import Run, RunWriter
+from toosure.runs.files import write_atomically
 from toosure.shifts.judge import Predict, Progress, judge_shifts
 from toosure.shifts.outside import OutsideSet, load_outside, outside_name
 from toosure.shifts.plan import ShiftPlan
@@ -116,8 +117,20 @@ def spoken(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progr
 
 def write_record(writer: RunWriter, record: ShiftRecord, file_name: str = FILE) -> None:
     """Keep a record in a run's folder, whole or not at all."""
+    content = file_content(record)
+    writer.write_file(file_name, lambda file: file.write(content))
+
+
+def write_record_to(path: Path, record: ShiftRecord) -> None:
+    """Write a record that belongs to no run, such as that of a mixture, whole or not at all."""
+    content = file_content(record)
+    write_atomically(path, lambda file: file.write(content))
+
+
+def file_content(record: ShiftRecord) -> bytes:
+    """Return a record as the file that keeps it."""
     text = json.dumps(record.as_json(), indent=1, allow_nan=False) + "\n"
-    writer.write_file(file_name, lambda file: file.write(text.encode()))
+    return text.encode()
 
 
 def summary(record: ShiftRecord) -> str:
@@ -139,11 +152,15 @@ def summary(record: ShiftRecord) -> str:
 
 def is_judged(run: Run, plan: ShiftPlan) -> bool:
     """Whether a run's folder has all that a plan asks for."""
-    record = ShiftRecord.read(run.shifts)
+    return fulfils(ShiftRecord.read(run.shifts), plan, str(run.config.get("data", "")))
+
+
+def fulfils(record: ShiftRecord | None, plan: ShiftPlan, data: str) -> bool:
+    """Whether a record of a network that was trained on `data` has all that a plan asks for."""
     if record is None or not record.covers(plan.corruptions, plan.severities):
         return False
     images = record.available if plan.images is None else min(plan.images, record.available)
-    wanted = {outside_name(word) for word in plan.without(str(run.config.get("data", ""))).ood}
+    wanted = {outside_name(word) for word in plan.without(data).ood}
     return record.images == images and record.seed == plan.seed and wanted <= record.ood.keys()
 
 

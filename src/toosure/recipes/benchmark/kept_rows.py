@@ -1,8 +1,9 @@
-"""What is kept of a run beside its scores: rows along training, errors after calibration."""
+"""What is kept of a run beside its scores: rows, errors after calibration, control, seconds."""
 
 import math
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor
 
 from toosure import metrics
@@ -20,6 +21,7 @@ GAMMA_KEYS = (  # of gamma-net
     *("objective/gamma_collapsed", "objective/meta_signal_to_noise"),
 )
 WHOLE_KEYS = ("step", "epoch", *GAMMA_KEYS)
+CONTROL = "control/"  # rows of a steered run have keys that begin so
 
 
 def rows_along(run: Run) -> list[dict[str, float]] | None:
@@ -76,3 +78,14 @@ def corrupted_means(run: Run) -> dict[str, dict[str, float]] | None:
         }
         for corruption, by_severity in kept.items()
     }
+
+
+def control_numbers(run: Run) -> dict[str, float] | None:
+    """Return what the controller had set and seen at the end; None without one."""
+    numbers = {key: value for key, value in run.last.items() if key.startswith(CONTROL)}
+    return {key.removeprefix(CONTROL): float(value) for key, value in numbers.items()} or None
+
+
+def measuring_seconds(run: Run) -> float:
+    """Return how long a run was measured."""
+    return float(np.nansum(run.columns["seconds_measuring"]))

@@ -4,6 +4,7 @@
 temperature fitted on the validation images, and those of the validation images.
 `examples/NAME.npz` holds, per test image of a run, what paired comparisons need; the confidence
 after the temperature is in 65,535ths. Runs that no table compares so have no such file.
+Mixtures of runs have a file of their own, of the same form: mixture_scores.py.
 """
 
 import json
@@ -22,7 +23,13 @@ from toosure import metrics
 from toosure.config import RunConfig
 from toosure.posthoc import Temperature
 from toosure.recipes.benchmark.class_gaps import class_gap_spread
-from toosure.recipes.benchmark.kept_rows import calibrated_errors, corrupted_means, rows_along
+from toosure.recipes.benchmark.kept_rows import (
+    calibrated_errors,
+    control_numbers,
+    corrupted_means,
+    measuring_seconds,
+    rows_along,
+)
 from toosure.recipes.benchmark.shift_scores import shift_summary
 from toosure.recipes.recipe import Setting
 from toosure.runs import Run
@@ -37,18 +44,21 @@ METRICS = (
 SHARPNESS = "train/hessian_sharpness"
 Scores = dict[str, float]
 Examples = dict[str, np.ndarray]  # "confidence", "correct", "log_probability", ... -> (N,)
-CONTROL = "control/"  # rows of a steered run have keys that begin so
 
 
 @dataclass
 class Record:
-    """What is kept of one run. `val` may lack scores, where a run has no validation images."""
+    """What is kept of one run, or of a mixture of runs.
+
+    A mixture has no `val`, no `temperature` and nothing after it where its members were validated
+    on different images.
+    """
 
     name: str
     config: RunConfig
     seconds: float
     seconds_measuring: float
-    temperature: float
+    temperature: float | None
     test: Scores
     val: Scores
     test_after_temperature: Scores
@@ -63,6 +73,7 @@ class Record:
     corrupted: dict[str, Scores] | None = None  # by corruption, where published images were judged
     shifts: dict[str, Any] | None = None  # under corruptions and on unknown data: shift_scores.py
     control: Scores | None = None  # of the last row, where a controller steered: "rho", ...
+    members: list[str] | None = None  # of a mixture: the names of its runs
 
     @property
     def data(self) -> str:
@@ -128,7 +139,7 @@ def record_of(run: Run) -> Record:
         name=run.name,
         config=RunConfig.of(run.config),
         seconds=float(run.last["seconds"]),
-        seconds_measuring=float(np.nansum(run.columns["seconds_measuring"])),
+        seconds_measuring=measuring_seconds(run),
         temperature=float(temperature.temperature),
         test=scores_of(logits, labels),
         val=scores_of(*val),
@@ -147,12 +158,6 @@ def record_of(run: Run) -> Record:
     )
 
 
-def control_numbers(run: Run) -> Scores | None:
-    """Return what the controller had set and seen at the end; None without one."""
-    numbers = {key: value for key, value in run.last.items() if key.startswith(CONTROL)}
-    return {key.removeprefix(CONTROL): float(value) for key, value in numbers.items()} or None
-
-
 def ran_alone(run: Run) -> bool | None:
     """Whether a run had its device for itself, by the command it recorded; None: not known."""
     command = str(run.environment.get("command", ""))
@@ -164,17 +169,24 @@ def ran_alone(run: Run) -> bool | None:
 
 def examples_of(run: Run) -> Examples:
     """Return what paired comparisons need of each test image."""
-    logits, labels = read_split(run, "test")
+    temperature = Temperature().fit_quietly(*read_split(run, "val"))
+    return example_arrays(*read_split(run, "test"), temperature)
+
+
+def example_arrays(logits: Tensor, labels: Tensor, temperature: Temperature | None) -> Examples:
+    """Return the same of logits; nothing after a temperature where there is none."""
     confidence, correct = metrics.top_label(logits, labels)
     log_probability = logits.log_softmax(1).gather(1, labels[:, None]).squeeze(1)
-    temperature = Temperature().fit_quietly(*read_split(run, "val"))
-    after, _ = metrics.top_label(temperature(logits), labels)
-    return {
+    examples = {
         "confidence": confidence.float().numpy(),
         "correct": correct.bool().numpy(),
         "log_probability": log_probability.float().numpy(),
-        "confidence_after": np.round(65535 * after.double().numpy()).astype(np.uint16),
     }
+    if temperature is not None:
+        after, _ = metrics.top_label(temperature(logits), labels)
+        in_steps = np.round(65535 * after.double().numpy())
+        examples["confidence_after"] = in_steps.astype(np.uint16)
+    return examples
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -191,11 +203,12 @@ class ScoreFiles:
     records: dict[str, Record] = field(default_factory=dict)
     examples: dict[str, Examples] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)  # why a line was left out
+    file: str = SCORES_FILE
 
     def __post_init__(self) -> None:
         if self.folder is None:
             return
-        for line in read_lines(self.folder):
+        for line in read_lines(self.folder, self.file):
             try:
                 record = Record.of_line(line)
             except (ValueError, TypeError, KeyError) as error:
@@ -234,7 +247,7 @@ class ScoreFiles:
         return record is None or (record.shifts is None and shift_summary(run) is not None)
 
     def write(self, added: Sequence[Record]) -> None:
-        """Store the examples of the records, then append to `scores.jsonl`.
+        """Store the examples of the records, then append to the file of scores.
 
         In this order a run that was interrupted in between is scored again, with its examples.
         """
@@ -245,7 +258,7 @@ class ScoreFiles:
                 (self.folder / EXAMPLES).mkdir(exist_ok=True)
                 write_arrays(self.folder / EXAMPLES / f"{record.name}.npz", examples)
 
-        with (self.folder / SCORES_FILE).open("a", encoding="utf-8") as file:
+        with (self.folder / self.file).open("a", encoding="utf-8") as file:
             file.writelines(record.line() + "\n" for record in added)
 
 
@@ -256,9 +269,9 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **keywords))
 
 
-def read_lines(folder: Path) -> list[str]:
-    """Return the lines of a folder's `scores.jsonl`; none where there is no such file."""
-    file = folder / SCORES_FILE
+def read_lines(folder: Path, name: str = SCORES_FILE) -> list[str]:
+    """Return the lines of a file of scores; none where there is no such file."""
+    file = folder / name
     return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
 
 
@@ -267,14 +280,14 @@ def score_files(setting: Setting) -> ScoreFiles:
     return ScoreFiles(Path(setting.scores)) if setting.scores else ScoreFiles()
 
 
-def scored_names(setting: Setting, with_shifts: bool = False) -> set[str]:
+def scored_names(setting: Setting, with_shifts: bool = False, file: str = SCORES_FILE) -> set[str]:
     """Return the names of the runs whose scores are kept: they need not be trained again.
 
     `with_shifts` leaves out those that were not judged on shifts.
     """
     names = set()
     if setting.scores:
-        for line in read_lines(Path(setting.scores)):
+        for line in read_lines(Path(setting.scores), file):
             with suppress(json.JSONDecodeError, KeyError, TypeError):
                 values = json.loads(line)
                 if not with_shifts or values.get("shifts"):

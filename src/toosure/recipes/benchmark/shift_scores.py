@@ -31,8 +31,11 @@ def shift_summary(run: Run) -> dict[str, Any] | None:
         name = str(average).partition(":")[0]
         values = read_json(run.path / AVERAGE_FILE.format(name), if_damaged={})
     record = ShiftRecord.read(values)
-    if record is None:
-        return None
+    return None if record is None else summary_of(record)
+
+
+def summary_of(record: ShiftRecord) -> dict[str, Any]:
+    """Return what is kept of a record: means, and how well unknown images are told apart."""
     return {
         "images": record.images,
         "available": record.available,

@@ -134,7 +134,8 @@ def row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
 
     cells.append(spread((r.test_after_temperature["ece"] for r in records), 100, ".2f"))
     cells.append(spread((r.test_after_temperature["nll"] for r in records), 1, ".4f"))
-    cells.append(spread((r.temperature for r in records), 1, ".3f"))
+    temperatures = (r.temperature for r in records if r.temperature is not None)
+    cells.append(spread(temperatures, 1, ".3f"))
     cells.append(spread((r.val["nll"] for r in records), 1, ".4f"))
     cells += shift_scores.cells(records)
 

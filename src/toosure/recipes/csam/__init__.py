@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from toosure.config import RunConfig
 from toosure.recipes.csam import (
+    ensemble_rows,
     figure_findings,
     figure_rows,
     figures,
@@ -19,13 +20,17 @@ from toosure.recipes.recipe import Part, Recipe, Setting
 def configs_of(
     table_rows: Callable[[Setting], list[rows.Row]],
 ) -> Callable[[Setting], list[RunConfig]]:
-    """Return the function that gives the runs of a table's rows."""
+    """Return the function that gives the runs of a table's rows, members of mixtures too."""
 
     def configs(setting: Setting) -> list[RunConfig]:
         unknown = set(setting.data_sets) - {"cifar10", "cifar100"}
         if unknown:
             raise ValueError(f"csam runs on cifar10 and cifar100; got --data {setting.data}")
-        return [run for row in table_rows(setting) for run in row.configs(setting)]
+        runs: list[RunConfig] = []
+        for row in table_rows(setting):
+            runs += row.configs(setting)
+            runs += [member for each in row.mixtures(setting) for member in each.members]
+        return runs
 
     return configs
 
@@ -58,8 +63,10 @@ RECIPE = Recipe(
         Part(
             "ood",
             "MC-Dropout and ensembles, CIFAR-10; unknown data (Table 1)",
-            configs_of(rows.ood),
+            configs_of(ensemble_rows.ood),
             parts.ood,
+            after_training=ensemble_rows.judge_ensembles,
+            mixtures=ensemble_rows.mixtures,
         ),
         Part(
             "combined",

@@ -7,7 +7,7 @@ from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.protocol import COMMON, Size
 from toosure.recipes.csam import paper
 from toosure.recipes.csam.paper_networks import NETWORKS
-from toosure.recipes.recipe import Setting
+from toosure.recipes.recipe import RunMixture, Setting
 
 TRAINING_IMAGES = 45_000
 # The paper does not say how long it trains on CIFAR; its Figure 2 shows epochs up to 200.
@@ -46,11 +46,6 @@ BASELINES = tuple(paper.TABLE_3)
 LOSSES = tuple(paper.TABLE_S13)
 RADII = ("0.05", "0.1")
 GAMMAS = ("0", "0.5", "1", "1.5", "2")
-ENSEMBLES = {
-    "Vanilla": "",
-    "MC-Dropout": "+mc_dropout:samples=5,rate=0.1",
-    "Ensemble": "+deep_ensemble:members=5",
-}
 
 
 @dataclass(frozen=True)
@@ -70,12 +65,22 @@ class Row:
         """Return the runs, one per seed; none where a word of the method does not exist."""
         if protocol.missing_word(self.method):
             return []
-        return [
-            protocol.config(
-                setting, self.method, self.data, seed, self.size, self.measure, self.moments
-            )
-            for seed in self.seeds
-        ]
+        return [self.config_at(setting, seed) for seed in self.seeds]
+
+    def config_at(self, setting: Setting, seed: int) -> RunConfig:
+        """Return the run of one seed."""
+        return protocol.config(
+            setting, self.method, self.data, seed, self.size, self.measure, self.moments
+        )
+
+    def mixtures(self, setting: Setting) -> list[RunMixture]:
+        """Return the mixtures of runs that the row shows instead of single runs."""
+        return []
+
+    @property
+    def label(self) -> str:
+        """The name and what was trained, as the table says them."""
+        return f"{self.name} (`{self.method}`)"
 
     @property
     def length(self) -> str:
@@ -234,20 +239,3 @@ def sharpness(setting: Setting) -> list[Row]:
     if "cifar100" not in setting.data_sets:
         return []
     return resnet_56(setting, "cifar100", tuple(paper.TABLE_S16), paper.TABLE_S16)
-
-
-def ood(setting: Setting) -> list[Row]:
-    """Return Table 1: ResNet-18 on CIFAR-10, alone, with MC-Dropout and as an ensemble."""
-    if "cifar10" not in setting.data_sets:
-        return []
-    main = main_methods(setting, "cifar10")
-    size = size_of(setting, "ResNet-18")
-
-    rows = []
-    for optimizer in ("SGD", "SAM", "CSAM"):
-        for variant, word in ENSEMBLES.items():
-            seeds = single_seeds(setting) if word else methods.main_seeds(setting)
-            name = f"{optimizer}/{variant}"
-            method = main[optimizer] + word
-            rows.append(Row(name, method, "cifar10", size, seeds, paper.TABLE_1[name]))
-    return rows

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.recipes.benchmark import protocol
+from toosure.recipes.benchmark.mixture_scores import add_mixtures, mixture_files
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
 from toosure.recipes.csam.rows import Row
-from toosure.recipes.recipe import Claim, Setting, Table
+from toosure.recipes.recipe import Claim, RunMixture, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import kept_text, spread_text
 
@@ -55,13 +56,29 @@ def scored_rows(
     """Score the runs of the rows that are new; return all rows with their records."""
     files = score_files(setting)
     files.add(run for row in rows for run in store.runs(row.configs(setting)))
-    scored = [
-        Scored(
-            row, [files.records[c.name] for c in row.configs(setting) if c.name in files.records]
-        )
-        for row in rows
-    ]
+    mixtures = [mixture for row in rows for mixture in row.mixtures(setting)]
+    known = mixed_records(setting, store, files, mixtures)
+
+    scored = []
+    for row in rows:
+        names = [config.name for config in row.configs(setting)]
+        names += [mixture.name for mixture in row.mixtures(setting)]
+        scored.append(Scored(row, [known[name] for name in names if name in known]))
     return scored, files
+
+
+def mixed_records(
+    setting: Setting, store: RunStore, files: ScoreFiles, mixtures: Sequence[RunMixture]
+) -> dict[str, Record]:
+    """Return the records of runs and mixtures by name; the files get the mixtures' examples."""
+    if not mixtures:
+        return files.records
+    mixed = mixture_files(setting)
+    add_mixtures(mixed, mixtures, store)
+    files.examples |= mixed.examples
+
+    older = {m.name: files.records[m.at_once] for m in mixtures if m.at_once in files.records}
+    return {**files.records, **older, **mixed.records}
 
 
 def by_data(rows: Iterable[Scored]) -> dict[str, list[Scored]]:
@@ -91,25 +108,29 @@ def tables(rows: Sequence[Scored], title: str, papers: str) -> list[Table]:
 def row_cells(scored: Scored, columns: Sequence[str], sharp: bool) -> tuple[str, ...]:
     """Print one row."""
     row = scored.row
-    cells = [f"{row.name} (`{row.method}`)", row.length, str(len(scored.records))]
+    cells = [row.label, row.length, str(len(scored.records))]
     for key, form in SCORES.values():
         values = [100 * value for value in scored.values(key)]
         cells.append(kept_text(values, form, len(scored.records)))
 
-    after = [100 * record.test_after_temperature["ece"] for record in scored.records]
-    cells.append(spread_text(after, ".2f"))
+    after = [error for record in scored.records if (error := error_after(record)) is not None]
+    cells.append(spread_text([100 * error for error in after], ".2f"))
     if sharp:
         sharpness = [r.sharpness for r in scored.records if r.sharpness is not None]
         cells.append(spread_text(sharpness, ".1f"))
     return *cells, *(row.figures.get(name, "–") for name in columns)
 
 
+def error_after(record: Record) -> float | None:
+    """Return the ECE after a temperature; None of a mixture without images to fit it on."""
+    return record.test_after_temperature.get("ece")
+
+
 def values_of(rows: Iterable[Scored]) -> dict[str, object]:
     """Return the unrounded scores of each row."""
     return {
         f"{scored.row.data}/{scored.row.name}/{scored.row.size.model}": [
-            {**record.test, "tce": record.test_after_temperature["ece"]}
-            for record in scored.records
+            {**record.test, "tce": error_after(record)} for record in scored.records
         ]
         for scored in rows
     }

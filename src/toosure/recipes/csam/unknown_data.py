@@ -37,7 +37,7 @@ def row_cells(scored: Scored) -> tuple[str, ...]:
     """Print one row."""
     ours = [known_text([auroc_against(r, name) for r in scored.records]) for name in SETS]
     papers = [scored.row.figures.get(column, "–") for column in SETS.values() if column is not None]
-    return f"{scored.row.name} (`{scored.row.method}`)", str(len(scored.records)), *ours, *papers
+    return scored.row.label, str(len(scored.records)), *ours, *papers
 
 
 def values_of_unknown(scored: Sequence[Scored]) -> dict[str, object]:

@@ -113,7 +113,8 @@ def cells(scored: Scored) -> tuple[str, ...]:
     for key in AFTER:
         values = [TEST[key][1] * r.test_after_temperature[key] for r in records]
         texts.append(spread_text(values, TEST[key][2]))
-    texts.append(spread(lambda r: r.temperature, 1, ".3f"))
+    temperatures = [r.temperature for r in records if r.temperature is not None]
+    texts.append(spread_text(temperatures, ".3f"))
     texts.append(spread(lambda r: r.val["nll"], 1, ".4f"))
 
     commits = ", ".join(sorted({short_commit(record.commit) for record in records}))

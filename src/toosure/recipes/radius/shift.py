@@ -20,6 +20,7 @@ from toosure.recipes.recipe import (
     single_run,
 )
 from toosure.recipes.run_store import RunStore
+from toosure.recipes.series import mean_and_spread
 
 RIVALS = (rows.SGD, rows.CHOSEN_SAM)
 HEADER = ("row", "seeds", "ECE, clean", "ECE, 15 x 5 corruptions", "the same after T", "T")
@@ -68,13 +69,14 @@ def errors_after(records: Sequence[Record]) -> list[float]:
 def cells(scored: Scored) -> tuple[str, ...]:
     """Print one row."""
     records = scored.records
+    temperatures = [r.temperature for r in records if r.temperature is not None]
     return (
         f"{scored.name} (`{scored.row.method}`)",
         str(len(records)),
         known_text([record.test["ece"] for record in records]),
         known_text([corrupted_ece(record) for record in records]),
         known_text([corrupted_ece_after_temperature(record) for record in records]),
-        f"{sum(record.temperature for record in records) / len(records):.3f}",
+        f"{mean_and_spread(temperatures)[0]:.3f}",
     )
 
 

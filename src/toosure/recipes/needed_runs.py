@@ -1,0 +1,66 @@
+"""Which runs of a recipe are still to be trained, since neither folders nor scores are there."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from toosure.config import RunConfig
+from toosure.recipes.benchmark.mixture_scores import kept_mixtures
+from toosure.recipes.benchmark.score_files import scored_names
+from toosure.recipes.recipe import RunMixture, Setting
+from toosure.runs import Run
+from toosure.shifts.record import ShiftRecord
+from toosure.train.shifts import can_be_judged
+
+
+class KeptScores:
+    """What score files keep of runs and mixtures; `with_shifts`: only what was judged on shifts."""
+
+    def __init__(
+        self, setting: Setting, mixtures: Sequence[RunMixture] = (), with_shifts: bool = False
+    ) -> None:
+        self.runs = scored_names(setting, with_shifts)
+        self.mixtures = kept_mixtures(setting, mixtures, with_shifts)
+        self.extra = {member.name for each in mixtures for member in each.extra}
+        unscored = [each for each in mixtures if each not in self.mixtures]
+        self.to_be_mixed = {member.name for each in unscored for member in each.members}
+
+    def needs_scores(self, config: RunConfig) -> bool:
+        """Whether a run is shown alone and its scores are not kept."""
+        return config.name not in self.runs and config.name not in self.extra
+
+    def needs_folder(self, config: RunConfig) -> bool:
+        """Whether its kept scores, or those of its mixtures, do not replace a run's folder."""
+        return self.needs_scores(config) or config.name in self.to_be_mixed
+
+    def has_any(self, configs: Iterable[RunConfig]) -> bool:
+        """Whether anything is kept of these runs or of the mixtures."""
+        return bool(self.mixtures) or any(config.name in self.runs for config in configs)
+
+
+def missing_configs(
+    configs: Iterable[RunConfig], setting: Setting, out: Path, mixtures: Sequence[RunMixture] = ()
+) -> Iterable[RunConfig]:
+    """Yield the runs that have neither ended in a folder of `out` nor left their scores.
+
+    A member of a mixture that is not kept needs its folder, whatever is kept of itself. Where
+    shifts are asked for, also those that have none are missing, unless all that is left of one is
+    a folder without its weights.
+    """
+    kept = KeptScores(setting, mixtures, with_shifts=setting.shifts)
+    for config in configs:
+        folder = out / config.name
+        lacks_folder = kept.needs_folder(config) and not has_ended(folder)
+        unjudged = setting.shifts and kept.needs_scores(config)
+        if lacks_folder or (unjudged and lacks_shifts(folder)):
+            yield config
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether a run needs no more training: it is complete, or it diverged."""
+    return folder.is_dir() and Run(folder).status in ("complete", "diverged")
+
+
+def lacks_shifts(folder: Path) -> bool:
+    """Whether a complete run was not judged on shifts, and still can be."""
+    run = Run(folder)
+    return ShiftRecord.read(run.shifts) is None and can_be_judged(run)

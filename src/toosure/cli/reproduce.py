@@ -71,6 +71,9 @@ def reproduce(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Train at most so many runs; repeat to go on.")
     ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Start no run after so many minutes; repeat.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
     write: Annotated[
         Path | None, typer.Option(help="Write the results as markdown; other parts there stay.")
@@ -84,8 +87,9 @@ def reproduce(
 ) -> None:
     """Train what a paper's tables and figures need, then show each claim with the paper's figure.
 
-    Repeating the command finishes what is missing and trains nothing twice. Ends with code 1 where
-    a judged claim fails or a run is missing.
+    Repeating the command finishes what is missing and trains nothing twice. With --scores, the
+    scores of a run are kept as soon as it ends. Ends with code 1 where a judged claim fails or a
+    run is missing.
     """
     from toosure.recipes import Setting, recipe
     from toosure.recipes.reproduce import judge_parts, train_parts
@@ -120,7 +124,7 @@ def reproduce(
         if not from_:
             runtime = Runtime(device, data_root, download, graph=graph, shifts=plan)
             listener = partial(progress_for, workers=workers, as_json=as_json)
-            done = train_parts(parts, setting, folder, runtime, listener, workers, limit)
+            done = train_parts(parts, setting, folder, runtime, listener, workers, limit, minutes)
             html = html or folder / f"{'-'.join([name, *part_names])}.html"
 
         # Print first: a file that cannot be written must not hide the verdicts.
@@ -132,7 +136,7 @@ def reproduce(
         fail(str(error))
 
     if done.stopped:
-        typer.echo("Stopped; repeat the command to go on from the checkpoints.", err=True)
+        typer.echo("Stopped; repeat the command to go on from here.", err=True)
         raise typer.Exit(130)
     if outcome.failed or outcome.problems:
         raise typer.Exit(1)

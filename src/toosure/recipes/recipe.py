@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from toosure.config import RunConfig
 from toosure.recipes.run_store import RunStore
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from toosure.train import Runtime
+
+
+# What is kept of a run when it ends: its scores with or without those of each image, or nothing.
+Kept = Literal["examples", "scores", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,8 @@ class Part:
     A part that is not `usual` is made only when it is asked for by name. The runs of one with
     `free_length` are as long as the setting's `steps` say. `after_training` is what remains to be
     done with its complete runs, where data and a device are needed. `mixtures` are made of its
-    runs: `configs` has their members.
+    runs: `configs` has their members. `kept` says what is kept of a run as soon as it ends, where
+    the recipe keeps scores.
     """
 
     name: str
@@ -202,6 +207,7 @@ class Part:
     free_length: bool = False
     after_training: "Callable[[Setting, RunStore, Runtime], None] | None" = None
     mixtures: Callable[[Setting], Sequence[RunMixture]] = no_mixtures
+    kept: Kept = "examples"
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from toosure.config import RunConfig
 from toosure.recipes.needed_runs import KeptScores, has_ended, missing_configs
-from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Setting
+from toosure.recipes.recipe import Claim, Drawing, Findings, Kept, Part, Recipe, Setting
 from toosure.recipes.run_store import RunStore
+from toosure.recipes.score_listener import scoring
 from toosure.runs import Run
 from toosure.runs.environment import environment
 from toosure.sweep import Sweep, sweep
@@ -53,12 +54,14 @@ def train_parts(
     listener_for: Callable[[Sequence[RunConfig]], ProgressListener] | None = None,
     workers: int = 1,
     limit: int | None = None,
+    minutes: float | None = None,
 ) -> Sweep:
     """Train the missing runs of the parts; return those runs, their failures, and if it stopped.
 
     A run whose scores are kept in the files of `setting.scores` is not missing. With `limit`, only
-    that many runs are trained, in the order of the parts and their rows. `listener_for` is
-    called with the missing runs. `runtime.graph` applies only to runs that a CUDA graph can record
+    that many runs are trained, in the order of the parts and their rows; after so many `minutes`
+    none is started. Scores are kept as soon as a run ends. `listener_for` is called with the
+    missing runs. `runtime.graph` applies only to runs that a CUDA graph can record
     (`can_record`); the others are trained first, without graphs. Runs that only a mixture needs
     are not judged on shifts: the mixture is.
     """
@@ -68,6 +71,7 @@ def train_parts(
     kept = KeptScores(setting, mixtures, with_shifts=True)
     show = listener_for(missing) if listener_for else ProgressListener()
     began = time.perf_counter()
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
     groups: dict[Runtime, list[RunConfig]] = {}
     for config in missing:
@@ -76,12 +80,14 @@ def train_parts(
         groups.setdefault(replace(runtime, graph=graph, shifts=shifts), []).append(config)
 
     done = Sweep()
-    for own_runtime in sorted(groups, key=lambda each: each.graph):
-        if not done.stopped:
-            result = sweep(groups[own_runtime], out, own_runtime, show, workers)
-            done.runs += result.runs
-            done.failures |= result.failures
-            done.stopped = result.stopped
+    with scoring(show, setting.scores, kept_of_runs(parts, setting, kept)) as listener:
+        for own_runtime in sorted(groups, key=lambda each: each.graph):
+            if not done.stopped:
+                own = groups[own_runtime]
+                result = sweep(own, out, own_runtime, listener, workers, deadline=deadline)
+                done.runs += result.runs
+                done.failures |= result.failures
+                done.stopped = result.stopped
 
     for part in parts:
         if part.after_training is not None and not done.stopped:
@@ -91,6 +97,16 @@ def train_parts(
         ended = sum(has_ended(out / config.name) for config in missing)
         log_sweep(out, parts, runtime, workers, ended, time.perf_counter() - began)
     return done
+
+
+def kept_of_runs(parts: Sequence[Part], setting: Setting, kept: KeptScores) -> dict[str, Kept]:
+    """Return what is kept of each run, by its name; nothing of those that only a mixture needs."""
+    return {
+        config.name: part.kept
+        for part in parts
+        for config in part.configs(setting)
+        if kept.needs_scores(config)
+    }
 
 
 def longest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:

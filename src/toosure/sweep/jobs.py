@@ -69,7 +69,7 @@ class Jobs:
 
     A run that another process is writing waits for it while there are others to do, and is given up
     `patience` seconds later. A run whose worker died is tried again, at most `MAX_TRIES` times in
-    all.
+    all. After `deadline`, a time of `time.monotonic`, none is handed out.
     """
 
     def __init__(
@@ -78,7 +78,10 @@ class Jobs:
         out: Path,
         listener: ProgressListener,
         patience: float = 0.0,
+        deadline: float | None = None,
     ) -> None:
+        self.deadline = deadline
+        self.not_started: list[Job] = []  # since the deadline had passed
         self.listener = listener
         self.patience = patience
         self.all = [Job(n, c, out / c.name, listener) for n, c in enumerate(configs)]
@@ -95,6 +98,9 @@ class Jobs:
     def next(self) -> Job | None:
         """Return a run to train now, if there is one."""
         now = time.monotonic()
+        if self.deadline is not None and now > self.deadline:
+            self.not_started += self.waiting
+            self.waiting.clear()
         for job in self.waiting:
             if job.try_again_at <= now:
                 self.waiting.remove(job)
@@ -159,6 +165,7 @@ class Jobs:
         """Return the result, with the runs in the order of the configs."""
         runs = [run for _, run in sorted(self.runs.items())]
         stopped = self.left or any(run.status == "stopped" for run in runs)
+        stopped = stopped or bool(self.not_started)
         return Sweep(runs, self.failures, stopped)
 
 

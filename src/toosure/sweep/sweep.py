@@ -28,13 +28,14 @@ def sweep(
     listener: ProgressListener | None = None,
     workers: int = 1,
     on: Cluster | str | None = None,
+    deadline: float | None = None,
 ) -> Sweep:
     """Train every run; repeating a sweep finishes what is missing.
 
     With `workers`, that many processes on this machine take the runs side by side. Each has its
     share of the cores as threads, unless `runtime.threads` says how many: on a CPU, runs are equal
     bit for bit where they had equally many threads. With `on`, a `Cluster` or the address of one,
-    the runs are tasks on Ray.
+    the runs are tasks on Ray. After `deadline`, a time of `time.monotonic`, no run is started.
 
     >>> import tempfile
     >>> from toosure.config import sweep_of
@@ -50,9 +51,9 @@ def sweep(
     if workers == 1 and on is None:
         if not join(runtime.torch_device).first:
             listener = ProgressListener()
-        return one_by_one(Jobs(configs, out, listener), out, runtime)
+        return one_by_one(Jobs(configs, out, listener, deadline=deadline), out, runtime)
 
-    jobs = Jobs(configs, out, listener, PATIENCE)
+    jobs = Jobs(configs, out, listener, PATIENCE, deadline)
     if on is None:
         return with_workers(jobs, out, runtime, workers)
     cluster = Cluster(on) if isinstance(on, str) else on

@@ -98,6 +98,7 @@ RECIPE = Recipe(
             imagenet.drawings,
             usual=False,
             after_training=imagenet_c.judge_runs,
+            kept="nothing",  # before they are judged on ImageNet-C; then by the findings
         ),
     ),
     keeps_scores=True,

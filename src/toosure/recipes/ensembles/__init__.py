@@ -13,6 +13,7 @@ RECIPE = Recipe(
             "single networks, averages of weights, ensembles: accuracy, NLL, ECE, cost",
             sweeps.all_configs,
             tables.findings,
+            kept="nothing",  # in score files of its own, by the findings
         ),
     ),
 )

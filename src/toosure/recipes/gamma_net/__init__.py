@@ -21,6 +21,7 @@ RECIPE = Recipe(
             "gamma-net with SECE against its baselines: ResNet-20",
             sweeps.comparison,
             comparison.findings,
+            kept="scores",
         ),
         Part(
             "common",
@@ -34,19 +35,28 @@ RECIPE = Recipe(
             cost.configs,
             cost.findings,
             usual=False,
+            kept="nothing",
         ),
         Part(
             "settling",
             "what keeps gamma from differing by seed: arms A, D, E, F and ours, five seeds",
             sweeps.arms,
             settling.findings,
+            kept="scores",
         ),
-        Part("bandwidth", "the kernel's width", sweeps.bandwidths, ablations.bandwidth_findings),
+        Part(
+            "bandwidth",
+            "the kernel's width",
+            sweeps.bandwidths,
+            ablations.bandwidth_findings,
+            kept="scores",
+        ),
         Part(
             "features",
             "what the features contribute",
             sweeps.features,
             ablations.feature_findings,
+            kept="scores",
         ),
         Part(
             "backbones",

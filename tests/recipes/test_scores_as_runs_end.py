@@ -1,0 +1,119 @@
+"""Scores are kept as soon as a run ends, and no run is started when the time is over."""
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+from toosure.recipes import Setting, recipe
+from toosure.recipes.reproduce import train_parts
+from toosure.recipes.score_listener import scoring
+from toosure.sweep import sweep
+from toosure.train import ProgressListener, Runtime
+
+CPU = Runtime("cpu")
+GAMMA_NET = recipe("gamma-net")
+
+
+def kept_names(folder):
+    file = folder / "scores.jsonl"
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return {json.loads(line)["name"] for line in lines}
+
+
+class Spoken(ProgressListener):
+    def __init__(self):
+        self.lines = []
+        self.ended = []
+
+    def say(self, message):
+        self.lines.append(message)
+
+    def end(self, path, outcome):
+        self.ended.append(path.name)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Three quick parts after training and before any table is made."""
+    folder = tmp_path_factory.mktemp("runs")
+    setting = Setting(quick=True, scores=str(folder / "scores"))
+    parts = GAMMA_NET.chosen(["common", "features", "cost"])
+    listener = Spoken()
+    train_parts(parts, setting, folder / "runs", CPU, lambda missing: listener)
+    return folder, setting, parts, listener
+
+
+def test_scores_are_there_before_the_tables(trained):
+    folder, setting, (common, cost, features), listener = trained
+    names = {config.name for part in (common, features) for config in part.configs(setting)}
+    assert kept_names(folder / "scores") == names
+    assert {config.name for config in cost.configs(setting)} <= set(listener.ended) - names
+
+
+def test_only_runs_that_are_compared_by_image_keep_their_images(trained):
+    folder, setting, (common, _, _), _ = trained
+    files = {path.stem for path in (folder / "scores" / "examples").iterdir()}
+    assert files == {config.name for config in common.configs(setting)}
+
+
+def test_what_was_kept_so_is_not_trained_again(trained, tmp_path):
+    _, setting, (common, _, features), _ = trained
+    again = train_parts([common, features], setting, tmp_path / "elsewhere", CPU)
+    assert not again.runs and not again.stopped
+
+
+def test_a_run_that_cannot_be_scored_stops_no_other(trained, tmp_path):
+    folder, setting, (common, _, _), _ = trained
+    good, bad = common.configs(setting)[:2]
+    broken = tmp_path / bad.name
+    broken.mkdir()
+    (broken / "predictions.npz").write_bytes(b"not an archive")
+    (broken / "config.json").write_text((folder / "runs" / bad.name / "config.json").read_text())
+    (broken / "status.json").write_text('{"status": "complete", "step": 8}')
+
+    spoken = Spoken()
+    kept = {good.name: "examples", bad.name: "examples"}
+    with scoring(spoken, str(tmp_path / "scores"), kept) as listener:
+        listener.beside().end(broken, {"status": "complete"})
+        listener.beside().end(folder / "runs" / good.name, {"status": "complete"})
+    assert kept_names(tmp_path / "scores") == {good.name}
+    assert len(spoken.lines) == 1 and "is not scored yet" in spoken.lines[0]
+    assert spoken.ended == [bad.name, good.name]
+
+
+def test_without_a_folder_nothing_is_kept():
+    listener = Spoken()
+    with scoring(listener, "", {}) as same:
+        assert same is listener
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_run_is_started_after_the_deadline(tmp_path, workers):
+    configs = GAMMA_NET.part("common").configs(Setting(quick=True))[:2]
+    late = sweep(configs, tmp_path, CPU, workers=workers, deadline=time.monotonic() - 1)
+    assert late.stopped and not late.runs and not late.failures
+    assert not any((tmp_path / config.name).exists() for config in configs)
+
+
+def test_a_run_under_way_goes_on_after_the_deadline(tmp_path):
+    """The first run takes the time that is left; the second is not started."""
+    first = GAMMA_NET.part("common").configs(Setting(quick=True))[1]
+    configs = [first, replace(first, seed=7)]
+
+    class Slow(ProgressListener):
+        def begin(self, config, path, step):
+            while time.monotonic() <= deadline:
+                time.sleep(0.01)
+
+    deadline = time.monotonic() + 0.5
+    done = sweep(configs, tmp_path, CPU, Slow(), deadline=deadline)
+    assert [run.status for run in done.runs] == ["complete"] and done.stopped
+
+
+def test_the_command_says_that_it_stopped(tmp_path):
+    setting = Setting(quick=True)
+    parts = GAMMA_NET.chosen(["common"])
+    done = train_parts(parts, setting, tmp_path, CPU, minutes=0)
+    assert done.stopped and not done.runs

@@ -440,3 +440,17 @@ def test_a_learned_gamma_has_a_finite_slope_at_certainty():
     loss = FocalLoss(gamma, "sum")(logits, torch.zeros(2, dtype=torch.long))
     (slope,) = torch.autograd.grad(loss, gamma)
     assert loss.isfinite() and slope.isfinite().all()
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+def test_the_public_code_of_mmce_leaves_little_of_its_penalty(classes):
+    """It divides twice by the counts: with many right and many wrong rows it hardly acts."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(256, classes, generator=generator)
+    labels = torch.randint(classes, (256,), generator=generator)
+    logits[torch.arange(256), labels] += 2.0 if classes == 10 else 3.0
+    assert 0.5 < metrics.accuracy(logits, labels) < 0.8
+    formula, code = (
+        MMCELoss(normalization=name).penalty(logits, labels) for name in ("paper", "reference")
+    )
+    assert 100 * code < formula

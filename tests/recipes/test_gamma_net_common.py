@@ -46,7 +46,7 @@ def test_runs_are_those_of_the_benchmark():
 
 def test_seeds_methods_and_graphs():
     configs = common.configs(BOTH)
-    assert len(configs) == len(set(configs)) == 2 * (5 * 3 + 11)
+    assert len(configs) == len(set(configs)) == 2 * (5 * 3 + 12)
     counts = {name: len(common.method_configs(BOTH, name, "cifar10")) for name in common.MAIN}
     assert set(counts.values()) == {3}
     assert {config.seed for config in common.configs(Setting(seeds=(5,)))} == {5}

@@ -36,7 +36,7 @@ OTHERS: dict[str, str] = {
     "AdaFocal": "adafocal",
     "Mixup": "mixup",
     "MIT-L": "mit",
-    "MMCE": "mmce",
+    "MMCE": "mmce:normalization=reference",  # as its public code, which tables are made with
     "ACLS": "acls",
     "BalCAL": "balcal",
     "LS": "label_smoothing",
@@ -52,6 +52,7 @@ OTHERS: dict[str, str] = {
     "gamma-net": "gamma_net",
     "bSAM": "bsam:samples=32,data_factor=4",
     "CCAT": "ccat",
+    "MMCE by its formula": "mmce",
 }
 QUICK_OTHERS = ("Focal", "Mixup")
 

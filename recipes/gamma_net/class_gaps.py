@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics import top_label
-from toosure.recipes.benchmark.class_gaps import class_gap_spread, class_gaps
+from toosure.metrics import class_gaps, top_label
+from toosure.recipes.benchmark.class_gaps import class_gap_spread
 from toosure.runs import Run, find_runs
 
 DRAWS = 200

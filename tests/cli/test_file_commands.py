@@ -96,6 +96,29 @@ def test_a_condition_decides_the_exit_code(files):
     assert "is no condition" in refused("evaluate", files / "sure.npz", "--fail-if", "nonsense")
 
 
+def test_classes_that_are_wrong_are_named(tmp_path):
+    """Three classes of 80 %: one is right in 95 %, one in 65 %."""
+    rng = np.random.default_rng(0)
+    predicted = rng.integers(3, size=3000)
+    probs = np.full((3000, 3), 0.1)
+    probs[np.arange(3000), predicted] = 0.8
+    right = rng.random(3000) < np.array([0.95, 0.8, 0.65])[predicted]
+    labels = np.where(right, predicted, (predicted + 1) % 3)
+    file = tmp_path / "classes.npz"
+    np.savez(file, probs=probs, labels=labels, class_names=np.array(["cat", "dog", "bird"]))
+
+    result = toosure("evaluate", file, "--fail-if", "class_gap > 0.05")
+    assert result.exit_code == 1 and "fails: class_gap > 0.05 (class_gap is 0.1" in result.stderr
+    headline, _, _, reason, *_ = result.stdout.splitlines()
+    assert headline == "Not right for every class; on average, cannot tell with 3,000 samples."
+    assert "`cat` is under-confident by 15.9 points" in reason
+    assert "`bird` over-confident by 14.7 (n = 1,043, " in reason
+
+    found = json.loads(toosure("evaluate", file, "--json").stdout)["class_gaps"]
+    assert sorted(found["off"]) == ["bird", "cat"] and found["p_value"] < 0.01
+    assert [each["class"] for each in found["classes"]] == ["cat", "dog", "bird"]
+
+
 def test_subgroups(files):
     result = toosure("evaluate", files / "table.csv", "--by", "site")
     assert result.exit_code == 0, result.output

@@ -244,7 +244,8 @@ def test_hardly_any_samples(n):
 def test_json_has_each_metric_and_the_settings():
     result = evaluate(from_logits(*some_logits()), bins=10, edge="left", level=0.9, samples=40)
     found = result.as_json()
-    assert list(found) == [*NAMES, "n", "classes", "bins", "edge", "intervals"]
+    settings = ["n", "classes", "bins", "edge", "class_gaps", "intervals"]
+    assert list(found) == [*NAMES, *settings]
     assert (found["n"], found["classes"], found["bins"], found["edge"]) == (300, 4, 10, "left")
     assert found["intervals"].pop("level") == 0.9
     for name, (low, high) in found["intervals"].items():

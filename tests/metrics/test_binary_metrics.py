@@ -25,6 +25,7 @@ OF_PAIRS = [
     "binary_entropy",
     "brier",
     "brier_split",
+    "class_gap",
     "class_one",
     "classwise_ece",
     "debiased_ece",

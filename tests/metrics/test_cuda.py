@@ -17,6 +17,7 @@ PAIRED = [
     "auroc_ovr_binned",
     "binary_entropy",
     "brier",
+    "class_gap",
     "classwise_ece",
     "debiased_ece",
     "dece",

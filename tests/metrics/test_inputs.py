@@ -18,6 +18,7 @@ PAIRED = [
     metrics.binary_entropy,
     metrics.brier,
     metrics.brier_split,
+    metrics.class_gap,
     metrics.classwise_ece,
     metrics.debiased_ece,
     metrics.dece,

@@ -31,6 +31,11 @@ class Estimate(NamedTuple):
         return math.inf if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
+def single_level(level: float, count: int) -> float:
+    """Return the level of one of `count` intervals that hold together at `level` (Bonferroni)."""
+    return 1 - (1 - level) / count
+
+
 def hit_rate(correct: Tensor, level: float) -> Estimate:
     """Return the accuracy with Wilson's interval."""
     hits = correct.sum().double()

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from toosure import metrics
+from toosure.evaluate.class_gaps import gaps_by_class
 from toosure.evaluate.class_one import OF_CLASS_ONE, ONLY_TOP_LABEL, class_one_view
 from toosure.evaluate.estimates import Estimate, calibrated_ece, confidence_gap, hit_rate
 from toosure.evaluate.grouped import grouped_chance, grouped_gap, grouped_hit_rate
@@ -67,6 +68,9 @@ def evaluate_classes(
         why = "is of the predicted class: say top_label=True, or --top-label"
         left_out |= {key: why for key in ONLY_TOP_LABEL if key in keys}
     estimates = score_parts(predictions, keys, left_out)
+    class_gaps = gaps_by_class(predictions, **bootstrap)
+    if class_gaps is not None and "class_gap" in keys:
+        estimates["class_gap"] = class_gaps.spread
     for key in keys:
         if key not in left_out and key not in estimates:
             source = judged if key in OF_CLASS_ONE else predictions
@@ -93,6 +97,7 @@ def evaluate_classes(
         top_gap=gap_of(predictions, bootstrap) if of_class_one else None,
         groups=None if groups is None else int(groups.max()) + 1,
         group_name=predictions.group_name,
+        class_gaps=class_gaps,
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from toosure.evaluate.class_gaps import ClassGaps
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.per_class import ClassRow
 from toosure.metrics.binned import Reliability
@@ -34,6 +35,7 @@ class Evaluation:
     top_gap: Estimate | None = None  # with `class_one`: that of the predicted class
     groups: int | None = None  # how many were resampled in place of rows
     group_name: str = "group"
+    class_gaps: ClassGaps | None = None  # of the predicted classes; None where none are known
 
     @property
     def frequency(self) -> float:
@@ -69,6 +71,8 @@ class Evaluation:
             counts |= {"binary_brier": self.metrics["brier"].value / 2}
         if self.groups is not None:
             counts |= {"groups": self.groups}
+        if self.class_gaps is not None:
+            counts |= {"class_gaps": self.class_gaps.as_json()}
         return ordered | counts | {"intervals": {"level": self.level} | intervals}
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toosure.evaluate.class_one import class_one_view, is_of_class_one, judge_gaps
-from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.estimates import Estimate, single_level
 from toosure.evaluate.evaluation import estimate, gap_of
 from toosure.predictions import Predictions, take_rows
 from toosure.verdicts import judge_gap
@@ -91,11 +91,6 @@ class Subgroups:
 
 def worst_first(groups: list[Subgroup]) -> list[Subgroup]:
     return sorted(groups, key=lambda group: -abs(group.gap.value))
-
-
-def single_level(level: float, count: int) -> float:
-    """Return the level of one of `count` intervals that hold together at `level` (Bonferroni)."""
-    return 1 - (1 - level) / count
 
 
 def subgroups(

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from toosure.evaluate import Estimate, Evaluation
 from toosure.evaluate.class_one import class_one_means, judge_class_one
+from toosure.evaluate.class_verdict import with_classes
 from toosure.verdicts import MAX_HALF_WIDTH, judge_gap, plural, signed
 
 
@@ -21,7 +22,8 @@ def verdict(result: Evaluation) -> Verdict:
 
     Over- or under-confident where the gap's interval leaves out 0. Where not: uneven if the ECE
     lies above the interval that a calibrated model shows by chance; well calibrated if the gap is
-    known to a point or better; else it cannot be told.
+    known to a point or better; else it cannot be told. In all four cases predicted classes that are
+    wrong beyond chance are named; two gaps judge those of a binary model already.
     """
     gap = result.gap
     beyond = result.metrics["ece"].value > highest(result.chance)
@@ -31,8 +33,10 @@ def verdict(result: Evaluation) -> Verdict:
         needed = more(result) if kind == "unclear" else ()
         return Verdict(kind, sentence, (*reasons, *needed))
 
-    kind, sentence = judge_gap(gap.value, lowest(gap), highest(gap), result.n, uneven=beyond)
-    return Verdict(kind, sentence, (means(result), against_chance(result, beyond), *more(result)))
+    of_all = judge_gap(gap.value, lowest(gap), highest(gap), result.n, uneven=beyond)
+    (kind, sentence), of_classes = with_classes(of_all, gap.value, result.class_gaps)
+    reasons = (means(result), against_chance(result, beyond), *of_classes, *more(result))
+    return Verdict(kind, sentence, reasons)
 
 
 def lowest(estimate: Estimate) -> float:

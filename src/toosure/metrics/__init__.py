@@ -5,6 +5,7 @@ per example, (N,) or (N, 1), with labels 0 and 1 or booleans. Where to find what
 
     binned           ECE, MCE, RMSCE, adaptive ECE, reliability table: `bin_sums`, then `error_of`
     classwise        classwise ECE
+    predicted_classes  the gap of each predicted class, and how far they differ beyond chance
     debiased         debiased ECE
     smooth           smECE
     differentiable   SECE, DECE
@@ -62,6 +63,7 @@ from toosure.metrics.multilabel import (
 )
 from toosure.metrics.ood import auroc_ood, fpr95_ood
 from toosure.metrics.positions import FlatPositions, flatten_positions
+from toosure.metrics.predicted_classes import class_gap, class_gaps
 from toosure.metrics.ranking import (
     accuracy_coverage,
     accuracy_coverage_from_confidence,
@@ -119,6 +121,8 @@ __all__ = [
     "binary_entropy",
     "brier",
     "brier_split",
+    "class_gap",
+    "class_gaps",
     "class_one",
     "classwise_ece",
     "classwise_ece_from_probabilities",

@@ -2,8 +2,8 @@
 
 from toosure.evaluate.ensemble import Ensemble
 from toosure.evaluate.verdict import verdict
+from toosure.page.class_table import class_table
 from toosure.page.evaluation import (
-    class_table,
     figures,
     footer,
     headline,

@@ -3,9 +3,11 @@
 from html import escape
 
 from toosure.evaluate import Estimate, Evaluation
+from toosure.evaluate.class_gaps import MIN_GAP
 from toosure.evaluate.class_one import OF_CLASS_ONE
 from toosure.evaluate.verdict import verdict
 from toosure.figures import confidence_histogram, probability_wording, reliability_diagram
+from toosure.page.class_table import class_table
 from toosure.page.html import figure, page, printed, prose, section, table, tiles
 from toosure.quantities import QUANTITIES, evaluation_groups, shown_in
 
@@ -166,38 +168,6 @@ def group_table(title: str, names: tuple[str, ...], result: Evaluation) -> str:
     return f"<div>{table((title, 'value', 'low', 'high'), rows, ('', *['.4f'] * 3))}</div>"
 
 
-def class_table(result: Evaluation) -> str:
-    """Return one row per class; a press on a heading sorts by it."""
-    rows = [
-        (
-            row.name,
-            row.samples,
-            None if row.recall is None else 100 * row.recall,
-            100 * row.frequency,
-            100 * row.probability,
-            100 * (row.probability - row.frequency),
-            100 * row.ece,
-        )
-        for row in result.per_class
-    ]
-
-    header = (
-        "class",
-        "samples",
-        "recall, %",
-        "frequency, %",
-        "mean probability, %",
-        "difference, points",
-        "ECE, points",
-    )
-    note = (
-        "Each class against the rest: how often it is the label, how probable it is held on "
-        "average, their difference, and its own calibration error. Press a heading to sort."
-    )
-    formats = ("", ",", ".1f", ".1f", ".1f", "+.2f", ".2f")
-    return section("Every class", note, table(header, rows, formats, True))
-
-
 def footer(result: Evaluation) -> str:
     """Return how the verdict is reached."""
     if result.class_one:
@@ -208,7 +178,18 @@ def footer(result: Evaluation) -> str:
         "out 0; right on average, but not at every confidence, when only the ECE is above what "
         "chance gives; well calibrated when the gap "
         "is known to one point or better; otherwise it cannot be told. What chance gives is the "
-        "ECE of labels drawn from the model’s own confidences.</p></footer>"
+        f"ECE of labels drawn from the model’s own confidences.{class_rule(result)}</p></footer>"
+    )
+
+
+def class_rule(result: Evaluation) -> str:
+    """Return when a predicted class is named."""
+    if result.class_gaps is None:
+        return ""
+    return (
+        " A predicted class is named when it is wrong more or less often than rows of the same "
+        "confidence in all classes, beyond what chance gives any of so many, and when its gap is "
+        f"{100 * MIN_GAP:g} points or more, with an interval that leaves out 0."
     )
 
 

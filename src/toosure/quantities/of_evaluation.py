@@ -46,6 +46,19 @@ OF_EVALUATION = (
         resampled="cells",
     ),
     Quantity(
+        "class_gap",
+        "spread of class gaps",
+        "standard deviation over predicted classes of confidence minus accuracy, less what all "
+        "classes share and what chance adds",
+        label="class gap",
+        unit="points",
+        scale=100,
+        form=".2f",
+        better="lower",
+        splits=("evaluation",),
+        group="Binned errors",
+    ),
+    Quantity(
         "sece",
         "kernel-smoothed calibration error",
         "gap to accuracy smoothed by a Gaussian kernel",

@@ -1,0 +1,337 @@
+"""Classes that are wrong while the average is right: found where they are, seldom where not."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from toosure.evaluate import ClassGap, ClassGaps, Estimate, evaluate
+from toosure.evaluate import class_gaps as class_gaps_module
+from toosure.evaluate.class_chance import chance_of_rows, dealt_misses
+from toosure.evaluate.class_gaps import gaps_by_class
+from toosure.evaluate.class_intervals import gap_ends_of_rows
+from toosure.evaluate.class_verdict import with_classes
+from toosure.evaluate.conditions import judge, parse_condition
+from toosure.evaluate.verdict import verdict
+from toosure.metrics.predicted_classes import class_table
+from toosure.page.evaluation import evaluation_page
+from toosure.predictions import Predictions, from_logits
+from toosure.verdicts import GapVerdict
+
+NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+# Of the network that we saw: dogs too sure by 7 points, trucks not sure enough by 16.
+OPPOSITE = (0.02, -0.02, 0.05, 0.06, 0.01, 0.07, 0.0, 0.01, -0.03, -0.16)
+
+
+def logits_of(confidence, predicted, classes):
+    """Logits that claim a confidence for the predicted class, and give the next one the rest."""
+    logits = np.full((len(confidence), classes), -60.0)
+    rows = np.arange(len(confidence))
+    logits[rows, (predicted + 1) % classes] = 0
+    logits[rows, predicted] = np.log(confidence / (1 - confidence))
+    return logits
+
+
+def drawn(n, classes=10, shift=(0.0,), sure=False, sharper=1.0, seed=0):
+    """Predictions whose confidence is right but for the shift of their class.
+
+    Classes differ in difficulty. With `sure` the mean confidence is 99 %. All logits are
+    multiplied by `sharper` after the labels were drawn.
+    """
+    rng = np.random.default_rng(seed)
+    easy = np.random.default_rng(99).uniform(1, 4, classes)
+    predicted = rng.integers(classes, size=n)
+    doubt = rng.beta(0.3 if sure else 1, (5 if sure else 1) * easy[predicted], n)
+    confidence = np.clip(1 - doubt / 2, 0.5, 1 - 1e-9)
+
+    chance = np.clip(confidence - np.resize(shift, classes)[predicted], 0.02, 1)
+    labels = np.where(rng.random(n) < chance, predicted, (predicted + 1) % classes)
+    return from_logits(sharper * logits_of(confidence, predicted, classes), labels)
+
+
+def right_chance(confidence, number):
+    """How often rows of one class are right, by their confidence."""
+    return (confidence - OPPOSITE[number]).clamp(0.02, 1)
+
+
+def alarms(sets, **options):
+    """How many of these sets chance does not explain, and how many the verdict would name."""
+    found = [gaps_by_class(drawn(**options, seed=s), 0.95, 1000 + s, 199) for s in range(sets)]
+    return sum(each.p_value <= 0.05 for each in found), sum(bool(each.off) for each in found)
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+@pytest.mark.parametrize(("n", "sets"), [(300, 80), (1000, 80), (10_000, 40)])
+@pytest.mark.parametrize("sure", [False, True])
+@pytest.mark.parametrize("sharper", [1.0, 1.6])
+def test_false_alarms_are_few(n, sets, classes, sure, sharper):
+    """Calibrated, or wrong by one temperature for all, which is no fault of a class."""
+    by_chance, named = alarms(sets, n=n, classes=classes, sure=sure, sharper=sharper)
+    assert by_chance <= {80: 11, 40: 7}[sets]  # at 5 %, more comes once in 1,000 or 200
+    assert named <= by_chance
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [10, 100])
+@pytest.mark.parametrize("n", [300, 1000, 10_000])
+@pytest.mark.parametrize("sure", [False, True])
+@pytest.mark.parametrize("sharper", [1.0, 1.6, 0.6])
+def test_false_alarms_are_few_in_many_sets(n, classes, sure, sharper):
+    by_chance, named = alarms(400, n=n, classes=classes, sure=sure, sharper=sharper)
+    assert named <= by_chance <= 32  # 20 are 5 %; more than 32 come once in 300
+
+
+def test_the_data_are_what_they_claim():
+    sure = drawn(10_000, sure=True)
+    assert float(sure.confidence.mean()) == pytest.approx(0.99, abs=0.003)
+    assert float(sure.correct.double().mean()) == pytest.approx(0.99, abs=0.005)
+    wrong = drawn(10_000, shift=OPPOSITE)
+    result = evaluate(wrong, only=[])
+    assert result.metrics["ece"].value < 0.02 and abs(result.gap.value) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [
+        ({"n": 10_000, "shift": OPPOSITE}, 20),
+        ({"n": 2000, "shift": OPPOSITE}, 18),
+        ({"n": 10_000, "shift": (0.2, *[0.0] * 99), "classes": 100}, 16),
+        ({"n": 10_000, "shift": (0.06, *[0.0] * 9), "sure": True}, 20),
+    ],
+)
+def test_classes_that_are_wrong_are_found(options, least):
+    assert alarms(20, **options)[1] >= least
+
+
+def test_the_worst_classes_are_named_first():
+    predictions = drawn(10_000, shift=OPPOSITE)
+    found = gaps_by_class(replace(predictions, names=NAMES))
+    assert [each.name for each in found.off][:1] == ["truck"]
+    assert {"dog", "cat"} <= {each.name for each in found.off}
+    assert not {"frog", "horse", "deer"} & {each.name for each in found.off}
+    for each in found.classes:
+        own = predictions.logits.argmax(1) == each.number
+        given = predictions.confidence[own] - right_chance(predictions.confidence[own], each.number)
+        assert each.gap.low <= float(given.mean()) <= each.gap.high
+    assert found.p_value == min(each.adjusted_p for each in found.classes) < 0.01
+
+
+def test_many_rows_do_not_make_a_tenth_of_a_point_a_fault():
+    found = gaps_by_class(drawn(400_000, shift=(0.01, -0.01)), samples=199)
+    assert found.p_value <= 0.01 and not found.off
+    assert found.spread == pytest.approx((0.01, 0.008, 0.012), abs=0.002)
+
+
+def test_the_spread_is_covered():
+    shift = (0.1, -0.05, 0.0, -0.05, 0.0)
+    truth = gaps_by_class(drawn(1_000_000, shift=shift), samples=50).spread.value
+    ends = [gaps_by_class(drawn(3000, shift=shift, seed=s), samples=199).spread for s in range(60)]
+    assert sum(low <= truth <= high for _, low, high in ends) >= 50
+    assert all(low <= value <= high for value, low, high in ends)
+
+
+@pytest.mark.parametrize(("n", "sure"), [(1000, False), (1000, True), (10_000, True)])
+def test_intervals_hold_for_all_classes_together(n, sure):
+    """Of calibrated classes the true gap is 0, but for the rows that were drawn: given those."""
+    held = 0
+    for seed in range(60):
+        predictions = drawn(n, sure=sure, seed=seed)
+        table = class_table(
+            predictions.confidence, predictions.correct, predictions.logits.argmax(1)
+        )
+        low, high = gap_ends_of_rows(table, 1 - 0.05 / len(table.classes))
+        held += bool(((low <= 0) & (high >= 0)).all())
+    assert held >= 52
+
+
+def test_deals_are_those_of_shuffled_rows():
+    predictions = drawn(300, classes=4)
+    predicted = predictions.logits.argmax(1)
+    table = class_table(predictions.confidence, predictions.correct, predicted)
+    deals = dealt_misses(table, np.random.default_rng(0), 4000)
+    assert deals.mean(0) == pytest.approx(table.expected().numpy(), abs=0.3)
+    assert deals.var(0) == pytest.approx(table.variance().numpy(), rel=0.1)
+    assert (deals.sum(1) == float(table.misses.sum())).all()
+
+
+def test_nothing_is_made_of_rows_that_are_all_right():
+    logits = logits_of(np.full(60, 0.99), np.arange(60) % 3, 3)
+    found = gaps_by_class(from_logits(logits, np.arange(60) % 3))
+    assert found.p_value == 1 and found.spread == (0, 0, 0) and not found.off
+
+
+@pytest.mark.parametrize("n", [1, 2, 30])
+def test_one_predicted_class_has_nothing_to_differ_from(n):
+    found = gaps_by_class(from_logits([[2.0, 0.0]] * n, [0, 1] * (n // 2) or [0]))
+    assert len(found.classes) == 1 and found.p_value == 1 and not found.off
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_confidences_alone_have_no_classes():
+    predictions = Predictions("confidence", torch.tensor([0.9, 0.8]), torch.tensor([True, False]))
+    assert gaps_by_class(predictions) is None
+    result = evaluate(predictions)
+    assert "class_gap" in result.left_out and "class_gaps" not in result.as_json()
+
+
+def test_of_very_many_classes_the_most_predicted_are_judged(monkeypatch):
+    monkeypatch.setattr(class_gaps_module, "MAX_CLASSES", 3)
+    predicted = np.repeat([0, 1, 2, 3, 4], [50, 5, 60, 70, 4])
+    logits = logits_of(np.full(len(predicted), 0.9), predicted, 5)
+    found = gaps_by_class(from_logits(logits, predicted))
+    assert [each.number for each in found.classes] == [0, 2, 3]
+
+
+def in_groups(groups, shift, seed):
+    """Thirty alike rows per group: each is right too often or too seldom as a whole."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(groups), 30)
+    main = rng.integers(5, size=groups)[group]
+    predicted = np.where(rng.random(len(group)) < 0.6, main, rng.integers(5, size=len(group)))
+    confidence = rng.uniform(0.55, 0.8, len(group))
+    luck = rng.choice([-0.2, 0.2], groups)[group]
+    right = rng.random(len(group)) < confidence - luck - np.resize(shift, 5)[predicted]
+    labels = np.where(right, predicted, (predicted + 1) % 5)
+    rows = from_logits(logits_of(confidence, predicted, 5), labels)
+    return replace(rows, groups=torch.tensor(group))
+
+
+def test_groups_of_alike_rows_raise_no_false_alarm():
+    grouped = [in_groups(60, (0.0,), seed) for seed in range(60)]
+    alone = [replace(each, groups=None) for each in grouped]
+    by_chance = sum(gaps_by_class(each, samples=199).p_value <= 0.05 for each in grouped)
+    as_rows = sum(gaps_by_class(each, samples=199).p_value <= 0.05 for each in alone)
+    assert by_chance <= 8 < 12 <= as_rows  # rows that are taken for independent do
+
+    found = gaps_by_class(in_groups(400, (0.15, -0.15, 0.0), 0))
+    assert {each.number for each in found.off} == {0, 1, 3, 4}
+    narrow = gaps_by_class(replace(in_groups(400, (0.15, -0.15, 0.0), 0), groups=None))
+    assert found.classes[2].gap.half > 1.2 * narrow.classes[2].gap.half
+
+
+def test_a_class_of_one_group_is_never_called():
+    predictions = replace(drawn(200, classes=2, shift=(0.4, -0.2)), groups=torch.arange(200) % 2)
+    found = gaps_by_class(predictions)
+    assert found.p_value > 0.2 and all(each.gap.low >= -1 for each in found.classes)
+
+
+def made_up(*gaps, level=0.95):
+    """Class gaps with intervals of two points to both sides."""
+    classes = tuple(
+        ClassGap(k, name, 1012, Estimate(gap, gap - 0.02, gap + 0.02), gap, 0.001)
+        for k, (name, gap) in enumerate(gaps)
+    )
+    return ClassGaps(classes, Estimate(0.05, 0.04, 0.06), level)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence", "headline", "lead"),
+    [
+        ("fine", "Well calibrated", "Right on average, but not for every class", "On average it"),
+        ("uneven", "Right", "Right on average, but neither at every confidence nor", "On average"),
+        ("unclear", "Cannot tell with 500 samples", "Not right for every class; on average, cannot "
+         "tell with 500 samples", "Class by class it is not right"),
+        ("over", "Over-confident by 9.0 ± 1.0 points", "Over-confident by 9.0 ± 1.0 points on "
+         "average, but classes differ", "Classes differ"),
+    ],
+)  # fmt: skip
+def test_no_headline_says_that_all_is_well(kind, sentence, headline, lead):
+    gaps = made_up(("truck", -0.161), ("dog", 0.071), ("cat", 0.0))
+    found, reasons = with_classes(GapVerdict(kind, sentence), 0.09, gaps)
+    assert found.sentence.startswith(headline) and found.kind != "fine"
+    assert reasons == (
+        f"{reasons[0].split(':')[0]}: `truck` is under-confident by 16.1 points (n = 1,012, 95 % "
+        "interval 14.1 to 18.1), `dog` over-confident by 7.1 (n = 1,012, 5.1 to 9.1). 2 of 3 "
+        "predicted classes are off; the intervals hold for all 3 together.",
+    )
+    assert reasons[0].startswith(lead)
+
+
+@pytest.mark.parametrize(
+    ("gap", "of_class", "differs"),
+    [(0.09, 0.2, False), (0.006, 0.2, True), (0.09, -0.07, True), (-0.09, -0.2, False)],
+)
+def test_a_headline_stays_where_classes_only_have_more_of_it(gap, of_class, differs):
+    of_all = GapVerdict("over" if gap > 0 else "under", "Off by some points")
+    found, reasons = with_classes(of_all, gap, made_up(("truck", of_class)))
+    ending = " on average, but classes differ" if differs else ""
+    assert found == of_all._replace(sentence=f"Off by some points{ending}")
+    assert reasons[0].startswith("Classes differ: `truck` is ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gap": Estimate(0.025, 0.01, 0.04)},  # a small gap
+        {"excess": 0.02},  # shared by all classes
+        {"excess": -0.1},  # less wrong than rows of its confidences
+        {"gap": Estimate(0.1, -0.01, 0.21)},  # may be 0
+        {"adjusted_p": 0.06},  # chance
+    ],
+)
+def test_what_is_not_worth_a_sentence(change):
+    (fault,) = made_up(("truck", 0.1)).off
+    assert not fault._replace(**change).is_off(0.95)
+    gaps = ClassGaps((fault._replace(**change),), Estimate(0.0, 0.0, 0.0), 0.95)
+    fine = GapVerdict("fine", "Well calibrated")
+    assert with_classes(fine, 0.0, gaps) == (fine, ()) == with_classes(fine, 0.0, None)
+
+
+def test_classes_without_names_and_many_of_them():
+    gaps = made_up(*((str(k), 0.1 + 0.01 * k) for k in range(8)))
+    _, (reason,) = with_classes(GapVerdict("fine", ""), 0.0, gaps)
+    assert "class 7 is over-confident by 17.0 points" in reason and " and 3 more. 8 of 8" in reason
+
+
+def test_verdict_json_and_page_name_the_class(monkeypatch):
+    monkeypatch.setattr("toosure.evaluate.evaluation.MAX_PAIRS", 0)
+    monkeypatch.setattr("toosure.evaluate.evaluation.MAX_SPLIT_NUMBERS", 0)
+    predictions = replace(drawn(10_000, shift=OPPOSITE), names=("<a>", *NAMES[1:]))
+    result = evaluate(predictions, samples=200)
+    found = verdict(result)
+    assert found.kind != "fine" and "class" in found.sentence
+    assert any("`truck` is under-confident by " in reason for reason in found.reasons)
+
+    values = json.loads(json.dumps(result.as_json(), allow_nan=False))
+    of_truck = values["class_gaps"]["classes"][9]
+    assert of_truck["class"] == "truck" == values["class_gaps"]["off"][0]
+    assert set(of_truck) == {"class", "n", "gap", "excess", "p_value"}
+    assert of_truck["gap"][1] < of_truck["gap"][0] < of_truck["gap"][2] < -0.05
+    assert values["intervals"]["class_gap"] == values["class_gaps"]["spread"][1:]
+
+    html = evaluation_page(result)
+    assert "<code>truck</code> is under-confident" in html and "gap, points" in html
+    assert "&lt;a&gt;" in html and "<a>" not in html
+    assert f"{100 * of_truck['gap'][0]:.1f}".replace("-", "−") in html
+
+
+def test_a_condition_may_name_the_spread_of_classes():
+    result = evaluate(drawn(10_000, shift=OPPOSITE), only=["class_gap"], samples=200)
+    assert judge(parse_condition("class_gap > 0.03"), result).holds
+    assert not judge(parse_condition("class_gap > 0.2"), result).holds
+    calibrated = evaluate(drawn(10_000), only=["class_gap"], samples=200)
+    assert not judge(parse_condition("class_gap > 0.01"), calibrated).holds
+
+
+def test_a_binary_model_keeps_its_two_gaps():
+    """Opposite errors of two classes are a shift of P(class 1), which its verdict states."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.1, 0.9, 5000)
+    truth = rng.random(5000) < p - 0.1
+    of_class_one = verdict(evaluate(probs=p, labels=truth, samples=200, only=[]))
+    assert of_class_one.sentence.startswith("P(class 1) is too high by 1")
+    assert "classes" not in " ".join(of_class_one.reasons)
+
+    two = evaluate(probs=p, labels=truth, samples=200, top_label=True, only=[])
+    assert [each.gap.value > 0 for each in two.class_gaps.classes] == [False, True]
+    assert verdict(two).sentence.startswith("Not right for every class; on average, cannot tell")
+
+
+def test_chance_has_the_seed_that_is_given():
+    predictions = drawn(500, shift=(0.1, -0.1))
+    first, again, other = (gaps_by_class(predictions, seed=seed) for seed in (0, 0, 1))
+    assert first == again and first != other
+    table = class_table(predictions.confidence, predictions.correct, predictions.logits.argmax(1))
+    assert len(chance_of_rows(table, 0, 50).deals) == 50

@@ -26,8 +26,8 @@ from torch import Tensor
 from toosure.metrics.predicted_classes import ClassTable
 
 MAX_GROUPS = 500  # more are merged: a union of independent groups is one, too
-MAX_DEALT = 1 << 18  # numbers dealt in each stratum, but for
-MIN_DEALS = 400
+MAX_DEALT = 1 << 18  # deals times classes: many classes get fewer deals,
+MIN_DEALS = 400  # but so many, where as many were asked for
 
 
 class ClassChance(NamedTuple):
@@ -36,6 +36,7 @@ class ClassChance(NamedTuple):
     variance: np.ndarray  # (K,) of its misses
     deals: np.ndarray  # (samples, K) misses above the expected, by chance
     adjusted_p: np.ndarray  # (K,) how often chance lets any class stand out so far
+    inflation: np.ndarray  # (K,) by what factor a class's own misses vary more than those dealt
 
 
 def chance_of_rows(table: ClassTable, seed: int, samples: int) -> ClassChance:
@@ -49,7 +50,12 @@ def chance_of_rows(table: ClassTable, seed: int, samples: int) -> ClassChance:
     deals = dealt_misses(table, np.random.default_rng(seed), samples)
     observed = root_deviance(misses, expected, rows, variance)
     drawn = root_deviance(deals, expected, rows, variance)
-    return ClassChance(variance, deals - expected, adjusted_p(observed, drawn))
+    p = adjusted_p(observed, drawn)
+
+    # A class that misses more than others of its confidences varies more than its deals do.
+    dealt = np.maximum(expected * (rows - expected), 1e-300)
+    inflation = np.sqrt(np.clip(misses * (rows - misses) / dealt, 1, rows))
+    return ClassChance(variance, deals - expected, p, inflation)
 
 
 def dealt_misses(table: ClassTable, generator: np.random.Generator, samples: int) -> np.ndarray:
@@ -90,7 +96,8 @@ def chance_of_groups(
     deals = signs @ sums
     variance = np.square(sums).sum(0)
     spread = np.sqrt(np.where(variance > 0, variance, np.inf))
-    return ClassChance(variance, deals, adjusted_p(sums.sum(0) / spread, deals / spread))
+    p = adjusted_p(sums.sum(0) / spread, deals / spread)
+    return ClassChance(variance, deals, p, np.ones(width))
 
 
 def adjusted_p(observed: np.ndarray, drawn: np.ndarray) -> np.ndarray:

@@ -109,10 +109,12 @@ def spread_of_classes(table: ClassTable, chance: ClassChance, level: float) -> E
     if total == 0:
         return Estimate(0.0, 0.0, 0.0)
 
-    # |s u + noise|^2 of each size s and deal; u are the proportions, of length 1.
-    noise = chance.deals / rows
+    # |s u + noise|^2 of each size s and deal; u are the proportions, of length 1. What chance adds
+    # on average stays that of the deals, which the value is without.
+    noise = chance.inflation * chance.deals / rows
     along = noise @ (share * excess / total**0.5)
-    squares = noise**2 @ share
+    more = share @ ((chance.inflation**2 - 1) * chance.variance / rows**2)
+    squares = noise**2 @ share - more
     sizes = np.linspace(0, total**0.5 + 6 * by_chance**0.5, SIZES)
     totals = sizes[:, None] ** 2 + 2 * sizes[:, None] * along + squares
     lowest, highest = np.quantile(totals, [0.5 - level / 2, 0.5 + level / 2], axis=1)

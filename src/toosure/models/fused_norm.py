@@ -18,7 +18,7 @@ JOINED_CHANNELS = 8
 def fused_norm_relu(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None) -> Tensor:
     """Run the fused kernels, which also move the layer's running statistics."""
     if residual is not None:
-        residual = residual.to(x.dtype).contiguous(memory_format=torch.channels_last)
+        residual = residual.contiguous(memory_format=torch.channels_last)
     out: Tensor = FusedNormReLU.apply(x, norm.weight, norm.bias, residual, norm)
     return out
 
@@ -36,8 +36,9 @@ class FusedNormReLU(torch.autograd.Function):
         norm: nn.BatchNorm2d,
     ) -> Tensor:
         launch = Launch(x)
-        moments = launch.moments(x, weight, bias, norm)  # mean, inverse deviation, scale, shift
-        out = launch.rectified(x, residual, moments)
+        with torch.cuda.device_of(x):
+            moments = launch.moments(x, weight, bias, norm)  # mean, inverse, scale, shift
+            out = launch.rectified(x, residual, moments)
 
         ctx.eps = norm.eps
         ctx.adds = residual is not None
@@ -53,7 +54,8 @@ class FusedNormReLU(torch.autograd.Function):
             return *torch_gradients(gradient, x, weight, bias, residual, ctx.eps), None
 
         launch = Launch(x)
-        dx, dweight, dbias, dresidual = launch.gradients(gradient, x, out, moments)
+        with torch.cuda.device_of(x):
+            dx, dweight, dbias, dresidual = launch.gradients(gradient, x, out, moments)
         return dx, dweight, dbias, dresidual, None
 
 
@@ -66,14 +68,17 @@ def torch_gradients(
     eps: float,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients by torch's own operations, with a graph to differentiate them again."""
-    normalised = F.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
-    out = F.relu(normalised if residual is None else normalised + residual)
-    inputs = [t for t in (x, weight, bias, residual) if t is not None and t.requires_grad]
-    found = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
-    return tuple(
-        next(found) if t is not None and t.requires_grad else None
-        for t in (x, weight, bias, residual)
-    )
+    # Of views: what leads from one input to another, such as from the residual to x, and other
+    # uses of the same weight, are not this layer's.
+    views = [None if t is None else t.view_as(t) for t in (x, weight, bias, residual)]
+    x_view, weight_view, bias_view, residual_view = views
+    assert x_view is not None
+    out = F.batch_norm(x_view, None, None, weight_view, bias_view, training=True, eps=eps)
+    out = F.relu(out if residual_view is None else out + residual_view)
+
+    wanted = [view for view in views if view is not None and view.requires_grad]
+    found = iter(torch.autograd.grad(out, wanted, gradient, create_graph=True))
+    return tuple(next(found) if view is not None and view.requires_grad else None for view in views)
 
 
 class Launch:
@@ -109,11 +114,14 @@ class Launch:
 
         moments = x.new_empty(4, self.channels, dtype=torch.float32)
         mean, inverse, scale, shift = moments
+        assert norm.num_batches_tracked is not None
         statistics = (norm.running_mean, norm.running_var, norm.num_batches_tracked)
+        counters = norm.num_batches_tracked.numel()
         kernels.join_moments[self.joining](
             *(means, squares, weight, bias, *statistics, mean, scale, inverse, shift),
             *(self.rows, self.channels, self.per_program, self.programs),
-            *(norm.momentum, norm.eps),
+            *(norm.momentum, norm.eps, counters),
+            COUNTERS=1 << (counters - 1).bit_length(),
             **self.joined,
         )
         return moments

@@ -9,6 +9,12 @@ import triton.language as tl
 
 
 @triton.jit
+def not_below_zero(value):
+    """Return max(value, 0), and NaN for NaN: a network that diverges must show it."""
+    return tl.maximum(value, 0.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def sum_rows(
     x,
     means,
@@ -42,7 +48,7 @@ def sum_rows(
     away = tl.sum(total, 0) / count
     tl.store(means + program * channels + c, origin + away, mask=inside_c)
     about_mean = tl.sum(total_squares, 0) - count * away * away
-    tl.store(squares + program * channels + c, tl.maximum(about_mean, 0.0), mask=inside_c)
+    tl.store(squares + program * channels + c, not_below_zero(about_mean), mask=inside_c)
 
 
 @triton.jit
@@ -64,7 +70,9 @@ def join_moments(
     programs,
     momentum,
     eps,
+    counters,
     PROGRAMS: tl.constexpr,
+    COUNTERS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
     """Join the moments of all programs, and move the running statistics."""
@@ -87,7 +95,7 @@ def join_moments(
 
     away = tl.sum(total, 0) / rows
     mean = origin + away
-    variance = tl.maximum(tl.sum(total_squares, 0) / rows - away * away, 0.0)
+    variance = not_below_zero(tl.sum(total_squares, 0) / rows - away * away)
 
     inverse = 1.0 / tl.sqrt(variance + eps)
     scale = tl.load(weight + c, mask=inside_c, other=0.0) * inverse
@@ -102,8 +110,10 @@ def join_moments(
     old_var = tl.load(running_var + c, mask=inside_c, other=0.0)
     tl.store(running_mean + c, old_mean + momentum * (mean - old_mean), mask=inside_c)
     tl.store(running_var + c, old_var + momentum * (unbiased - old_var), mask=inside_c)
+    # Where members of an ensemble share the layer, each counts its batches.
     if tl.program_id(0) == 0:
-        tl.store(batches, tl.load(batches) + 1)
+        m = tl.arange(0, COUNTERS)
+        tl.store(batches + m, tl.load(batches + m, mask=m < counters) + 1, mask=m < counters)
 
 
 @triton.jit
@@ -130,7 +140,7 @@ def scale_and_rectify(
     value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) * a[None, :] + b[None, :]
     if ADD:
         value += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + at, tl.maximum(value, 0.0).to(out.dtype.element_ty), mask=inside)
+    tl.store(out + at, not_below_zero(value).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -176,10 +186,10 @@ def sum_gradients(
         value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
         g = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32)
         if ADD:
-            g = tl.where(tl.load(out + at, mask=inside, other=0.0).to(tl.float32) > 0, g, 0.0)
+            g = tl.where(tl.load(out + at, mask=inside, other=0.0).to(tl.float32) <= 0, 0.0, g)
             tl.store(rectified + at, g.to(rectified.dtype.element_ty), mask=inside)
         else:
-            g = tl.where(value * a[None, :] + b[None, :] > 0, g, 0.0)
+            g = tl.where(value * a[None, :] + b[None, :] <= 0, 0.0, g)
         total += g
         total_products += g * (value - m[None, :]) * inv[None, :]
 
@@ -249,7 +259,7 @@ def input_gradient(
     value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32)
     if not RECTIFIED:
-        g = tl.where(value * a[None, :] + b[None, :] > 0, g, 0.0)
+        g = tl.where(value * a[None, :] + b[None, :] <= 0, 0.0, g)
     normalised = (value - m[None, :]) * inv[None, :]
     result = a[None, :] * (g - mean_g[None, :] - normalised * mean_product[None, :])
     tl.store(out + at, result.to(out.dtype.element_ty), mask=inside)

@@ -2,13 +2,15 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event, current_thread
 
 import pytest
 
-from toosure.recipes import Setting, recipe
+from toosure.recipes import Setting, recipe, score_listener
 from toosure.recipes.reproduce import train_parts
-from toosure.recipes.score_listener import scoring
+from toosure.recipes.score_listener import ScoreListener, scoring
 from toosure.sweep import sweep
 from toosure.train import ProgressListener, Runtime
 
@@ -81,6 +83,44 @@ def test_a_run_that_cannot_be_scored_stops_no_other(trained, tmp_path):
     assert kept_names(tmp_path / "scores") == {good.name}
     assert len(spoken.lines) == 1 and "is not scored yet" in spoken.lines[0]
     assert spoken.ended == [bad.name, good.name]
+
+
+def test_after_an_error_no_further_run_is_scored(tmp_path, monkeypatch):
+    """As after a second Ctrl-C, which is to end the command at once."""
+    scored, under_way, go_on = [], Event(), Event()
+
+    def slow(self, path):
+        scored.append(path.name)
+        under_way.set()
+        go_on.wait(60)
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait=True, *, cancel_futures=False):
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            go_on.set()
+            super().shutdown(wait=wait)
+
+    monkeypatch.setattr(ScoreListener, "score", slow)
+    monkeypatch.setattr(score_listener, "ThreadPoolExecutor", Pool)
+
+    def interrupted():
+        with scoring(Spoken(), str(tmp_path), dict.fromkeys("abc", "scores")) as listener:
+            for name in "abc":
+                listener.end(tmp_path / name, {"status": "complete"})
+            under_way.wait(60)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert scored == ["a"]
+
+
+def test_in_one_process_the_next_run_waits_for_the_scores(tmp_path, monkeypatch):
+    threads = []
+    monkeypatch.setattr(ScoreListener, "score", lambda self, path: threads.append(current_thread()))
+    with scoring(Spoken(), str(tmp_path), {"a": "scores"}, beside=False) as listener:
+        listener.end(tmp_path / "a", {"status": "complete"})
+        assert threads == [current_thread()]
 
 
 def test_without_a_folder_nothing_is_kept():

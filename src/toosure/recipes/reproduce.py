@@ -80,7 +80,8 @@ def train_parts(
         groups.setdefault(replace(runtime, graph=graph, shifts=shifts), []).append(config)
 
     done = Sweep()
-    with scoring(show, setting.scores, kept_of_runs(parts, setting, kept)) as listener:
+    kept_by_name = kept_of_runs(parts, setting, kept)
+    with scoring(show, setting.scores, kept_by_name, beside=workers > 1) as listener:
         for own_runtime in sorted(groups, key=lambda each: each.graph):
             if not done.stopped:
                 own = groups[own_runtime]

@@ -17,7 +17,8 @@ from toosure.train import ProgressListener
 class ScoreListener(ProgressListener):
     """Pass everything on to another listener, and score the runs that end.
 
-    Scoring takes seconds, so it is done in a thread beside: no worker waits for it.
+    Scoring takes seconds. With a `thread` it is done beside: no worker waits for it. Without, the
+    next run of this process waits, so that its time is its own.
     """
 
     def __init__(
@@ -25,7 +26,7 @@ class ScoreListener(ProgressListener):
         inner: ProgressListener,
         files: ScoreFiles,
         kept: Mapping[str, Kept],
-        thread: ThreadPoolExecutor,
+        thread: ThreadPoolExecutor | None,
     ) -> None:
         self.inner = inner
         self.files = files
@@ -49,7 +50,11 @@ class ScoreListener(ProgressListener):
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         self.inner.end(path, outcome)
-        if outcome["status"] == "complete" and self.kept.get(path.name, "nothing") != "nothing":
+        if outcome["status"] != "complete" or self.kept.get(path.name, "nothing") == "nothing":
+            return
+        if self.thread is None:
+            self.score(path)
+        else:
             self.thread.submit(self.score, path)
 
     def beside(self) -> "ScoreListener":
@@ -65,14 +70,23 @@ class ScoreListener(ProgressListener):
 
 @contextmanager
 def scoring(
-    listener: ProgressListener, folder: str, kept: Mapping[str, Kept]
+    listener: ProgressListener, folder: str, kept: Mapping[str, Kept], beside: bool = True
 ) -> Iterator[ProgressListener]:
     """Give a listener that keeps scores in a folder; without a folder, the listener itself.
 
-    At the end, wait until the last run is scored.
+    At the end, wait until the last run is scored; after an error or a second Ctrl-C, for none but
+    the one under way. `beside` says that runs are trained in other processes.
     """
     if not folder:
         yield listener
         return
-    with ThreadPoolExecutor(1) as thread:
+
+    thread = ThreadPoolExecutor(1) if beside else None
+    try:
         yield ScoreListener(listener, ScoreFiles(Path(folder)), kept, thread)
+    except BaseException:
+        if thread is not None:
+            thread.shutdown(cancel_futures=True)
+        raise
+    if thread is not None:
+        thread.shutdown()

@@ -175,6 +175,8 @@ class Driver:
 
     def submit_jobs(self) -> None:
         """Submit as many runs as the cluster can take, and a few more."""
+        if self.jobs.is_late:
+            self.jobs.drop_waiting()
         room = self.slots() + MAX_QUEUED
         while len(self.references) < room and (job := self.jobs.next()):
             attempt = Attempt(next(self.numbers), job)

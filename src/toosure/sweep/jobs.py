@@ -69,7 +69,8 @@ class Jobs:
 
     A run that another process is writing waits for it while there are others to do, and is given up
     `patience` seconds later. A run whose worker died is tried again, at most `MAX_TRIES` times in
-    all. After `deadline`, a time of `time.monotonic`, none is handed out.
+    all. Whoever hands them out drops those that wait when the `deadline`, a time of
+    `time.monotonic`, has passed.
     """
 
     def __init__(
@@ -95,12 +96,19 @@ class Jobs:
         """Whether any run has not come back for good."""
         return bool(self.waiting or self.under_way)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed, by the clock of this process."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def drop_waiting(self) -> None:
+        """Start none of the runs that wait."""
+        self.not_started += self.waiting
+        self.waiting.clear()
+
     def next(self) -> Job | None:
         """Return a run to train now, if there is one."""
         now = time.monotonic()
-        if self.deadline is not None and now > self.deadline:
-            self.not_started += self.waiting
-            self.waiting.clear()
         for job in self.waiting:
             if job.try_again_at <= now:
                 self.waiting.remove(job)

@@ -30,6 +30,8 @@ START = "from toosure.sweep.worker import main; main()"
 
 def with_workers(jobs: Jobs, out: Path, runtime: Runtime, count: int) -> Sweep:
     """Train the runs in `count` processes."""
+    if jobs.is_late:
+        jobs.drop_waiting()
     skip_finished(jobs, out, runtime)
     with interruptible() as stop:
         pool = Pool(jobs, out, runtime, count)
@@ -80,6 +82,8 @@ class Pool:
 
     def hand_out(self) -> None:
         """Give every idle worker a run, and start workers while there are too few."""
+        if self.jobs.is_late:
+            self.jobs.drop_waiting()
         for number in range(self.count):
             worker = self.workers.get(number)
             if worker is not None and worker.job is not None:

@@ -35,7 +35,8 @@ def sweep(
     With `workers`, that many processes on this machine take the runs side by side. Each has its
     share of the cores as threads, unless `runtime.threads` says how many: on a CPU, runs are equal
     bit for bit where they had equally many threads. With `on`, a `Cluster` or the address of one,
-    the runs are tasks on Ray. After `deadline`, a time of `time.monotonic`, no run is started.
+    the runs are tasks on Ray. After `deadline`, a time of `time.monotonic`, no run is started; on
+    Ray, none is submitted.
 
     >>> import tempfile
     >>> from toosure.config import sweep_of
@@ -81,12 +82,21 @@ def one_by_one(jobs: Jobs, out: Path, runtime: Runtime) -> Sweep:
     processes = join(runtime.torch_device)
     with interruptible() as stop:
         while jobs.left and not wants_to_stop(stop, processes):
+            if is_late(jobs, processes):
+                jobs.drop_waiting()
+                break
             job = jobs.next()
             if job is None:  # those left are written by another process
                 time.sleep(0.1)
                 continue
             jobs.record(job, run_one(job.config, out, runtime, job.listener, cache))
     return jobs.sweep()
+
+
+def is_late(jobs: Jobs, processes: Processes) -> bool:
+    """Whether the deadline has passed by the clock of any process."""
+    with exit_if_unreachable(processes):
+        return processes.any(jobs.is_late)[0]
 
 
 def wants_to_stop(stop: Stop, processes: Processes) -> bool:

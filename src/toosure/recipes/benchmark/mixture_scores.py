@@ -94,12 +94,20 @@ def scored_mixture(
         device=runs[0].environment.get("device"),
         torch=runs[0].environment.get("versions", {}).get("torch"),
         commit=", ".join(commits) or None,
-        alone=all(ran_alone(run) for run in runs),
+        alone=all_ran_alone(runs),
         calibrated_ece=None if val is None else calibrated_errors(val, (logits, labels)),
         shifts=None if shifts is None else summary_of(shifts),
         members=[run.name for run in runs],
     )
     return record, example_arrays(logits, labels, temperature)
+
+
+def all_ran_alone(runs: Sequence[Run]) -> bool | None:
+    """Whether every run had its device for itself; None where that is not known of all."""
+    known = [ran_alone(run) for run in runs]
+    if False in known:
+        return False
+    return None if None in known else True
 
 
 def mixed_split(runs: Sequence[Run], split: str) -> tuple[Tensor, Tensor]:

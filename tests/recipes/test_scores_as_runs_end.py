@@ -10,6 +10,7 @@ import pytest
 
 from toosure.recipes import Setting, recipe, score_listener
 from toosure.recipes.reproduce import train_parts
+from toosure.recipes.run_store import RunStore
 from toosure.recipes.score_listener import ScoreListener, scoring
 from toosure.sweep import sweep
 from toosure.train import ProgressListener, Runtime
@@ -127,6 +128,15 @@ def test_without_a_folder_nothing_is_kept():
     listener = Spoken()
     with scoring(listener, "", {}) as same:
         assert same is listener
+
+
+def test_a_training_that_did_not_end_is_no_problem_where_scores_are_kept(tmp_path):
+    config = GAMMA_NET.part("common").configs(Setting(quick=True))[1]
+    run = sweep([config], tmp_path, CPU).runs[0]
+    (run.path / "status.json").write_text('{"status": "stopped", "step": 3}')
+    for scored, problems in (((), [config.name]), ((config.name,), [])):
+        store = RunStore(tmp_path, scored)
+        assert store.run(config) is None and list(store.problems) == problems
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -32,6 +32,8 @@ class RunStore:
         if run is None:
             return None
 
+        if run.status != "complete" and run.name in self.scored:
+            return None  # its scores are kept: that another training of it did not end is no matter
         if run.status == "complete":
             expected = min(2, len(config.at) or 2)  # rows of the shortest run that can be used
             if len(run.rows) >= expected:

@@ -33,7 +33,8 @@ def norm_relu(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None) -
     >>> bool((norm_relu(norm, x) == F.relu(nn.BatchNorm2d(2)(x))).all())
     True
     """
-    if can_be_fused(norm, x, residual):
+    # torch.compile fuses by itself, and can only trace this far.
+    if not torch.compiler.is_compiling() and can_be_fused(norm, x, residual):
         from toosure.models.fused_norm import fused_norm_relu
 
         return fused_norm_relu(norm, x, residual)
@@ -60,7 +61,7 @@ def can_be_fused(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None
     """Whether the fused kernels may stand for a layer: training on a GPU, and nothing unusual.
 
     A layer that someone hooks or whose `forward` someone replaced is called as it is, and so is
-    one inside a transform of torch.func, forward-mode differentiation or torch.compile.
+    one inside a transform of torch.func or forward-mode differentiation.
     """
     return (
         allowed.get()
@@ -94,11 +95,7 @@ def is_plain(norm: nn.Module) -> bool:
 
 def is_transformed() -> bool:
     """Whether something beside plain autograd traces or transforms the pass."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-    )
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 @cache

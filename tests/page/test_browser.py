@@ -111,7 +111,10 @@ def test_figures_become_files_and_tables_csv(browser, visit, ask, address):
     )
     assert png.startswith("data:image/png;base64,") and len(png) > 5000
     csv = ask("toosure.csv(document.querySelector('.sortable'))")
-    assert csv.splitlines()[0].startswith("class,samples,") and len(csv.splitlines()) == 4
+    assert (
+        csv.splitlines()[0].startswith('class,predicted,"gap, points",samples,')
+        and len(csv.splitlines()) == 4
+    )
 
 
 def test_prints(browser, visit, ask, address):

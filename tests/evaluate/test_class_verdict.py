@@ -29,12 +29,20 @@ def made_up(*gaps, level=0.95):
     [
         ("fine", "Well calibrated", "Right on average, but not for every class", "On average it"),
         ("uneven", "Right", "Right on average, but neither at every confidence nor", "On average"),
-        ("unclear", "Cannot tell with 500 samples", "Not right for every class; on average, cannot "
-         "tell with 500 samples", "Class by class it is not right"),
-        ("over", "Over-confident by 9.0 ± 1.0 points", "Over-confident by 9.0 ± 1.0 points on "
-         "average, but classes differ", "Classes differ"),
+        (
+            "unclear",
+            "Cannot tell with 500 samples",
+            "Not right for every class; on average, cannot tell with 500 samples",
+            "Class by class it is not right",
+        ),
+        (
+            "over",
+            "Over-confident by 9.0 ± 1.0 points",
+            "Over-confident by 9.0 ± 1.0 points on average, but classes differ",
+            "Classes differ",
+        ),
     ],
-)  # fmt: skip
+)
 def test_no_headline_says_that_all_is_well(kind, sentence, headline, lead):
     gaps = made_up(("truck", -0.161), ("dog", 0.071), ("cat", 0.0))
     found, reasons = with_classes(GapVerdict(kind, sentence), 0.09, gaps)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from toosure.evaluate.subgroups import Subgroups
     from toosure.predictions import Predictions
 
+REPORT_HINT = ": `toosure report` shows shifts on its page"
 Settings = dict[str, Any]  # bins, edge, level and seed
 Thing = TypeVar("Thing")
 
@@ -126,8 +127,7 @@ def evaluate(
         if not shifts:
             fail("--ood, --images and --baseline go with --shifts")
         options = {"--html": html, "--by": by, "--fail-if": fail_if, "--shift": shift}
-        hint = ": `toosure report` shows shifts on its page"
-        runtime = runtime_of_shifts(ood, images, data_root, device, options, hint)
+        runtime = runtime_of_shifts(ood, images, data_root, device, options, REPORT_HINT)
         evaluate_shifts(files, runtime, baseline, as_json)
         return
 

@@ -25,7 +25,7 @@ RECIPE = Recipe(
         ),
         Part(
             "common",
-            "fifteen methods by the common protocol: ResNet-18, 5,273 steps",
+            "seventeen methods by the common protocol: ResNet-18, 5,273 steps",
             common.configs,
             common.findings,
         ),

@@ -82,6 +82,7 @@ def show(name: str, case: Case) -> None:
 def main() -> None:
     head = "| rows | classes | n | p below 5 % | a class named | ECE | gap | `class_gap` | held |"
     print(f"# Classes that are called wrong: {SETS} sets each, {DEALS} deals\n")
+    print("Made by `python benchmarks/class_gaps.py` on made-up rows: no machine matters.\n")
     print("ECE, gap and `class_gap` are means, in points; held is how often the 95 % interval of")
     print("`class_gap` holds that of a million rows.\n\n## No class is wrong\n")
     print(f"{head}\n|{'---|' * 9}")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -53,7 +54,8 @@ def gradients_of(function, norm, x, residual):
         residual = residual.detach().clone().requires_grad_()
         leaves.append(residual)
     out = function(norm, x, residual)
-    slopes = torch.linspace(-1, 1, out.numel(), device=out.device).view(out.shape).to(out.dtype)
+    slopes = torch.linspace(-1, 1, out.numel(), device=out.device).view(out.shape)
+    slopes = slopes.bfloat16().to(out.dtype)  # the same in every precision
     found = torch.autograd.grad(out, leaves, slopes)
     return [out.detach(), *found, *norm.buffers()]
 
@@ -84,6 +86,19 @@ def check_several_tiles(device):
     fused = gradients_of(fused_norm_relu, second, x, None)
     plain = [value.to(ours.dtype) for value, ours in zip(exact, fused, strict=True)]
     assert_alike(fused, plain, 1e-5)
+
+
+def check_half_precision(device):
+    """Within a few roundings of float32 on the same values, whose signs decide ReLU alike."""
+    for dtype, tolerance in ((torch.bfloat16, 8e-3), (torch.float16, 1e-3)):
+        for adds in (False, True):
+            x = images((6, 16, 10, 10), dtype, device)
+            residual = images((6, 16, 10, 10), dtype, device, seed=1) - 5 if adds else None
+            first, second = norms(16, device)
+            exact = gradients_of(norm_relu, first, x.float(), residual.float() if adds else None)
+            fused = gradients_of(fused_norm_relu, second, x, residual)
+            plain = [value.to(ours.dtype) for value, ours in zip(exact, fused, strict=True)]
+            assert_alike(fused, plain, tolerance)
 
 
 def check_second_derivatives(device):
@@ -129,6 +144,7 @@ def check_counters(device):
 CHECKS = [
     check_all_shapes,
     check_several_tiles,
+    check_half_precision,
     check_second_derivatives,
     check_nan,
     check_counters,
@@ -312,34 +328,15 @@ def test_kernels_compute_what_torch_does(check):
 
 
 @on_gpu
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_closer_to_float32_than_torch_is(dtype):
-    shape = (64, 64, 16, 16)
-    for adds in (False, True):
-        x = images(shape, dtype, "cuda")
-        residual = (images(shape, dtype, "cuda", seed=1) - 5) if adds else None
-        first, second = norms(64, "cuda")
-        exact = gradients_of(norm_relu, first, x.float(), residual.float() if adds else None)
-        fused = gradients_of(fused_norm_relu, second, x, residual)
-        for ours, theirs in zip(fused, exact, strict=True):
-            assert (ours.double() - theirs.double()).norm() <= 2e-2 * theirs.double().norm()
-
-
-@on_gpu
 @pytest.mark.parametrize("make", [resnet20, resnet18, lambda: wrn(depth=10, width=1)])
 def test_networks_train_alike(make):
     x = torch.randn(32, 3, 32, 32, device="cuda")
     results = []
-    for context in (None, fused_norms):
+    for context in (nullcontext, fused_norms):
         torch.manual_seed(0)
-        model = make().cuda().double().float().train()
-        model = model.to(memory_format=torch.channels_last)
-        with torch.backends.cudnn.flags(allow_tf32=False, deterministic=True):
-            if context is None:
-                loss = model(x).square().mean()
-            else:
-                with context():
-                    loss = model(x).square().mean()
+        model = make().cuda().to(memory_format=torch.channels_last).train()
+        with torch.backends.cudnn.flags(allow_tf32=False, deterministic=True), context():
+            loss = model(x).square().mean()
             found = torch.autograd.grad(loss, list(model.parameters()))
         results.append([loss.detach(), *found, *model.buffers()])
     assert_alike(results[1], results[0], 2e-3)

@@ -39,7 +39,7 @@ RECIPE = Recipe(
         ),
         Part(
             "settling",
-            "what keeps gamma from differing by seed: arms A, D, E, F and ours, five seeds",
+            "what keeps gamma from differing by seed: arms A, D, E, F and two of ours, five seeds",
             sweeps.arms,
             settling.findings,
             kept="scores",

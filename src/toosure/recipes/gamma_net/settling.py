@@ -23,7 +23,12 @@ from toosure.recipes.series import spread_text
 
 OURS = "gamma-net (G)"
 FIRST = "A: as first built"
-STEADY = ("D: accuracy detached, virtual rate .1", "E: D, meta batch 512", OURS)
+STEADY = (
+    "D: accuracy detached, virtual rate .1",
+    "E: D, meta batch 512",
+    OURS,
+    "H: G, level first",
+)
 SPREAD = 1.0  # points of ECE
 OVERCONFIDENT = 2.0  # points of confidence above accuracy from which CE must be beaten
 FIRST_CUT = 0.5  # share of the steps after which the rate is cut

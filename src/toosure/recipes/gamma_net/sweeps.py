@@ -42,6 +42,7 @@ ARMS: dict[str, dict[str, str] | None] = {
     "D: accuracy detached, virtual rate .1": DETACHED,
     "E: D, meta batch 512": {**DETACHED, "meta_batch": "512"},
     "F: A, bandwidth .1": {**FIRST_BUILT, "bandwidth": "0.1"},
+    "H: G, level first": {"lr": "0.0001", "level_lr": "0.01"},
 }
 ARM_SEEDS = (0, 1, 2, 3, 4)
 

@@ -522,3 +522,63 @@ def test_a_state_from_a_gpu_goes_on_here():
     assert any(
         not torch.equal(p, b) for p, b in zip(objective.hyper.parameters(), before, strict=True)
     )
+
+
+# One pass for the meta-step and the loss
+
+
+@pytest.mark.parametrize("make", [GammaNet, MetaSmoothing])
+def test_one_pass_is_the_same_step(make):
+    """The loss, its gradient and the running statistics are those of a pass of its own."""
+    found = []
+    for one_pass in (False, True):
+        torch.manual_seed(0)
+        objective = make(meta=20)
+        model, batch = ready(objective, Normed())
+        objective.one_pass = one_pass
+        calls = []
+        model.hidden.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+
+        loss = objective(model, objective.prepare(model, batch, lr=0.1))
+        loss.backward()
+        found.append([loss, *(p.grad for p in model.parameters()), *model.buffers()])
+        assert len(calls) == (2 if one_pass else 3)  # one is that of the meta examples
+
+    for apart, together in zip(*found, strict=True):
+        assert torch.equal(apart, together)
+
+
+def test_the_pass_serves_one_loss_at_its_own_weights():
+    objective = GammaNet(meta=20)
+    model, batch = ready(objective)
+    objective.one_pass = True
+    prepared = objective.prepare(model, batch, lr=0.1)
+    first = objective(model, prepared)
+    with torch.no_grad():
+        model.head.weight.mul_(2)
+    assert not torch.equal(objective(model, prepared), first)  # as SAM asks
+
+    prepared = objective.prepare(model, batch, lr=0.1)
+    with torch.no_grad():
+        model.head.weight.mul_(2)
+    objective.assign(prepared[2])
+    expected = objective.criterion(model(batch[0]), batch[1])
+    assert torch.equal(objective(model, prepared), expected)
+
+
+@pytest.mark.parametrize(("word", "shared"), [("sgd", True), ("muon", True), ("sam", False)])
+def test_a_run_shares_the_pass_where_the_optimizer_asks_once(word, shared, tmp_path, monkeypatch):
+    seen = []
+    settle = GammaNet.settle
+    monkeypatch.setattr(GammaNet, "settle", lambda *a: seen.append(settle(*a)) or seen[-1])
+    config = RunConfig(
+        data="digits:train=100,val=30",
+        model="mlp:width=8",
+        optimizer=word,
+        objective="gamma_net:width=8",
+        steps=2,
+        every=2,
+        batch=32,
+    )
+    train(config, tmp_path, Runtime("cpu"))
+    assert {len(prepared) == 4 for prepared in seen} == {shared}

@@ -16,10 +16,10 @@ from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32, check_choice
 from toosure.objectives.adam_state import load_adam
 from toosure.objectives.contract import Batch, reduction_factor
+from toosure.objectives.first_pass import FirstPass
 from toosure.objectives.meta_signal import MetaSignal
 from toosure.objectives.network import features_and_logits, head_of, statistics_still, unwrapped
 from toosure.objectives.seeded import SeededModule
-from toosure.objectives.side_stream import beside
 from toosure.objectives.splits import Splits, splits_of, subset
 from toosure.objectives.stored_features import StoredFeatures, stored_features
 from toosure.objectives.virtual_step import virtual_step
@@ -27,6 +27,7 @@ from toosure.processes import Sharded
 
 Scope = Literal["head", "full"]
 Drawn = tuple[Tensor, Tensor, Tensor | None, Tensor]  # inputs, labels, meta indices, rate
+Prepared = tuple[Any, ...]  # inputs, labels, values of the examples; with `one_pass` a FirstPass
 
 
 class Bilevel(SeededModule):
@@ -40,10 +41,14 @@ class Bilevel(SeededModule):
     own rate. With `fresh`, so many meta examples pass the network at a step, and the outer loss is
     that of the last `meta_batch` of them (with `scope="full"`, of the fresh ones).
 
+    With `one_pass`, which a loop sets where the optimizer asks for the loss once, at the weights
+    as they are, the pass that the meta-step reads the features from is also that of the loss.
+
     Subclasses define `criterion` (the inner loss of (logits, labels), with values to set), `outer`,
     `make_hyper`, `values(model, features, x, labels)` and `assign(values)`.
     """
 
+    one_pass = False
     ddp = "learns from the gradient of the whole batch, which DDP has in no process: give --exact"
     hyper: nn.Module
     criterion: nn.Module
@@ -145,9 +150,7 @@ class Bilevel(SeededModule):
         """Whether every step does the same, so that a CUDA graph can record `settle`."""
         return self.every == 1
 
-    def prepare(
-        self, model: nn.Module, batch: Batch, lr: float, part: int = 0
-    ) -> tuple[Tensor, ...]:
+    def prepare(self, model: nn.Module, batch: Batch, lr: float, part: int = 0) -> Prepared:
         """Take the meta-step, and return the batch with the value of each example.
 
         Of a batch in parts (BSAM), the meta-step is taken on part 0.
@@ -175,31 +178,30 @@ class Bilevel(SeededModule):
         """Whether `prepare` may run in the precision of the step; a double backward may not."""
         return self.scope == "head"
 
-    def settle(self, model: nn.Module, drawn: Drawn) -> tuple[Tensor, ...]:
+    def settle(self, model: nn.Module, drawn: Drawn) -> Prepared:
         """Do the rest of `prepare`, which neither draws nor waits."""
         x, labels, indices, rate = drawn
         full = self.scope == "full"
-        # The meta batch and the training batch pass the network side by side.
-        with beside(x.device) as join:
-            meta = None if indices is None else self.meta_rows(model, indices)
+        for_loss = self.one_pass and not full
+        meta = None if indices is None else self.meta_rows(model, indices)
 
         # Of the attention kernels only the plain one can be differentiated twice.
         attention = sdpa_kernel(SDPBackend.MATH) if full else nullcontext()
-        with statistics_still(model), torch.set_grad_enabled(full), attention:
+        statistics = nullcontext() if for_loss else statistics_still(model)
+        with statistics, torch.set_grad_enabled(full or for_loss), attention:
             features, logits = features_and_logits(model, x)
-        join()
 
         with torch.autocast(x.device.type, enabled=False):
-            features = at_least_float32(features)
+            features = at_least_float32(features.detach())
             if meta is not None:
                 with torch.enable_grad():
                     self.meta_step(self.outer_loss(model, x, labels, features, logits, meta, rate))
 
             # A copy, as the next meta-step changes in place what the values may be views of.
             with torch.no_grad():
-                values = self.values(model, features.detach(), x, labels).clone()
+                values = self.values(model, features, x, labels).clone()
         self.note(values)
-        return x, labels, values
+        return (x, labels, values, FirstPass(model, logits)) if for_loss else (x, labels, values)
 
     @torch.no_grad()
     def meta_rows(self, model: nn.Module, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -223,10 +225,14 @@ class Bilevel(SeededModule):
     def note(self, values: Tensor) -> None:
         """Store what `report` returns about the values."""
 
-    def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
-        x, labels, values = prepared
+    def forward(self, model: nn.Module, prepared: Prepared) -> Tensor:
+        x, labels, values, *passed = prepared
+        logits = passed[0].take(model) if passed else None
+        if logits is None:
+            logits = model(x)
+
         self.assign(values)
-        loss: Tensor = self.loss(model(x), labels)
+        loss: Tensor = self.loss(logits, labels)
         return loss
 
     # -- the outer loop ---------------------------------------------------------------------

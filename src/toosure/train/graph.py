@@ -43,6 +43,8 @@ class GraphStep:
         self.varies = varies
         self.fixed = fixed and isinstance(step.objective, Plain)
         step.halves = recording(step.objective)  # `prepare`, or its second half, is recorded
+        if step.halves is None and hasattr(step.objective, "one_pass"):
+            step.objective.one_pass = False  # a pass outside the graph cannot serve the loss in it
         if hasattr(step.objective, "recorded"):  # what is fastest may be another way then
             with step.autocast(step.dtype is not None), fused_norms():
                 step.objective.recorded()

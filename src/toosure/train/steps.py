@@ -36,6 +36,8 @@ class Step:
         self.prepare = preparing(objective)
         self.clip = clip
         self.engine.bind(objective, optimizer)
+        if hasattr(objective, "one_pass"):  # of `prepare` and the loss
+            objective.one_pass = self.engine.network is model and not isinstance(optimizer, SAM)
 
         self.dtype = AUTOCAST_DTYPES.get(precision)
         self.device = next(model.parameters()).device.type

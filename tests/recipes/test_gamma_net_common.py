@@ -15,7 +15,7 @@ from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.recipes.gamma_net import backbones, common, common_claims, cost, sweeps
 from toosure.recipes.gamma_net.parameters import parameter_count
-from toosure.recipes.gamma_net.rows import ALONE, LEVEL_FIRST, OURS, Row
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row
 from toosure.recipes.gamma_net.sece_alone import SECEAlone
 from toosure.recipes.needed_runs import missing_configs
 from toosure.recipes.run_store import RunStore
@@ -60,7 +60,7 @@ def test_of_two_data_sets_each_part_takes_its_own():
     assert {c.data.partition(":")[0] for c in common.configs(BOTH)} == {"cifar10", "cifar100"}
     assert {c.data for c in sweeps.bandwidths(PAPER)} == {"cifar10:augment=true"}
     automatic = sweeps.bandwidth_configs(PAPER, "auto")
-    assert automatic == sweeps.arm_configs(PAPER, "gamma-net (G)")[:1]  # the same run
+    assert automatic == sweeps.arm_configs(PAPER, "gamma-net (H)")[:1]  # the same run
 
 
 def test_sece_alone_has_a_trivial_optimum():
@@ -105,14 +105,14 @@ def hoped():
     rows = {name: row(name, 4, 4, 4) for name in common.methods(PAPER)}
     rows[OURS] = row(OURS, 1.0, 1.5, 1.9)
     rows[ALONE] = row(ALONE, 0.5, 0.5, accuracy=0.1)
-    rows[LEVEL_FIRST] = row(LEVEL_FIRST, 1.5, 1.6, 2.1, classes=0.8)
+    rows[ONE_RATE] = row(ONE_RATE, 1.0, 1.2, 1.4, classes=1.2)
     return rows
 
 
 def verdicts(setting=PAPER, **changed):
     rows = hoped()
     for name, of in changed.items():
-        rows[{"ours": OURS, "alone": ALONE, "level": LEVEL_FIRST}.get(name, name)] = of
+        rows[{"ours": OURS, "alone": ALONE, "slow": ONE_RATE}.get(name, name)] = of
     return [claim.passed for claim in common_claims.claims(setting, "cifar10", rows)]
 
 
@@ -140,11 +140,11 @@ def test_all_rules_hold_on_runs_as_hoped():
         ({"alone": row(ALONE, 0.5, 0.5, accuracy=0.5)}, 8, False),  # it did learn
         ({"alone": row(ALONE, 5, 5, accuracy=0.1)}, 8, False),
         ({"alone": row(ALONE)}, 8, None),
-        ({"level": row(LEVEL_FIRST, 1.5, 1.6, 2.1, classes=1.1)}, 9, False),
-        ({"level": row(LEVEL_FIRST, 1.9, 1.9, 1.9, classes=0.8)}, 9, False),  # ECE + .43
-        ({"level": row(LEVEL_FIRST, 1.5, 1.6, n=3, classes=0.8)}, 9, None),
-        ({"level": row(LEVEL_FIRST)}, 9, None),
-        ({"level": row(LEVEL_FIRST, 1.5, 1.6, 2.1, classes=None)}, 9, None),  # not kept
+        ({"slow": row(ONE_RATE, 1.0, 1.2, 1.4, classes=0.9)}, 9, False),
+        ({"slow": row(ONE_RATE, 1.0, 1.0, 1.0, classes=1.2)}, 9, False),  # ECE + .47
+        ({"slow": row(ONE_RATE, 1.0, 1.2, n=3, classes=1.2)}, 9, None),
+        ({"slow": row(ONE_RATE)}, 9, None),
+        ({"slow": row(ONE_RATE, 1.0, 1.2, 1.4, classes=None)}, 9, None),  # not kept
     ],
 )
 def test_each_rule(changed, place, passed):
@@ -218,7 +218,7 @@ def test_time_that_was_shared_is_not_shown(tmp_path):
 def test_backbones_are_reported_without_a_verdict():
     configs = backbones.configs(BOTH)
     assert [config.model for config in configs] == ["densenet40"] * 2 + ["vit"] * 2
-    assert [config.objective for config in configs] == [None, "gamma_net"] * 2
+    assert [config.objective for config in configs] == [None, "gamma_net:lr=0.001,level_lr=none"] * 2
     assert configs[2].optimizer.startswith("adamw") and configs[0].optimizer.startswith("sgd")
 
     pairs = {(name, m): row(m, 3) for name in backbones.BACKBONES for m in backbones.METHODS}

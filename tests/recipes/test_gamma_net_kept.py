@@ -78,7 +78,7 @@ def test_scores_of_a_table_are_those_of_the_predictions(trained):
     assert sum(len(table["rows"]) for (table,) in tables.values()) == len(rows) == 16
 
 
-@pytest.mark.parametrize("arm", ["gamma-net (G)", "A: as first built"])
+@pytest.mark.parametrize("arm", ["gamma-net (H)", "A: as first built"])
 def test_numbers_along_training_are_those_of_the_rows(trained, arm):
     runs, _, tables = trained
     (config,) = sweeps.arm_configs(QUICK, arm)
@@ -104,7 +104,7 @@ def test_without_score_files_the_folders_give_the_same_tables(trained):
 def test_kept_scores_need_no_folder(trained, tmp_path):
     runs, kept, tables = trained
     lines = (kept / "scores.jsonl").read_text().splitlines()
-    assert len(lines) == len(find_runs(runs)) == 13
+    assert len(lines) == len(find_runs(runs)) == 14
 
     # --list, --from and a command that would train.
     listed = reproduce("--out", tmp_path, "--scores", kept, "--list").stdout

@@ -32,9 +32,9 @@ class GammaNet(Bilevel):
     outer loss sece SECE + ce CE on a meta batch after a virtual step, at rate `virtual_lr`, of the
     head (or of everything, `scope="full"`). `bandwidth`, `form`, `soft_accuracy`, `leave_one_out`
     and `detach` are those of `toosure.metrics.sece`. With `fresh`, only so many of the meta batch
-    pass the network at a step. `virtual_lr=none` follows the run's own rate. With `level_lr`, the
-    level that all gammas share moves at this rate of Adam, and what makes them differ at `lr`
-    (above 64 features the hidden layer at 64 `lr` / features); without it all of it at `lr`.
+    pass the network at a step. `virtual_lr=none` follows the run's own rate. The level that all
+    gammas share moves at the rate `level_lr` of Adam, and what makes them differ at `lr` (above 64
+    features the hidden layer at 64 `lr` / features); with `level_lr=none` all of it at `lr`.
     `feed` replaces the features: "noise", "random" (a fixed random projection of the input), or
     the name of a layer. The MLP, its optimizer and what tau divides are our choice, as no source
     says them; see docs/objectives.md.
@@ -73,8 +73,8 @@ class GammaNet(Bilevel):
         meta_batch: int = 512,
         fresh: int | None = 64,
         every: int = 1,
-        lr: float = 1e-3,
-        level_lr: float | None = None,
+        lr: float = 1e-4,
+        level_lr: float | None = 0.01,
         virtual_lr: float | None = 0.1,
         seed: int = 0,
         reduction: Literal["mean", "sum"] = "mean",

@@ -9,7 +9,7 @@ from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.commits import short_commit
 from toosure.recipes.gamma_net import common_claims
 from toosure.recipes.gamma_net.parameters import parameter_count
-from toosure.recipes.gamma_net.rows import ALONE, LEVEL_FIRST, OURS, Row, Rows, unrounded
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row, Rows, unrounded
 from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
@@ -20,11 +20,11 @@ MAIN: dict[str, str] = {
     "CE": "sgd",
     "focal": "focal",
     "FLSD-53": "flsd53",
-    LEVEL_FIRST: "gamma_net:lr=0.0001,level_lr=0.01",
+    ONE_RATE: "gamma_net:lr=0.001,level_lr=none",
 }
 # With one seed, unless scores of others are kept.
 OTHERS: dict[str, str] = {
-    "gamma-net, not learning": "gamma_net:lr=0",
+    "gamma-net, not learning": "gamma_net:lr=0,level_lr=none",
     "gamma fixed at 1": "focal:gamma=1",
     "Meta-Calibration": "meta_smoothing",
     "CE + 0.5 SECE": "sece",
@@ -34,9 +34,9 @@ OTHERS: dict[str, str] = {
     "MMCE as its public code": "mmce:normalization=reference",
     "Brier": "brier",
     "label smoothing": "label_smoothing",
-    "gamma-net, only its level learns": "gamma_net:lr=0,level_lr=0.01",
+    "gamma-net, only its level learns": "gamma_net:lr=0",
     # How much of the accuracy is lost with the tenth of the images that gamma-net keeps for itself.
-    "gamma-net, level first, 1,000 meta images": "gamma_net:lr=0.0001,level_lr=0.01,meta=1000",
+    "gamma-net, 1,000 meta images": "gamma_net:meta=1000",
 }
 SEEDS = (0, 1, 2)
 QUICK = (OURS, "CE", "focal", ALONE)

@@ -12,7 +12,7 @@ from toosure.recipes.run_store import RunStore
 
 OURS = "gamma-net + SECE"
 ALONE = "SECE alone"
-LEVEL_FIRST = "gamma-net, level first"
+ONE_RATE = "gamma-net, one rate"  # the defaults of before: no fast level
 
 
 @dataclass(frozen=True)

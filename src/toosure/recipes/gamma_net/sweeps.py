@@ -9,23 +9,24 @@ METHODS: dict[str, dict[str, str]] = {
     "focal": {"loss": "focal"},
     "FLSD-53": {"loss": "flsd53"},
     "CE + 0.5 SECE": {"loss": "sece"},
-    "gamma-net, not learning": {"objective": "gamma_net:lr=0"},
+    "gamma-net, not learning": {"objective": "gamma_net:lr=0,level_lr=none"},
     "gamma-net + SECE": {"objective": "gamma_net"},
 }
 OURS = "gamma-net + SECE"
 BASELINES = ("CE", "focal", "FLSD-53")
 
 BANDWIDTHS = ("0.001", "0.003", "0.01", "0.03", "0.1", "0.3", "1", "auto")
+# At one rate, where gammas follow the features most. Noise knows nothing of the image.
 FEATURES = {
-    "penultimate": "gamma_net",
-    "layer2": "gamma_net:feed=layer2",
-    "random": "gamma_net:feed=random",
-    "noise": "gamma_net:feed=noise",  # knows nothing of the image
+    feed: f"gamma_net:feed={feed},lr=0.001,level_lr=none"
+    for feed in ("penultimate", "layer2", "random", "noise")
 }
 
 
 # Section "settling": what makes the final gamma differ between seeds. Written before the runs.
+ONE_RATE = {"lr": "0.001", "level_lr": "none"}
 FIRST_BUILT = {
+    **ONE_RATE,
     "bandwidth": "0.01",
     "form": "points",
     "leave_one_out": "false",
@@ -37,12 +38,12 @@ FIRST_BUILT = {
 DETACHED = {**FIRST_BUILT, "detach": "true", "virtual_lr": "0.1"}
 ARMS: dict[str, dict[str, str] | None] = {
     "CE": None,
-    "gamma-net (G)": {},
+    "gamma-net (H)": {},  # G with a fast level: the defaults
     "A: as first built": FIRST_BUILT,
     "D: accuracy detached, virtual rate .1": DETACHED,
     "E: D, meta batch 512": {**DETACHED, "meta_batch": "512"},
     "F: A, bandwidth .1": {**FIRST_BUILT, "bandwidth": "0.1"},
-    "H: G, level first": {"lr": "0.0001", "level_lr": "0.01"},
+    "G: one rate": ONE_RATE,
 }
 ARM_SEEDS = (0, 1, 2, 3, 4)
 

@@ -3,8 +3,8 @@
     PYTHONPATH=src python recipes/benchmark/draw.py docs/images     # three SVG files
     PYTHONPATH=src python recipes/benchmark/draw.py --table         # the rows of the page's tables
 
-A method is drawn when it has a record by the common protocol, with the setting that was chosen for
-it; run the script again when more rows have come.
+A method is drawn when it has two runs or more by the common protocol, with the setting that was
+chosen for it; run the script again when more have come.
 """
 
 import sys
@@ -33,7 +33,10 @@ Methods = dict[str, list[Record]]  # by the name that the pictures use
 
 
 def chosen(files: ScoreFiles, data: str) -> Methods:
-    """Return the records of each method with its chosen setting, in the order of the protocol."""
+    """Return the records of each method with its chosen setting, in the order of the protocol.
+
+    One run ranks nothing, and is left out.
+    """
     setting = Setting(data=data)
     groups = grouped(files, setting, data)
     words = {**methods.SHARPNESS_AWARE[data], **methods.OTHERS}
@@ -42,7 +45,8 @@ def chosen(files: ScoreFiles, data: str) -> Methods:
         for name, word in words.items()
         if not protocol.missing_word(word)
     }
-    return {name: groups[label] for name, label in labels.items() if label in groups}
+    found = {name: groups.get(label, []) for name, label in labels.items()}
+    return {name: records for name, records in found.items() if len(records) > 1}
 
 
 # -- table ----------------------------------------------------------------------------------------

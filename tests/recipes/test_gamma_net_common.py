@@ -96,7 +96,7 @@ def row(name, *errors, accuracy=0.9, excess=3.0, mce=None, classes=1.0, n=None):
         more = {"mce": (mce or error) / 100, "confidence": accuracy + excess / 100}
         val = {**record.val, "ece": error / 100}
         if classes is not None:
-            val["class_gap"] = classes / 100
+            val["class_gap_spread"] = classes / 100
         records.append(replace(record, test={**record.test, **more}, val=val))
     return Row(name, len(errors) if n is None else n, tuple(records))
 
@@ -218,7 +218,10 @@ def test_time_that_was_shared_is_not_shown(tmp_path):
 def test_backbones_are_reported_without_a_verdict():
     configs = backbones.configs(BOTH)
     assert [config.model for config in configs] == ["densenet40"] * 2 + ["vit"] * 2
-    assert [config.objective for config in configs] == [None, "gamma_net:lr=0.001,level_lr=none"] * 2
+    assert [config.objective for config in configs] == [
+        None,
+        "gamma_net:lr=0.001,level_lr=none",
+    ] * 2
     assert configs[2].optimizer.startswith("adamw") and configs[0].optimizer.startswith("sgd")
 
     pairs = {(name, m): row(m, 3) for name in backbones.BACKBONES for m in backbones.METHODS}

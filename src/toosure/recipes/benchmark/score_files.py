@@ -101,7 +101,10 @@ def scores_of(logits: Tensor, labels: Tensor) -> Scores:
     """Return every score of one split, as shares of 1."""
     confidence, _ = metrics.top_label(logits, labels)
     scores = {name: float(getattr(metrics, name)(logits, labels)) for name in METRICS}
-    more = {"confidence": float(confidence.mean()), "class_gap": class_gap_spread(logits, labels)}
+    more = {
+        "confidence": float(confidence.mean()),
+        "class_gap_spread": class_gap_spread(logits, labels),
+    }
     return scores | more
 
 

@@ -28,7 +28,7 @@ ERRORS = {
     "AdaECE": "adaptive_ece",
     "classwise ECE": "classwise_ece",
 }
-VALIDATED = {"class_gap": "class gaps", "ece": "ECE"}
+VALIDATED = {"class_gap_spread": "class gaps", "ece": "ECE"}
 TRIVIAL = "predicted: SECE alone has less ECE than CE, at less than half of its accuracy"
 
 
@@ -185,7 +185,7 @@ def level_claim(setting: Setting, data: str, rows: Rows) -> Claim:
         f"{name} {100 * errors[key][0]:.2f} : {100 * errors[key][1]:.2f}"
         for key, name in VALIDATED.items()
     )
-    classes, pooled = errors["class_gap"], errors["ece"]
+    classes, pooled = errors["class_gap_spread"], errors["ece"]
     kept = math.isfinite(sum(classes))
     return judge(
         says,

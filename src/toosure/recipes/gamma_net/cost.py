@@ -26,11 +26,11 @@ HEADER = (
     *("parameters", "ECE", "gain over CE, points", "gain per minute"),
 )
 NOTE = (
-    "Time of a step between steps 2,000 and 2,500 of a run of its own, without what measuring took, "
-    "and of a whole run at that rate. It stands only where the command had one worker, so that the "
-    "device was shared with no other run. ECE is the mean of the tables by the common protocol on "
-    "the same data; the gain is cross-entropy's ECE minus it, in points, and per minute of the "
-    "method's whole run."
+    "Time of a step between steps 2,000 and 2,500 of a run of its own, without what measuring "
+    "took, and of a whole run at that rate. It stands only where the command had one worker, so "
+    "that the device was shared with no other run. ECE is the mean of the tables by the common "
+    "protocol on the same data; the gain is cross-entropy's ECE minus it, in points, and per "
+    "minute of the method's whole run."
 )
 CLAIM = "a step of gamma-net costs at most 1.5 steps of cross-entropy"
 

@@ -16,7 +16,7 @@ test: .venv/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -q
 
 test-slow: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -q -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -q -m slow
 
 lint: .venv/ready
 	$(BIN)/ruff check .

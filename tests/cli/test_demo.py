@@ -15,6 +15,9 @@ from toosure.demo import (
 )
 from toosure.runs import find_runs
 
+pytestmark = pytest.mark.xdist_group("demo")  # workers of pytest share what was trained
+WORDS = ("--steps", "20", "--seeds", "2")
+
 
 def run_demo(folder, *words):
     result = CliRunner().invoke(app, ["demo", str(folder), *words])
@@ -22,27 +25,33 @@ def run_demo(folder, *words):
     return result.output
 
 
-def test_it_trains_reports_and_ends_with_its_conclusion(tmp_path):
-    words = ("--steps", "20", "--seeds", "2")
-    said = run_demo(tmp_path, *words)
-    runs = find_runs(tmp_path / "runs" / "demo")
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """A short demo, carried out once: its folder, and what it said."""
+    folder = tmp_path_factory.mktemp("demo")
+    return folder, run_demo(folder, *WORDS)
+
+
+def test_it_trains_reports_and_ends_with_its_conclusion(demo):
+    folder, said = demo
+    runs = find_runs(folder / "runs" / "demo")
     assert len(runs) == 2 * len(METHODS) and {run.status for run in runs} == {"complete"}
     assert "2 seeds each" in said and "a demonstration, not a benchmark" in said
 
     sentence = said.splitlines()[-1]
     assert sentence.startswith("SGD is ") and "SGD + temperature" in sentence
-    assert (tmp_path / "runs" / "demo" / "conclusion.txt").read_text() == sentence + "\n"
-    page = (tmp_path / "demo_report.html").read_text()
+    assert (folder / "runs" / "demo" / "conclusion.txt").read_text() == sentence + "\n"
+    page = (folder / "demo_report.html").read_text()
     assert f'<p class="conclusion">{sentence[:20]}' in page  # the report's first sentence
 
-    times = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("metrics.jsonl")}
-    assert run_demo(tmp_path, *words).splitlines()[-1] == sentence
-    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("metrics.jsonl")} == times
+    times = {file: file.stat().st_mtime_ns for file in folder.rglob("metrics.jsonl")}
+    assert run_demo(folder, *WORDS).splitlines()[-1] == sentence
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("metrics.jsonl")} == times
 
 
-def test_the_temperature_is_that_of_the_run_and_keeps_the_accuracy(tmp_path):
-    run_demo(tmp_path, "--steps", "20", "--seeds", "1")
-    scores = demo_scores(tmp_path / "runs" / "demo", demo_configs(20, 1))
+def test_the_temperature_is_that_of_the_run_and_keeps_the_accuracy(demo):
+    folder, _ = demo
+    scores = demo_scores(folder / "runs" / "demo", demo_configs(20, 2))
     plain, scaled = scores[PLAIN], scores["SGD + temperature"]
     assert scaled.accuracy == plain.accuracy and scaled.confidence != plain.confidence
 

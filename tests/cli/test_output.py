@@ -7,7 +7,9 @@ import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from toosure.cli import app
 from toosure.runs import Run
 
 FEW = ["--data", "digits:train=60,val=40", "--model", "mlp:width=8", "--device", "cpu"]
@@ -84,9 +86,10 @@ main()
     assert {"c.pt", "c.html"} <= set(os.listdir(predictions))
 
 
-def test_a_file_that_cannot_be_written_does_not_hide_the_result(predictions):
+def test_a_file_that_cannot_be_written_does_not_hide_the_result(predictions, monkeypatch):
+    monkeypatch.chdir(predictions)
     (predictions / "c.html").symlink_to(predictions / "none" / "c.html")
     words = ["calibrate", "val.npz", "--method", "temperature", "--json", "--html", "c.html"]
-    done = run_with("", words, predictions)
-    assert done.returncode == 2 and "cannot be written" in done.stderr
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2 and "cannot be written" in done.stderr
     assert json.loads(done.stdout)

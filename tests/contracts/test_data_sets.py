@@ -78,11 +78,14 @@ def test_defaults_are_what_the_signature_says(name):
 
 def test_reading_and_splits_are_the_same_in_another_process():
     code = (
-        "import json; from toosure.data import digits; d = digits(train=40, noise=0.2, seed=7);"
-        "print(json.dumps([d.train.indices.tolist(), d.train.y.tolist(), d.train.x.sum().item()]))"
+        "import json, sys; from toosure.data import digits;"
+        "d = digits(train=40, noise=0.2, seed=7);"
+        "print(json.dumps([d.train.indices.tolist(), d.train.y.tolist(), d.train.x.sum().item(),"
+        "'sklearn' in sys.modules]))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     data = parse("data", "digits:train=40,noise=0.2,seed=7").build()
-    indices, labels, total = json.loads(out.stdout)
+    indices, labels, total, slow = json.loads(out.stdout)
+    assert not slow  # it takes seconds to import
     assert data.train.indices.tolist() == indices and data.train.y.tolist() == labels
     assert torch.tensor(total).item() == pytest.approx(data.train.x.sum().item(), abs=1e-3)

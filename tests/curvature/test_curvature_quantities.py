@@ -74,8 +74,9 @@ def test_gni_uses_the_full_hessian_and_gradient():
     assert found.value == pytest.approx(torch.stack(terms).mean().item(), rel=1e-9)
 
 
-def test_trace_within_four_standard_errors():
-    model, (x, y) = make("cnn with BatchNorm")
+@pytest.mark.parametrize("name", ["mlp", "attention"])
+def test_trace_within_four_standard_errors(name):
+    model, (x, y) = make(name)
     found = trace(model, (x, y), matrix="hessian", rtol=0.05, most=2000)
     exact = hessian(model, x, y).trace().item()
     assert found.converged

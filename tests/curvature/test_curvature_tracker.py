@@ -88,7 +88,7 @@ def test_right_or_says_so(lr, batch, copies_to_host):
     data, model = digits(), network()
     tracker = CurvatureTracker(model, data)
     products, largest = [], 0.0
-    for step in train(model, data, lr, 250, batch):
+    for step in train(model, data, lr, 150, batch):
         result = tracker.measure()["gn_sharpness"]
         products.append(result.products)
         if step % 10 == 0 or step < 10:
@@ -109,22 +109,22 @@ def test_several_seeds_and_the_fall_of_late_training(seed, copies_to_host):
     """A run to interpolation, where the sharpness falls by orders of magnitude."""
     data, model = digits(80), network(seed)
     tracker = CurvatureTracker(model, data)
-    for step in train(model, data, 0.5, 1200):
+    for step in train(model, data, 1.0, 600):
         if step % 3 == 0:
             result = tracker.measure()["gn_sharpness"]
-        if step % 60 == 0:
+        if step % 30 == 0:
             exact = gn_sharpness(model, data, rtol=1e-5).value
             assert abs(result.value / exact - 1) <= RTOL or not result.converged
-    assert exact < 1.0
+    assert exact < 0.1
 
 
 def test_hessian_quantities_are_followed_too():
     data, model = digits(200), network()
     names = ("hessian_sharpness", "kappa_min")
     tracker = CurvatureTracker(model, data, quantities=names)
-    for step in train(model, data, 0.3, 60):
+    for step in train(model, data, 0.3, 40):
         results = tracker.measure()
-        if step % 12 == 0:
+        if step % 8 == 0:
             for name, measure in zip(names, (hessian_sharpness, kappa_min), strict=True):
                 exact = measure(model, data, rtol=1e-5).value
                 error = abs(results[name].value / exact - 1)

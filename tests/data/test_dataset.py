@@ -1,12 +1,16 @@
 """Splits are disjoint and repeatable, noise is exact, standardisation is by the training split."""
 
+import sys
+from importlib.util import find_spec
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits as published
 from torch.profiler import ProfilerActivity, profile
 
-from toosure.data import Images, digits, make_dataset
+from toosure.data import Images, digits, load_digits, make_dataset
 from toosure.data.dataset import draw_indices, flip_labels
 
 
@@ -197,9 +201,16 @@ def test_digits():
     shown = torch.cat([s.x for s in (data.train, data.val, data.test)]) * data.std + data.mean
     assert shown.min() + 1e-6 >= 0 and shown.max() == pytest.approx(1)
     # The 1,797 images are all there: their overall mean is the published set's.
-    from sklearn.datasets import load_digits
+    assert shown.mean().item() == pytest.approx(published().images.mean() / 16, rel=1e-5)
 
-    assert shown.mean().item() == pytest.approx(load_digits().images.mean() / 16, rel=1e-5)
+
+def test_digits_are_read_from_the_file_or_by_scikit_learn(monkeypatch):
+    for find in (find_spec, lambda name: None):
+        monkeypatch.setattr(sys.modules["toosure.data.digits"], "find_spec", find)
+        images = load_digits()
+        assert images.train_x.dtype == torch.uint8 and images.train_x.is_contiguous()
+        assert torch.equal(images.train_x[:, 0].double(), torch.tensor(published().images))
+        assert torch.equal(images.train_y, torch.tensor(published().target))
 
 
 def test_digits_keep_their_test_set_when_the_training_set_shrinks():

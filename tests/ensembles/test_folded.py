@@ -13,7 +13,7 @@ from toosure.ensembles.members_at_once import MembersAtOnce
 
 SMALL = {
     "resnet20": lambda: models.resnet20(inputs=(3, 8, 8)),
-    "resnet18": lambda: models.resnet18(inputs=(3, 8, 8)),
+    "resnet18": lambda: models.resnet18(inputs=(3, 8, 8), width=16),
     "wrn": lambda: models.wrn(inputs=(3, 8, 8), depth=10, width=1),
     "pyramidnet": lambda: models.pyramidnet110(inputs=(3, 8, 8), alpha=4),
     "mlp": lambda: models.mlp((3, 8, 8), 10, width=8),

@@ -18,6 +18,8 @@ import fsdp_worker as worker
 
 from toosure import Run
 
+pytestmark = pytest.mark.xdist_group("fsdp")  # workers of pytest share what was trained
+
 
 def run(world, folder):
     """Start the processes; return what each of them found."""

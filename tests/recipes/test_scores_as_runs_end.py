@@ -16,6 +16,7 @@ from toosure.sweep import sweep
 from toosure.sweep.jobs import Jobs
 from toosure.train import ProgressListener, Runtime
 
+pytestmark = pytest.mark.xdist_group("scores")  # workers of pytest share what was trained
 CPU = Runtime("cpu")
 GAMMA_NET = recipe("gamma-net")
 

@@ -12,7 +12,6 @@ import sys
 import time
 from pathlib import Path
 
-import sklearn.datasets  # noqa: F401  (loaded once, before the forks)
 import torch
 
 from toosure.config import RunConfig

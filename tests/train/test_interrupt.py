@@ -105,7 +105,9 @@ def test_a_second_signal_ends_at_once(measuring, tmp_path):
 
 
 @pytest.mark.parametrize("model_source", [STUCK_MODEL])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_signals_inside_one_long_call_are_answered_and_the_second_ends_it(
     measuring, tmp_path, number
 ):

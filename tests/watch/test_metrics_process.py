@@ -14,6 +14,8 @@ from toosure.watch.metrics_process import MetricsProcess, in_a_process
 from toosure.watch.split import Observation
 from waiting import LIMIT, wait_until
 
+pytestmark = pytest.mark.xdist_group("metrics process")  # workers of pytest share it
+
 
 def waited_for(process):
     wait_until(lambda: process.ready, process.process)

@@ -26,6 +26,7 @@ from toosure.objectives.network import (
 )
 from toosure.objectives.virtual_step import virtual_step
 from toosure.train import Runtime, train
+from toosure.train.steps import Step
 
 CE = nn.CrossEntropyLoss()
 # The paper's SECE with all its gradients, on a whole new meta batch, at the run's rate.
@@ -582,3 +583,69 @@ def test_a_run_shares_the_pass_where_the_optimizer_asks_once(word, shared, tmp_p
     )
     train(config, tmp_path, Runtime("cpu"))
     assert {len(prepared) == 4 for prepared in seen} == {shared}
+
+
+def test_what_the_head_reads_is_seen_in_the_forward_pass():
+    """`features` and `head` need not be all of a network, and its hooks run."""
+
+    class More(Normed):
+        def forward(self, x):
+            return self.head(self.features(x).relu())
+
+    model, x = More().eval(), torch.randn(5, 64)
+    features, logits = features_and_logits(model, x)
+    assert torch.equal(logits, model(x))
+    assert torch.equal(features, model.features(x).relu())
+
+    model.register_forward_hook(lambda module, inputs, output: 2 * output)
+    assert torch.equal(features_and_logits(model, x)[1], 2 * logits)
+
+
+def test_a_head_that_is_not_called_leaves_the_features():
+    class Unread(Normed):
+        def forward(self, x):
+            return F.linear(self.features(x), self.head.weight)
+
+    model, x = Unread(), torch.randn(5, 64)
+    before = model.norm.running_mean.clone()
+    features, logits = features_and_logits(model, x)
+    assert torch.equal(logits, features @ model.head.weight.T)
+    moved = model.norm.running_mean.clone()
+    model.norm.running_mean.copy_(before)
+    model(x)
+    assert torch.equal(moved, model.norm.running_mean)  # once
+
+
+def test_one_pass_trains_every_layer_in_half_precision():
+    """The meta examples pass without a gradient in the same autocast, whose casts are not kept."""
+    objective = GammaNet(meta=20)
+    model, batch = ready(objective, Normed())
+    step = Step(model, objective, torch.optim.SGD(model.parameters(), lr=0.1), precision="bf16")
+    step(batch, 0.1)
+    assert objective.one_pass
+    assert all(p.grad is not None for p in model.parameters())
+
+
+class Elsewhere(torch.optim.SGD):
+    """An optimizer of someone else's, which may move the weights through `.data` first."""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # torch's own, while compiling
+def test_compiled_networks_and_optimizers_of_others_keep_a_pass_of_their_own():
+    objective = GammaNet(meta=20)
+    model, _ = ready(objective)
+    Step(model, objective, Elsewhere(model.parameters(), lr=0.1))
+    assert not objective.one_pass
+    Step(torch.compile(model), objective, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert not objective.one_pass
+    Step(model, objective, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert objective.one_pass
+
+
+def test_a_checkpoint_of_other_rates_says_so():
+    one_rate, several = GammaNet(meta=20, level_lr=None), GammaNet(meta=20)
+    for objective in (one_rate, several):
+        model, batch = ready(objective)
+        objective.prepare(model, batch, lr=0.1)
+    with pytest.raises(ValueError, match="it was made with other options"):
+        several.set_extra_state(one_rate.get_extra_state())

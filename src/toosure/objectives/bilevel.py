@@ -41,8 +41,8 @@ class Bilevel(SeededModule):
     own rate. With `fresh`, so many meta examples pass the network at a step, and the outer loss is
     that of the last `meta_batch` of them (with `scope="full"`, of the fresh ones).
 
-    With `one_pass`, which a loop sets where the optimizer asks for the loss once, at the weights
-    as they are, the pass that the meta-step reads the features from is also that of the loss.
+    With `one_pass`, which a loop sets where the optimizer asks for the loss at the weights as they
+    are, the pass that the meta-step reads the features from is also that of the loss.
 
     Subclasses define `criterion` (the inner loss of (logits, labels), with values to set), `outer`,
     `make_hyper`, `values(model, features, x, labels)` and `assign(values)`.
@@ -217,6 +217,7 @@ class Bilevel(SeededModule):
 
         with evaluating(model):
             features = at_least_float32(features_and_logits(model, inputs)[0])
+        torch.clear_autocast_cache()  # torch before 2.11 would reuse its casts without a gradient
         if self.stored is None:
             return features, labels
         self.stored.push(features, labels)

@@ -63,27 +63,24 @@ def features_and_logits(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         return model.spread(partial(features_and_logits, model.module), x)
 
     model = unwrapped(model)
-    if hasattr(model, "features") and isinstance(getattr(model, "head", None), nn.Linear):
-        network = cast(FeatureNetwork, model)
-        features = network.features(x)
-        return features, network.head(features)
-
-    # Any other network: a hook reads what comes into its last linear layer.
     inputs_seen: list[Tensor] = []
     hook = head_of(model).register_forward_pre_hook(
-        lambda module, inputs: inputs_seen.append(inputs[0])
+        lambda module, inputs: inputs_seen.extend(inputs[:1])
     )
     try:
         logits = model(x)
     finally:
         hook.remove()
 
-    if len(inputs_seen) != 1 or inputs_seen[0].ndim != 2:
-        raise ValueError(
-            f"the last Linear of {type(model).__name__} is not read once, as (N, D): give the "
-            "model `features(x)` and `head`"
-        )
-    return inputs_seen[0], logits
+    if len(inputs_seen) == 1 and inputs_seen[0].ndim == 2:
+        return inputs_seen[0], logits
+    if hasattr(model, "features") and isinstance(getattr(model, "head", None), nn.Linear):
+        with statistics_still(model):
+            return cast(FeatureNetwork, model).features(x), logits
+    raise ValueError(
+        f"the last Linear of {type(model).__name__} is not read once, as (N, D): give the model "
+        "`features(x)` and `head`"
+    )
 
 
 def output_of(model: nn.Module, layer: str, x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from toosure.objectives import Batch, Objective, preparing
+from toosure.objectives.network import uncompiled
 from toosure.optim import BSAM, SAM
 from toosure.optim.passes import clip_each_member_
 from toosure.train.engine import Engine
@@ -36,8 +37,8 @@ class Step:
         self.prepare = preparing(objective)
         self.clip = clip
         self.engine.bind(objective, optimizer)
-        if hasattr(objective, "one_pass"):  # of `prepare` and the loss
-            objective.one_pass = self.engine.network is model and not isinstance(optimizer, SAM)
+        if hasattr(objective, "one_pass"):  # of `prepare`, which runs uncompiled, and the loss
+            objective.one_pass = uncompiled(model) is model and asks_at_the_weights(optimizer)
 
         self.dtype = AUTOCAST_DTYPES.get(precision)
         self.device = next(model.parameters()).device.type
@@ -126,6 +127,15 @@ class Step:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if self.scaler is not None:
             self.scaler.load_state_dict(state)
+
+
+def asks_at_the_weights(optimizer: Optimizer) -> bool:
+    """Whether an optimizer is known to ask for the first loss before it moves the weights.
+
+    SAM's kind does too, but finds the layers whose statistics must not move twice by that pass.
+    """
+    ours = type(optimizer).__module__.startswith(("torch.optim.", "toosure.optim."))
+    return ours and not isinstance(optimizer, SAM)
 
 
 def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:

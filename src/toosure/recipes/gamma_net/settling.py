@@ -1,6 +1,7 @@
 """The settling experiment: which change keeps gamma, and with it ECE, from differing by seed.
 
-The rules below were written before the runs. Spread is the largest minus the smallest of five.
+The rules below were written before the runs, of H only that on its spread: what else is asked of it
+was asked of G, the default of then. Spread is the largest minus the smallest of five.
 """
 
 import numpy as np

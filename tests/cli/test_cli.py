@@ -62,7 +62,11 @@ def test_json_and_page_together(file, tmp_path):
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--split", "val"], "no array 'val_logits'"),
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--ci", "95"], "between 0 and 1; got 95"),
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--bins", "100000"], "from 1 to 1,000; got"),
-        ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--html", "/none/a.html"], "cannot be written"),
+        (
+            {"logits": [[1.0, -1.0]], "labels": [0]},
+            ["--html", "/none/a.html"],
+            "there is no folder /none",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(tmp_path, arrays, options, words):

@@ -147,6 +147,26 @@ def test_independent_labels(tmp_path):
     assert "takes arrays" in refused("evaluate", tmp_path / "a.csv", "--multilabel")
 
 
+def test_the_page_of_independent_labels_and_what_does_not_go_with_them(tmp_path):
+    labels = np.arange(400).reshape(200, 2) % 2
+    file, page = tmp_path / "a.npz", tmp_path / "a.html"
+    np.savez(file, probs=np.full((200, 2), 0.5), labels=labels)
+    words = ("evaluate", file, "--multilabel")
+    result = toosure(*words, "--html", page)
+    assert result.exit_code == 0 and f"page: {page}" in result.stderr
+    assert "How often a label is true" in page.read_text(encoding="utf-8")
+
+    for option in (("--fail-if", "ece > 0.1"), ("--by", "site"), ("--all",), ("--top-label",)):
+        assert f"{option[0]} does not go with --multilabel" in refused(*words, *option)
+    assert "there is no folder" in refused(*words, "--html", tmp_path / "none" / "a.html")
+    assert "is a folder: name a file" in refused(*words, "--html", tmp_path)
+
+
+def test_laplace_refuses_what_it_would_not_write(files):
+    words = ("calibrate", files / "sure.npz", "--method", "laplace", "-o", files / "c.pt")
+    assert "-o does not go with --method laplace" in refused(*words)
+
+
 def test_compare(files):
     page = files / "page.html"
     result = toosure("compare", files / "sure.npz", files / "calm.npz", "-o", page)
@@ -162,7 +182,7 @@ def test_compare(files):
     words = refused(
         "compare", files / "sure.npz", files / "calm.npz", "-o", files / "no" / "a.html"
     )
-    assert "cannot be written" in words
+    assert "there is no folder" in words
 
 
 def test_apply(files):

@@ -103,3 +103,24 @@ def test_groups_may_be_names_and_are_checked():
         group_numbers([5, 5], 2)
     with pytest.raises(ValueError, match="groups are missing"):
         cluster_interval(metrics.ece, LOGITS, LABELS)
+
+
+def test_shares_stay_between_0_and_1():
+    sure = 20 * torch.nn.functional.one_hot(LABELS, 3).double()
+    sure[GROUPS == 0] = -sure[GROUPS == 0]
+    for metric in (metrics.accuracy, metrics.aurc):
+        by_logits = cluster_interval(metric, sure, LABELS, GROUPS)
+        by_probs = cluster_interval(metric, probs=sure.softmax(1), labels=LABELS, groups=GROUPS)
+        for interval in (by_logits, by_probs):
+            assert 0 <= interval.low <= interval.value <= interval.high <= 1
+
+
+def test_a_metric_of_logits_alone_takes_the_logarithm_of_probabilities():
+    def mean_margin(logits, labels):
+        return logits.gather(1, labels[:, None]).mean()
+
+    probs = LOGITS.softmax(1)
+    found = cluster_interval(mean_margin, probs=probs, labels=LABELS, groups=GROUPS, samples=20)
+    assert float(found.value) == pytest.approx(float(mean_margin(probs.log(), LABELS)))
+    with pytest.raises(ValueError, match="samples"):
+        cluster_interval(metrics.nll, LOGITS, LABELS, GROUPS, samples=0)

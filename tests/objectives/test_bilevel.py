@@ -22,9 +22,9 @@ from toosure.objectives.network import (
     head_of,
     output_of,
     statistics_still,
-    unwrapped,
 )
 from toosure.objectives.virtual_step import virtual_step
+from toosure.processes.wrappers import unwrapped
 from toosure.train import Runtime, train
 from toosure.train.steps import Step
 

@@ -18,6 +18,7 @@ from slow_optimizers import (
 from torch import nn
 
 from toosure.optim import ASAM, BSAM, CSAM, SAM, VASSO, BulkSGD, Muon
+from toosure.optim.passes import clip_each_member_
 
 TWO_PASS = {
     "sam": lambda p, **kw: SAM(p, rho=0.1, lr=0.1, **kw),
@@ -470,3 +471,15 @@ def test_bsam_draws_differ_with_the_seed():
 
     assert torch.equal(moved(1), moved(1))
     assert not torch.equal(moved(1), moved(2))
+
+
+def test_sparse_gradients_are_clipped_as_dense_ones():
+    tables = [nn.Embedding(10, 4, sparse=sparse) for sparse in (True, False)]
+    tables[1].load_state_dict(tables[0].state_dict())
+    index = torch.tensor([1, 1, 3])
+    for table in tables:
+        table(index).square().sum().backward()
+        clip_each_member_([{"params": list(table.parameters())}], 0.1)
+    sparse, dense = (table.weight.grad for table in tables)
+    torch.testing.assert_close(sparse.to_dense(), dense)
+    assert float(dense.norm()) == pytest.approx(0.1, rel=1e-3)

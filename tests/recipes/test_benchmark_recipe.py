@@ -254,7 +254,9 @@ def test_a_row_of_ones_own_stays_when_its_run_folder_is_gone(tmp_path):
     [
         (("too-sharp", "--method", "sam"), "too-sharp has no --method"),
         (("too-sharp", "--data", "cifar10,cifar100"), "takes one data set"),
-        (("csam", "--method", "sam"), "add a row with `reproduce benchmark`"),
+        (("csam", "--method", "sam"), "csam has no --method: it is for benchmark, radius"),
+        (("benchmark", "--full"), "benchmark has no --full: it is for csam"),
+        (("gamma-net", "--shift", "all"), "has no --shift: it is for benchmark, csam, radius"),
         (("csam", "--full", "--quick"), "exclude each other"),
         (("too-sharp", "--shift", "all"), "too-sharp has no --shift"),
         (("benchmark", "--ood", "noise"), "--ood goes with --shift all"),

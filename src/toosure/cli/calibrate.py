@@ -1,7 +1,6 @@
 """`toosure calibrate`: fit a calibrator on some rows, judge it on others, save it."""
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +16,7 @@ from toosure.cli.file_options import (
     KindOption,
     LabelColumn,
     ScoreColumns,
+    refuse,
     write_text,
 )
 from toosure.cli.laplace import calibrate_by_laplace
@@ -81,6 +81,9 @@ def calibrate(
     run = val if val.is_dir() else None
     try:
         if method == "laplace":
+            files = {"TEST": test, "-o": output, "--html": html}
+            arrays = {"--labels": labels, "--test-labels": test_labels, "--split": split}
+            refuse(files | arrays | {"--test-split": test_split}, "--method laplace")
             calibrate_by_laplace(val, data_root, device, as_json, bins, ci, seed)
             return
         check_wanted(method, output, html)
@@ -179,14 +182,15 @@ def keep_in_run(run: Path, result: "Recalibration") -> None:
 def check_wanted(method: str, output: Path | None, html: Path | None) -> None:
     """Refuse, before the work, a method that is none and files that could not be written."""
     from toosure.posthoc.calibrator_file import name_of
+    from toosure.predictions.writing import check_target
     from toosure.recalibration import makers
 
     for make in makers(method).values():
         if output:
             name_of(type(make()))
     for path in (output, html):
-        if path and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise ValueError(f"{path}: cannot be written (no such folder, or not a file of ours)")
+        if path:
+            check_target(path)
 
 
 def say_trial(trial: "Trial") -> None:

@@ -18,7 +18,6 @@ from toosure.cli.file_options import (
     KindOption,
     LabelColumn,
     ScoreColumns,
-    check_page,
     write_text,
 )
 from toosure.cli.waiting import Waiting
@@ -56,11 +55,12 @@ def compare(
     That the rows are the same is checked by their labels, and by a column `id` where there is one.
     """
     from toosure.evaluate.paired import compare as paired
+    from toosure.predictions.writing import check_target
 
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     try:
         if html:
-            check_page(html)
+            check_target(html)
         with Waiting("reading") as waiting:
             sides = []
             for path in (first, second):

@@ -19,8 +19,8 @@ from toosure.cli.file_options import (
     LabelColumn,
     LabelsFile,
     ScoreColumns,
-    check_page,
     paired_files,
+    refuse,
     write_text,
 )
 from toosure.cli.multilabel import evaluate_labels, print_labels
@@ -28,7 +28,7 @@ from toosure.cli.shifts import Images, OodWords, evaluate_shifts, runtime_of_shi
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
-    from toosure.evaluate import Evaluation
+    from toosure.evaluate import Evaluation, MultilabelEvaluation
     from toosure.evaluate.conditions import Condition
     from toosure.evaluate.subgroups import Subgroups
     from toosure.predictions import Predictions
@@ -122,6 +122,7 @@ def evaluate(
     """
     from toosure.evaluate.conditions import judge, parse_condition
     from toosure.evaluate.subgroups import subgroups
+    from toosure.predictions.writing import check_target
 
     if shifts or ood or images or baseline:
         if not shifts:
@@ -136,10 +137,15 @@ def evaluate(
     judged: Settings = settings | ({"top_label": True} if top_label else {})
     try:
         if html:
-            check_page(html)
+            check_target(html)
         if multilabel:
+            others = {"--by": by, "--fail-if": fail_if, "--shift": shift, "--labels": labels}
+            refuse(others | {"--all": everything, "--top-label": top_label}, "--multilabel")
             file = only_one(files, "--multilabel")
-            print_labels(evaluate_labels(file, reading, split, settings), as_json)
+            of_labels = evaluate_labels(file, reading, split, settings)
+            if html:
+                write_labels_page(of_labels, html)
+            print_labels(of_labels, as_json)
             return
         conditions = [parse_condition(text) for text in fail_if or []]
         keys = None if everything or as_json or html else first_keys(conditions)
@@ -262,6 +268,14 @@ def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predi
         raise ValueError(f"--shift {error}") from error
     logits, labels = predict_shifted(run, corruption, Runtime(device, data_root))
     return replace(from_logits(logits, labels), source=f"{run.name} under {shift}")
+
+
+def write_labels_page(result: "MultilabelEvaluation", path: Path) -> None:
+    """Write the page of independent labels, or say why it cannot be written."""
+    from toosure.page.multilabel import multilabel_page
+
+    write_text(path, multilabel_page(result))
+    typer.echo(f"page: {path}", err=True)
 
 
 def write_page(result: "Evaluation", path: Path) -> None:

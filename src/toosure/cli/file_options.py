@@ -1,7 +1,6 @@
 """Options that say how to read a file of predictions, shared by the commands that take one."""
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -107,10 +106,11 @@ def paired_files(files: Sequence[Path], labels: Path | None) -> list[tuple[Path,
     return [npy_pair(*arrays)]
 
 
-def check_page(path: Path) -> None:
-    """Refuse, before the work, a page that could not be written."""
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ValueError(f"{path}: cannot be written (no such folder, or not a file of ours)")
+def refuse(others: Mapping[str, object], option: str) -> None:
+    """Raise on the first of other options that was given: nothing would come of it."""
+    for name, value in others.items():
+        if value:
+            raise ValueError(f"{name} does not go with {option}: leave one of them out")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -156,23 +156,17 @@ def shift_plan(shift: str | None, ood: Texts, quick: bool) -> "ShiftPlan | None"
 
 def check_setting(paper: "Recipe", setting: "Setting") -> None:
     """Raise for an option that a recipe does not know."""
+    from toosure.recipes import RECIPES, recipe
+
     given = {"--method": setting.methods, "--full": setting.full, "--scores": setting.scores}
     given["--shift"] = setting.shifts
 
-    if not paper.keeps_scores:
-        if paper.name == "ensembles":  # in files of its own
-            del given["--scores"]
-        for option, value in given.items():
-            if value:
-                raise ValueError(
-                    f"{paper.name} has no {option}: it is for csam, benchmark, gamma-net, radius"
-                )
-        if len(setting.data_sets) > 1:
-            raise ValueError(f"{paper.name} takes one data set; got --data {setting.data}")
-    if setting.methods and paper.name not in ("benchmark", "radius"):
-        raise ValueError(f"{paper.name} has no --method: add a row with `reproduce benchmark`")
-    if setting.full and paper.name in ("gamma-net", "radius"):
-        raise ValueError(f"{paper.name} has no --full: it is for csam")
+    for option, value in given.items():
+        if value and option not in paper.options:
+            takers = ", ".join(name for name in RECIPES if option in recipe(name).options)
+            raise ValueError(f"{paper.name} has no {option}: it is for {takers}")
+    if len(setting.data_sets) > 1 and not paper.keeps_scores:
+        raise ValueError(f"{paper.name} takes one data set; got --data {setting.data}")
     if setting.steps and not any(part.free_length for part in paper.parts):
         raise ValueError(f"{paper.name} has no --steps: it is for bulk-every of too-sharp")
     if setting.full and setting.quick:

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from toosure.curvature.products.chunked_model import inputs_and_labels
-from toosure.curvature.products.functional_model import choose_parameters, without_wrappers
+from toosure.curvature.products.functional_model import choose_parameters
 from toosure.curvature.products.loss_hessian import LossLike, output_loss, over_all_samples
 from toosure.curvature.products.precision import tensor_cores
 from toosure.metrics.inputs import ArrayLike, as_labels, check_count
@@ -23,6 +23,7 @@ from toosure.processes.dtensor import (
     reshard,
     sum_over_shards,
 )
+from toosure.processes.wrappers import unwrapped
 
 
 class LineLoss:
@@ -42,7 +43,7 @@ class LineLoss:
         group: "dist.ProcessGroup | None",
     ) -> None:
         check_count("chunk", chunk)
-        self.model = without_wrappers(model)
+        self.model = unwrapped(model)
         reshard(self.model)  # so that the parameters are those that an optimizer moves
         named = dict(self.model.named_parameters())
         self.parameters = [named[name] for name in choose_parameters(self.model, parameters)]

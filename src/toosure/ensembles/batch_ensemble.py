@@ -15,7 +15,7 @@ from toosure.ensembles.convert import (
 )
 from toosure.ensembles.mixture import Mixture
 from toosure.objectives.contract import Batch
-from toosure.objectives.network import unwrapped
+from toosure.processes.wrappers import unwrapped
 
 Init = Literal["normal", "sign"]
 RATE = 0.5  # of the fast weights, as a share of the learning rate

@@ -14,7 +14,7 @@ from toosure.ensembles.batch_ensemble import check_members
 from toosure.ensembles.members_at_once import MembersAtOnce, fastest_way
 from toosure.ensembles.mixture import Mixture
 from toosure.objectives.contract import Batch
-from toosure.objectives.network import unwrapped
+from toosure.processes.wrappers import unwrapped
 
 
 class DeepEnsemble(Mixture):

@@ -18,7 +18,7 @@ from toosure.ensembles.noise import (
     noisy_layers,
 )
 from toosure.objectives.contract import Batch
-from toosure.objectives.network import unwrapped
+from toosure.processes.wrappers import unwrapped
 
 Where = Literal["residual", "all"]
 

@@ -10,7 +10,7 @@ from toosure.ensembles.convert import Weighted, replace_layers, weighted_layers
 from toosure.ensembles.mixture import Mixture
 from toosure.ensembles.noise import TRAINING, generator_for
 from toosure.objectives.contract import Batch
-from toosure.objectives.network import unwrapped
+from toosure.processes.wrappers import unwrapped
 
 
 class MIMO(Mixture):

@@ -11,9 +11,9 @@ from toosure.ensembles.spread import member_numbers
 from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32
 from toosure.objectives.contract import Batch, criterion_of
-from toosure.objectives.network import unwrapped
 from toosure.objectives.splits import splits_of
 from toosure.processes import Sharded
+from toosure.processes.wrappers import unwrapped
 
 MAX_REPORTED = 2000  # validation examples on which `report` compares the members
 CHUNK = 512

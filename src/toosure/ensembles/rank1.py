@@ -36,7 +36,7 @@ from toosure.ensembles.noise import (
 )
 from toosure.metrics.inputs import check_positive
 from toosure.objectives.contract import Batch
-from toosure.objectives.network import unwrapped
+from toosure.processes.wrappers import unwrapped
 
 Family = Literal["gaussian", "cauchy"]
 CLIP = 10.0  # the largest size of a drawn factor

@@ -29,7 +29,7 @@ from toosure.ensembles.noise import (
 )
 from toosure.metrics.inputs import check_positive
 from toosure.objectives.contract import Batch
-from toosure.objectives.network import unwrapped
+from toosure.processes.wrappers import unwrapped
 
 Estimator = Literal["flipout", "local"]
 SPREAD = 0.1  # standard deviation of rho at the start

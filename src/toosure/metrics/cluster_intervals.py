@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from toosure.metrics import intervals
+from toosure.metrics import scores as row_scores
 from toosure.metrics.binned import BinSums, bin_edges, error_of
-from toosure.metrics.bootstrap_cells import error_along
+from toosure.metrics.bootstrap_cells import error_along, on_rows
 from toosure.metrics.confidence import chunked_pairs, top_label, top_odds
 from toosure.metrics.inputs import (
     ArrayLike,
     as_confidence,
-    as_distributions,
     as_metric_inputs,
     check_count,
     check_level,
@@ -62,6 +62,7 @@ def cluster_interval(
     with known_logits():
         rows, truth = as_metric_inputs(logits, labels, probs)
     rows = rows.detach()
+    check_count("samples", samples)
     check_level(level)
     index = group_numbers(groups, len(rows))
 
@@ -74,14 +75,8 @@ def cluster_interval(
             of_confidence, *pair, index, level, seed, samples, **options
         )
 
-    taken = rows if probs is None else as_distributions(probs).detach()
-
-    def on_rows(i: Tensor | slice) -> Tensor:
-        if probs is None:
-            return metric(taken[i], truth[i], **options)
-        return metric(probs=taken[i], labels=truth[i], **options)
-
-    value = on_rows(slice(None))
+    of_rows = on_rows(metric, rows, truth, probs, options)
+    value = of_rows(slice(None))
     if metric in intervals._ROW_SCORES:
         scores = [intervals._ROW_SCORES[metric](*pair) for pair in chunked_pairs(rows, truth)]
         offsets = mean_offsets(torch.cat(scores).double(), index, seed, samples)
@@ -90,12 +85,10 @@ def cluster_interval(
         offsets = rank_offsets(intervals._RANKED[metric], odds, correct, index, seed, samples)
     else:
         with known_logits():
-            replicas = [on_rows(i) for i in resampled_rows(index, seed, samples)]
+            replicas = [of_rows(i) for i in resampled_rows(index, seed, samples)]
         offsets = torch.stack(replicas) - value
-    interval = interval_around(value, offsets, index, level)
-    if metric in intervals._RANKED or metric in intervals._AREAS:
-        return Interval(interval.value, interval.low.clamp(min=0), interval.high.clamp(max=1))
-    return interval
+    shares = (row_scores.accuracy, *intervals._RANKED, *intervals._AREAS)
+    return interval_around(value, offsets, index, level, in_unit_interval=metric in shares)
 
 
 def cluster_interval_from_confidence(
@@ -129,7 +122,7 @@ def cluster_interval_from_confidence(
     else:
         rows = resampled_rows(index, seed, samples)
         offsets = torch.stack([metric(confidence[i], correct[i], **options) for i in rows]) - value
-    return interval_around(value, offsets, index, level)
+    return interval_around(value, offsets, index, level, in_unit_interval=True)
 
 
 def group_numbers(groups: ArrayLike | None, n: int) -> Tensor:
@@ -278,9 +271,14 @@ def small_sample_factor(groups: Tensor, level: float) -> float:
     return ratio * math.sqrt(count / (count - 1))
 
 
-def interval_around(value: Tensor, offsets: Tensor, groups: Tensor, level: float) -> Interval:
+def interval_around(
+    value: Tensor, offsets: Tensor, groups: Tensor, level: float, in_unit_interval: bool = False
+) -> Interval:
     """Return the "basic" interval of replicas less value, widened to hold the value."""
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     lower, upper = offsets.double().cpu().nanquantile(tails, 0) * small_sample_factor(groups, level)
     value = value.cpu().double()
-    return Interval(value, torch.minimum(value - upper, value), torch.maximum(value - lower, value))
+    low, high = torch.minimum(value - upper, value), torch.maximum(value - lower, value)
+    if in_unit_interval:
+        low, high = low.clamp(min=0), high.clamp(max=1)
+    return Interval(value, low, high)

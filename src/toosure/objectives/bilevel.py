@@ -18,12 +18,13 @@ from toosure.objectives.adam_state import load_adam
 from toosure.objectives.contract import Batch, reduction_factor
 from toosure.objectives.first_pass import FirstPass
 from toosure.objectives.meta_signal import MetaSignal
-from toosure.objectives.network import features_and_logits, head_of, statistics_still, unwrapped
+from toosure.objectives.network import features_and_logits, head_of, statistics_still
 from toosure.objectives.seeded import SeededModule
 from toosure.objectives.splits import Splits, splits_of, subset
 from toosure.objectives.stored_features import StoredFeatures, stored_features
 from toosure.objectives.virtual_step import virtual_step
 from toosure.processes import Sharded
+from toosure.processes.wrappers import unwrapped
 
 Scope = Literal["head", "full"]
 Drawn = tuple[Tensor, Tensor, Tensor | None, Tensor]  # inputs, labels, meta indices, rate

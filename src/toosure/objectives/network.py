@@ -8,11 +8,11 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.parallel import DistributedDataParallel
 
 from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32
 from toosure.processes import Sharded
+from toosure.processes.wrappers import unwrapped
 
 
 class FeatureNetwork(Protocol):
@@ -21,14 +21,6 @@ class FeatureNetwork(Protocol):
     head: nn.Linear
 
     def features(self, x: Tensor) -> Tensor: ...
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the network itself, without torch.compile and what spreads it over devices."""
-    if isinstance(model, DistributedDataParallel | nn.DataParallel | Sharded):
-        return unwrapped(model.module)
-    compiled = getattr(model, "_orig_mod", None)
-    return unwrapped(compiled) if isinstance(compiled, nn.Module) else model
 
 
 def uncompiled(model: nn.Module) -> nn.Module:

@@ -1,6 +1,7 @@
 """Adaptive SAM: each weight is perturbed in proportion to its own size."""
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from toosure.optim.passes import climb_, global_norm
+from toosure.optim.passes import by_member, climb_, global_norm
 from toosure.optim.sam import SAM
 from toosure.optim.validators import Validator, check_not_negative
 from toosure.processes.dtensor import local_shards
@@ -65,7 +66,7 @@ class ASAM(SAM):
         # The gradients become T g, of which the norm is taken, and then T^2 g.
         for gradients, sizes in adapted:
             torch._foreach_mul_(gradients, sizes)
-        parts = self._by_member(buckets)
+        parts = by_member(buckets, group_of=itemgetter(0))
         norms = [global_norm([g for _, _, of in part for g in of]) for part in parts]
         for gradients, sizes in adapted:
             torch._foreach_mul_(gradients, sizes)

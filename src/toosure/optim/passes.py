@@ -1,9 +1,9 @@
 """What every two-pass optimizer needs: restored weights, the gradient's norm, the ascent step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ from toosure.processes.dtensor import (
     local_shards,
     sum_over_shards,
 )
+
+Thing = TypeVar("Thing")
 
 
 @contextmanager
@@ -84,22 +86,27 @@ def global_norm(tensors: Sequence[Tensor]) -> Tensor:
     return norm
 
 
-def by_member(groups: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def by_member(
+    things: Sequence[Thing], group_of: Callable[[Thing], Any] = lambda group: group
+) -> list[list[Thing]]:
     """Sort parameter groups by the network they belong to, `member`, where several train together.
+
+    Things that are no groups themselves are sorted by their `group_of`.
 
     >>> [len(part) for part in by_member([{"member": 0}, {"member": 1}, {"member": 0}])]
     [2, 1]
     """
-    parts: dict[Any, list[dict[str, Any]]] = {}
-    for group in groups:
-        parts.setdefault(group.get("member"), []).append(group)
+    parts: dict[Any, list[Thing]] = {}
+    for thing in things:
+        parts.setdefault(group_of(thing).get("member"), []).append(thing)
     return list(parts.values())
 
 
 def clip_each_member_(groups: Sequence[dict[str, Any]], largest: float) -> None:
     """Scale gradients down to a norm, that of each member where several train together."""
     for part in by_member(groups):
-        clip_([p for group in part for p in group["params"] if p.grad is not None], largest)
+        trained = [p for group in part for p in group["params"] if p.grad is not None]
+        clip_([with_dense_gradient(p) for p in trained], largest)
 
 
 def clip_(parameters: Sequence[Tensor], largest: float) -> None:

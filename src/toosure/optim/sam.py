@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import torch
@@ -20,11 +21,10 @@ from toosure.optim.micro_batches import (
 from toosure.optim.passes import (
     by_member,
     climb_,
-    clip_,
+    clip_each_member_,
     dense_gradient,
     global_norm,
     weights_restored,
-    with_dense_gradient,
 )
 from toosure.optim.statistics import RunningStatistics
 from toosure.optim.validators import Validator, check_arguments, check_base, check_not_negative
@@ -222,18 +222,10 @@ class SAM(Wrapper):
 
     def _climb(self, buckets: list[Bucket], keep: bool = False) -> None:
         """Add rho * directions / (their norm over all buckets) to the weights."""
-        for part in self._by_member(buckets):
+        for part in by_member(buckets, group_of=itemgetter(0)):
             norm = global_norm([d for _, _, directions in part for d in directions])
             for group, params, directions in part:
                 climb_(params, directions, group["rho"], norm.to(params[0].device), keep)
-
-    @staticmethod
-    def _by_member(buckets: list[Bucket]) -> list[list[Bucket]]:
-        """Sort buckets by the network they belong to, where several are trained side by side."""
-        parts: dict[Any, list[Bucket]] = {}
-        for bucket in buckets:
-            parts.setdefault(bucket[0].get("member"), []).append(bucket)
-        return list(parts.values())
 
     def _descend(self, scaler: torch.amp.GradScaler | None) -> None:
         """Give the gradients at hand to the base, unless the scaler finds an infinity in them."""
@@ -243,9 +235,7 @@ class SAM(Wrapper):
                 return
 
         if self.clip_norm is not None:
-            for part in by_member(self.param_groups):
-                trained = [p for group in part for p in group["params"] if p.grad is not None]
-                clip_([with_dense_gradient(p) for p in trained], self.clip_norm)
+            clip_each_member_(self.param_groups, self.clip_norm)
 
         self._update()
 

@@ -13,12 +13,21 @@ from toosure.predictions.predictions import Predictions
 SUFFIXES = (".npz", ".pt", ".csv")
 
 
-def check_writable(path: Path) -> None:
+def check_target(path: Path) -> None:
     """Refuse, before the work, a file that could not be written."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name a file in it")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}: make it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"{path}: cannot be written (no permission): name another file")
+
+
+def check_writable(path: Path) -> None:
+    """Refuse, before the work, a file of predictions that could not be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{path}: write a .npz, .pt or .csv")
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ValueError(f"{path}: cannot be written (no such folder, or not a file of ours)")
+    check_target(path)
 
 
 def write_predictions(predictions: Predictions, path: Path) -> None:

@@ -15,7 +15,6 @@ __all__ = [
     "RunMixture",
     "RunStore",
     "Setting",
-    "Shelf",
     "Table",
     "recipe",
 ]
@@ -28,8 +27,6 @@ RECIPES = {
     "csam": "toosure.recipes.csam",
     "radius": "toosure.recipes.radius",
 }
-
-Shelf = RunStore  # its earlier name
 
 
 def recipe(name: str) -> Recipe:

@@ -214,14 +214,16 @@ class Part:
 class Recipe:
     """A paper: its parts by name.
 
-    A recipe that `keeps_scores` reads runs from score files too, and takes `--method`, `--full` and
-    `--scores`. `folder` is the default folder of its runs below `runs/`, by default its name.
+    `options` are those of `toosure reproduce` that it takes and not every recipe has. A recipe that
+    `keeps_scores` reads runs from score files too. `folder` is the default folder of its runs below
+    `runs/`, by default its name.
     """
 
     name: str
     title: str
     reference: str
     parts: tuple[Part, ...]
+    options: frozenset[str] = frozenset()
     keeps_scores: bool = False
     folder: str = ""
 

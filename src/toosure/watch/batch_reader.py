@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from toosure.processes.wrappers import unwrapped
+
 Inputs = Tensor | dict[str, Tensor]  # a model is called with the tensor, or by these names
 Examples = tuple[Inputs, Tensor]  # inputs and labels, the same number of each
 InputsOf = str | int | Sequence[str] | Callable[[Any], Any] | None
@@ -194,15 +196,6 @@ def tensors_of(inputs: Inputs) -> list[Tensor]:
 def first_of(inputs: Inputs) -> Tensor:
     """Return the first of the tensors that inputs consist of; all have as many examples."""
     return tensors_of(inputs)[0]
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model inside one that is compiled or data-parallel."""
-    inner = getattr(model, "_orig_mod", model)
-    if isinstance(inner, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        inner = inner.module
-    assert isinstance(inner, nn.Module)
-    return inner
 
 
 def names_of_arguments(model: nn.Module) -> tuple[str, ...] | None:

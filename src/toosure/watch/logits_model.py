@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from toosure.binary import binary_labels, is_one_column
 from toosure.metrics.inputs import as_labels
 from toosure.processes.dtensor import resharded_after
-from toosure.watch.batch_reader import Inputs, tensors_of, unwrapped
+from toosure.processes.wrappers import unwrapped
+from toosure.watch.batch_reader import Inputs, tensors_of
 from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
 from toosure.watch.sample import Sample, rows_of
 

@@ -12,7 +12,7 @@ from toosure.data.image_files import ImageFiles
 from toosure.objectives.contract import HasMeanPredict
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import processes_in, ranks_of
-from toosure.watch.batch_reader import unwrapped
+from toosure.processes.wrappers import unwrapped
 from toosure.watch.best import Best, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
 from toosure.watch.joint import JointMeasurement, naming_lost_processes

@@ -21,6 +21,7 @@ from toosure.curvature.products.odd_layers import (
     missing_derivatives_explained,
 )
 from toosure.curvature.products.precision import double_differentiable
+from toosure.processes.wrappers import unwrapped
 
 Mode = Literal["eval", "train"]
 
@@ -35,7 +36,7 @@ class FunctionalModel:
         if mode not in ("eval", "train"):
             raise ValueError(f'mode must be "eval" or "train"; got {mode!r}')
 
-        self.model = without_wrappers(model)
+        self.model = unwrapped(model)
         self.mode = mode
 
         self.names = choose_parameters(self.model, parameters)
@@ -185,18 +186,8 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def _is_parallel(model: nn.Module) -> bool:
-    return isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
-
-
 def _at_least_float32(dtypes: list[torch.dtype]) -> torch.dtype:
     return torch.float64 if torch.float64 in dtypes else torch.float32
-
-
-def without_wrappers(model: nn.Module) -> nn.Module:
-    """Return the model to differentiate, which compiled and data-parallel models wrap."""
-    model = getattr(model, "_orig_mod", model)
-    return getattr(model, "module", model) if _is_parallel(model) else model
 
 
 def choose_parameters(model: nn.Module, patterns: Sequence[str] | None) -> list[str]:

@@ -22,5 +22,6 @@ RECIPE = Recipe(
             usual=False,
         ),
     ),
+    options=frozenset({"--method", "--scores", "--shift"}),
     keeps_scores=True,
 )

@@ -101,6 +101,7 @@ RECIPE = Recipe(
             kept="nothing",  # before they are judged on ImageNet-C; then by the findings
         ),
     ),
+    options=frozenset({"--full", "--scores", "--shift"}),
     keeps_scores=True,
     folder="benchmark",
 )

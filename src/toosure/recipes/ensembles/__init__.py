@@ -16,4 +16,5 @@ RECIPE = Recipe(
             kept="nothing",  # in score files of its own, by the findings
         ),
     ),
+    options=frozenset({"--scores"}),
 )

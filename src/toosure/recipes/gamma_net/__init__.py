@@ -65,5 +65,6 @@ RECIPE = Recipe(
             backbones.findings,
         ),
     ),
+    options=frozenset({"--scores"}),
     keeps_scores=True,
 )

@@ -66,6 +66,7 @@ RECIPE = Recipe(
             cost.findings,
         ),
     ),
+    options=frozenset({"--method", "--scores", "--shift"}),
     keeps_scores=True,
     folder="benchmark",
 )

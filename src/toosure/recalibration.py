@@ -78,6 +78,7 @@ def recalibrate(
         change=nll_change(before, after, level),
         ece_change=ece_change(*judged, bins, **options),
         accuracy_change=mean_change(after.correct.double() - before.correct.double(), level),
+        gap_after=mean_change(judged[1].confidence.double() - judged[1].correct.double(), level),
         chance=chance_level(judged[1].confidence.numpy(), bins),
         class_one=before.binary,
     )

@@ -1,6 +1,8 @@
 """evaluate, compare, apply and calibrate on files as they come: what is said, and exit codes."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -160,6 +162,32 @@ def test_the_page_of_independent_labels_and_what_does_not_go_with_them(tmp_path)
         assert f"{option[0]} does not go with --multilabel" in refused(*words, *option)
     assert "there is no folder" in refused(*words, "--html", tmp_path / "none" / "a.html")
     assert "is a folder: name a file" in refused(*words, "--html", tmp_path)
+
+
+def test_a_reader_that_leaves_does_not_change_the_exit_code(files):
+    command = f"{sys.executable} -m toosure evaluate {files / 'sure.npz'} --all"
+    for condition, code in (("ece > 0.9", 0), ("ece > 0.001", 1)):
+        script = f"set -o pipefail; {command} --fail-if '{condition}' | true"
+        assert subprocess.run(["bash", "-c", script], stderr=subprocess.DEVNULL).returncode == code
+
+
+def test_calibrate_says_what_is_left_wrong(files):
+    """One temperature cannot serve rows that are too sure and rows that are not sure enough."""
+    rng = np.random.default_rng(1)
+    sure = np.arange(600) % 2 == 0
+    predicted = rng.integers(3, size=600)
+    right = rng.random(600) < np.where(sure, 0.75, 0.95)
+    logits = np.zeros((600, 3))
+    logits[np.arange(600), predicted] = np.where(sure, 9, 1)
+    labels = np.where(right, predicted, (predicted + 1) % 3)
+    np.savez(files / "odd.npz", logits=logits, labels=labels)
+
+    words = ("calibrate", files / "odd.npz", "--method", "temperature")
+    found = json.loads(toosure(*words, "--json").stdout)["gap_after"]
+    assert found[1] < found[0] < found[2] < -0.2
+    text = toosure(*words).stdout
+    assert " helps: NLL " in text and f"under-confident by {-100 * found[0]:.1f} ±" in text
+    assert "`--method auto` tries other calibrators" in text
 
 
 def test_laplace_refuses_what_it_would_not_write(files):

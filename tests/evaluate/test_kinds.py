@@ -206,3 +206,8 @@ def test_a_binary_recalibration_shows_class_one():
     html = calibration_page(result)
     assert "Before: frequency of class 1 over P(class 1)" in html
     assert "ece and adaptive_ece are of P(class 1)" in html and "predictions in memory" in html
+
+
+def test_rows_without_their_label():
+    with pytest.raises(ValueError, match="501 rows of predictions, but 500 labels"):
+        evaluate(torch.zeros(501, 3), torch.zeros(500, dtype=torch.int64))

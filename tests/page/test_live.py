@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -269,7 +270,7 @@ def test_progress_and_what_happens_is_announced(browser, visit, ask, server):
         cells = "[...document.querySelectorAll('#progress tbody td')].map(c => c.textContent)"
         wait_until(lambda: ask("!!document.querySelector('#progress progress')"))
         name, status, far, left, rate, measured, command = ask(cells)
-        assert (name, status, command) == ("adamw:lr=0.1", "running", "copy")
+        assert (name, status, command) == ("adamw:lr=0.1, steps\xa0100", "running", "copy")
         assert "20 of 100" in far and left == "8 s" and rate == "1"  # ten steps a second
         assert measured.split() == ["metrics,", "GN", "sharpness,", "every", "5", "steps"]
         typed = "document.querySelector('#progress [data-do=copy-text]').dataset.text"
@@ -278,9 +279,9 @@ def test_progress_and_what_happens_is_announced(browser, visit, ask, server):
         wait_until(lambda: ask("document.getElementById('said').textContent").startswith("live"))
         writer.append(row(30, gap=0.3))
         alerts = "document.getElementById('alerts').textContent"
-        wait_until(lambda: "adamw:lr=0.1: over-confident by 30" in ask(alerts))
+        wait_until(lambda: "100: over-confident by 30" in ask(alerts))
         writer.set_status("diverged", 30)
-    wait_until(lambda: "adamw:lr=0.1: diverged" in ask(alerts))
+    wait_until(lambda: "100: diverged" in ask(alerts))
     assert browser.get_log("browser") == []
 
 
@@ -309,3 +310,12 @@ def test_a_thousand_rows_a_second_do_not_stall_the_page(browser, visit, ask, ser
     # The longest the page did not answer, ms: as long as a few drawings take on this machine.
     assert ask("Math.max(...gaps)") < max(2000, 20 * drawing)
     assert browser.get_log("browser") == []
+
+
+def test_a_port_that_is_taken_is_one_sentence(runs_folder):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ValueError, match=f"127.0.0.1:{port} cannot be listened on"):
+            serve(runs_folder, port=port, say=lambda line: None)

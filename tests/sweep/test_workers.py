@@ -245,6 +245,8 @@ def test_a_mistake_in_somebodys_code_is_told_with_its_place(tmp_path):
     assert len(done.runs) == 1
     assert list(done.failures.values()) == ["ZeroDivisionError: division by zero"]
     assert "own_model.py" in show.said[0]
+    (file,) = tmp_path.glob("*/traceback.txt")
+    assert "own_model.py" in file.read_text(encoding="utf-8")
 
 
 def test_workers_share_the_cores_and_the_gpus(monkeypatch):

@@ -213,7 +213,14 @@ def print_result(result: "Recalibration") -> None:
     from toosure.page.html import printed
 
     note = result.choice.calibrator.note
-    typer.echo("\n".join([f"{result.sentence}.", *([f"Note: {note}."] if note else []), ""]))
+    lines = [f"{result.sentence}."]
+    if result.remaining:
+        tried = {trial.name for trial in result.choice.trials} - {"uncalibrated"}
+        hint = ": `--method auto` tries other calibrators" if len(tried) == 1 else ""
+        lines.append(f"{result.remaining}{hint}.")
+    if note:
+        lines.append(f"Note: {note}.")
+    typer.echo("\n".join([*lines, ""]))
 
     both = numbers_table("metric", "before", "low", "high", "after", "low", "high")
     for name, before in result.before.metrics.items():

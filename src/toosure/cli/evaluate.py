@@ -24,6 +24,7 @@ from toosure.cli.file_options import (
     write_text,
 )
 from toosure.cli.multilabel import evaluate_labels, print_labels
+from toosure.cli.output import outlive_readers
 from toosure.cli.shifts import Images, OodWords, evaluate_shifts, runtime_of_shifts
 from toosure.cli.waiting import Waiting
 
@@ -124,6 +125,7 @@ def evaluate(
     from toosure.evaluate.subgroups import subgroups
     from toosure.predictions.writing import check_target
 
+    outlive_readers("")  # the exit code is the verdict of --fail-if, also under `| head`
     if shifts or ood or images or baseline:
         if not shifts:
             fail("--ood, --images and --baseline go with --shifts")

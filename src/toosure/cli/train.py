@@ -86,7 +86,7 @@ def train(
     sync_batchnorm: Annotated[
         bool, typer.Option("--sync-batchnorm", help="With torchrun: BatchNorm sees all shares.")
     ] = False,
-    checkpoint: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 30.0,
+    checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 30.0,
     threads: Annotated[int | None, typer.Option(help="Threads of a run on the CPU.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that run side by side.")] = 1,
     on: Annotated[

@@ -66,6 +66,8 @@ def from_arrays(
 
     if truth.ndim == 2 and truth.shape[1] > 1 and outputs.shape == truth.shape:
         check_not_multilabel(truth)
+    if truth.ndim and len(truth) != len(outputs):
+        raise ValueError(f"{len(outputs):,} rows of predictions, but {len(truth):,} labels")
     kept = rows_kept(outputs, truth, ignore_index)
     checked = take(outputs[kept], truth[kept])
     if groups is None:

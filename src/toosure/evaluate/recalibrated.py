@@ -37,6 +37,7 @@ class Recalibration:
     change: Estimate  # of the NLL, paired by row
     ece_change: Estimate  # paired by row
     accuracy_change: Estimate  # paired by row
+    gap_after: Estimate  # confidence minus accuracy, or P(class 1) minus its frequency
     chance: float  # the ECE that a calibrated model shows at most in 97.5 % of such samples
     class_one: bool = False  # whether tables and binned errors are those of P(class 1)
 
@@ -66,6 +67,18 @@ class Recalibration:
         return f"{described(self.choice)} makes no difference that these rows show: {numbers}"
 
     @property
+    def remaining(self) -> str:
+        """Say which way the probabilities are still wrong afterwards; empty where chance may be."""
+        gap = self.gap_after
+        if gap.low is None or gap.high is None or gap.low <= 0 <= gap.high:
+            return ""
+        points = f"{100 * abs(gap.value):.1f} ± {50 * (gap.high - gap.low):.1f} points"
+        if self.class_one:
+            return f"P(class 1) is then too {'high' if gap.value > 0 else 'low'} by {points}"
+        way = "over" if gap.value > 0 else "under"
+        return f"They are then {way}-confident by {points} on average"
+
+    @property
     def omissions(self) -> str:
         """Say which metrics have no interval, and why; empty where all have one."""
         sides = (self.before.metrics, self.after.metrics)
@@ -90,6 +103,7 @@ class Recalibration:
             "nll_change": finite(self.change),
             "ece_change": finite(self.ece_change),
             "accuracy_change": finite(self.accuracy_change),
+            "gap_after": finite(self.gap_after),
             "chance": self.chance,
             "trials": trials,
         }

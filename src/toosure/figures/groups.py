@@ -32,20 +32,21 @@ class Group:
 MAX_TEXT = 200  # letters of a setting in a label
 WORDS = ("optimizer", "loss", "objective", "model", "data", "schedule")  # settings that are words
 FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
+ONLY_WATCHING = ("every", "at", "budget", "measure", "eps")  # they change no weight
 
 
 def group_runs(runs: Sequence[Measured]) -> list[Group]:
     """Put runs of the same setting together, in the order of their first.
 
-    A label holds as few settings as tell the groups apart; a run without a config stays alone,
-    and goes by its name.
+    A label holds every setting of the training in which they differ, so that none is taken for the
+    cause of what another did, and what is measured only where that alone tells groups apart. A run
+    without a config stays alone, and goes by its name.
     """
     members: dict[str, list[Measured]] = {}
     for place, run in enumerate(runs):
         text = json.dumps(without_seed(run.config), sort_keys=True) if run.config else str(place)
         members.setdefault(text, []).append(run)
 
-    # One setting after the other, where it tells more groups apart than those before.
     configs = [without_seed(group[0].config) for group in members.values()]
     keys = dict.fromkeys([*FIRST, *(key for config in configs for key in config)])
     labels = [""] * len(configs)
@@ -54,7 +55,9 @@ def group_runs(runs: Sequence[Measured]) -> list[Group]:
         for place, config in enumerate(configs):
             if config.get(key) is not None:
                 longer[place] += ", " * bool(labels[place]) + setting_text(key, config)
-        if len(set(longer)) > len(set(labels)) or key == FIRST[0]:
+        values = {json.dumps(config.get(key)) for config in configs if config}
+        tells_more = len(set(longer)) > len(set(labels))
+        if tells_more or key == FIRST[0] or (len(values) > 1 and key not in ONLY_WATCHING):
             labels = longer
 
     count = Counter(labels)

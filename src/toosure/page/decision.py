@@ -146,10 +146,10 @@ def calibration(runs: Sequence[Run], is_running: bool) -> str:
     for run in runs:
         if (run.path / "predictions.npz").is_file():
             folder = printable(str(run.path))
-            return f"`toosure calibrate {folder}` fits a temperature and judges it."
+            return f"`toosure calibrate {folder}` fits a calibrator, and judges it."
     if is_running:
         return "Wait for its end: then its predictions are kept, and a temperature can be fitted."
-    return "Keep its predictions on validation data: `toosure calibrate FILE` fits a temperature."
+    return "Keep its predictions on validation data: `toosure calibrate FILE` fits a calibrator."
 
 
 def temperature_sentence(scalings: Sequence[Mapping[str, Any]]) -> str:

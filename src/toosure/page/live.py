@@ -6,6 +6,7 @@ is not trusted: requests are limited in size, depth and time, and other sites' p
 
 import asyncio
 import secrets
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -245,6 +246,7 @@ def serve(
     if not Path(folder).is_dir():
         say(f"there is no folder {folder} yet: the page shows its runs when they come")
 
+    check_port(host, port)
     shown = f"[{host}]" if ":" in host else host
     say(f"live: http://{shown}:{port}/" + (f"?token={token}" if token else ""))
     uvicorn.run(
@@ -256,3 +258,17 @@ def serve(
         ws="none",
         lifespan="off",
     )
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise where nobody can listen there: another page is open, or the host is not this one."""
+    try:
+        first = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = first
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError as error:
+        raise ValueError(
+            f"{host}:{port} cannot be listened on ({error.strerror}): give another --port"
+        ) from error

@@ -1,5 +1,6 @@
 """The training loop: draw a batch, set the learning rate, step, watch, checkpoint."""
 
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,8 @@ from toosure.train.runtime import Runtime
 from toosure.train.shifts import JudgingStopped, judge_if_missing
 from toosure.train.training import Training
 from toosure.watch.measurer import predictor_of
+
+TRACEBACK = "traceback.txt"  # of an error that is not one of ours
 
 
 @renamed_arguments(means="runtime", show="listener")
@@ -91,6 +94,9 @@ def train_in_folder(
             with suppress(Exception):
                 if training is not None:
                     training.watch.flush()
+            if processes.first and not isinstance(error, ValueError):
+                with suppress(OSError):
+                    (writer.path / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8")
             with suppress(ValueError):  # a full disk cannot take the status
                 steps = training.steps_taken if training is not None else 0
                 writer.set_status("failed", steps, first_line(error))

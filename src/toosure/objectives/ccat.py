@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from toosure.eval_mode import evaluating
 from toosure.losses.one_column import class_pair
 from toosure.losses.smoothing import LabelSmoothingLoss
-from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32
 from toosure.objectives.contract import Batch, criterion_of, reduction_factor
 from toosure.objectives.seeded import SeededModule

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
-from toosure.margins.robust import evaluating
+from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import at_least_float32
 from toosure.processes import Sharded
 

@@ -21,7 +21,7 @@ from toosure.processes.dtensor import any_sharded, forward_parts, resharded_afte
 from toosure.quantities import Quantity, in_row
 from toosure.watch.criterion import Criterion, check_criterion, curved
 from toosure.watch.outputs import Outputs, values_of
-from toosure.watch.sam_numbers import RHO, Radius, fixed_batch, sam_numbers
+from toosure.watch.sam_numbers import RHO, SamRadius, fixed_batch, sam_numbers
 from toosure.watch.snapshot import snapshot_of
 
 Numbers = dict[str, float | bool]
@@ -72,7 +72,7 @@ class WatchedSplit:
         measure: Sequence[str],
         *,
         eps: float = 0.01,
-        rho: Radius = RHO,
+        rho: SamRadius = RHO,
         bins: int = 15,
         processes: Processes = ALONE,
         per_example: float = 1.0,

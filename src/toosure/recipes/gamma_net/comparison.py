@@ -1,7 +1,6 @@
 """gamma-net with SECE against CE, focal and FLSD-53: calibration, accuracy, parameters."""
 
 from toosure.recipes.gamma_net import sweeps
-from toosure.recipes.gamma_net.parameters import parameter_count
 from toosure.recipes.gamma_net.rows import (
     ERRORS,
     OURS,
@@ -11,6 +10,7 @@ from toosure.recipes.gamma_net.rows import (
     scored_rows,
     unrounded,
 )
+from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -102,7 +102,7 @@ def why_not_judged(setting: Setting) -> str:
 
 def method_cells(row: Row) -> tuple[str, ...]:
     """Print one method."""
-    size = parameter_count(row.records[0].config)
+    size = learned_size(row.records[0].config)
     return (row.name, str(len(row.records)), *score_cells(row), f"{size:,}")
 
 

@@ -59,7 +59,7 @@ class OurLoop:
         training = self.training
         for _ in range(steps):
             step = training.steps_taken
-            self.agreement.update(step, training.has_diverged(), False)
+            self.agreement.update(step, training.check_divergence(), False)
             lr = training.set_rate(step)
             loss = training.step(training.batches.draw(step), lr)
             training.record_loss(loss)

@@ -10,7 +10,7 @@ from torch import Tensor
 from toosure.evaluate import Estimate
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import ece_change
-from toosure.evaluate.evaluation import MAX_BINS, estimate
+from toosure.evaluate.evaluation import check_level_and_bins, estimate
 from toosure.evaluate.recalibrated import METRICS, Recalibration, Side
 from toosure.metrics.binned import reliability_from_confidence
 from toosure.metrics.scores import nll_rows
@@ -43,10 +43,7 @@ def recalibrate(
     >>> recalibrate(from_logits(5 * logits, logits.argmax(1).roll(1)), method="temperature").n
     300
     """
-    if not 0 < level < 1:
-        raise ValueError(f"the level of intervals must lie between 0 and 1; got {level:g}")
-    if not 1 <= bins <= MAX_BINS:
-        raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
+    check_level_and_bins(level, bins)
     logits, labels = rows_of(fit)
     if judge is not None:
         check_apart(fit, judge)

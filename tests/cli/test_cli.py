@@ -60,7 +60,11 @@ def test_json_and_page_together(file, tmp_path):
         ({"logits": [[1.0, -1.0]], "labels": [2]}, [], "labels must be integers in [0, 2)"),
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--kind", "probs"], "no array 'probs'"),
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--split", "val"], "no array 'val_logits'"),
-        ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--ci", "95"], "between 0 and 1; got 95"),
+        (
+            {"logits": [[1.0, -1.0]], "labels": [0]},
+            ["--ci", "95"],
+            "between 0 and 1, such as 0.95; got 95",
+        ),
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--bins", "100000"], "from 1 to 1,000; got"),
         (
             {"logits": [[1.0, -1.0]], "labels": [0]},

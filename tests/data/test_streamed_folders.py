@@ -20,7 +20,7 @@ from toosure.config import RunConfig
 from toosure.data import imagefolder
 from toosure.data.class_folders import labelled_files
 from toosure.data.decode import read_image
-from toosure.data.image_files import BatchReader, ImageFiles
+from toosure.data.image_files import ImageFiles, StreamedBatches
 from toosure.shifts.judge import judge_shifts
 from toosure.shifts.outside import load_outside
 from toosure.shifts.plan import ShiftPlan
@@ -107,7 +107,7 @@ def test_a_reader_jumps_to_any_step(folder, workers):
 
 def test_a_reader_decodes_its_share_and_knows_all_places(folder):
     memory, stream = both(folder)
-    reader = BatchReader(stream.stream.x, lambda step: torch.arange(5) + step, slice(1, 3))
+    reader = StreamedBatches(stream.stream.x, lambda step: torch.arange(5) + step, slice(1, 3))
     pixels, places = reader.take(4)
     reader.close()
     assert places.tolist() == [4, 5, 6, 7, 8]

@@ -280,7 +280,7 @@ def test_level_and_seed(only_the_verdict):
     assert narrow.metrics["ece"].half < wide.metrics["ece"].half
     first, again, other = (evaluate(predictions, seed=seed).as_json() for seed in (0, 0, 1))
     assert first == again and first != other
-    with pytest.raises(ValueError, match="between 0 and 1; got 95"):
+    with pytest.raises(ValueError, match=r"between 0 and 1, such as 0\.95; got 95"):
         evaluate(predictions, level=95)
 
 

@@ -10,9 +10,9 @@ from torch import nn
 
 from toosure.config import RunConfig
 from toosure.data import digits
+from toosure.eval_mode import evaluating
 from toosure.losses import DECELoss, FocalLoss, SECELoss
 from toosure.losses.loss import top_label_rows
-from toosure.margins.robust import evaluating
 from toosure.metrics.bandwidth import batch_bandwidth
 from toosure.models import mlp
 from toosure.objectives import GammaNet, MetaSmoothing

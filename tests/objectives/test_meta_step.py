@@ -7,7 +7,7 @@ import torch
 
 from toosure.config import RunConfig
 from toosure.data import digits
-from toosure.margins.robust import evaluating
+from toosure.eval_mode import evaluating
 from toosure.models import mlp
 from toosure.objectives import GammaNet, MetaSmoothing
 from toosure.objectives.gamma_net import SampleGamma

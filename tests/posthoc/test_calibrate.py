@@ -521,7 +521,7 @@ def test_a_run_without_test_predictions_is_judged_by_folds(files, tmp_path):
     [
         (["--method", "temprature"], "did you mean 'temperature'"),
         (["--method", "temperature:criterion=brier"], "criterion must be nll|ece"),
-        (["--ci", "95"], "between 0 and 1; got 95"),
+        (["--ci", "95"], "between 0 and 1, such as 0.95; got 95"),
         (["--html", "/none/a.html"], "there is no folder /none"),
         (["-o", "/none/a.pt"], "there is no folder /none"),
         (["--folds", "700"], "folds must lie between 2 and the 600 rows"),

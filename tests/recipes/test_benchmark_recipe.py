@@ -18,6 +18,7 @@ from toosure.recipes.benchmark.score_files import Record, ScoreFiles, scored_nam
 from toosure.recipes.csam import ensemble_rows
 from toosure.recipes.csam.tables import Scored
 from toosure.recipes.csam.unknown_data import unknown_data
+from toosure.recipes.parameters import network_size
 
 KEPT = Path(__file__).parents[2] / "recipes" / "benchmark"
 BOTH = Setting(data="cifar10,cifar100", scores=str(KEPT))
@@ -72,9 +73,11 @@ def test_passes_and_parameters():
     passes = {m: tables.passes_text(run(m)) for m in ("sgd", "csam", "mit", "mimo", "gamma_net")}
     assert passes == {"sgd": "1", "csam": "2", "mit": "2", "mimo": "4", "gamma_net": "–"}
     assert tables.passes_text(run("sam+deep_ensemble:members=5")) == "10"
-    plain = tables.parameter_count(run("sgd"), "cifar10")
+    plain = network_size(run("sgd"))
     assert plain == 11_173_962  # ResNet-18 with the stem of CIFAR
-    assert tables.parameter_count(run("deep_ensemble:members=5"), "cifar10") == 5 * plain
+    assert network_size(run("deep_ensemble:members=5")) == 5 * plain
+    with pytest.raises(ValueError, match="got imagefolder"):
+        network_size(replace(run("sgd"), data="imagefolder:path=here"))
 
 
 # -- kept scores ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from toosure.recipes.benchmark.score_files import scored_names
 from toosure.recipes.ensembles import sweeps, tables
 from toosure.recipes.ensembles.kept_scores import keep_scores, kept_scores
 from toosure.recipes.needed_runs import missing_configs
+from toosure.recipes.parameters import network_size
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
 
@@ -64,7 +65,7 @@ def test_the_runs_are_those_of_the_protocol():
 @pytest.mark.parametrize(("name", "size"), [("MC-Dropout (5)", 77_562), ("VI (5)", 110_010)])
 def test_parameters_are_counted_after_conversion(name, size):
     quick = Setting(quick=True)
-    assert tables.parameter_count(sweeps.method(quick, name)[0], quick) == size
+    assert network_size(sweeps.method(quick, name)[0]) == size
 
 
 def test_a_deep_ensemble_is_made_of_disjoint_runs(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from made_up_scores import residual_row
 
 from toosure.recipes import Setting
 from toosure.recipes.gamma_net import ablations, comparison, sweeps
+from toosure.recipes.gamma_net.rows import OURS
 
 PAPER = Setting()
 SEEDS = 3
@@ -20,7 +21,7 @@ def scored(error, accuracy=0.9, n=SEEDS, **others):
 
 def rows_with(**others):
     """Return gamma-net at 1 point and every other method at 2, but for `others`."""
-    rows = {name: scored(2) for name in sweeps.METHODS} | {sweeps.OURS: scored(1)}
+    rows = {name: scored(2) for name in sweeps.METHODS} | {OURS: scored(1)}
     return rows | others
 
 
@@ -34,7 +35,7 @@ def test_better_than_each_baseline_and_as_accurate():
 
 def test_one_error_above_a_baseline_fails_that_claim():
     worse = scored(1, adaptive_ece=2.1)
-    claims = comparison.claims(PAPER, rows_with(**{sweeps.OURS: worse}))
+    claims = comparison.claims(PAPER, rows_with(**{OURS: worse}))
     assert verdicts(claims) == [False] * 3 + [True]
     claims = comparison.claims(PAPER, rows_with(focal=scored(0.5)))
     assert verdicts(claims) == [True, False, True, True]
@@ -43,7 +44,7 @@ def test_one_error_above_a_baseline_fails_that_claim():
 def test_accuracy_may_be_a_point_lower_and_no_more():
     for loss, passed in ((0.009, True), (0.011, False)):
         ours = scored(1, accuracy=0.9 - loss)
-        assert comparison.claims(PAPER, rows_with(**{sweeps.OURS: ours}))[-1].passed is passed
+        assert comparison.claims(PAPER, rows_with(**{OURS: ours}))[-1].passed is passed
 
 
 def test_nothing_is_judged_where_runs_are_missing():
@@ -52,9 +53,7 @@ def test_nothing_is_judged_where_runs_are_missing():
     assert claims[0].note == "1 of 6 runs missing or ended early"
     claims = comparison.claims(PAPER, rows_with(focal=scored(2, n=0)))
     assert verdicts(claims) == [True, None, True, None] and claims[1].note == "no complete run"
-    assert (
-        verdicts(comparison.claims(PAPER, rows_with(**{sweeps.OURS: scored(1, n=0)}))) == [None] * 4
-    )
+    assert verdicts(comparison.claims(PAPER, rows_with(**{OURS: scored(1, n=0)}))) == [None] * 4
     assert verdicts(comparison.claims(Setting(quick=True), rows_with())) == [None] * 4
 
 

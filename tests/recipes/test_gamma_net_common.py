@@ -14,10 +14,10 @@ from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.recipes.gamma_net import backbones, common, common_claims, cost, sweeps
-from toosure.recipes.gamma_net.parameters import parameter_count
 from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row
 from toosure.recipes.gamma_net.sece_alone import SECEAlone
 from toosure.recipes.needed_runs import missing_configs
+from toosure.recipes.parameters import learned_size
 from toosure.recipes.run_store import RunStore
 from toosure.runs import RunWriter
 from toosure.train.graph import can_record
@@ -75,10 +75,10 @@ def test_sece_alone_has_a_trivial_optimum():
 
 def test_parameters_of_gamma_net_are_counted():
     plain, ours = (protocol.config(PAPER, word, "cifar10", 0) for word in ("sgd", "gamma_net"))
-    assert parameter_count(plain) == 11_173_962
-    assert parameter_count(ours) - parameter_count(plain) == 512 * 2 + 512 * 128 + 128 + 128 + 1
+    assert learned_size(plain) == 11_173_962
+    assert learned_size(ours) - learned_size(plain) == 512 * 2 + 512 * 128 + 128 + 128 + 1
     tiny = protocol.config(PAPER, "sgd", "tiny_imagenet", 0)
-    assert parameter_count(tiny) - parameter_count(plain) == 190 * 513
+    assert learned_size(tiny) - learned_size(plain) == 190 * 513
 
 
 # -- claims ---------------------------------------------------------------------------------------

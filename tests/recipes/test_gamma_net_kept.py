@@ -14,6 +14,7 @@ from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.recipes.gamma_net import sweeps
+from toosure.recipes.gamma_net.rows import OURS
 from toosure.recipes.prediction_scores import read_scores
 from toosure.recipes.reproduce import judge_parts
 from toosure.runs import Run, find_runs
@@ -121,7 +122,7 @@ def test_kept_scores_need_no_folder(trained, tmp_path):
 
 def test_rows_of_gamma_net_are_kept(trained):
     runs, kept, _ = trained
-    (config,) = sweeps.method_configs(QUICK, sweeps.OURS)
+    (config,) = sweeps.method_configs(QUICK, OURS)
     rows = ScoreFiles(kept).records[config.name].rows
     for key in (
         *("gamma_mean", "gamma_std", "gamma_at_bound", "gamma_collapsed"),

@@ -8,7 +8,7 @@ from made_up_scores import residual_row
 from toosure.objectives import GammaNet
 from toosure.recipes import Setting
 from toosure.recipes.gamma_net import common, settling, sweeps
-from toosure.recipes.gamma_net.rows import along_training
+from toosure.recipes.gamma_net.rows import OURS, along_training
 from toosure.train import Runtime, train
 
 PAPER = Setting()
@@ -56,16 +56,16 @@ def test_all_rules_hold_on_runs_as_hoped():
 @pytest.mark.parametrize(
     ("change", "place", "passed"),
     [
-        ({settling.ONE_RATE: scored(1.0, 1.5, 1.2, 2.1, 1.1)}, 2, False),  # 1.1 points apart
+        ({settling.ARM_G: scored(1.0, 1.5, 1.2, 2.1, 1.1)}, 2, False),  # 1.1 points apart
         ({settling.FIRST: scored(1.5, 1.6, 1.7, 1.8, 1.9)}, 4, False),  # nothing to explain
-        ({settling.ONE_RATE: scored(3.1, 3.2, 3.3, 3.4, 3.5)}, 6, False),  # worse than CE
-        ({settling.OURS: scored(3.1, 3.2, 3.3, 3.4, 3.5)}, 7, False),  # worse than CE
-        ({settling.OURS: scored(1, 1, 1, 1, 1, accuracy=0.889)}, 9, False),
-        ({settling.OURS: scored(1, 1, 1, 1, 1, accuracy=0.891)}, 9, True),
-        ({settling.OURS: scored(1, 1, 1)}, 3, None),  # two runs missing
-        ({settling.OURS: scored()}, 3, None),
+        ({settling.ARM_G: scored(3.1, 3.2, 3.3, 3.4, 3.5)}, 6, False),  # worse than CE
+        ({settling.ARM_H: scored(3.1, 3.2, 3.3, 3.4, 3.5)}, 7, False),  # worse than CE
+        ({settling.ARM_H: scored(1, 1, 1, 1, 1, accuracy=0.889)}, 9, False),
+        ({settling.ARM_H: scored(1, 1, 1, 1, 1, accuracy=0.891)}, 9, True),
+        ({settling.ARM_H: scored(1, 1, 1)}, 3, None),  # two runs missing
+        ({settling.ARM_H: scored()}, 3, None),
         ({"CE": scored()}, 6, None),
-        ({settling.OURS: scored(1.0, 1.5, 1.2, 2.1, 1.1)}, 3, False),
+        ({settling.ARM_H: scored(1.0, 1.5, 1.2, 2.1, 1.1)}, 3, False),
     ],
 )
 def test_each_rule(change, place, passed):
@@ -122,8 +122,8 @@ def test_a_run_of_the_recipe_trains_on_a_made_up_tiny_imagenet(tmp_path):
     (folder / "val" / "val_annotations.txt").write_text("".join(lines))
 
     setting = Setting(data="tiny_imagenet")
-    residual = sweeps.method_configs(setting, sweeps.OURS)[0]
-    protocol = common.method_configs(setting, common.OURS, "tiny_imagenet")[0]
+    residual = sweeps.method_configs(setting, OURS)[0]
+    protocol = common.method_configs(setting, OURS, "tiny_imagenet")[0]
     for config in (residual, protocol):
         small = replace(config, data=f"{config.data},val=2", steps=2, batch=4, every=20, at=(2,))
         small = replace(small, objective="gamma_net:meta_batch=8,fresh=4")
@@ -132,8 +132,8 @@ def test_a_run_of_the_recipe_trains_on_a_made_up_tiny_imagenet(tmp_path):
 
 
 def test_a_row_of_the_table():
-    cells = settling.arm_cells(residual_row(settling.OURS, 1.0, 2.0, rows=rows_along()))
-    assert cells[:2] == (settling.OURS, "2") and cells[7:] == (
+    cells = settling.arm_cells(residual_row(settling.ARM_H, 1.0, 2.0, rows=rows_along()))
+    assert cells[:2] == (settling.ARM_H, "2") and cells[7:] == (
         *("1.00 to 2.00", "3.00 ± 0.00", "1.00 ± 0.00", "1.05 ± 0.00", "0.30 ± 0.00"),
     )
     plain = settling.arm_cells(residual_row("CE", 3.0, rows=rows_along()))
@@ -144,7 +144,7 @@ def test_a_record_without_gamma_says_what_to_do():
     """One that was kept before gamma was: no dash that looks like a result."""
     along = [{"step": 0.0, "val/ece": 0.1}, {"step": 10_000.0, "val/ece": 0.1}]
     for rows in (along, None):
-        (record,) = residual_row(settling.OURS, 1.0, rows=rows).records
+        (record,) = residual_row(settling.ARM_H, 1.0, rows=rows).records
         with pytest.raises(ValueError, match=r"lacks objective/gamma_mean.*delete its line"):
             settling.last_gamma(record)
     assert along_training(residual_row("CE", 1, rows=along).records[0], "val/ece") == [0.1, 0.1]

@@ -11,6 +11,7 @@ from toosure.curvature.products.chunked_model import inputs_and_labels
 from toosure.curvature.products.functional_model import choose_parameters
 from toosure.curvature.products.loss_hessian import LossLike, output_loss, over_all_samples
 from toosure.curvature.products.precision import tensor_cores
+from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import ArrayLike, as_labels, check_count
 from toosure.processes.dtensor import (
     any_sharded,
@@ -79,15 +80,12 @@ class LineLoss:
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
         """Set evaluation mode and exact products; afterwards FSDP2 holds shards only."""
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
-        try:
-            with tensor_cores(allowed=False):
-                yield
-        finally:
-            reshard(self.model)
-            for module, training in modes:
-                module.training = training
+        with evaluating(self.model):
+            try:
+                with tensor_cores(allowed=False):
+                    yield
+            finally:
+                reshard(self.model)
 
     def _logits(self, inputs: Tensor) -> Tensor:
         logits: Tensor = self.model(inputs)

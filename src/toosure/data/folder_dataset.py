@@ -25,7 +25,7 @@ MIN_IMAGES_FOR_WORKERS = 500  # fewer are not worth starting processes for
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class DecodeOptions:
     """How images are read: their size, whether they stay on disk, and who decodes them."""
 
     size: int  # pixels per side
@@ -53,7 +53,7 @@ class SplitOptions:
 def folder_dataset(
     files: dict[str, LabelledFiles],
     names: tuple[str, ...],
-    reading: ReadOptions,
+    reading: DecodeOptions,
     splitting: SplitOptions,
 ) -> Dataset:
     """Make a data set of the files of "train", "test" and, where published, "val".
@@ -113,7 +113,7 @@ def hold_out_files(files: LabelledFiles, test: int | None, seed: int) -> dict[st
     return {"train": files.select(train_indices), "test": files.select(test_indices)}
 
 
-def decode_all(files: LabelledFiles, reading: ReadOptions) -> Tensor:
+def decode_all(files: LabelledFiles, reading: DecodeOptions) -> Tensor:
     """Read images into memory, uint8 (N, 3, size, size)."""
     size = reading.size
     workers = 0 if len(files) < MIN_IMAGES_FOR_WORKERS else reading.workers
@@ -131,7 +131,7 @@ def decode_all(files: LabelledFiles, reading: ReadOptions) -> Tensor:
 def streamed_dataset(
     files: dict[str, LabelledFiles],
     names: tuple[str, ...],
-    reading: ReadOptions,
+    reading: DecodeOptions,
     splitting: SplitOptions,
 ) -> Dataset:
     """Keep training and test images on disk, and `watched` of the training images in memory.
@@ -192,7 +192,7 @@ def split_on_disk(
     indices: Tensor,
     mean: Tensor,
     std: Tensor,
-    reading: ReadOptions,
+    reading: DecodeOptions,
 ) -> Split:
     """Make a split whose x is an `ImageFiles`; `y` are the labels after noise."""
     x = ImageFiles(files.names, reading.size, mean, std, reading.workers, resize=reading.resize)

@@ -153,7 +153,7 @@ def usable_cores() -> int:
     return min(MAX_DECODERS, cores)
 
 
-class BatchReader:
+class StreamedBatches:
     """Read the batch of a training step from disk while workers decode the following ones.
 
     `indices_at(step)` returns the indices of the images of a step, on the CPU. Steps are read one

@@ -5,7 +5,7 @@ from pathlib import Path
 from toosure.data.class_folders import class_names, list_class_folders
 from toosure.data.corruptions import Shift
 from toosure.data.dataset import Dataset
-from toosure.data.folder_dataset import ReadOptions, SplitOptions, folder_dataset
+from toosure.data.folder_dataset import DecodeOptions, SplitOptions, folder_dataset
 from toosure.data.standardise import Standardise
 
 
@@ -44,6 +44,6 @@ def imagefolder(
 
     names = class_names(folders["train"])
     files = {part: list_class_folders(folder, names) for part, folder in folders.items()}
-    reading = ReadOptions(size, None, stream, watched, limit_gb, workers)
+    reading = DecodeOptions(size, None, stream, watched, limit_gb, workers)
     splitting = SplitOptions(train, val, test, noise, standardise, augment, seed, shift)
     return folder_dataset(files, names, reading, splitting)

@@ -17,7 +17,7 @@ from toosure.data.corruptions import Severity, Shift
 from toosure.data.dataset import Dataset, Split, draw_indices
 from toosure.data.folder_dataset import (
     MIN_IMAGES_FOR_WORKERS,
-    ReadOptions,
+    DecodeOptions,
     SplitOptions,
     folder_dataset,
     split_on_disk,
@@ -56,7 +56,7 @@ def tiny_imagenet(
         "train": list_class_folders(folder / "train", names),
         "test": list_tiny_test(folder / "val", names),
     }
-    reading = ReadOptions(size, None, stream, watched, limit_gb, workers)
+    reading = DecodeOptions(size, None, stream, watched, limit_gb, workers)
     splitting = SplitOptions(train, val, test, noise, standardise, augment, seed, shift)
     return folder_dataset(files, names, reading, splitting)
 
@@ -144,7 +144,7 @@ def imagenet(
 
     if resize is None:
         resize = round(size * 256 / 224)
-    reading = ReadOptions(size, resize, stream, watched, limit_gb, workers)
+    reading = DecodeOptions(size, resize, stream, watched, limit_gb, workers)
     splitting = SplitOptions(train, val, test, noise, standardise, augment, seed, shift)
     return folder_dataset(files, names, reading, splitting)
 
@@ -248,6 +248,6 @@ def corrupted_split(
 ) -> Split:
     """Return corrupted images as a split of a data set, standardised as its own are."""
     few = len(files) < MIN_IMAGES_FOR_WORKERS
-    reading = ReadOptions(size, None, None, 0, 0.0, 0 if few else workers)
+    reading = DecodeOptions(size, None, None, 0, 0.0, 0 if few else workers)
     indices = torch.arange(len(files))
     return split_on_disk(files, files.labels, indices, data.mean, data.std, reading)

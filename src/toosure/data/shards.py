@@ -16,7 +16,7 @@ from torch import Tensor
 from toosure.data.class_folders import LabelledFiles
 from toosure.data.corruptions import Shift
 from toosure.data.dataset import Dataset
-from toosure.data.folder_dataset import ReadOptions, SplitOptions, folder_dataset
+from toosure.data.folder_dataset import DecodeOptions, SplitOptions, folder_dataset
 from toosure.data.shard_index import NUMBER, index_of, member_places
 from toosure.data.standardise import Standardise
 
@@ -66,7 +66,7 @@ def shards(
         part: LabelledFiles(places, class_indices(labels, names, part))
         for part, (places, labels) in found.items()
     }
-    reading = ReadOptions(size, resize, stream, watched, limit_gb, workers)
+    reading = DecodeOptions(size, resize, stream, watched, limit_gb, workers)
     splitting = SplitOptions(train, val, test, noise, standardise, augment, seed, shift)
     return folder_dataset(files, names, reading, splitting)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.ensembles.spread import member_numbers
-from toosure.margins.robust import evaluating
+from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import at_least_float32
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.splits import splits_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.data.seeds import derive_seed
-from toosure.margins.robust import evaluating
+from toosure.eval_mode import evaluating
 
 TRAINING, PREDICTING = 3, 4  # streams of random numbers; 0 and 1 are the loop's
 Noise = tuple[Tensor, ...]
@@ -21,12 +21,10 @@ Noise = tuple[Tensor, ...]
 class NoisyLayer(Protocol):
     """A layer that computes with `noise` where it has some, and with the mean where it has none.
 
-    `draw` returns the noise of a batch. `shape` is set when an example first passes: the shape
-    of what the layer reads or gives, without the rows.
+    `draw` returns the noise of a batch.
     """
 
     noise: Noise | None
-    shape: torch.Size | None
 
     def draw(self, rows: int, generator: torch.Generator) -> Noise: ...
 
@@ -36,11 +34,10 @@ def noisy_layers(model: nn.Module) -> list[NoisyLayer]:
     return [layer for layer in model.modules() if isinstance(layer, NoisyLayer)]
 
 
-def learn_shapes(model: nn.Module, example: Tensor, rows: int = 1) -> None:
+def learn_shapes(model: nn.Module, example: Tensor) -> None:
     """Pass an example through the network, so that every layer knows the shape of its noise."""
-    repeated = example.repeat(rows, *[1] * (example.ndim - 1))
     with torch.no_grad(), evaluating(model):
-        model(repeated)
+        model(example)
 
 
 def generator_for(device: torch.device, *numbers: int) -> torch.Generator:

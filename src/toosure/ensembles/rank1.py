@@ -167,7 +167,6 @@ class RandomMemberLayer(MemberLayer):
         self.given_rho = nn.Parameter(torch.full_like(self.given, start))
         self.family = family
         self.noise: Noise | None = None
-        self.shape: torch.Size | None = None
 
     def distributions(self) -> list[nn.Parameter]:
         """Return means and deviations of both factors; the bias is a single number."""

@@ -5,7 +5,7 @@ from typing import Literal, TypedDict, Unpack, overload
 
 from toosure.evaluate.arrays import predictions_of
 from toosure.evaluate.class_one import is_of_class_one
-from toosure.evaluate.evaluation import MAX_BINS, Bootstrap, evaluate_classes
+from toosure.evaluate.evaluation import Bootstrap, check_level_and_bins, evaluate_classes
 from toosure.evaluate.multilabel import MultilabelEvaluation, evaluate_multilabel
 from toosure.evaluate.result import Evaluation
 from toosure.metrics.inputs import ArrayLike
@@ -86,10 +86,7 @@ def evaluate(
     >>> round(result.gap.value, 3), round(result.metrics["ece"].value, 3)
     (0.0, 0.35)
     """
-    if not 0 < level < 1:
-        raise ValueError(f"the level of intervals must lie between 0 and 1; got {level:g}")
-    if not 1 <= bins <= MAX_BINS:
-        raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
+    check_level_and_bins(level, bins)
     bootstrap: Bootstrap = {"level": level, "seed": seed, "samples": samples}
 
     if multilabel:

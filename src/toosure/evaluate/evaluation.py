@@ -16,6 +16,7 @@ from toosure.evaluate.result import Evaluation as Evaluation
 from toosure.evaluate.result import metric_keys as metric_keys
 from toosure.evaluate.result import wanted_keys
 from toosure.metrics.binned import reliability_from_confidence
+from toosure.metrics.inputs import check_level
 from toosure.predictions import Predictions
 from toosure.quantities import QUANTITIES
 
@@ -28,6 +29,13 @@ SCORE_SPLITS = {"nll": metrics.nll_split, "brier": metrics.brier_split}
 PARTS = ("_calibration", "_refinement")
 Metric = Callable[..., Tensor]
 Bootstrap = dict[str, Any]  # level, seed and samples
+
+
+def check_level_and_bins(level: float, bins: int) -> None:
+    """Raise unless intervals of this level can be resampled over so many bins."""
+    check_level(level)
+    if not 1 <= bins <= MAX_BINS:
+        raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
 
 
 def metric_of(key: str, inputs: str = "") -> Metric | None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toosure.evaluate.estimates import Estimate
-from toosure.evaluate.evaluation import MAX_BINS
+from toosure.evaluate.evaluation import check_level_and_bins
 from toosure.evaluate.paired_scores import PairedScore, judged, paired_scores
 from toosure.evaluate.result import finite
 from toosure.metrics.binned import Reliability, reliability_from_confidence
@@ -116,10 +116,7 @@ def compare(
     >>> [round(d.change.value, 3) for d in compare(sure, calm).differences if d.key == "ece"]
     [-0.2]
     """
-    if not 0 < level < 1:
-        raise ValueError(f"the level of intervals must lie between 0 and 1; got {level:g}")
-    if not 1 <= bins <= MAX_BINS:
-        raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
+    check_level_and_bins(level, bins)
     checked = check_same_rows(first, second)
     scores, left_out = paired_scores(first, second, bins)
     samples = min(samples, FEW_SAMPLES) if first.n > MANY_ROWS else samples

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from toosure.eval_mode import evaluating
 from toosure.margins.margins import margin_rows, true_margin
 from toosure.margins.robust import (
     Norm,
@@ -13,7 +14,6 @@ from toosure.margins.robust import (
     check_radius,
     dtype_of,
     dual_norm,
-    evaluating,
     float64_copy,
     norm_of,
     over_chunks,

@@ -58,7 +58,7 @@ def certify(
     x, y = check_pair(data)
     test_pair = None if test is None else check_pair(test)
 
-    stopwatch = Stopwatch()
+    stopwatch = PartSeconds()
     with stopwatch("clean"):
         clean = clean_pass(model, x, y, bins, chunk)
     with stopwatch("attacked"):
@@ -96,7 +96,7 @@ def certify(
 
 
 def measure_curvature(
-    model: nn.Module, x: Tensor, y: Tensor, chunk: int, stopwatch: "Stopwatch"
+    model: nn.Module, x: Tensor, y: Tensor, chunk: int, stopwatch: "PartSeconds"
 ) -> Curvature:
     """Measure C_J and lambda_max, at most `chunk` samples at a time, or say why not."""
     try:
@@ -118,7 +118,7 @@ def measure_curvature(
 
 
 @dataclass
-class Stopwatch:
+class PartSeconds:
     """Measure the seconds spent in each part of a certificate."""
 
     seconds: dict[str, float] = field(default_factory=dict)

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toosure.binary import is_one_column
+from toosure.eval_mode import evaluating
 from toosure.margins.exponential_moments import LogMoment
 from toosure.margins.margins import check_classes, deciding_size
-from toosure.margins.robust import check_chunk, device_of, dtype_of, evaluating
+from toosure.margins.robust import check_chunk, device_of, dtype_of
 from toosure.margins.statements import EPS64, Statement, exp, too_coarse
 from toosure.metrics.binned import equal_width_edges
 from toosure.metrics.inputs import as_pair, check_bins, check_finite

@@ -1,7 +1,6 @@
 """The type of a robust margin, and what every kind of it needs: checks, norms, passes in chunks."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
@@ -82,18 +81,6 @@ def device_of(model: nn.Module, x: Tensor) -> torch.device:
 def dtype_of(model: nn.Module, x: Tensor) -> torch.dtype:
     """Return the dtype of the model; a model without parameters follows its inputs."""
     return next((p.dtype for p in model.parameters()), x.dtype)
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Hold the model in eval mode, then restore the mode of every module."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def float64_copy(model: nn.Module) -> nn.Module:

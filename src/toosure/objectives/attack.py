@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from toosure.eval_mode import evaluating
 from toosure.losses.one_column import class_pair
-from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32
 
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from toosure.data import Dataset, Split
-from toosure.margins.robust import evaluating
+from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import at_least_float32, check_choice
 from toosure.objectives.adam_state import load_adam
 from toosure.objectives.contract import Batch, reduction_factor

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from toosure.eval_mode import evaluating
 from toosure.losses.one_column import class_pair
 from toosure.losses.smoothing import LabelSmoothingLoss
-from toosure.margins.robust import evaluating
 from toosure.metrics.inputs import at_least_float32
 from toosure.objectives.contract import Batch, criterion_of, reduction_factor
 from toosure.objectives.seeded import SeededModule
@@ -15,9 +15,10 @@ class CCAT(SeededModule):
     """Train on attacked examples with labels that fade to uniform at the border of the ball.
 
     Formula: (1 - share) L(clean part) + share CE(attacked part, lam e_y + (1 - lam)/K), lam = (1 -
-    min(1, ||d||_inf / eps))^power. The attack raises the largest wrong probability by `steps` sign
-    steps with momentum 0.9 that are undone and shortened by 1.5 where they do not help, from a
-    random start, in eval mode: `attack_steps` passes per step. eps is in the space of the inputs.
+    min(1, ||d||_inf / eps))^power. The attack raises the largest wrong probability by
+    `attack_steps` sign steps of size `step` with momentum 0.9 that are undone and shortened by 1.5
+    where they do not help, from a random start, in eval mode: as many passes per training step.
+    eps is in the space of the inputs.
     Reference: Stutz et al. (2020), Confidence-Calibrated Adversarial Training, arXiv 1910.06259.
 
     >>> objective, model = CCAT(attack_steps=2), nn.Linear(2, 3)

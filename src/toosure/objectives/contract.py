@@ -41,10 +41,19 @@ class Objective(Protocol[Prepared]):
     of the part, so that something done once per step can be done for part 0.
 
     `loss` is the criterion of (logits, labels), which CSAM replaces by its own. A network may give
-    one logit per example, (N,) or (N, 1), with labels 0 and 1 (`class_pair`). Two optional
-    attributes: `streams = True` says that `setup` reads no training examples, which may then stay
-    on disk; `cuda_graph = "reason"` says why no CUDA graph can record the loss (see
-    `toosure.optim.why_not_recorded`).
+    one logit per example, (N,) or (N, 1), with labels 0 and 1 (`class_pair`).
+
+    Optional attributes that a loop reads, or sets where an objective has them:
+
+    - `streams = True`: `setup` reads no training examples, which may then stay on disk.
+    - `cuda_graph = "reason"`: why no CUDA graph can record the loss (see `why_not_recorded`).
+    - `ddp = "reason"`: why it cannot train under DDP, and what to do instead.
+    - `one_pass`: set to whether the loss may take over the forward pass that `prepare` made.
+    - `recorded()`: called before steps are recorded as a CUDA graph, to choose a faster way.
+    - `make_network`: set before `setup` to a function that builds the network of another seed.
+    - `prepares_in_autocast`: whether `prepare` runs in the precision of the step, not in float32.
+    - `refused_measures`: measures that a watch must refuse for its prediction, each with a reason.
+    - `mixture = True`: trains several members, which no optimizer by curvature can move.
     """
 
     loss: nn.Module
@@ -54,10 +63,10 @@ class Objective(Protocol[Prepared]):
     def __call__(self, model: nn.Module, prepared: Prepared, /) -> Tensor: ...
 
 
-# What an objective may have besides. A loop asks with `isinstance` or `hasattr`.
+# What an objective may have besides. A loop asks with `hasattr`, or with `isinstance` where the
+# Protocol can be checked at runtime.
 
 
-@runtime_checkable
 class HasSetup(Protocol):
     """Called before the first step, with a `toosure.data.Dataset` or tensors (see `splits_of`).
 
@@ -67,14 +76,12 @@ class HasSetup(Protocol):
     def setup(self, model: nn.Module, data: Any) -> object | None: ...
 
 
-@runtime_checkable
 class HasEpochEnd(Protocol):
     """Called after the last step of each epoch."""
 
     def epoch_end(self, model: nn.Module) -> None: ...
 
 
-@runtime_checkable
 class HasParameters(Protocol):
     """Has parameters of its own, which join the network's optimizer, alone or in groups."""
 
@@ -100,14 +107,12 @@ class HasMeanPredict(Protocol):
     def mean_predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
 
 
-@runtime_checkable
 class HasReport(Protocol):
     """Has numbers for the row of a run, under keys that begin with "objective/"."""
 
     def report(self) -> dict[str, float]: ...
 
 
-@runtime_checkable
 class HasState(Protocol):
     """Has a state that belongs in a checkpoint."""
 
@@ -116,7 +121,6 @@ class HasState(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any]) -> object: ...
 
 
-@runtime_checkable
 class Capturable(Protocol):
     """Says whether a CUDA graph may record `prepare` together with the loss.
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from toosure.data import Dataset
+from toosure.eval_mode import evaluating
 from toosure.losses import FocalLoss, SECELoss
 from toosure.losses.loss import Sum
 from toosure.losses.soft import Form
-from toosure.margins.robust import evaluating
 from toosure.objectives.bilevel import Bilevel, Scope
 from toosure.objectives.contract import criterion_of
 from toosure.objectives.meta_signal import SignalToNoise

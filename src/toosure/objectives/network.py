@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from toosure.margins.robust import evaluating
+from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import at_least_float32
 from toosure.processes import Sharded
 from toosure.processes.wrappers import unwrapped

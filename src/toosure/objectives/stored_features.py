@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from toosure.margins.robust import evaluating
+from toosure.eval_mode import evaluating
 from toosure.objectives.network import features_and_logits
 
 CHUNK = 256  # examples that pass the network together

@@ -8,7 +8,7 @@ from typing import Any
 
 from toosure.page.html import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import STANDARD_ERRORS
+from toosure.page.paired import NORMAL_95
 from toosure.page.ranking import Standing
 from toosure.page.run_verdict import headline
 from toosure.runs import Run
@@ -99,7 +99,7 @@ def is_less_accurate(page: PageRuns, standing: Standing, ranked: list[Standing])
     errors = [
         binomial_error(each.values.get("accuracy", math.nan), each.n) for each in (standing, top)
     ]
-    return higher - lower > STANDARD_ERRORS * math.hypot(*errors)
+    return higher - lower > NORMAL_95 * math.hypot(*errors)
 
 
 def binomial_error(accuracy: float, n: int) -> float:

@@ -2,8 +2,9 @@
 
 from html import escape
 
-from toosure.evaluate import Estimate, LabelRow, MultilabelEvaluation
+from toosure.evaluate import LabelRow, MultilabelEvaluation
 from toosure.figures import confidence_histogram, probability_wording, reliability_diagram
+from toosure.page.evaluation import interval
 from toosure.page.html import figure, page, prose, section, table, tiles
 
 MEASURES = {"ece": "ECE", "smece": "smECE", "brier": "Brier score", "nll": "NLL"}
@@ -37,13 +38,6 @@ def key_numbers(result: MultilabelEvaluation) -> list[tuple[str, str, str]]:
 
     faulty = f"{len(result.worst)} of {len(result.labels)}"
     return [*numbers, ("labels beyond chance", faulty, f"{result.n:,} rows")]
-
-
-def interval(estimate: Estimate, scale: float, digits: int) -> str:
-    """Return "low to high", or nothing where no interval was taken."""
-    if estimate.low is None or estimate.high is None:
-        return ""
-    return f"{scale * estimate.low:.{digits}f} to {scale * estimate.high:.{digits}f}"
 
 
 def figures(result: MultilabelEvaluation) -> str:

@@ -21,7 +21,7 @@ from toosure.runs.regular_files import Signature, signature
 from toosure.runs.run import DAMAGE
 
 KEYS = ("accuracy", "nll", "ece", "smece")
-STANDARD_ERRORS = 1.959964  # in a 95 % interval
+NORMAL_95 = 1.959964  # standard errors on either side in a 95 % interval
 BINS = 15
 GRID = 20 * BINS  # cells of confidence: the bins are made of them, and smECE is smoothed on them
 MODES = GRID // 2
@@ -177,7 +177,7 @@ class Comparison:
         """Return how much higher each score of one setting is than the reference's."""
         one = self.settings[label]
         other = self.settings[reference]
-        error = STANDARD_ERRORS * (one.samples - other.samples).std(axis=0, ddof=1)
+        error = NORMAL_95 * (one.samples - other.samples).std(axis=0, ddof=1)
         half = np.hypot(error, seed_half(one, other))
         pairs = zip(KEYS, one.values - other.values, half, strict=True)
         return {key: Difference(float(value), float(width)) for key, value, width in pairs}

@@ -8,11 +8,11 @@ import numpy as np
 
 from toosure.figures import Bins, bins_of
 from toosure.figures.trajectory import values_of
+from toosure.page.paired import NORMAL_95
 from toosure.runs import Run
 from toosure.verdicts import judge_gap, plural, signed
 
 TRAINING = " (training data)"
-STANDARD_ERRORS = 1.959964  # in a 95 % interval
 USUAL = ("complete", "running", "ended", "unreadable")
 WORDS = {
     "over": "over-confident",
@@ -74,7 +74,7 @@ def half_width(run: Run) -> tuple[float, int]:
         snapshot = run.snapshot_if_whole(step)
         if f"{run.split}_counts" in snapshot:
             bins = bins_of(snapshot, run.split)
-            return 100 * STANDARD_ERRORS * standard_error(bins), int(bins.counts.sum())
+            return 100 * NORMAL_95 * standard_error(bins), int(bins.counts.sum())
     return math.nan, 0
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toosure.page.paired import KEYS, STANDARD_ERRORS, Difference, example_scores, replicas_of
+from toosure.page.paired import KEYS, NORMAL_95, Difference, example_scores, replicas_of
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
 from toosure.runs.regular_files import Signature, signature
@@ -62,4 +62,4 @@ def effect_in(
 
 def estimate(value: float, samples: np.ndarray) -> Difference:
     """Return a value with half its interval, from the spread of its replicas."""
-    return Difference(float(value), STANDARD_ERRORS * float(samples.std(ddof=1)))
+    return Difference(float(value), NORMAL_95 * float(samples.std(ddof=1)))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.binary import is_one_column, two_columns
+from toosure.eval_mode import evaluating
 from toosure.posthoc.all_calibrators import CALIBRATORS
 from toosure.posthoc.calibrator import Calibrator
 from toosure.posthoc.select import choose
@@ -73,15 +74,8 @@ def calibrate(
 def collect_logits(model: nn.Module, loader: Iterable[Sequence[Tensor]]) -> tuple[Tensor, Tensor]:
     """Return the logits and labels of all batches, with the model in eval mode meanwhile."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-
-    # Each module has a mode of its own: a frozen BatchNorm must not come back in training mode.
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
+    with evaluating(model):
         pairs = [(model(batch[0].to(device)), batch[1].to(device)) for batch in loader]
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
     if not pairs:
         raise ValueError("the loader gave no batches: it must yield (inputs, labels)")

@@ -69,7 +69,7 @@ def train_parts(
     mixtures = [mixture for part in parts for mixture in part.mixtures(setting)]
     missing = longest_first(list(missing_configs(configs, setting, out, mixtures))[:limit])
     kept = KeptScores(setting, mixtures, with_shifts=True)
-    show = listener_for(missing) if listener_for else ProgressListener()
+    progress = listener_for(missing) if listener_for else ProgressListener()
     began = time.perf_counter()
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
@@ -81,7 +81,7 @@ def train_parts(
 
     done = Sweep()
     kept_by_name = kept_of_runs(parts, setting, kept)
-    with scoring(show, setting.scores, kept_by_name, beside=workers > 1) as listener:
+    with scoring(progress, setting.scores, kept_by_name, beside=workers > 1) as listener:
         for own_runtime in sorted(groups, key=lambda each: each.graph):
             if not done.stopped:
                 own = groups[own_runtime]

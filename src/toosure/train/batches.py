@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from toosure.data import Dataset
-from toosure.data.image_files import BatchReader
+from toosure.data.image_files import StreamedBatches
 from toosure.data.seeds import derive_seed
 from toosure.objectives import Batch
 from toosure.processes import ALONE, Processes
@@ -60,7 +60,7 @@ class Batches:
 
         self.reader = None
         if stream is not None:
-            self.reader = BatchReader(stream.x, self.indices, self.own)  # type: ignore[arg-type]
+            self.reader = StreamedBatches(stream.x, self.indices, self.own)  # type: ignore[arg-type]
 
     def draw(self, step: int) -> Batch:
         """Return (inputs, labels, indices into the training split) of a step, counted from 0."""

@@ -18,7 +18,7 @@ from toosure.objectives.contract import ParameterGroup, criterion_of
 from toosure.optim import ASAM, BSAM, SAM
 from toosure.optim.muon import hidden_and_rest
 from toosure.processes import Processes
-from toosure.watch.sam_numbers import RHO, Radius
+from toosure.watch.sam_numbers import RHO, SamRadius
 from toosure.words import Word
 
 NamedParameter = tuple[str, Tensor]
@@ -222,7 +222,7 @@ def check_members(optimizer: Optimizer, config: RunConfig) -> None:
         )
 
 
-def sam_radius(optimizer: Optimizer) -> Radius:
+def sam_radius(optimizer: Optimizer) -> SamRadius:
     """Return the radius of an optimizer that climbs along the gradient, as it is at each call.
 
     For others, ASAM (whose rho is relative to the weights) and BSAM among them, it is SAM's usual

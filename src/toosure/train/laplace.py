@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.ensembles.laplace import LastLayerLaplace
-from toosure.margins.robust import evaluating
+from toosure.eval_mode import evaluating
 from toosure.objectives.contract import HasPredict
 from toosure.objectives.network import features_and_logits, head_of
 from toosure.runs.files import write_atomically

@@ -118,11 +118,11 @@ def take_steps(training: Training, stop: Stop) -> None:
 
         # All processes must stop, and write checkpoints, after the same step.
         stops_alone = training.listener.stop_requested
-        if agreement.update(step, training.has_diverged(), stop.requested or stops_alone):
+        if agreement.update(step, training.check_divergence(), stop.requested or stops_alone):
             watch.diverged = agreement.diverged
             stop.requested = stop.requested or (agreement.stopping and not stops_alone)
             save = agreement.checkpoint_due and not agreement.stopping
-            if save and not training.has_diverged(now=True):  # a diverged state is never saved
+            if save and not training.check_divergence(now=True):  # a diverged state is never saved
                 training.save()
                 agreement.checkpoint_written()
         if watch.diverged or agreement.stopping:
@@ -167,12 +167,12 @@ def finish(training: Training, stopping: bool, stop: Stop) -> None:
     steps = training.steps_taken
     is_over = training.is_over
 
-    if is_over and not training.has_diverged(now=True):
+    if is_over and not training.check_divergence(now=True):
         watch.finish(lr=training.rate_at(steps - 1), epoch=training.epochs_taken)
         training.compare_best()
 
     # Asked again: the last measurement may be the one that went wrong.
-    if training.has_diverged(now=True):
+    if training.check_divergence(now=True):
         watch.finish()
         step = steps if training.diverged_at is None else training.diverged_at
         message = f"the loss or the outputs are not finite at step {step}; try a smaller lr"

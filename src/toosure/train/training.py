@@ -157,8 +157,13 @@ class Training:
         self.losses[self.unread] = loss
         self.unread += 1
 
-    def has_diverged(self, now: bool = False) -> bool:
-        """Whether a loss was not finite; they are read when there are many, or `now`."""
+    def check_divergence(self, now: bool = False) -> bool:
+        """Return whether a loss or a row was not finite; read the losses when there are many.
+
+        `now` writes the deferred row and reads the losses in any case. Losses that are read are
+        forgotten; the first that is not finite marks the watch as diverged, and its step is kept
+        in `diverged_at`.
+        """
         if now:
             self.watch.flush()  # a deferred row may have diverged
 

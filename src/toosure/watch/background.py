@@ -17,10 +17,11 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from toosure.objectives.contract import HasPredict
 from toosure.processes.dtensor import any_sharded
 from toosure.runs.row_reader import Row
 from toosure.watch.criterion import Criterion
-from toosure.watch.measurer import Measurer, Observations, Predicts
+from toosure.watch.measurer import Measurer, Observations
 from toosure.watch.metrics_process import in_a_process, start_processes
 from toosure.watch.rows import Notify, RowMaker, Stopwatch
 from toosure.watch.sink import RowSink
@@ -86,7 +87,7 @@ def copy_weights(
     (it may change while training), and where the network cannot be copied or is sharded.
     """
     known_loss = type(loss).__module__.startswith(("torch.nn.", "toosure.losses."))
-    if isinstance(objective, Predicts) or not known_loss or any_sharded(model.parameters()):
+    if isinstance(objective, HasPredict) or not known_loss or any_sharded(model.parameters()):
         return None
     try:
         return WeightsCopy(model, device)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from toosure.binary import binary_labels, is_one_column
+from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import as_labels
 from toosure.processes.dtensor import resharded_after
 from toosure.processes.wrappers import unwrapped
@@ -202,19 +203,13 @@ def first_outputs(model: nn.Module, x: Tensor) -> Any:
     as a model may be made for one size of batch.
     """
     as_weights = as_type(x[:2], next(model.parameters()).dtype)
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad(), resharded_after(model):
-            for inputs in (x[:2], as_weights):
-                try:
-                    return model(inputs)
-                except RuntimeError:
-                    continue
-            return model(x[:1024])
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluating(model), torch.no_grad(), resharded_after(model):
+        for inputs in (x[:2], as_weights):
+            try:
+                return model(inputs)
+            except RuntimeError:
+                continue
+        return model(x[:1024])
 
 
 def logits_in(outputs: Any) -> Tensor:

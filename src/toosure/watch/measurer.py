@@ -1,7 +1,7 @@
 """What is measured: the network as it predicts, on the examples of each split."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from toosure.data.dataset import Split
 from toosure.data.image_files import ImageFiles
-from toosure.objectives.contract import HasMeanPredict
+from toosure.objectives.contract import HasMeanPredict, HasPredict
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import processes_in, ranks_of
 from toosure.processes.wrappers import unwrapped
@@ -24,13 +24,6 @@ from toosure.watch.whole_weights import MAX_GATHERED, WholeWeights
 
 Data = Any  # (inputs, labels), a DataLoader, a Dataset, a dict of tensors: see `sample.py`
 Observations = Mapping[str, Observation]  # by the name of the split
-
-
-@runtime_checkable
-class Predicts(Protocol):
-    """An objective that has its own way to predict: several heads become one set of logits."""
-
-    def predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
 
 
 class Measurer:
@@ -161,7 +154,7 @@ class Measurer:
 class Predictor(nn.Module):
     """A model as its objective predicts with it."""
 
-    def __init__(self, model: nn.Module, objective: Predicts) -> None:
+    def __init__(self, model: nn.Module, objective: HasPredict) -> None:
         super().__init__()
         self.model = model
         self.predict = objective.predict  # not registered: its state is not the model's
@@ -184,7 +177,7 @@ class MeanPrediction:
 
 def predictor_of(model: nn.Module, objective: object = None) -> nn.Module:
     """Return what gives the logits to measure: the model, or the objective's prediction."""
-    return Predictor(model, objective) if isinstance(objective, Predicts) else model
+    return Predictor(model, objective) if isinstance(objective, HasPredict) else model
 
 
 def device_of(model: nn.Module) -> torch.device:

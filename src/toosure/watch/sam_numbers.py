@@ -10,7 +10,7 @@ from toosure.margins import SamCertificate, certify_sam
 from toosure.margins.sam_step import NoStep
 from toosure.quantities.of_sam import SAM_PATH
 
-Radius = float | Callable[[], float]  # a function where the optimizer may change it
+SamRadius = float | Callable[[], float]  # a function where the optimizer may change it
 RHO = 0.05  # where the optimizer has no radius: what a step of SAM would do
 RTOL = 0.02  # of an eigenvalue: enough for a figure, and half the time of .001
 
@@ -23,7 +23,7 @@ def fixed_batch(data: tuple[Tensor, Tensor], size: int) -> tuple[Tensor, Tensor]
 
 
 def sam_numbers(
-    model: nn.Module, batch: tuple[Tensor, Tensor], rho: Radius
+    model: nn.Module, batch: tuple[Tensor, Tensor], rho: SamRadius
 ) -> dict[str, float | bool]:
     """Return the quantities of `sam_theory` on one batch; none where the gradient is zero."""
     radius = float(rho() if callable(rho) else rho)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from toosure import margins
 from toosure.curvature import CurvatureTracker, Result, critical_sharpness
 from toosure.curvature.critical import WarmStep
+from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import are_probabilities, known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
@@ -20,7 +21,7 @@ from toosure.processes.dtensor import any_sharded, forward_parts, resharded_afte
 from toosure.quantities import Quantity, in_row
 from toosure.watch.criterion import Criterion, check_criterion, curved
 from toosure.watch.outputs import Outputs, values_of
-from toosure.watch.sam_numbers import RHO, Radius, fixed_batch, sam_numbers
+from toosure.watch.sam_numbers import RHO, SamRadius, fixed_batch, sam_numbers
 from toosure.watch.snapshot import snapshot_of
 
 Numbers = dict[str, float | bool]
@@ -71,7 +72,7 @@ class WatchedSplit:
         measure: Sequence[str],
         *,
         eps: float = 0.01,
-        rho: Radius = RHO,
+        rho: SamRadius = RHO,
         bins: int = 15,
         processes: Processes = ALONE,
         per_example: float = 1.0,
@@ -226,15 +227,10 @@ def logits_of(
         sharded = any_sharded(model.parameters())
     parts = forward_parts(x, chunk, model.parameters()) if sharded else x.split(chunk)
 
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad(), resharded_after(model) if sharded else nullcontext():
-            logits = torch.cat([model(part) for part in parts])
-            return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
-    finally:
-        for module, training in modes:
-            module.training = training
+    held = resharded_after(model) if sharded else nullcontext()
+    with evaluating(model), torch.no_grad(), held:
+        logits = torch.cat([model(part) for part in parts])
+        return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
 def check_no_probabilities(logits: Tensor, name: str) -> None:

@@ -51,9 +51,7 @@ def shifts(page: PageRuns) -> str:
     if not settings:
         return ""
 
-    panels = "".join(
-        panel(settings[:MAX_LINES], metric) for metric in ("accuracy", "ece", "smece", "nll")
-    )
+    panels = "".join(panel(settings[:MAX_LINES], metric) for metric in DRAWN)
     blocks = [
         f'<div class="panels">{panels}</div>',
         settings_table(settings, reference_of(page, settings)),

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 
-import torch
-
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import methods, protocol, shift_scores
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
 from toosure.recipes.commits import short_commit
+from toosure.recipes.parameters import network_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import kept_text, spread_text
@@ -59,7 +58,6 @@ OBJECTIVE_PASSES: dict[str, Callable[[RunConfig], float]] = {
     "ccat": lambda config: 1 + setting_of(config, "share") * setting_of(config, "attack_steps"),
 }
 UNCOUNTED = ("gamma_net", "meta_smoothing", "calmo", "margin_tail")  # passes through other graphs
-CLASSES = {"cifar10": 10, "cifar100": 100, "digits": 10}
 
 Groups = dict[str, list[Record]]  # by the method's label
 
@@ -142,7 +140,7 @@ def row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     cells.append(spread((r.training_seconds for r in records if r.alone), 1, ".0f"))
     config = records[0].config
     commits = ", ".join(sorted({short_commit(record.commit) for record in records}))
-    return *cells, passes_text(config), f"{parameter_count(config, records[0].data):,}", commits
+    return *cells, passes_text(config), f"{network_size(config):,}", commits
 
 
 def setting_of(config: RunConfig, name: str) -> float:
@@ -160,23 +158,6 @@ def passes_text(config: RunConfig) -> str:
     if objective in OBJECTIVE_PASSES:
         passes *= OBJECTIVE_PASSES[objective](config)
     return f"{passes:g}"
-
-
-def parameter_count(config: RunConfig, data: str) -> int:
-    """Return how many numbers the network has; an ensemble's members are counted."""
-    from toosure.ensembles import ENSEMBLES
-
-    inputs = (1, 8, 8) if data == "digits" else (3, 32, 32)
-    model = config.word("model").build(inputs=inputs, classes=CLASSES.get(data, 10))
-    count = int(sum(parameter.numel() for parameter in model.parameters()))
-
-    objective = config.word("objective") if config.objective else None
-    if objective is not None and objective.name == "deep_ensemble":
-        return count * int(setting_of(config, "members"))
-    if objective is not None and objective.name in ENSEMBLES:
-        objective.build(seed=0).setup(model, (torch.zeros(2, *inputs), torch.tensor([0, 1])))
-        count = int(sum(parameter.numel() for parameter in model.parameters()))
-    return count
 
 
 def paired_rows(groups: Groups, files: ScoreFiles, data: str) -> tuple[tuple[str, ...], ...]:

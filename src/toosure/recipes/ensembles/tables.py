@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from toosure import metrics
-from toosure.config import RunConfig
 from toosure.ensembles import log_mean_probability
 from toosure.recipes.benchmark.score_files import ran_alone
 from toosure.recipes.ensembles import sweeps
 from toosure.recipes.ensembles.kept_scores import Scores, ScoresByName, keep_scores, kept_scores
+from toosure.recipes.parameters import network_size
 from toosure.recipes.prediction_scores import training_seconds
 from toosure.recipes.recipe import (
     Claim,
@@ -33,7 +33,7 @@ NOTE = (
     "plain runs; Laplace is there once `toosure calibrate RUN --method laplace` was called on them."
 )
 HEADER = ("method", "n", "accuracy %", "NLL", "ECE", "smECE", "gap", "seconds", "parameters")
-CLASSES = {"cifar10": 10, "cifar100": 100}
+JUDGED = ("cifar10", "cifar100")
 
 
 @dataclass
@@ -72,7 +72,7 @@ def single_rows(setting: Setting, store: RunStore) -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for optimizer, configs in (("SGD", sweeps.plain(setting)), ("SAM", sweeps.sam(setting))):
         runs = store.runs(configs)
-        size = parameter_count(configs[0], setting)
+        size = network_size(configs[0])
         rows[optimizer] = row_of(runs, "predictions.npz", size)
         for name in ("ema", "swa", "swag", "laplace"):
             label = f"{optimizer}, {name.upper() if name != 'laplace' else 'Laplace'}"
@@ -88,7 +88,7 @@ def method_rows(setting: Setting, store: RunStore) -> dict[str, Row]:
     rows = {}
     for name in sweeps.METHODS:
         configs = sweeps.method(setting, name)
-        size = parameter_count(configs[0], setting)
+        size = network_size(configs[0])
         rows[name] = row_of(store.runs(configs), "predictions.npz", size)
     return rows
 
@@ -144,17 +144,6 @@ def scores_of(logits: torch.Tensor, labels: torch.Tensor) -> Scores:
         "smece": float(metrics.smece(logits, labels)),
         "gap": float(logits.softmax(1).amax(1).mean()) - accuracy,
     }
-
-
-def parameter_count(config: RunConfig, setting: Setting) -> int:
-    """Return how many numbers a method learns."""
-    inputs = (1, 8, 8) if setting.quick else (3, 32, 32)
-    classes = 10 if setting.quick else CLASSES.get(setting.data, 10)
-    model = config.word("model").build(inputs=inputs, classes=classes)
-    if config.objective:
-        objective = config.word("objective").build(seed=0)
-        objective.setup(model, (torch.zeros(2, *inputs), torch.tensor([0, 1])))
-    return sum(p.numel() for p in model.parameters())
 
 
 def cells(name: str, row: Row) -> tuple[str, ...]:
@@ -229,7 +218,7 @@ def compared(
         return claims_without_runs(says)[0]
     a, b = rows[one], rows[two]
     scale = 100 if key != "nll" else 1
-    judged = not setting.quick and setting.data in CLASSES
+    judged = not setting.quick and setting.data in JUDGED
     return judge(
         says,
         found=f"{scale * a.mean(key):.2f} : {scale * b.mean(key):.2f} "

@@ -1,8 +1,9 @@
 """Ablations of gamma-net: the bandwidth of SECE, and what its features contribute."""
 
 from toosure.recipes.gamma_net import sweeps
-from toosure.recipes.gamma_net.comparison import ERRORS, NOTE, score_cells, why_not_judged
+from toosure.recipes.gamma_net.comparison import NOTE, score_cells, why_not_judged
 from toosure.recipes.gamma_net.rows import (
+    ERRORS,
     Row,
     Rows,
     along_training,

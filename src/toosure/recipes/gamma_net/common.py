@@ -8,8 +8,8 @@ from toosure.recipes.benchmark import protocol, tables
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.commits import short_commit
 from toosure.recipes.gamma_net import common_claims
-from toosure.recipes.gamma_net.parameters import parameter_count
 from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row, Rows, unrounded
+from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
@@ -146,4 +146,4 @@ def row_cells(row: Row) -> tuple[str, ...]:
     cells.append(spread_text(after, ".2f"))
 
     commits = ", ".join(sorted({short_commit(record.commit) for record in row.records}))
-    return *cells, f"{parameter_count(row.records[0].config):,}", commits
+    return *cells, f"{learned_size(row.records[0].config):,}", commits

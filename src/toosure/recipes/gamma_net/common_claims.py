@@ -9,7 +9,7 @@ were known, by the same rules, and both are judged.
 
 import math
 
-from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row, Rows
+from toosure.recipes.gamma_net.rows import ALONE, ERRORS, ONE_RATE, OURS, Row, Rows
 from toosure.recipes.recipe import (
     Claim,
     Setting,
@@ -24,12 +24,6 @@ OVERCONFIDENT = 2.0  # points of confidence above accuracy from which CE must be
 SPREAD = 1.0  # points of ECE between the smallest and the largest seed
 ACCURACY = 0.01  # the largest loss of accuracy
 ECE_MARGIN = 0.003  # by which a fast level may raise ECE, if classes differ less
-ERRORS = {
-    "ECE": "ece",
-    "MCE": "mce",
-    "AdaECE": "adaptive_ece",
-    "classwise ECE": "classwise_ece",
-}
 VALIDATED = {"class_gap_spread": "class gaps", "ece": "ECE"}
 TRIVIAL = "predicted: SECE alone has less ECE than CE, at less than half of its accuracy"
 

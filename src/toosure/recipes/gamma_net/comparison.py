@@ -1,8 +1,16 @@
 """gamma-net with SECE against CE, focal and FLSD-53: calibration, accuracy, parameters."""
 
 from toosure.recipes.gamma_net import sweeps
-from toosure.recipes.gamma_net.parameters import parameter_count
-from toosure.recipes.gamma_net.rows import Row, Rows, missing_in, scored_rows, unrounded
+from toosure.recipes.gamma_net.rows import (
+    ERRORS,
+    OURS,
+    Row,
+    Rows,
+    missing_in,
+    scored_rows,
+    unrounded,
+)
+from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -14,12 +22,6 @@ from toosure.recipes.recipe import (
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
 
-ERRORS = {
-    "ECE": "ece",
-    "MCE": "mce",
-    "AdaECE": "adaptive_ece",
-    "classwise ECE": "classwise_ece",
-}
 NOTE = (
     "Test split at the end of training, 15 bins, errors in points, mean ± standard deviation over "
     "seeds. ResNet-20, crops and flips, SGD 0.1 with momentum .9 and weight decay "
@@ -53,7 +55,7 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
 def calibration_claim(setting: Setting, rows: Rows, baseline: str) -> Claim:
     """Judge: every calibration error of gamma-net is below the baseline's."""
     says = f"gamma-net + SECE is better calibrated than {baseline}"
-    ours = rows[sweeps.OURS]
+    ours = rows[OURS]
     theirs = rows[baseline]
     if not ours.records or not theirs.records:
         return claims_without_runs(says)[0]
@@ -71,7 +73,7 @@ def calibration_claim(setting: Setting, rows: Rows, baseline: str) -> Claim:
 
 def accuracy_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge: gamma-net is at most a point less accurate than the best baseline."""
-    ours = rows[sweeps.OURS]
+    ours = rows[OURS]
     baselines = [rows[name] for name in sweeps.BASELINES]
     accuracies = [row.mean("accuracy") for row in baselines if row.records]
     if not ours.records or not accuracies:
@@ -100,7 +102,7 @@ def why_not_judged(setting: Setting) -> str:
 
 def method_cells(row: Row) -> tuple[str, ...]:
     """Print one method."""
-    size = parameter_count(row.records[0].config)
+    size = learned_size(row.records[0].config)
     return (row.name, str(len(row.records)), *score_cells(row), f"{size:,}")
 
 

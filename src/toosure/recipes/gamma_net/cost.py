@@ -10,9 +10,9 @@ from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.score_files import ran_alone
 from toosure.recipes.gamma_net import common
-from toosure.recipes.gamma_net.parameters import parameter_count
 from toosure.recipes.gamma_net.rows import OURS, Row, Rows
 from toosure.recipes.gamma_net.sweeps import single_data
+from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table, claims_without_runs
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
@@ -108,7 +108,7 @@ def cost_cells(cost: Cost, row: Row, costs: dict[str, Cost], rows: Rows) -> tupl
         number(None if step is None else 1000 * step, ".2f"),
         number(None if step is None or ce is None else step / ce, ".2f"),
         number(cost.seconds, ".0f"),
-        f"{parameter_count(RunConfig.of(run.config)):,}",
+        f"{learned_size(RunConfig.of(run.config)):,}",
         number(100 * row.mean("ece") if row.records else None, ".2f"),
         number(gain, "+.2f"),
         number(per_minute, "+.2f"),

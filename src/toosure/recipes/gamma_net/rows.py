@@ -13,6 +13,12 @@ from toosure.recipes.run_store import RunStore
 OURS = "gamma-net + SECE"
 ALONE = "SECE alone"
 ONE_RATE = "gamma-net, one rate"  # the defaults of before: no fast level
+ERRORS = {
+    "ECE": "ece",
+    "MCE": "mce",
+    "AdaECE": "adaptive_ece",
+    "classwise ECE": "classwise_ece",
+}
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 
 from toosure.recipes.benchmark.score_files import Record
 from toosure.recipes.gamma_net import sweeps
-from toosure.recipes.gamma_net.comparison import ERRORS, score_cells, why_not_judged
-from toosure.recipes.gamma_net.rows import Row, Rows, along_training, scored_rows, unrounded
+from toosure.recipes.gamma_net.comparison import score_cells, why_not_judged
+from toosure.recipes.gamma_net.rows import ERRORS, Row, Rows, along_training, scored_rows, unrounded
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -22,14 +22,14 @@ from toosure.recipes.recipe import (
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
 
-OURS = "gamma-net (H)"
-ONE_RATE = "G: one rate"
+ARM_H = "gamma-net (H)"
+ARM_G = "G: one rate"
 FIRST = "A: as first built"
 STEADY = (
     "D: accuracy detached, virtual rate .1",
     "E: D, meta batch 512",
-    ONE_RATE,
-    OURS,
+    ARM_G,
+    ARM_H,
 )
 SPREAD = 1.0  # points of ECE
 OVERCONFIDENT = 2.0  # points of confidence above accuracy from which CE must be beaten
@@ -71,8 +71,8 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
         *steady,
         unsteady_claim(setting, rows[FIRST]),
         frozen_claim(setting, rows[FIRST]),
-        *(better_claim(setting, rows, name) for name in (ONE_RATE, OURS)),
-        *(accuracy_claim(setting, rows, name) for name in (ONE_RATE, OURS)),
+        *(better_claim(setting, rows, name) for name in (ARM_G, ARM_H)),
+        *(accuracy_claim(setting, rows, name) for name in (ARM_G, ARM_H)),
     ]
 
 

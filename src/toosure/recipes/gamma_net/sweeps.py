@@ -1,6 +1,7 @@
 """The runs of the gamma-net recipe as configs: baselines, ablations, bandwidths, features."""
 
 from toosure.config import RunConfig
+from toosure.recipes.gamma_net.rows import OURS
 from toosure.recipes.recipe import Setting
 
 OPTIMIZER = "sgd:lr=0.1,momentum=0.9,weight_decay=0.0005"
@@ -10,9 +11,8 @@ METHODS: dict[str, dict[str, str]] = {
     "FLSD-53": {"loss": "flsd53"},
     "CE + 0.5 SECE": {"loss": "sece"},
     "gamma-net, not learning": {"objective": "gamma_net:lr=0,level_lr=none"},
-    "gamma-net + SECE": {"objective": "gamma_net"},
+    OURS: {"objective": "gamma_net"},
 }
-OURS = "gamma-net + SECE"
 BASELINES = ("CE", "focal", "FLSD-53")
 
 BANDWIDTHS = ("0.001", "0.003", "0.01", "0.03", "0.1", "0.3", "1", "auto")
@@ -24,9 +24,9 @@ FEATURES = {
 
 
 # Section "settling": what makes the final gamma differ between seeds. Written before the runs.
-ONE_RATE = {"lr": "0.001", "level_lr": "none"}
+ONE_RATE_OPTIONS = {"lr": "0.001", "level_lr": "none"}
 FIRST_BUILT = {
-    **ONE_RATE,
+    **ONE_RATE_OPTIONS,
     "bandwidth": "0.01",
     "form": "points",
     "leave_one_out": "false",
@@ -43,7 +43,7 @@ ARMS: dict[str, dict[str, str] | None] = {
     "D: accuracy detached, virtual rate .1": DETACHED,
     "E: D, meta batch 512": {**DETACHED, "meta_batch": "512"},
     "F: A, bandwidth .1": {**FIRST_BUILT, "bandwidth": "0.1"},
-    "G: one rate": ONE_RATE,
+    "G: one rate": ONE_RATE_OPTIONS,
 }
 ARM_SEEDS = (0, 1, 2, 3, 4)
 

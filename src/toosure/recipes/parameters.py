@@ -1,0 +1,78 @@
+"""How many numbers a run learns: the network's, and those of its hyper-parameters beside them."""
+
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+
+from toosure.config import RunConfig
+from toosure.ensembles import ENSEMBLES
+
+CLASSES = {
+    "digits": 10,
+    "mnist": 10,
+    "fashion_mnist": 10,
+    "svhn": 10,
+    "cifar10": 10,
+    "cifar100": 100,
+    "tiny_imagenet": 200,
+    "imagenet": 1000,
+}
+INPUTS = {
+    "digits": (1, 8, 8),
+    "mnist": (1, 28, 28),
+    "fashion_mnist": (1, 28, 28),
+    "svhn": (3, 32, 32),
+    "cifar10": (3, 32, 32),
+    "cifar100": (3, 32, 32),
+    "tiny_imagenet": (3, 64, 64),
+    "imagenet": (3, 224, 224),
+}
+
+
+def network_size(config: RunConfig) -> int:
+    """Return how many parameters the network of a run has; an ensemble's members are counted."""
+    model = network_of(config)
+    objective = config.word("objective") if config.objective else None
+    if objective is None or objective.name not in ENSEMBLES:
+        return size_of(model)
+
+    ensemble = objective.build(seed=0)
+    if objective.name == "deep_ensemble":
+        return int(ensemble.members) * size_of(model)
+    ensemble.setup(model, (torch.zeros(2, *INPUTS[data_of(config)]), torch.tensor([0, 1])))
+    return size_of(model)
+
+
+def learned_size(config: RunConfig) -> int:
+    """Return how many numbers a run learns: the network's, and gamma-net's beside them."""
+    if not config.objective:
+        return network_size(config)
+    objective = config.word("objective").build(seed=0)
+    if not hasattr(objective, "make_hyper"):
+        return network_size(config)
+
+    model = network_of(config)
+    inputs = torch.zeros(2, *INPUTS[data_of(config)])
+    data = SimpleNamespace(train=SimpleNamespace(x=inputs))
+    return size_of(model) + size_of(objective.make_hyper(model, data))
+
+
+def network_of(config: RunConfig) -> nn.Module:
+    """Build the network of a run, for the inputs and classes of its data set."""
+    data = data_of(config)
+    network: nn.Module = config.word("model").build(inputs=INPUTS[data], classes=CLASSES[data])
+    return network
+
+
+def data_of(config: RunConfig) -> str:
+    """Return the name of a run's data set; raise where its inputs and classes are not known."""
+    name = config.data.partition(":")[0]
+    if name not in CLASSES:
+        known = ", ".join(CLASSES)
+        raise ValueError(f"parameters are counted on {known}; got {name}: add it to CLASSES")
+    return name
+
+
+def size_of(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

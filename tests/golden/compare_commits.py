@@ -23,9 +23,10 @@ COMMON = ["--data", "digits:train=200,val=100,test=100,noise=0.1", "--model", "m
 COMMON += ["--steps", "40", "--batch", "32", "--every", "10", "--device", "cpu", "--threads", "1"]
 ALL = ("gn_sharpness", "hessian_sharpness", "kappa_min", "batch_sharpness", "gni", "trace")
 ALL += ("jacobian_norm", "temperature", "best")
-# The options of gamma-net that the golden run has; commits that know no other are given none.
+# The options of gamma-net that the golden run has, as far as a commit knows them.
 GAMMA_NET = "gamma_net:bandwidth=0.01,form=points,leave_one_out=false,detach=false,"
 GAMMA_NET += "meta_batch=128,fresh=none,virtual_lr=none"
+ONE_RATE = ",lr=0.001,level_lr=none"
 RUNS = {
     "sgd": ["--optimizer", "sgd:lr=0.1,momentum=0.9", "--schedule", "cosine", "--measure", *ALL],
     "sam": ["--optimizer", "sam:lr=0.1,rho=0.05"],
@@ -38,11 +39,12 @@ RUNS = {
 def train_golden_runs(source: Path, out: Path) -> dict[str, Path]:
     """Train every golden run with the package below `source`; return the run folders by name."""
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    has_options = "fresh" in (source / "toosure/objectives/gamma_net.py").read_text()
+    code = (source / "toosure/objectives/gamma_net.py").read_text()
+    word = GAMMA_NET if "fresh" in code else "gamma_net"
+    word += ONE_RATE if "level_lr" in code else ""
     folders = {}
     for name, options in RUNS.items():
-        if not has_options:
-            options = ["gamma_net" if option == GAMMA_NET else option for option in options]
+        options = [word if option == GAMMA_NET else option for option in options]
         command = [sys.executable, "-m", "toosure", "train", *COMMON, *options]
         subprocess.run(
             [*command, "--out", str(out / name)],

@@ -23,18 +23,18 @@ from toosure.cli.file_options import (
     refuse,
     write_text,
 )
-from toosure.cli.multilabel import evaluate_labels, print_labels
+from toosure.cli.multilabel import evaluate_labels, show_labels
 from toosure.cli.output import outlive_readers
 from toosure.cli.shifts import Images, OodWords, evaluate_shifts, runtime_of_shifts
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
-    from toosure.evaluate import Evaluation, MultilabelEvaluation
+    from toosure.evaluate import Evaluation
     from toosure.evaluate.conditions import Condition
     from toosure.evaluate.subgroups import Subgroups
     from toosure.predictions import Predictions
 
-REPORT_HINT = ": `toosure report` shows shifts on its page"
+REPORT_HINT = "`toosure report` shows shifts on its page"
 Settings = dict[str, Any]  # bins, edge, level and seed
 Thing = TypeVar("Thing")
 
@@ -143,12 +143,10 @@ def evaluate(
         if multilabel:
             others = {"--by": by, "--fail-if": fail_if, "--shift": shift, "--labels": labels}
             refuse(others | {"--all": everything, "--top-label": top_label}, "--multilabel")
-            file = only_one(files, "--multilabel")
-            of_labels = evaluate_labels(file, reading, split, settings)
-            if html:
-                write_labels_page(of_labels, html)
-            print_labels(of_labels, as_json)
+            only_one(files, "--multilabel")
+            show_labels(evaluate_labels(files[0], reading, split, settings), html, as_json)
             return
+
         conditions = [parse_condition(text) for text in fail_if or []]
         keys = None if everything or as_json or html else first_keys(conditions)
         with Waiting("reading") as waiting:
@@ -157,16 +155,10 @@ def evaluate(
             else:
                 predictions = read_all(files, reading, split, labels)
 
-            if html:
-                only_one(predictions, "--html")
-
-            results = []
-            for each in predictions:
-                waiting.update(f"measuring {each.source}")
-                results.append(measured(each, keys, judged))
+            results = measure_all(predictions, keys, judged, waiting)
             groups = [subgroups(each, by, **judged) for each in predictions] if by else []
             if html:
-                write_page(results[0], html)
+                write_page(only_one(results, "--html"), html)
         judgements = [judge(condition, result) for result in results for condition in conditions]
     except ValueError as error:
         fail(str(error))
@@ -188,13 +180,20 @@ def first_keys(conditions: Sequence["Condition"]) -> list[str]:
     return [key for key in dict.fromkeys(keys) if key != "gap"]
 
 
-def measured(
-    predictions: "Predictions", keys: Sequence[str] | None, settings: Settings
-) -> "Evaluation":
-    """Evaluate predictions: all metrics, or those in `keys`."""
+def measure_all(
+    predictions: Sequence["Predictions"],
+    keys: Sequence[str] | None,
+    settings: Settings,
+    waiting: Waiting,
+) -> list["Evaluation"]:
+    """Evaluate the predictions of every file: all metrics, or those in `keys`."""
     from toosure.evaluate import evaluate as measure
 
-    return measure(predictions, multilabel=False, only=keys, **settings)
+    results = []
+    for each in predictions:
+        waiting.update(f"measuring {each.source}")
+        results.append(measure(each, multilabel=False, only=keys, **settings))
+    return results
 
 
 def read_all(
@@ -270,14 +269,6 @@ def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predi
         raise ValueError(f"--shift {error}") from error
     logits, labels = predict_shifted(run, corruption, Runtime(device, data_root))
     return replace(from_logits(logits, labels), source=f"{run.name} under {shift}")
-
-
-def write_labels_page(result: "MultilabelEvaluation", path: Path) -> None:
-    """Write the page of independent labels, or say why it cannot be written."""
-    from toosure.page.multilabel import multilabel_page
-
-    write_text(path, multilabel_page(result))
-    typer.echo(f"page: {path}", err=True)
 
 
 def write_page(result: "Evaluation", path: Path) -> None:

@@ -106,11 +106,11 @@ def paired_files(files: Sequence[Path], labels: Path | None) -> list[tuple[Path,
     return [npy_pair(*arrays)]
 
 
-def refuse(others: Mapping[str, object], option: str) -> None:
+def refuse(others: Mapping[str, object], option: str, hint: str = "leave one of them out") -> None:
     """Raise on the first of other options that was given: nothing would come of it."""
     for name, value in others.items():
         if value:
-            raise ValueError(f"{name} does not go with {option}: leave one of them out")
+            raise ValueError(f"{name} does not go with {option}: {hint}")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from toosure.cli.evaluation_tables import in_points, numbers_table
-from toosure.cli.file_options import FileOptions, listed_words
+from toosure.cli.file_options import FileOptions, listed_words, write_text
 
 if TYPE_CHECKING:
     from toosure.evaluate import MultilabelEvaluation
@@ -38,6 +38,16 @@ def evaluate_labels(
         return evaluate(logits, labels, probs=probs, multilabel=True, names=names, **settings)
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from error
+
+
+def show_labels(result: "MultilabelEvaluation", html: Path | None, as_json: bool) -> None:
+    """Write the page of independent labels, where that is asked for, and print what was found."""
+    if html:
+        from toosure.page.multilabel import multilabel_page
+
+        write_text(html, multilabel_page(result))
+        typer.echo(f"page: {html}", err=True)
+    print_labels(result, as_json)
 
 
 def print_labels(result: "MultilabelEvaluation", as_json: bool) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from toosure.cli.app import fail
 from toosure.cli.evaluation_tables import numbers_table
+from toosure.cli.file_options import refuse
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -50,16 +51,14 @@ def runtime_of_shifts(
     data_root: Path,
     device: str | None,
     others: Mapping[str, object],
-    hint: str = "",
+    hint: str = "leave one of them out",
 ) -> "Runtime":
     """Return where and on what runs are judged; options that do not go with it are refused."""
     from toosure.shifts.plan import ShiftPlan
     from toosure.train import Runtime
 
-    for option, value in others.items():
-        if value:
-            fail(f"{option} does not go with --shifts{hint}")
     try:
+        refuse(others, "--shifts", hint)
         return Runtime(device, data_root, shifts=ShiftPlan(ood=tuple(ood or ()), images=images))
     except ValueError as error:
         fail(str(error))

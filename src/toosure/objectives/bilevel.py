@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -20,7 +19,7 @@ from toosure.objectives.first_pass import FirstPass
 from toosure.objectives.meta_signal import MetaSignal
 from toosure.objectives.network import features_and_logits, head_of, statistics_still
 from toosure.objectives.seeded import SeededModule
-from toosure.objectives.splits import Splits, splits_of, subset
+from toosure.objectives.splits import Splits, cut_meta_split, splits_of
 from toosure.objectives.stored_features import StoredFeatures, stored_features
 from toosure.objectives.virtual_step import virtual_step
 from toosure.processes import Sharded
@@ -120,18 +119,8 @@ class Bilevel(SeededModule):
 
     def setup(self, model: nn.Module, data: object) -> Dataset | Splits:
         """Cut the meta split off, and return the data without it: train on its `train.x`, `.y`."""
-        splits = splits_of(data)
-        n = len(splits.train)
-        size = int(self.meta_share if self.meta_share >= 1 else self.meta_share * n)
-        if not 0 < size < n:
-            raise ValueError(f"a meta split of {size} cannot be cut from {n} training examples")
-
+        self.meta, splits = cut_meta_split(splits_of(data), self.meta_share, self.generator)
         device = splits.train.x.device
-        order = torch.randperm(n, generator=self.generator).to(device)
-        meta = order[:size].sort().values
-        rest = order[size:].sort().values
-        self.meta = subset(splits.train, meta)
-        splits = replace(splits, train=subset(splits.train, rest))
 
         self.hyper = self.make_hyper(model, splits).to(device)
         on_gpu = device.type == "cuda"  # a CUDA graph needs Adam's step counter there, too

@@ -1,6 +1,6 @@
 """What `setup` reads: the splits of a data set, or the tensors of one's own loop."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -56,6 +56,27 @@ def validation_split(data: object, objective: str) -> Split:
             "call setup(model, ((x, y), (val_x, val_y)))"
         )
     return val
+
+
+def cut_meta_split(
+    splits: Dataset | Splits, share: float, generator: torch.Generator
+) -> tuple[Split, Dataset | Splits]:
+    """Draw a share of the training split, or so many examples if above 1; return it and the rest.
+
+    >>> pair = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])
+    >>> meta, rest = cut_meta_split(splits_of(pair), 0.25, torch.Generator())
+    >>> len(meta), rest.examples
+    (1, 3)
+    """
+    n = len(splits.train)
+    size = int(share if share >= 1 else share * n)
+    if not 0 < size < n:
+        raise ValueError(f"a meta split of {size} cannot be cut from {n} training examples")
+
+    order = torch.randperm(n, generator=generator).to(splits.train.x.device)
+    meta = subset(splits.train, order[:size].sort().values)
+    rest = subset(splits.train, order[size:].sort().values)
+    return meta, replace(splits, train=rest)
 
 
 def is_pair(pair: object) -> bool:

@@ -154,11 +154,13 @@ def evaluate(
                 predictions = [of_run(only_one(files, "--shift"), shift, data_root, device)]
             else:
                 predictions = read_all(files, reading, split, labels)
+            if html:
+                only_one(predictions, "--html")
 
             results = measure_all(predictions, keys, judged, waiting)
             groups = [subgroups(each, by, **judged) for each in predictions] if by else []
             if html:
-                write_page(only_one(results, "--html"), html)
+                write_page(results[0], html)
         judgements = [judge(condition, result) for result in results for condition in conditions]
     except ValueError as error:
         fail(str(error))

@@ -1,8 +1,11 @@
 """A training step as a CUDA graph: torch's BatchNorm and ReLU, and the fused kernels.
 
     python benchmarks/fused_norms.py
+    python benchmarks/fused_norms.py --no-search
 
-Both ways in turn in one process, the fastest convolutions searched for each; medians of rounds.
+Both ways in turn in one process; medians of rounds. What cuDNN's search for the fastest
+convolutions gives is the difference of the two calls: a process keeps the first kernel that it
+finds for a shape, searched or not.
 """
 
 import argparse
@@ -10,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -27,9 +31,26 @@ CASES: dict[str, tuple[Callable[[], nn.Module], int, torch.dtype | None]] = {
 }
 
 
+@dataclass
+class RecordedStep:
+    """A CUDA graph and the tensors that it reads, which nothing else may take the place of."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: tuple[object, ...]
+
+    def milliseconds(self, replays: int) -> float:
+        """Return the time of a replay, the mean of several."""
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(replays):
+            self.graph.replay()
+        torch.cuda.synchronize()
+        return 1000 * (time.perf_counter() - began) / replays
+
+
 def recorded_step(
     make: Callable[[], nn.Module], batch: int, dtype: torch.dtype | None, fused: bool
-) -> torch.cuda.CUDAGraph:
+) -> RecordedStep:
     """Record forward, backward and the step of SGD with momentum."""
     torch.manual_seed(0)
     model = make().cuda().train()
@@ -56,37 +77,31 @@ def recorded_step(
         torch.cuda.current_stream().wait_stream(side)
         with torch.cuda.graph(graph):
             step()
-    return graph
-
-
-def milliseconds(graph: torch.cuda.CUDAGraph, replays: int) -> float:
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in range(replays):
-        graph.replay()
-    torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - began) / replays
+    return RecordedStep(graph, (model, optimizer, x, labels))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--replays", type=int, default=40)
+    parser.add_argument("--no-search", action="store_true", help="take cuDNN's first choice")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("fused norms are for a GPU, and there is none here")
         return
 
-    torch.backends.cudnn.benchmark = True
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
+    torch.backends.cudnn.benchmark = not options.no_search
+    searched = "not searched" if options.no_search else "searched"
+    name = torch.cuda.get_device_name()
+    print(f"{name}, torch {torch.__version__}, cuDNN's kernels {searched}\n")
     print("| network | torch's layers, ms | fused, ms | ratio | smallest, largest | rounds |")
     print("|---|---|---|---|---|---|")
     for name, (make, batch, dtype) in CASES.items():
-        graphs = [recorded_step(make, batch, dtype, fused) for fused in (False, True)]
-        for graph in graphs:
-            milliseconds(graph, options.replays)  # warm
+        steps = [recorded_step(make, batch, dtype, fused) for fused in (False, True)]
+        for step in steps:
+            step.milliseconds(options.replays)  # warm
 
-        times = [[milliseconds(g, options.replays) for g in graphs] for _ in range(options.rounds)]
+        times = [[s.milliseconds(options.replays) for s in steps] for _ in range(options.rounds)]
         ratios = [plain / fused for plain, fused in times]
         plain, fused = (statistics.median(each) for each in zip(*times, strict=True))
         print(

@@ -91,8 +91,9 @@ class Runtime:
     def searched_kernels(self, steps: int) -> Iterator[None]:
         """Inside, cuDNN times its convolutions and keeps the fastest, where a run is long enough.
 
-        A ResNet-18 step as a CUDA graph then takes 3.5 instead of 4.6 ms on an H200; the search
-        takes about 9 s, once in a process.
+        The search takes about 9 s, once in a process; what it gives is in
+        benchmarks/results/fused_norms.md. cuDNN keeps the first kernel that a shape of convolution
+        ran with, so a shape that ran outside is not searched again.
         """
         before = torch.backends.cudnn.benchmark
         torch.backends.cudnn.benchmark = before or (self.graph and steps >= STEPS_TO_SEARCH)

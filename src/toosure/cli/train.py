@@ -104,6 +104,7 @@ def train(
     Repeating a command finishes what is missing. Ctrl-C writes a checkpoint first.
     """
     from toosure.train import Runtime
+    from toosure.train.check_settings import check_settings
 
     sys.path.insert(0, "")  # package.module:factory is looked for in the current folder
     plan = plan_of_options(shift, ood)
@@ -144,6 +145,8 @@ def train(
             sync_batchnorm=sync_batchnorm,
         )
         cluster = cluster_of(on, cpus_per_run, gpus_per_run)
+        for each_config in configs:
+            check_settings(each_config)
         result = run_sweep(configs, out, runtime, workers, cluster)
     except ValueError as error:
         fail(str(error))

@@ -1,5 +1,6 @@
 """Bilevel objectives: learn hyper-parameters from a virtual step's loss on a meta split."""
 
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, Literal
@@ -76,6 +77,9 @@ class Bilevel(SeededModule):
             )
         if fresh is not None and fresh < 1:
             raise ValueError(f"fresh must be at least 1, or none; got {fresh}")
+        for name, rate in (("lr", lr), ("virtual_lr", virtual_lr)):
+            if rate is not None and not 0 <= rate < math.inf:
+                raise ValueError(f"{name} is a rate that is not negative; got {rate}")
         self.meta_share = meta
         self.meta_batch = meta_batch
         self.every = every

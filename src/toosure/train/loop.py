@@ -13,6 +13,7 @@ from toosure.processes import Processes, join
 from toosure.runs import Run, RunWriter
 from toosure.shifts.record import AVERAGE_FILE
 from toosure.train.agreement import Agreement
+from toosure.train.check_settings import check_settings
 from toosure.train.code_hashes import code_changes
 from toosure.train.interrupt import Stop, interruptible
 from toosure.train.listener import ProgressListener
@@ -47,6 +48,7 @@ def train(
     ('complete', [0, 1, 2])
     """
     runtime = runtime or Runtime()
+    check_settings(config)
     processes = join(runtime.torch_device)
     if listener is None or not processes.first:
         listener = ProgressListener()

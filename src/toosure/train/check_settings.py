@@ -1,0 +1,71 @@
+"""Whether the parts of a run take their settings, asked before there is a folder for it."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from toosure.config import RunConfig
+from toosure.optim.muon import hidden_and_rest
+from toosure.train.build import build_criterion, build_objective
+from toosure.words import Word
+
+OUR_PACKAGES = ("toosure", "torch")
+
+
+def check_settings(config: RunConfig) -> None:
+    """Raise where the loss, objective, optimizer or an average refuses a setting: sgd:lr=-1.
+
+    Each is built once, for nothing. A part of the user's own package is left to the run, as
+    building it may take long or write files.
+
+    >>> check_settings(RunConfig(optimizer="sam:rho=-1,lr=0.1"))
+    Traceback (most recent call last):
+    ValueError: optimizer sam:rho=-1,lr=0.1: rho must not be negative, and finite; got -1.0
+    """
+    cpu = torch.device("cpu")
+    loss = config.word("loss")
+    if not is_ours(loss):
+        return
+
+    try_to_build(loss, lambda: build_criterion(config, cpu))
+    if config.objective and is_ours(config.word("objective")):
+        criterion = build_criterion(config, cpu)
+        try_to_build(config.word("objective"), lambda: build_objective(config, criterion, cpu))
+
+    for average in filter(is_ours, config.averages):
+        try_to_build(average, average.build)
+
+    optimizer = config.word("optimizer")
+    if is_ours(optimizer) and not getattr(optimizer.method.target, "needs_tracker", False):
+        try_to_build(optimizer, lambda: build_on_small_network(config))
+
+
+def is_ours(word: Word) -> bool:
+    """Whether a word and those inside it, as the base of SAM, name parts of toosure or torch."""
+    inner = [value for value in word.settings.values() if isinstance(value, Word)]
+    package = word.method.place.partition(":")[0].partition(".")[0]
+    return package in OUR_PACKAGES and all(map(is_ours, inner))
+
+
+def try_to_build(word: Word, build: Callable[[], object]) -> None:
+    """Build a part; an error begins with the word."""
+    try:
+        build()
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{word.kind} {word}: {error}") from error
+
+
+def build_on_small_network(config: RunConfig) -> object:
+    """Build the optimizer for the weights of a network of two small layers."""
+    word = config.word("optimizer")
+    with torch.device("meta"):  # without values: the caller's random numbers stay
+        model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    parameters: list[object] = list(model.named_parameters())
+    base = word.settings.get("base")
+    method = base.method if isinstance(base, Word) else word.method
+    if getattr(method.target, "splits_matrices", False):
+        parameters = list(hidden_and_rest(model, []))
+    return word.build(
+        parameters, model=model, seed=config.seed, clip_norm=config.clip, data_size=100
+    )

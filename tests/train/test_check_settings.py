@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from toosure import RunConfig
+from toosure.train import train
+from toosure.train.check_settings import check_settings
+from toosure.words.method import table_of
+
+SMALL = {"data": "digits:train=60,val=40", "steps": 2}
+REFUSED = {
+    "optimizer sgd:lr=-1": {"optimizer": "sgd:lr=-1"},
+    "optimizer sam:rho=-1": {"optimizer": "sam:rho=-1,lr=0.1"},
+    "optimizer sam:lr=-1": {"optimizer": "sam:base=sgd,lr=-1"},
+    "optimizer muon:lr=-1": {"optimizer": "muon:lr=-1"},
+    "loss focal:gamma=-3": {"loss": "focal:gamma=-3"},
+    "objective mixup:alpha=-1": {"objective": "mixup:alpha=-1"},
+    "objective gamma_net:virtual_lr=-1": {"objective": "gamma_net:virtual_lr=-1"},
+    "average swa:start=2": {"average": "ema+swa:start=2"},
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_a_refused_setting_leaves_no_folder(said, tmp_path):
+    config = RunConfig.of({**SMALL, **REFUSED[said]})
+    with pytest.raises(ValueError, match=said):
+        train(config, tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("kind", ["optimizer", "loss", "objective"])
+def test_every_method_passes_with_its_defaults(kind):
+    state = torch.get_rng_state()
+    for name in table_of(kind):
+        rate = ":lr=0.1" if kind == "optimizer" else ""
+        check_settings(RunConfig.of({**SMALL, kind: name + rate}))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def made_by_user(*arguments, **settings):
+    raise AssertionError("built before the run")
+
+
+def test_a_part_of_the_users_own_is_left_to_the_run():
+    own = f"{__name__}:made_by_user"
+    check_settings(RunConfig.of({**SMALL, "loss": own}))
+    check_settings(RunConfig.of({**SMALL, "objective": own}))
+    check_settings(RunConfig.of({**SMALL, "optimizer": own}))

@@ -401,6 +401,8 @@ def test_what_a_run_cannot_take_of_a_cluster(said, wrong):
         (["--cpus-per-run", "2"], "only with --on"),
         (["--gpus-per-run", "0"], "only with --on"),
         (["--on", ""], "needs an address"),
+        (["--on", "no-such-host.invalid:6379"], "nothing answers at 'no-such-host.invalid:6379'"),
+        (["--on", "ray://127.0.0.1:1"], "nothing answers at 'ray://127.0.0.1:1'"),
     ],
 )
 def test_what_a_command_says_of_a_cluster_it_does_not_name(words, wrong, tmp_path, monkeypatch):

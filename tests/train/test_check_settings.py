@@ -45,3 +45,29 @@ def test_a_part_of_the_users_own_is_left_to_the_run():
     check_settings(RunConfig.of({**SMALL, "loss": own}))
     check_settings(RunConfig.of({**SMALL, "objective": own}))
     check_settings(RunConfig.of({**SMALL, "optimizer": own}))
+
+
+def cross_entropy_times(logits, labels, factor=1.0):
+    return factor * torch.nn.functional.cross_entropy(logits, labels)
+
+
+class NotALoss:
+    """Can be made, but not called."""
+
+
+def test_a_plain_function_of_logits_and_labels_is_a_loss(tmp_path):
+    small = {**SMALL, "every": 1, "measure": ()}
+    ours = train(RunConfig.of({**small, "loss": "ce"}), tmp_path)
+    for loss in (f"{__name__}:cross_entropy_times", "torch.nn.functional:cross_entropy"):
+        own = train(RunConfig.of({**small, "loss": loss}), tmp_path)
+        assert own.rows[-1]["train/loss"] == ours.rows[-1]["train/loss"]
+
+    twice = train(
+        RunConfig.of({**small, "loss": f"{__name__}:cross_entropy_times,factor=2.0"}), tmp_path
+    )
+    assert twice.rows[0]["train/loss"] == pytest.approx(2 * ours.rows[0]["train/loss"])
+
+
+def test_what_cannot_be_called_is_no_loss(tmp_path):
+    with pytest.raises(ValueError, match="makes a NotALoss, which cannot be called with"):
+        train(RunConfig.of({**SMALL, "loss": f"{__name__}:NotALoss"}), tmp_path)

@@ -543,3 +543,11 @@ def test_a_loss_by_its_name_is_refused_with_what_to_give():
     data = torch.randn(20, 4), torch.arange(20) % 3
     with pytest.raises(ValueError, match=r"loss must be callable .*got 'ce': give a module"):
         Watch(nn.Linear(4, 3), "ce", data, measure=())
+
+
+@pytest.mark.parametrize("measure", [(), ("gn_sharpness",)])
+def test_an_argument_that_does_not_exist_is_refused(measure):
+    model, x, y = nn.Linear(4, 3), torch.randn(30, 4), torch.arange(30) % 3
+    with pytest.raises(TypeError, match="no argument 'evry'; did you mean 'every'"):
+        Watch(model, None, (x, y), measure=measure, evry=3)
+    Watch(model, None, (x, y), measure=measure, rtol=0.01, rho=0.1, gather=10, chunk=8)

@@ -3,12 +3,15 @@
 import importlib
 import math
 import os
+import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+SECONDS_TO_ANSWER = 10
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ def connected(address: str) -> Iterator[None]:
         yield
         return
 
+    check_reachable(address)
     where = {} if address == "ray" else {"address": address}
     try:
         ray.init(**where, log_to_driver=False, logging_level="ERROR")
@@ -66,6 +70,20 @@ def connected(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def check_reachable(address: str) -> None:
+    """Raise where nothing answers at host:port or ray://host:port; Ray itself waits two minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return  # "ray", or an address of a form that only Ray knows
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), SECONDS_TO_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"nothing answers at {address!r}: {error}; `ray status` on a node of the cluster names "
+            "its address"
+        ) from error
 
 
 def import_ray() -> Any:

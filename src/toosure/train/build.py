@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from toosure.config import RunConfig
 from toosure.curvature import CurvatureTracker
 from toosure.curvature.products.functional_model import Mode
 from toosure.data import Dataset
+from toosure.losses.function import LossFunction, takes_logits
 from toosure.objectives import Objective, as_objective
 from toosure.objectives.contract import ParameterGroup, criterion_of
 from toosure.optim import ASAM, BSAM, SAM
@@ -56,9 +58,20 @@ def lay_channels_last(model: nn.Module) -> None:
 
 
 def build_criterion(config: RunConfig, device: torch.device) -> nn.Module:
-    """Build the loss of (logits, labels)."""
-    criterion: nn.Module = config.word("loss").build()
-    return criterion.to(device)
+    """Build the loss of (logits, labels); a word may also name a plain function of these two."""
+    word = config.word("loss")
+    settings = dict(word.settings)
+    if takes_logits(word.method.target, settings):
+        return LossFunction(partial(word.method.target, **settings))
+
+    criterion = word.build()
+    if not callable(criterion):
+        raise ValueError(
+            f"loss {word} makes a {type(criterion).__name__}, which cannot be called with (logits, "
+            "labels): name a function of these two, or a class or function that makes one"
+        )
+    module = criterion if isinstance(criterion, nn.Module) else LossFunction(criterion)
+    return module.to(device)
 
 
 def build_objective(

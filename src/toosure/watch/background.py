@@ -246,7 +246,7 @@ class DeferredRows(RowMaker):
         self.background.close()
 
 
-def make_rows(
+def make_row_maker(
     measurer: Measurer,
     sink: RowSink,
     stopwatch: Stopwatch,

@@ -11,7 +11,8 @@ from toosure.processes import ALONE, Processes
 from toosure.runs import RunWriter
 from toosure.runs.row_reader import Row
 from toosure.runs.write import plain
-from toosure.watch.background import copy_weights, make_rows
+from toosure.watch.arguments import check_arguments
+from toosure.watch.background import copy_weights, make_row_maker
 from toosure.watch.batch_reader import InputsOf, LabelsOf
 from toosure.watch.criterion import Criterion
 from toosure.watch.joint import processes_of, without_ddp
@@ -88,6 +89,7 @@ class Watch:
         bins: int = 15,
         **curvature: Any,
     ) -> None:
+        check_arguments(curvature, type(self))
         self.measures = as_measures(measure)
         self.spacing = Spacing(every, at, budget)
         model = without_ddp(model)
@@ -121,7 +123,7 @@ class Watch:
         self.rows = self.sink.rows
 
         # Under a budget rows are far apart, and flushing one early would add to its cost.
-        self.maker = make_rows(
+        self.maker = make_row_maker(
             self.measurer,
             self.sink,
             self.stopwatch,
@@ -193,12 +195,12 @@ class Watch:
         if self.maker.diverged:
             return None
 
-        by_step = self.spacing.budget is None
-        due = self.spacing.due(self.steps) if by_step else self._due_in_budget()
-        return self.measure(**numbers) if due else None
+        return self.measure(**numbers) if self._is_due() else None
 
-    def _due_in_budget(self) -> bool:
-        """Whether this step is to be measured; the first process decides for all."""
+    def _is_due(self) -> bool:
+        """Whether this step is to be measured; under a budget the first process decides for all."""
+        if self.spacing.budget is None:
+            return self.spacing.due(self.steps)
         due = self.spacing.due(self.steps, *self.stopwatch.spent())
         (agreed,) = self.processes.any(due and self.processes.first)
         return bool(agreed)

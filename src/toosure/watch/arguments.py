@@ -1,0 +1,31 @@
+"""The arguments that a watch passes on to what measures curvature: which there are."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+
+from toosure.curvature import CurvatureTracker
+from toosure.curvature.products.loss_curvature import LossCurvature
+
+OWN = ("rho", "gather")  # of `sam_theory`, and of weights that FSDP2 shards
+# What a watch gives them itself.
+GIVEN = {"self", "model", "data", "loss", "quantities", "options", "group"}
+
+
+def check_arguments(names: Iterable[str], named: Callable[..., object]) -> None:
+    """Raise where an argument is neither one of `named` nor one that is passed on.
+
+    >>> check_arguments(["rtol", "evry"], lambda model, every=20: None)
+    Traceback (most recent call last):
+    TypeError: there is no argument 'evry'; did you mean 'every'?
+    """
+    passed_on = {*arguments_of(CurvatureTracker), *arguments_of(LossCurvature), *OWN} - GIVEN
+    for name in names:
+        if name not in passed_on:
+            near = get_close_matches(name, {*arguments_of(named), *passed_on} - {"self"}, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {sorted(passed_on)}"
+            raise TypeError(f"there is no argument {name!r}{hint}")
+
+
+def arguments_of(function: Callable[..., object]) -> list[str]:
+    return list(inspect.signature(function).parameters)

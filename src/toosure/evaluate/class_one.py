@@ -58,9 +58,9 @@ def judge_class_one(result: "Evaluation", uneven: bool) -> GapVerdict:
 
 def judge_gaps(gap: Estimate, top: Estimate, n: int, uneven: bool = False) -> GapVerdict:
     """Judge the gap of P(class 1) and that of the predicted class together."""
-    top_verdict = judge_gap(top.value, *ends(top), n, uneven=uneven)
+    top_verdict = judge_gap(top.value, *top.ends, n, uneven=uneven)
 
-    low, high = ends(gap)
+    low, high = gap.ends
     shifted = low > 0 or high < 0
     larger = abs(gap.value) >= 0.99 * abs(top.value)  # equal where every p lies on one side of 1/2
     if shifted and (larger or top_verdict.kind not in ("over", "under")):
@@ -84,24 +84,17 @@ def class_one_means(result: "Evaluation") -> tuple[str, ...]:
     of_class = (
         f"P(class 1) is {100 * (result.frequency + gap.value):.1f} % on average, and class 1 is "
         f"true in {100 * result.frequency:.1f} % of {result.n:,} samples: a gap of "
-        f"{signed(gap.value)} points ({level} {span(gap)})."
+        f"{signed(gap.value)} points ({level} {signed_span(gap)})."
     )
     of_prediction = (
         f"The predicted class is claimed at {100 * (accuracy + top.value):.1f} % and right in "
-        f"{100 * accuracy:.1f} %: a gap of {signed(top.value)} points ({level} {span(top)}), above "
-        "0 where the model is too sure."
+        f"{100 * accuracy:.1f} %: a gap of {signed(top.value)} points ({level} "
+        f"{signed_span(top)}), above 0 where the model is too sure."
     )
     return of_class, of_prediction
 
 
-def ends(estimate: Estimate) -> tuple[float, float]:
-    """Return both ends of an interval; the value itself where there is none."""
-    low = estimate.value if estimate.low is None else estimate.low
-    high = estimate.value if estimate.high is None else estimate.high
-    return low, high
-
-
-def span(estimate: Estimate) -> str:
+def signed_span(estimate: Estimate) -> str:
     """Return an interval in points, with signs."""
-    low, high = ends(estimate)
+    low, high = estimate.ends
     return f"{signed(low)} to {signed(high)}"

@@ -64,21 +64,14 @@ def judge(condition: Condition, result: Evaluation) -> Judgement:
     if math.isnan(estimate.value):
         raise ValueError(f"{condition.text}: {condition.name} is undefined for these predictions")
 
-    low, high = ends(estimate)
+    low, high = estimate.ends
     holds = low > condition.bound if condition.above else high < condition.bound
     return Judgement(holds, sentence_of(condition, estimate, result.level, holds))
 
 
-def ends(estimate: Estimate) -> tuple[float, float]:
-    """Return the interval; the value itself where none was taken."""
-    if estimate.low is None or estimate.high is None or math.isnan(estimate.low):
-        return estimate.value, estimate.value
-    return estimate.low, estimate.high
-
-
 def sentence_of(condition: Condition, estimate: Estimate, level: float, holds: bool) -> str:
     """Say what was found and what follows."""
-    low, high = ends(estimate)
+    low, high = estimate.ends
     found = f"{condition.name} is {estimate.value:.4g}"
     if low < high:
         found += f", {100 * level:g} % interval {low:.4g} to {high:.4g}"

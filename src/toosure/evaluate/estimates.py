@@ -30,6 +30,17 @@ class Estimate(NamedTuple):
         """Half the width of the interval."""
         return math.inf if self.low is None or self.high is None else (self.high - self.low) / 2
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends of the interval; the value itself where there is none."""
+        if self.low is None or self.high is None or math.isnan(self.low):
+            return self.value, self.value
+        return self.low, self.high
+
+    def as_json(self) -> list[float | None]:
+        """Return value, low and high; None where there is none or it is not finite."""
+        return [v if v is not None and math.isfinite(v) else None for v in self]
+
 
 def single_level(level: float, count: int) -> float:
     """Return the level of one of `count` intervals that hold together at `level` (Bonferroni)."""

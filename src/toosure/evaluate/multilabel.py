@@ -90,10 +90,10 @@ class MultilabelEvaluation:
             "bins": self.bins,
             "edge": self.edge,
             "level": self.level,
-            "pooled": {name: plain(each) for name, each in self.pooled.items()},
+            "pooled": {name: each.as_json() for name, each in self.pooled.items()},
             "worst": [label.name for label in self.worst],
             "per_label": [
-                {k: plain(v) if isinstance(v, Estimate) else v for k, v in row._asdict().items()}
+                {k: v.as_json() if isinstance(v, Estimate) else v for k, v in row._asdict().items()}
                 for row in self.labels
             ],
         }
@@ -152,11 +152,6 @@ def estimate_of(interval: Interval) -> Estimate:
     """Return an interval as numbers, without ends where they are NaN."""
     value, low, high = (float(each) for each in interval)
     return Estimate(value) if math.isnan(low) or math.isnan(high) else Estimate(value, low, high)
-
-
-def plain(estimate: Estimate) -> list[float | None]:
-    """Return value, low and high; None where there is none or it is not finite."""
-    return [v if v is not None and math.isfinite(v) else None for v in estimate]
 
 
 def worst_named(worst: tuple[LabelRow, ...]) -> str:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import MAX_CALL_NUMBERS
 from toosure.metrics.binned import Reliability
@@ -90,7 +88,7 @@ class Recalibration:
         """Return plain values: the choice, the trials, and before and after with intervals."""
         sides = {"before": self.before.metrics, "after": self.after.metrics}
         trials = [trial._asdict() for trial in self.choice.trials]
-        both = {side: {k: finite(v) for k, v in values.items()} for side, values in sides.items()}
+        both = {side: {k: v.as_json() for k, v in values.items()} for side, values in sides.items()}
 
         return {
             "method": self.choice.name,
@@ -100,18 +98,13 @@ class Recalibration:
             "judged_on": self.held_out,
             "level": self.level,
             **both,
-            "nll_change": finite(self.change),
-            "ece_change": finite(self.ece_change),
-            "accuracy_change": finite(self.accuracy_change),
-            "gap_after": finite(self.gap_after),
+            "nll_change": self.change.as_json(),
+            "ece_change": self.ece_change.as_json(),
+            "accuracy_change": self.accuracy_change.as_json(),
+            "gap_after": self.gap_after.as_json(),
             "chance": self.chance,
             "trials": trials,
         }
-
-
-def finite(values: Estimate) -> list[float | None]:
-    """Return value, low, high; None where there is none or it is not finite."""
-    return [v if v is not None and np.isfinite(v) else None for v in values]
 
 
 def described(choice: Choice) -> str:

@@ -26,25 +26,17 @@ def verdict(result: Evaluation) -> Verdict:
     wrong beyond chance are named; two gaps judge those of a binary model already.
     """
     gap = result.gap
-    beyond = result.metrics["ece"].value > highest(result.chance)
+    beyond = result.metrics["ece"].value > result.chance.ends[1]
     if result.class_one:
         kind, sentence = judge_class_one(result, beyond)
         reasons = (*class_one_means(result), against_chance(result, beyond))
         needed = more(result) if kind == "unclear" else ()
         return Verdict(kind, sentence, (*reasons, *needed))
 
-    of_all = judge_gap(gap.value, lowest(gap), highest(gap), result.n, uneven=beyond)
+    of_all = judge_gap(gap.value, *gap.ends, result.n, uneven=beyond)
     (kind, sentence), of_classes = with_classes(of_all, gap.value, result.class_gaps)
     reasons = (means(result), against_chance(result, beyond), *of_classes, *more(result))
     return Verdict(kind, sentence, reasons)
-
-
-def lowest(estimate: Estimate) -> float:
-    return estimate.value if estimate.low is None else estimate.low
-
-
-def highest(estimate: Estimate) -> float:
-    return estimate.value if estimate.high is None else estimate.high
 
 
 def means(result: Evaluation) -> str:
@@ -52,11 +44,11 @@ def means(result: Evaluation) -> str:
     accuracy = result.metrics["accuracy"].value
     gap = result.gap
     claimed = 100 * (accuracy + gap.value)
-    interval = f"{signed(lowest(gap))} to {signed(highest(gap))}"
+    low, high = gap.ends
     return (
         f"It claims {claimed:.1f} % on average and is right in {100 * accuracy:.1f} % of "
         f"{result.n:,} {plural(result.n, 'sample')}: a gap of {signed(gap.value)} points "
-        f"({100 * result.level:g} % interval {interval})."
+        f"({100 * result.level:g} % interval {signed(low)} to {signed(high)})."
     )
 
 
@@ -74,7 +66,8 @@ def against_chance(result: Evaluation, beyond: bool) -> str:
 def more(result: Evaluation) -> tuple[str, ...]:
     """Say how many samples would settle an open question."""
     half = result.gap.half
-    if lowest(result.gap) > 0 or highest(result.gap) < 0 or half <= MAX_HALF_WIDTH:
+    low, high = result.gap.ends
+    if low > 0 or high < 0 or half <= MAX_HALF_WIDTH:
         return ()
     needed = result.n * (half / MAX_HALF_WIDTH) ** 2
     digits = 10 ** max(0, math.floor(math.log10(needed)) - 1)
@@ -85,4 +78,5 @@ def more(result: Evaluation) -> tuple[str, ...]:
 
 def span(estimate: Estimate) -> str:
     """Return an interval in points."""
-    return f"{100 * lowest(estimate):.1f} to {100 * highest(estimate):.1f}"
+    low, high = estimate.ends
+    return f"{100 * low:.1f} to {100 * high:.1f}"

@@ -30,8 +30,8 @@ class RunConfig:
     Words are brought to their canonical spelling, and a mistake in one raises here. Each word is
     parsed once; `word` returns the parsed one. `batch=None` is the full batch, which the optimizer
     `gd` (also as `sam:base=gd`) implies. A run is measured `every` so many steps, or `at` given
-    steps, or as often as `budget`, a share of the time, allows. What changes only the time (device,
-    compile, graph, where the data are kept) is not part of the record.
+    steps, or as often as `budget`, a share of the time, allows. What is of the machine (device,
+    compile, graph, processes, where the data are kept: `toosure.train.Runtime`) is not part of it.
 
     >>> config = RunConfig(optimizer="sgd:momentum=0.9,lr=1/10", steps=100)
     >>> config.optimizer, config.name

@@ -15,8 +15,16 @@ from toosure.control import RadiusControl
 from toosure.recipes import RunStore, Setting, recipe
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import ScoreFiles
-from toosure.recipes.radius import combinations, comparison, cost, margins, robust, rows, shift
-from toosure.recipes.radius.margins import ResampledScores
+from toosure.recipes.radius import (
+    combinations,
+    comparison,
+    cost,
+    difference_bounds,
+    robust,
+    rows,
+    shift,
+)
+from toosure.recipes.radius.difference_bounds import ResampledScores
 from toosure.recipes.radius.rows import OURS, Row, with_setting, with_start
 from toosure.recipes.radius.scores import Scored
 
@@ -92,7 +100,7 @@ def test_another_combination_is_compared_by_its_words():
         rows.comparison(Setting(data="svhn"))
 
 
-# -- margins --------------------------------------------------------------------------------------
+# -- bounds of differences --------------------------------------------------------------------------
 
 
 def two_runs(images=2000, after=True):
@@ -114,20 +122,20 @@ def two_runs(images=2000, after=True):
 
 def test_the_bound_of_an_accuracy_is_that_of_a_paired_mean():
     (ours, rival), examples = two_runs()
-    difference = examples[ours.name]["correct"] * 100.0 - examples[rival.name]["correct"] * 100.0
-    error = difference.std() / math.sqrt(len(difference))
-    margin = ResampledScores(examples).margin("accuracy", [rival], [ours])
-    assert margin.value == pytest.approx(difference.mean())
-    assert margin.low == pytest.approx(margin.value - 1.645 * error, abs=0.15 * error)
-    assert margin.high == pytest.approx(margin.value + 1.645 * error, abs=0.15 * error)
-    assert margin.paired and len(margin.by_seed) == 1
+    by_image = examples[ours.name]["correct"] * 100.0 - examples[rival.name]["correct"] * 100.0
+    error = by_image.std() / math.sqrt(len(by_image))
+    difference = ResampledScores(examples).difference("accuracy", [rival], [ours])
+    assert difference.value == pytest.approx(by_image.mean())
+    assert difference.low == pytest.approx(difference.value - 1.645 * error, abs=0.15 * error)
+    assert difference.high == pytest.approx(difference.value + 1.645 * error, abs=0.15 * error)
+    assert difference.paired and len(difference.by_seed) == 1
 
 
 def test_a_run_does_not_differ_from_itself():
     (ours, _), examples = two_runs()
     for metric in ("smece", "debiased_ece", "accuracy"):
-        margin = ResampledScores(examples, 20).margin(metric, [ours], [ours])
-        assert (margin.value, margin.low, margin.high) == (0, 0, 0)
+        difference = ResampledScores(examples, 20).difference(metric, [ours], [ours])
+        assert (difference.value, difference.low, difference.high) == (0, 0, 0)
 
 
 def test_a_rival_after_temperature_is_read_from_its_own_confidence():
@@ -136,20 +144,20 @@ def test_a_rival_after_temperature_is_read_from_its_own_confidence():
     after = scores.numbers(rival.name, "debiased_ece", after=True)[0]
     gap = abs(49151 / 65535 - examples[rival.name]["correct"].mean())
     assert after <= 100 * gap + 1e-9  # one bin, less the bias of its noise
-    margin = scores.margin("debiased_ece", [rival], [ours], after=True)
-    assert margin.value == pytest.approx(scores.numbers(ours.name, "debiased_ece")[0] - after)
+    difference = scores.difference("debiased_ece", [rival], [ours], after=True)
+    assert difference.value == pytest.approx(scores.numbers(ours.name, "debiased_ece")[0] - after)
 
 
 def test_a_rival_whose_images_were_not_kept_gives_a_wider_bound():
     (ours, rival), examples = two_runs(after=False)
     scores = ResampledScores(examples, 300)
-    margin = scores.margin("smece", [rival], [ours], after=True)
+    difference = scores.difference("smece", [rival], [ours], after=True)
     own = scores.numbers(ours.name, "smece")
-    assert margin.value == pytest.approx(own[0] - 100 * rival.test_after_temperature["smece"])
-    width = margin.high - margin.value
+    assert difference.value == pytest.approx(own[0] - 100 * rival.test_after_temperature["smece"])
+    width = difference.high - difference.value
     assert width == pytest.approx(1.645 * math.sqrt(2) * own[1:].std(), rel=0.15)
-    assert not margin.paired and "unpaired" in margin.text()
-    assert ResampledScores({}).margin("smece", [rival], [ours]) is None
+    assert not difference.paired and "unpaired" in difference.text()
+    assert ResampledScores({}).difference("smece", [rival], [ours]) is None
 
 
 # -- the goal -------------------------------------------------------------------------------------
@@ -375,7 +383,7 @@ def test_every_part_of_a_quick_recipe(tmp_path):
         assert claim in says
 
 
-def test_margins_are_stated_as_the_rules_say():
+def test_bounds_are_stated_as_the_rules_say():
     text = str(comparison.RULES.rows)
     assert f"{comparison.MARGIN} points" in text and comparison.MARGIN == 0.3
-    assert margins.LEVEL == 0.95 and cost.MAX_SHARE == 0.03 and robust.SAME_RADIUS == 0.25
+    assert difference_bounds.LEVEL == 0.95 and cost.MAX_SHARE == 0.03 and robust.SAME_RADIUS == 0.25

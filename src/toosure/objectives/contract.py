@@ -7,7 +7,7 @@ One step of a loop is
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NotRequired, Protocol, TypedDict, TypeVar, cast, runtime_checkable
 
 from torch import Tensor, nn
@@ -43,13 +43,25 @@ class Objective(Protocol[Prepared]):
     `loss` is the criterion of (logits, labels), which CSAM replaces by its own. A network may give
     one logit per example, (N,) or (N, 1), with labels 0 and 1 (`class_pair`).
 
+    Optional methods that a loop calls where an objective has them (with `predict`, `mean_predict`,
+    `draw` and `settle`, which have Protocols below):
+
+    - `setup(model, data)`: before the first step, with a `toosure.data.Dataset` or tensors (see
+      `splits_of`). It may return the data without a split that it has cut off for itself.
+    - `epoch_end(model)`: after the last step of each epoch.
+    - `parameters()`: parameters of its own, or groups, which join the network's optimizer.
+    - `report()`: numbers for the row of a run, under keys that begin with "objective/".
+    - `state_dict()`, `load_state_dict(state)`: what belongs in a checkpoint.
+    - `recorded()`: called before steps are recorded as a CUDA graph, to choose a faster way.
+
     Optional attributes that a loop reads, or sets where an objective has them:
 
+    - `capturable`: whether a CUDA graph may record `prepare` together with the loss: it takes no
+      learning rate, draws nothing and waits for nothing. Otherwise see `HasHalves`.
     - `streams = True`: `setup` reads no training examples, which may then stay on disk.
     - `cuda_graph = "reason"`: why no CUDA graph can record the loss (see `why_not_recorded`).
     - `ddp = "reason"`: why it cannot train under DDP, and what to do instead.
     - `one_pass`: set to whether the loss may take over the forward pass that `prepare` made.
-    - `recorded()`: called before steps are recorded as a CUDA graph, to choose a faster way.
     - `make_network`: set before `setup` to a function that builds the network of another seed.
     - `prepares_in_autocast`: whether `prepare` runs in the precision of the step, not in float32.
     - `refused_measures`: measures that a watch must refuse for its prediction, each with a reason.
@@ -61,31 +73,6 @@ class Objective(Protocol[Prepared]):
     def prepare(self, model: nn.Module, batch: Batch) -> Prepared: ...
 
     def __call__(self, model: nn.Module, prepared: Prepared, /) -> Tensor: ...
-
-
-# What an objective may have besides. A loop asks with `hasattr`, or with `isinstance` where the
-# Protocol can be checked at runtime.
-
-
-class HasSetup(Protocol):
-    """Called before the first step, with a `toosure.data.Dataset` or tensors (see `splits_of`).
-
-    It may return the data without a split that it has cut off for itself.
-    """
-
-    def setup(self, model: nn.Module, data: Any) -> object | None: ...
-
-
-class HasEpochEnd(Protocol):
-    """Called after the last step of each epoch."""
-
-    def epoch_end(self, model: nn.Module) -> None: ...
-
-
-class HasParameters(Protocol):
-    """Has parameters of its own, which join the network's optimizer, alone or in groups."""
-
-    def parameters(self) -> Iterator[nn.Parameter | ParameterGroup]: ...
 
 
 @runtime_checkable
@@ -105,31 +92,6 @@ class HasMeanPredict(Protocol):
     """Predicts at random, and says what it predicts without the noise."""
 
     def mean_predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
-
-
-class HasReport(Protocol):
-    """Has numbers for the row of a run, under keys that begin with "objective/"."""
-
-    def report(self) -> dict[str, float]: ...
-
-
-class HasState(Protocol):
-    """Has a state that belongs in a checkpoint."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> object: ...
-
-
-class Capturable(Protocol):
-    """Says whether a CUDA graph may record `prepare` together with the loss.
-
-    `capturable` is True where `prepare` takes no learning rate, draws nothing and waits for
-    nothing. Where it does one of these, it may come in two halves instead (see `HasHalves`).
-    """
-
-    @property
-    def capturable(self) -> bool: ...
 
 
 @runtime_checkable

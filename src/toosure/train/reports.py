@@ -1,4 +1,4 @@
-"""What parts of a run add to its rows and to its checkpoints."""
+"""What parts of a run add to its rows."""
 
 from collections.abc import Callable
 

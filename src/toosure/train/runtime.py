@@ -1,4 +1,4 @@
-"""The runtime of a run: device, threads, data folder. It changes the time, not the numbers."""
+"""The runtime of a run: device, threads, data folder; not part of its id."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

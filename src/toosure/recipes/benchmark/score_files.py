@@ -37,6 +37,7 @@ from toosure.runs.files import write_atomically
 
 SCORES_FILE = "scores.jsonl"
 EXAMPLES = "examples"  # a folder
+CONFIDENCE_STEPS = 65535  # the confidence after a temperature is kept as a whole number of 16 bits
 METRICS = (
     *("accuracy", "nll", "brier", "ece", "debiased_ece", "smece", "adaptive_ece", "classwise_ece"),
     *("mce", "aurc", "auroc_misclass", "auroc_ovr", "auroc_ovr_binned"),
@@ -187,7 +188,7 @@ def example_arrays(logits: Tensor, labels: Tensor, temperature: Temperature | No
     }
     if temperature is not None:
         after, _ = metrics.top_label(temperature(logits), labels)
-        in_steps = np.round(65535 * after.double().numpy())
+        in_steps = np.round(CONFIDENCE_STEPS * after.double().numpy())
         examples["confidence_after"] = in_steps.astype(np.uint16)
     return examples
 

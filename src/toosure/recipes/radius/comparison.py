@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.margins import Margin, ResampledScores
+from toosure.recipes.radius.difference_bounds import BoundedDifference, ResampledScores
 from toosure.recipes.radius.scores import Scored, by_data, named, scored_rows, tables, values_of
 from toosure.recipes.recipe import (
     Claim,
@@ -177,14 +177,14 @@ def error_claim(
     """Judge a calibration error against the best of all rivals."""
     says = error_sentence(where, ERRORS[key])
     best = best_rival(rivals, key)
-    margin = resampled.margin(key, best.scored.records, ours.records, best.after)
+    difference = resampled.difference(key, best.scored.records, ours.records, best.after)
     found = f"{100 * ours.mean(key):.2f} : {100 * best.value:.2f} ({best.name})"
 
-    return margin_claim(
+    return bounded_claim(
         says,
         found,
-        margin,
-        holds=margin is not None and margin.high <= MARGIN,
+        difference,
+        holds=difference is not None and difference.high <= MARGIN,
         rule=f"the one-sided 95 % bound of the difference is at most {MARGIN}",
         unless=unless,
     )
@@ -203,24 +203,30 @@ def accuracy_claim(
     if best is None:
         return claims_without_runs(says)[0]
 
-    margin = resampled.margin("accuracy", best.records, ours.records)
+    difference = resampled.difference("accuracy", best.records, ours.records)
     accuracy = f"{100 * ours.mean('accuracy'):.2f} : {100 * best.mean('accuracy'):.2f}"
-    return margin_claim(
+    return bounded_claim(
         says,
         f"{accuracy} ({best.name})",
-        margin,
-        holds=margin is not None and margin.low >= -MARGIN,
+        difference,
+        holds=difference is not None and difference.low >= -MARGIN,
         rule=f"the one-sided 95 % bound of the difference is at least -{MARGIN}",
         unless=unless,
     )
 
 
-def margin_claim(
-    says: str, found: str, margin: Margin | None, *, holds: bool, rule: str, unless: Sequence[str]
+def bounded_claim(
+    says: str,
+    found: str,
+    difference: BoundedDifference | None,
+    *,
+    holds: bool,
+    rule: str,
+    unless: Sequence[str],
 ) -> Claim:
     """Return a claim judged by a bound; without one it is not judged."""
-    known = "" if margin is not None else "of no common seed the test images are kept"
-    text = f"{found}; difference {margin.text()}" if margin is not None else found
+    known = "" if difference is not None else "of no common seed the test images are kept"
+    text = f"{found}; difference {difference.text()}" if difference is not None else found
     return judge(says, found=text, paper="–", holds=holds, rule=rule, unless=[*unless, known])
 
 

@@ -8,15 +8,14 @@ import torch
 
 from toosure import metrics
 from toosure.recipes.benchmark.paired import paired_by_seed
-from toosure.recipes.benchmark.score_files import Examples, Record
+from toosure.recipes.benchmark.score_files import CONFIDENCE_STEPS, Examples, Record
 
 RESAMPLES = 1000
 LEVEL = 0.95
-AFTER_SCALE = 65535  # of the confidence after a temperature, as score files keep it
 
 
 @dataclass(frozen=True)
-class Margin:
+class BoundedDifference:
     """Second minus first in points: mean over seeds, one-sided bounds, and each seed's own."""
 
     value: float
@@ -61,13 +60,13 @@ class ResampledScores:
             self._numbers[key] = 100 * np.array(values)
         return self._numbers[key]  # (1 + resamples,)
 
-    def margin(
+    def difference(
         self,
         metric: str,
         first: Sequence[Record],
         second: Sequence[Record],
         after: bool = False,
-    ) -> Margin | None:
+    ) -> BoundedDifference | None:
         """Return second minus first over the seeds of both; None where no pair has its examples.
 
         `after` takes the first, not the second, after temperature scaling. The resamples are
@@ -84,7 +83,7 @@ class ResampledScores:
         mean = np.mean(by_seed, axis=0)
         noise = mean[1:] - mean[1:].mean()
         low, high = np.quantile(noise, [1 - LEVEL, LEVEL])
-        return Margin(
+        return BoundedDifference(
             value=float(mean[0]),
             low=float(mean[0] + low),
             high=float(mean[0] + high),
@@ -109,7 +108,7 @@ class ResampledScores:
 def confidence_of(examples: Examples, after: bool) -> np.ndarray:
     """Return the confidence of each test image, as it is or after the temperature."""
     if after:
-        return examples["confidence_after"].astype(float) / AFTER_SCALE
+        return examples["confidence_after"].astype(float) / CONFIDENCE_STEPS
     return examples["confidence"].astype(float)
 
 

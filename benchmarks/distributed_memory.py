@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from toosure.optim import CSAM, SAM, VASSO, Muon
-from toosure.processes.dtensor import local_shard
+from toosure.processes.dtensor import local_shards
 
 WIDTH = 2048
 METHODS = {
@@ -39,7 +39,7 @@ def held_bytes(model, optimizer):
     state = [v for s in optimizer.state.values() for v in s.values() if isinstance(v, Tensor)]
     tensors = [*model.parameters(), *gradients, *state]
     with torch.no_grad():
-        return sum(local_shard(t).nbytes for t in tensors)
+        return sum(t.nbytes for t in local_shards(tensors))
 
 
 def step_of(model, optimizer, x, y):

@@ -71,7 +71,7 @@ def test_the_order_is_not_judged_where_runs_are_missing_single_or_quick():
 
 def test_temperature_is_reported_without_a_verdict():
     made, _ = main_rows()
-    claim = claims.temperature_claim(PAPER, "cifar10", made)
+    claim = claims.temperature_claim("cifar10", made)
     assert claim.passed is None and claim.found == "3.00 : 1.00"
     assert claim.paper == "1.83 ± .08 : 1.03 ± .01"
 

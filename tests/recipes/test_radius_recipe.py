@@ -100,7 +100,7 @@ def test_another_combination_is_compared_by_its_words():
         rows.comparison(Setting(data="svhn"))
 
 
-# -- bounds of differences --------------------------------------------------------------------------
+# -- bounds of differences -------------------------------------------------------------------------
 
 
 def two_runs(images=2000, after=True):

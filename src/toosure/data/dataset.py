@@ -50,6 +50,15 @@ class Split:
         """Copy to a device."""
         return Split(*(t.to(device) for t in (self.x, self.y, self.clean, self.indices)))
 
+    def take(self, rows: Tensor) -> "Split":
+        """Return some of the examples, in memory or on disk, in the order of `rows`."""
+        if isinstance(self.x, Tensor):
+            x = self.x[rows.to(self.x.device)]
+        else:  # on disk
+            x = replace(self.x, names=self.x.names[rows.cpu().numpy()])
+        own = rows.to(self.y.device)
+        return Split(x, self.y[own], self.clean[own], self.indices[own])
+
 
 @dataclass(frozen=True)
 class Dataset:

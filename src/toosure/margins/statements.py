@@ -35,11 +35,6 @@ class Statement:
         """How far the left side is below the right one."""
         return self.right - self.left
 
-    @property
-    def tightness(self) -> float:
-        """left / right, 1 when the bound is met exactly (NaN when a side is missing)."""
-        return self.left / self.right if self.right else math.nan
-
 
 def exp(logarithm: float) -> float:
     """Return e^x, infinite where a float cannot hold it."""

@@ -74,8 +74,8 @@ def cut_meta_split(
         raise ValueError(f"a meta split of {size} cannot be cut from {n} training examples")
 
     order = torch.randperm(n, generator=generator).to(splits.train.x.device)
-    meta = subset(splits.train, order[:size].sort().values)
-    rest = subset(splits.train, order[size:].sort().values)
+    meta = splits.train.take(order[:size].sort().values)
+    rest = splits.train.take(order[size:].sort().values)
     return meta, replace(splits, train=rest)
 
 
@@ -93,10 +93,3 @@ def split_of(pair: Pair) -> Split:
     """Return inputs and labels as a split whose labels are clean and in their own order."""
     x, y = pair
     return Split(x, y, clean=y, indices=torch.arange(len(y), device=y.device))
-
-
-def subset(split: Split, indices: Tensor) -> Split:
-    """Return some examples of a split as a split."""
-    return type(split)(
-        split.x[indices], split.y[indices], split.clean[indices], split.indices[indices]
-    )

@@ -42,11 +42,6 @@ def local_shards(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [t.to_local() if isinstance(t, kind) else t for t in tensors]
 
 
-def local_shard(tensor: Tensor) -> Tensor:
-    """Return this process's shard of one tensor."""
-    return local_shards([tensor])[0]
-
-
 def placed_like(whole: Tensor, like: "DTensor") -> "DTensor":
     """Shard a tensor that every process has in full as another is sharded, without communication.
 

@@ -86,17 +86,7 @@ def with_images(data: Dataset, plan: ShiftPlan) -> Dataset:
     indices = drawn_indices(len(test), plan.images, plan.seed)
     if len(indices) == len(test):
         return data
-    return replace(data, test=examples_at(test, indices))
-
-
-def examples_at(split: Split, indices: Tensor) -> Split:
-    """Return some examples of a split, in memory or on disk, as a split; `indices` on the CPU."""
-    if isinstance(split.x, Tensor):
-        x = split.x[indices.to(split.x.device)]
-    else:  # on disk
-        x = replace(split.x, names=split.x.names[indices.numpy()])
-    own = indices.to(split.y.device)
-    return Split(x, split.y[own], split.clean[own], split.indices[own])
+    return replace(data, test=test.take(indices))
 
 
 def corrupted_splits(data: Dataset, plan: ShiftPlan) -> Iterator[tuple[str, int, Split]]:

@@ -135,7 +135,10 @@ def change_folder(folder: Path, config: RunConfig) -> str:
 
 @cache
 def data_cache(runtime: Runtime, working_folder: Path) -> DataCache:
-    """Return the cache of this process, to which Ray gives one run after another."""
+    """Return the cache of this process, to which Ray gives one run after another.
+
+    Relative paths are meant from the working folder, so that another one needs a cache of its own.
+    """
     return DataCache(runtime)
 
 

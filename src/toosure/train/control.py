@@ -13,7 +13,6 @@ from toosure.data import Dataset, Split
 from toosure.data.dataset import draw_indices
 from toosure.data.seeds import derive_seed
 from toosure.objectives import Batch
-from toosure.objectives.splits import subset
 from toosure.processes import ALONE, Processes
 from toosure.train.averages import ROW_EXAMPLES, Averages
 from toosure.train.batches import Batches
@@ -50,7 +49,7 @@ def cut_control_split(config: RunConfig, data: Dataset) -> tuple[Dataset, Split 
         )
     seed = derive_seed(config.seed, SEED)
     indices = draw_indices("training", available, [size, None], seed)
-    control, train = (subset(data.train, each.to(data.train.y.device)) for each in indices)
+    control, train = (data.train.take(each) for each in indices)
     return replace(data, train=train), control
 
 

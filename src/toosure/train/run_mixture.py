@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from toosure.config import RunConfig
 from toosure.data import Dataset, Split
 from toosure.ensembles import log_mean_probability
-from toosure.objectives.splits import subset
 from toosure.runs import Run
-from toosure.shifts.judge import Progress, examples_at
+from toosure.shifts.judge import Progress
 from toosure.shifts.record import ShiftRecord
 from toosure.train.predict import restored
 from toosure.train.runtime import Runtime
@@ -98,7 +97,7 @@ def restore_members(folders: Sequence[str | Path], runtime: Runtime) -> list[Mem
         config, data, model, objective = restored(folder, runtime)
         # All training images of all members at once might not fit into memory.
         one = torch.zeros(1, dtype=torch.int64, device=data.train.y.device)
-        data = replace(data, train=subset(data.train, one), stream=None)
+        data = replace(data, train=data.train.take(one), stream=None)
 
         network = predictor_of(model, objective)
         step = int(Run(folder).outcome.get("step", 0))
@@ -173,7 +172,7 @@ def common_validation(members: Sequence[Member]) -> Split | None:
     places = [place for place, key in enumerate(keys[0]) if key in shared]
     if len(places) < ENOUGH_IMAGES:
         return None
-    return examples_at(first, torch.tensor(places))
+    return first.take(torch.tensor(places))
 
 
 def image_keys(split: Split, data: Dataset) -> list[bytes]:

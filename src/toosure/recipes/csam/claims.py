@@ -96,7 +96,7 @@ def seed_text(difference: Difference) -> str:
     return f"{difference.text()} (n = {len(difference.by_seed)})"
 
 
-def temperature_claim(setting: Setting, where: str, rows: Named) -> Claim:
+def temperature_claim(where: str, rows: Named) -> Claim:
     """Report SAM's raw ECE beside SGD's after temperature scaling."""
     says = f"{where}: SAM's raw ECE against SGD's after temperature scaling"
     sgd = rows["SGD"].records

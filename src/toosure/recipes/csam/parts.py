@@ -70,7 +70,7 @@ def sam_variants(setting: Setting, store: RunStore) -> Findings:
     found: list[Claim] = []
     for where, group in networks_of(scored).items():
         found += claims.order_claims(setting, where, group, scores)
-        found.append(claims.temperature_claim(setting, where, group))
+        found.append(claims.temperature_claim(where, group))
     shown = tables(scored, "SAM variants (S11, S12)", f"ResNet-56, {LONGER}")
     return Findings(found, [*shown, RULES], values_of(scored))
 

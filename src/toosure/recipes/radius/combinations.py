@@ -32,7 +32,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         for data, group in by_data(scored).items()
     ]
     values = {f"{e.row.data}/{e.name}": [r.val for r in e.records] for e in scored}
-    return Findings([choice(setting, scored)], shown, dict(values))
+    return Findings([choice(scored)], shown, dict(values))
 
 
 def cells(scored: Scored) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def cells(scored: Scored) -> tuple[str, ...]:
     return f"{scored.name} (`{scored.row.method}`)", *texts, radius_text(scored.records)
 
 
-def choice(setting: Setting, scored: Sequence[Scored]) -> Claim:
+def choice(scored: Sequence[Scored]) -> Claim:
     """Say which combination has the least validation NLL over the data sets."""
     says = "the combination that is taken"
     missing = missing_runs(sum(len(each.records) for each in scored), len(scored))

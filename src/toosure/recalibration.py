@@ -10,9 +10,11 @@ from torch import Tensor
 from toosure.evaluate import Estimate
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import ece_change
-from toosure.evaluate.evaluation import check_level_and_bins, estimate
+from toosure.evaluate.evaluation import chance_of, check_level_and_bins, estimate
+from toosure.evaluate.paired import paired_change
 from toosure.evaluate.recalibrated import METRICS, Recalibration, Side
 from toosure.metrics.binned import reliability_from_confidence
+from toosure.metrics.cluster_intervals import interval_around, mean_offsets
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc import CALIBRATORS, Calibrator, Choice, choose
 from toosure.posthoc.calibrator import without_log_zero
@@ -21,6 +23,8 @@ from toosure.posthoc.select import Makers, Trial, cross_fitted, stratified_folds
 from toosure.predictions import Predictions, from_logits, from_probs
 from toosure.verdicts import chance_level
 from toosure.words import parse
+
+GROUP_SAMPLES = 2000  # resamples of groups for the interval of a mean
 
 
 def recalibrate(
@@ -37,6 +41,7 @@ def recalibrate(
 
     Without `judge` each row is judged by a calibrator fitted on the other folds. `method` is
     "auto" or a word such as "temperature:criterion=ece"; `told` hears of each trial as it ends.
+    Where rows belong to sequences or images, those are held out and resampled as a whole.
 
     >>> import torch
     >>> logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
@@ -49,18 +54,24 @@ def recalibrate(
         check_apart(fit, judge)
 
     tried = makers(method)
-    choice = choose(logits, labels, tried, folds, seed, told)
+    folds = possible_folds(folds, fit.groups)
+    choice = choose(logits, labels, tried, folds, seed, told, fit.groups)
     if method != "auto":
-        choice = only(choice, tried, logits, labels, seed, needs_folds=judge is None)
+        choice = only(choice, tried, fit, seed, needs_folds=judge is None)
 
     before = fit if judge is None else judge
     outputs = choice.held_out if judge is None else choice.calibrator(rows_of(judge)[0])
     after = replace(
-        from_logits(outputs, rows_of(before)[1]), source=before.source, binary=before.binary
+        from_logits(outputs, rows_of(before)[1]),
+        source=before.source,
+        binary=before.binary,
+        groups=before.groups,
     )
     options: dict[str, Any] = {"level": level, "seed": seed, "samples": 1000}
     sides = [side(each, bins, options) for each in (before, after)]
     judged = (judged_view(before), judged_view(after))
+    hits_gained = after.correct.double() - before.correct.double()
+    gap_after = judged[1].confidence.double() - judged[1].correct.double()
 
     return Recalibration(
         source=fit.source,
@@ -73,10 +84,10 @@ def recalibrate(
         before=sides[0],
         after=sides[1],
         change=nll_change(before, after, level),
-        ece_change=ece_change(*judged, bins, **options),
-        accuracy_change=mean_change(after.correct.double() - before.correct.double(), level),
-        gap_after=mean_change(judged[1].confidence.double() - judged[1].correct.double(), level),
-        chance=chance_level(judged[1].confidence.numpy(), bins),
+        ece_change=change_of_ece(before, after, bins, options),
+        accuracy_change=mean_change(hits_gained, level, before.groups),
+        gap_after=mean_change(gap_after, level, before.groups),
+        chance=chance_after(judged[1], bins, options),
         class_one=before.binary,
     )
 
@@ -96,9 +107,17 @@ def makers(method: str) -> dict[str, Callable[[], Calibrator]]:
     return {str(word): partial(word.build)}
 
 
-def only(
-    choice: Choice, tried: Makers, logits: Tensor, labels: Tensor, seed: int, needs_folds: bool
-) -> Choice:
+def possible_folds(folds: int, groups: Tensor | None) -> int:
+    """Return how many folds there can be: at most as many as sequences or images."""
+    if groups is None:
+        return folds
+    count = len(groups.unique())
+    if count < 2:
+        raise ValueError("all rows are of one sequence or image: a calibrator needs two at least")
+    return min(folds, count)
+
+
+def only(choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds: bool) -> Choice:
     """Take the calibrator that was asked for, also where none would have been better.
 
     Where other rows judge it, folds that could not be made do not matter.
@@ -107,12 +126,14 @@ def only(
     if choice.name == name:
         return choice
 
+    logits, labels = rows_of(fit)
     trial = next(each for each in choice.trials if each.name == name)
     held_out = choice.held_out
     if needs_folds:
         if trial.nll is None:
             raise ValueError(trial.note)
-        parts = stratified_folds(labels, choice.folds, seed, fingerprints(logits, labels))
+        same = fingerprints(logits, labels) if fit.groups is None else fit.groups
+        parts = stratified_folds(labels, choice.folds, seed, same)
         held_out, _ = cross_fitted(make, logits, labels, parts)
     calibrator = make().fit_quietly(logits, labels)
     return choice._replace(name=name, calibrator=calibrator, held_out=held_out)
@@ -151,6 +172,7 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
         names=predictions.names,
         source=predictions.source,
         binary=predictions.binary,
+        groups=predictions.groups,
         extras=predictions.extras,
     )
 
@@ -175,12 +197,35 @@ def nll_change(before: Predictions, after: Predictions, level: float) -> Estimat
     """Return the mean change of the rows' NLL, with the interval of the paired differences."""
     old, new = (without_log_zero(rows_of(each)[0].double()) for each in (before, after))
     labels = rows_of(before)[1]
-    return mean_change(nll_rows(new, labels) - nll_rows(old, labels), level)
+    return mean_change(nll_rows(new, labels) - nll_rows(old, labels), level, before.groups)
 
 
-def mean_change(change: Tensor, level: float) -> Estimate:
-    """Return the mean of rows' changes with Student's interval; a single row has none."""
+def chance_after(judged: Predictions, bins: int, options: dict[str, Any]) -> float:
+    """Return the ECE that chance alone stays below, of independent rows or of groups."""
+    if judged.groups is None:
+        return chance_level(judged.confidence.numpy(), bins)
+    return chance_of(judged, bins, "right", {**options, "level": 0.95}).ends[1]
+
+
+def change_of_ece(
+    before: Predictions, after: Predictions, bins: int, options: dict[str, Any]
+) -> Estimate:
+    """Return the change of the ECE, with rows or whole groups resampled in pairs."""
+    if before.groups is None:
+        return ece_change(judged_view(before), judged_view(after), bins, **options)
+    return paired_change("ece", before, after, bins, **options)
+
+
+def mean_change(change: Tensor, level: float, groups: Tensor | None = None) -> Estimate:
+    """Return the mean of rows' changes with its interval; a single row has none.
+
+    The interval is Student's, or that of resampled groups where rows belong to such.
+    """
     from scipy.stats import t as student
+
+    if groups is not None:
+        offsets = mean_offsets(change, groups, seed=0, samples=GROUP_SAMPLES)
+        return Estimate(*map(float, interval_around(change.mean(), offsets, groups, level)))
 
     mean = float(change.mean())
     n = len(change)

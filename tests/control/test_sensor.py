@@ -62,3 +62,8 @@ def test_one_logit_per_example_is_two_classes():
     labels = torch.tensor([1, 0, 0, 0, 1])
     two = torch.stack([torch.zeros(5), logit], 1)
     assert read("log_temperature", logit, labels) == read("log_temperature", two, labels)
+
+
+def test_outputs_that_are_not_finite_have_no_accuracy():
+    reading = read("log_temperature", torch.full((20, 2), torch.nan), torch.zeros(20, dtype=int))
+    assert math.isnan(reading.accuracy) and reading.standard_error == math.inf

@@ -53,7 +53,7 @@ def test_swag_samples_have_maddox_covariance():
     running = values.cumsum(0) / torch.arange(1, 7)[:, None]
     deviations = (values - running)[-4:].T  # (2, K)
     diagonal = values.square().mean(0) - values.mean(0).square()
-    torch.testing.assert_close(average.variance()[0], diagonal)
+    torch.testing.assert_close(average.variance[0], diagonal)
     wanted = diagonal.diag() / 2 + deviations @ deviations.T / (2 * (4 - 1))
 
     generator = torch.Generator().manual_seed(0)
@@ -104,6 +104,39 @@ def test_refreshed_statistics_are_those_of_the_data():
     torch.testing.assert_close(model[0].running_var, (halves[0].var(0) + halves[1].var(0)) / 2)
     assert not model[0].training and model[0].momentum == 0.1
     refresh_statistics(nn.Linear(2, 2), model, [x])  # nothing to do
+
+
+@pytest.mark.parametrize("rows", [258, 1000])
+def test_a_short_last_batch_counts_by_its_rows(rows):
+    model = nn.Sequential(nn.BatchNorm1d(1)).double()
+    x = 1 + 2 * torch.randn(rows, 1, dtype=torch.float64)
+    refresh_statistics(model, model, x.split(256))
+    torch.testing.assert_close(model[0].running_mean, x.mean(0))
+
+
+def test_refreshing_draws_no_random_numbers():
+    """Dropout before BatchNorm would draw those of training, which would then depend on rows."""
+    model = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(3)).train()
+    state = torch.get_rng_state()
+    refresh_statistics(model, model, [torch.ones(8, 3)])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model[0].training and model[1].training and model[1].momentum == 0.1
+
+
+def test_swag_finds_a_variance_far_below_the_square_of_the_mean():
+    values = (1 + 1e-4 * torch.randn(20, 1000)).float()
+    average = SWAG(start=0.0)
+    for step, each in enumerate(values):
+        average.update([each], step, 20, ends_epoch=True)
+    wanted = values.double().var(0, correction=0)
+    torch.testing.assert_close(average.variance[0].double(), wanted, rtol=0.02, atol=1e-11)
+
+    old = average.state_dict() | {"variance": None, "square": [average.mean[0].square() + 0.25]}
+    again = SWAG()
+    again.load_state_dict(old, [values[0]])
+    torch.testing.assert_close(
+        again.variance[0], torch.full((1000,), 0.25).float(), atol=1e-6, rtol=0
+    )
 
 
 def test_an_average_is_refreshed_with_crops_as_training_sees_them():

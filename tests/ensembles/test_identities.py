@@ -464,3 +464,11 @@ def test_wide_networks_keep_their_shapes():
     objective.setup(model, (x, Y))
     assert model.conv1.weight.shape[1] == 6 and model.head.out_features == 20
     assert objective.predict(model, x).shape == (6, 10)
+
+
+def test_a_class_that_no_member_thinks_possible_adds_nothing():
+    probs = torch.tensor([[[0.7, 0.3, 0.0]], [[0.6, 0.4, 0.0]]], dtype=torch.float64)
+    wanted = mean_pairwise_kl(probs[..., :2].log())
+    assert mean_pairwise_kl(probs.log()) == pytest.approx(wanted)
+    probs[0, 0] = torch.tensor([0.7, 0.2, 0.1])
+    assert mean_pairwise_kl(probs.log()) == math.inf

@@ -132,3 +132,18 @@ def test_what_has_no_single_head_is_refused(run, tmp_path):
     mixture = train(RunConfig(**settings), tmp_path, Runtime("cpu"), data=digits(train=60, val=20))
     with pytest.raises(ValueError, match="laplace is about the head of one network"):
         laplace_of_run(mixture.path, Runtime("cpu"))
+
+
+def test_a_label_of_probability_0_leaves_the_precision():
+    logits, labels = LOGITS.clone(), LABELS.clone()
+    logits[0] = torch.tensor([900.0, 0.0, 0.0, -900.0])
+    labels[0] = 3
+    found = LastLayerLaplace().fit(FEATURES, logits, labels, HEAD.weight, HEAD.bias)
+    assert math.isfinite(found.evidence) and found.precision < 100
+
+
+def test_a_second_fit_searches_again():
+    twice = fitted()
+    twice.fit(FEATURES, LOGITS, LABELS, 10 * HEAD.weight, HEAD.bias)
+    once = LastLayerLaplace().fit(FEATURES, LOGITS, LABELS, 10 * HEAD.weight, HEAD.bias)
+    assert twice.precision == once.precision != fitted().precision

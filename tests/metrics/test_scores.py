@@ -219,3 +219,13 @@ def test_a_split_without_a_best_temperature(split, size):
     uniform = math.log(3) if split is metrics.nll_split else 2 / 3
     assert float(wrong.refinement) == pytest.approx(uniform, rel=1e-9)
     assert float(split(logits, logits.argmax(1)).refinement) == pytest.approx(0, abs=1e-12)
+
+
+def test_auroc_ovr_tells_saturated_rows_apart():
+    logits = torch.tensor([[25.0, 0.0], [20.0, 0.0], [30.0, 0.0], [18.0, 0.0]])
+    assert float(metrics.auroc_ovr(logits, torch.tensor([0, 1, 0, 1]))) == 1
+
+    logits = 30 * torch.randn(2000, 5, generator=torch.Generator().manual_seed(0))
+    labels = logits.argmax(1).roll(1)
+    exact = metrics.auroc_ovr(logits.double(), labels)
+    assert float(metrics.auroc_ovr(logits, labels)) == pytest.approx(float(exact), abs=1e-12)

@@ -272,3 +272,9 @@ def test_muon_leaves_the_input_layer_to_adamw_where_asked():
     # Where the input layer was the only hidden matrix, AdamW has everything.
     small = Muon(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), input_layer=False)
     assert [group["muon"] for group in small.param_groups] == [False]
+
+
+@pytest.mark.parametrize("kind", [SAM, ASAM, VASSO, CSAM])
+def test_what_climbs_does_not_maximize(kind):
+    with pytest.raises(ValueError, match="negate the loss"):
+        kind([nn.Parameter(torch.ones(2))], rho=0.1, lr=0.1, maximize=True)

@@ -132,23 +132,20 @@ class SWAG(SWA):
             raise ValueError(f"rank and samples must be at least 1; got {rank}, {samples}")
         self.rank = rank
         self.samples = samples
-        self.square: list[Tensor] = []  # mean of the squares
+        self.variance: list[Tensor] = []  # of each weight over the iterates: the diagonal part
         self.deviations: list[list[Tensor]] = []  # of the last iterates, oldest first
 
     def collect(self, weights: list[Tensor]) -> None:
+        before = self.mean and list(torch._foreach_sub(weights, self.mean))
         super().collect(weights)
-        squares = list(torch._foreach_mul(weights, weights))
-        if not self.square:
-            self.square = squares
+        if not before:
+            self.variance = [torch.zeros_like(w) for w in weights]
         else:
-            torch._foreach_lerp_(self.square, squares, 1 / self.count)
+            # Welford's update: a mean of squares less a square cancels in float32.
+            torch._foreach_addcmul_(self.variance, before, before, 1 / self.count)
+            torch._foreach_mul_(self.variance, 1 - 1 / self.count)
         self.deviations.append(list(torch._foreach_sub(weights, self.mean)))
         self.deviations = self.deviations[-self.rank :]
-
-    def variance(self) -> list[Tensor]:
-        """Return the diagonal part, the variance of each weight over the iterates."""
-        pairs = zip(self.square, self.mean, strict=True)
-        return [(square - mean.square()).clamp(min=0) for square, mean in pairs]
 
     @torch.no_grad()
     def draws(self, seed: int) -> Iterator[list[Tensor]]:
@@ -161,7 +158,7 @@ class SWAG(SWA):
         """Draw one set of weights."""
         kept = len(self.deviations)
         weights = []
-        for mean, variance in zip(self.mean, self.variance(), strict=True):
+        for mean, variance in zip(self.mean, self.variance, strict=True):
             noise = torch.randn(mean.shape, generator=generator, device=mean.device).to(mean)
             weights.append(mean + variance.sqrt() * noise / math.sqrt(2))
 
@@ -173,13 +170,19 @@ class SWAG(SWA):
         return weights
 
     def state_dict(self) -> dict[str, Any]:
-        more = {"square": self.square, "deviations": self.deviations}
+        more = {"variance": self.variance, "deviations": self.deviations}
         return {**super().state_dict(), **more}
 
     def load_state_dict(self, state: dict[str, Any], like: Sequence[Tensor]) -> None:
         super().load_state_dict(state, like)
-        self.square = on_device_of(like, state["square"])
+        self.variance = on_device_of(like, state.get("variance") or variance_of_before(state))
         self.deviations = [on_device_of(like, each) for each in state["deviations"]]
+
+
+def variance_of_before(state: dict[str, Any]) -> list[Tensor]:
+    """Return the variance from a state of an earlier version, which kept means of squares."""
+    pairs = zip(state.get("square", []), state["mean"], strict=False)
+    return [(square - mean.square()).clamp(min=0) for square, mean in pairs]
 
 
 def on_device_of(like: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -37,6 +37,7 @@ class LastLayerLaplace:
             check_positive("precision", precision)
         if structure not in ("auto", "full", "kronecker"):
             raise ValueError(f"structure must be auto, full or kronecker; got {structure!r}")
+        self.given_precision = precision  # None: searched for by each fit
         self.precision = precision
         self.structure = structure
         self.evidence = math.nan  # the log marginal likelihood, up to a constant
@@ -55,7 +56,8 @@ class LastLayerLaplace:
         if len(features) != len(logits) or len(logits) != len(labels) or not len(labels):
             raise ValueError("features, logits and labels must be of the same examples, at least 1")
         phi = with_one(features)
-        p = logits.double().softmax(1)
+        log_p = logits.double().log_softmax(1)
+        p = log_p.exp()
         size = phi.shape[1] * p.shape[1]
         full = self.structure == "full" or (self.structure == "auto" and size <= MAX_FULL)
         self.curvature = FullCurvature(phi, p) if full else KroneckerCurvature(phi, p)
@@ -63,7 +65,7 @@ class LastLayerLaplace:
         squared = float(weight.double().square().sum())
         if bias is not None:
             squared += float(bias.double().square().sum())
-        log_likelihood = float(p.log().gather(1, labels[:, None]).sum())
+        log_likelihood = float(log_p.gather(1, labels[:, None]).sum())
         self.choose_precision(log_likelihood, squared, size)
         return self
 
@@ -77,11 +79,13 @@ class LastLayerLaplace:
             complexity = size * log_precision - curvature.log_determinant(precision)
             return log_likelihood - precision * squared / 2 + complexity / 2
 
-        if self.precision is None:
+        precision = self.given_precision
+        if precision is None:
             bounds = tuple(math.log(end) for end in RANGE)
             best = minimize_scalar(lambda t: -evidence(t), bounds=bounds, method="bounded")
-            self.precision = math.exp(float(best.x))
-        self.evidence = evidence(math.log(self.precision))
+            precision = math.exp(float(best.x))
+        self.precision = precision
+        self.evidence = evidence(math.log(precision))
 
     @torch.no_grad()
     def variance(self, features: Tensor) -> Tensor:

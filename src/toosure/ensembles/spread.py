@@ -46,7 +46,8 @@ def mean_pairwise_kl(logits: Tensor) -> float:
     """Return the mean of KL(p_a || p_b) over ordered pairs of different members and examples.
 
     Over all M^2 pairs the mean is mean_a sum_c p_a log p_a - sum_c mean(p) mean(log p); the M
-    pairs of a member with itself add nothing, hence the factor M / (M - 1).
+    pairs of a member with itself add nothing, hence the factor M / (M - 1). A class that no member
+    thinks possible adds nothing; one that some do and others do not makes it infinite.
     """
     members = len(logits)
     if members == 1:
@@ -54,6 +55,7 @@ def mean_pairwise_kl(logits: Tensor) -> float:
 
     log_p = logits.double().log_softmax(-1)
     p = log_p.exp()
-    own = (p * log_p).sum(-1).mean(0)
-    crossed = (p.mean(0) * log_p.mean(0)).sum(-1)
+    mean_p = p.mean(0)
+    own = -torch.special.entr(p).sum(-1).mean(0)
+    crossed = torch.where(mean_p > 0, mean_p * log_p.mean(0), 0).sum(-1)
     return float((own - crossed).mean()) * members / (members - 1)

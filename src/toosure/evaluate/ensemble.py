@@ -1,5 +1,6 @@
 """Average the predictions of finished runs: the mixture, its members, and what each adds."""
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -80,7 +81,7 @@ class Ensemble:
             **self.evaluation.as_json(),
             "members": [vars(member) for member in self.members],
             "disagreement": self.disagreement,
-            "member_kl": self.kl,
+            "member_kl": self.kl if math.isfinite(self.kl) else None,
         }
 
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import check_level_and_bins
 from toosure.evaluate.paired_scores import PairedScore, judged, paired_scores
 from toosure.evaluate.result import finite
 from toosure.metrics.binned import Reliability, reliability_from_confidence
+from toosure.metrics.cluster_intervals import small_sample_factor
 from toosure.predictions import Predictions
 from toosure.quantities import QUANTITIES
 from toosure.verdicts import plural
@@ -135,7 +137,9 @@ def compare(
         n=first.n,
         bins=bins,
         level=level,
-        differences=tuple(difference(each, replicas[each.key], level) for each in scores),
+        differences=tuple(
+            difference(each, replicas[each.key], level, first.groups) for each in scores
+        ),
         left_out=left_out,
         checked=checked,
         tables=(tables[0], tables[1]),
@@ -186,13 +190,36 @@ def resampled_weights(predictions: Predictions, seed: int, samples: int) -> Iter
         yield drawn if groups is None else drawn[groups]
 
 
-def difference(score: PairedScore, replicas: list[float], level: float) -> Difference:
-    """Return one number of both files and its change, with the interval of the replicas."""
+def paired_change(
+    key: str,
+    first: Predictions,
+    second: Predictions,
+    bins: int,
+    level: float,
+    seed: int,
+    samples: int,
+) -> Estimate:
+    """Return the change of one number, the second's less the first's, as `compare` does."""
+    score = next(each for each in paired_scores(first, second, bins)[0] if each.key == key)
+    replicas = [score.change(weights) for weights in resampled_weights(first, seed, samples)]
+    return difference(score, replicas, level, first.groups).change
+
+
+def difference(
+    score: PairedScore, replicas: list[float], level: float, groups: Tensor | None
+) -> Difference:
+    """Return one number of both files and its change, with the interval of the replicas.
+
+    Replicas of few groups vary too little (`small_sample_factor`).
+    """
     value = score.second - score.first
     if not np.isfinite(value) or len(replicas) < 2 or score.rows < 2:
         return Difference(score.key, score.first, score.second, Estimate(value))
 
     low, high = np.nanquantile(replicas, [0.5 - level / 2, 0.5 + level / 2])
+    if groups is not None:
+        factor = small_sample_factor(groups, level)
+        low, high = (value + factor * (end - value) for end in (low, high))
     if score.biased:
         low, high = min(low, 2 * value - high), max(high, 2 * value - low)
     change = Estimate(value, float(low), float(high))

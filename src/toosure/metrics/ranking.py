@@ -1,13 +1,21 @@
 """AUROC, AURC and coverage: does confidence rank right before wrong, each class before the rest?"""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.confidence import chunked_pairs, probabilities, row_chunks, top_label, top_odds
+from toosure.metrics.confidence import (
+    chunked_pairs,
+    odds_of_rows,
+    probabilities,
+    row_chunks,
+    top_label,
+    top_odds,
+)
 from toosure.metrics.inputs import (
     ArrayLike,
     as_confidence,
@@ -185,12 +193,24 @@ def auroc_ovr(
     if probs is not None:
         return _auroc_of_columns(as_distributions(probs).detach().unbind(1), labels, reduction)
 
-    normaliser = torch.cat([rows.logsumexp(1) for rows in row_chunks(logits.detach())])
+    return _auroc_of_columns(ranks_of_columns(logits.detach()), labels, reduction)
+
+
+def ranks_of_columns(logits: Tensor) -> Iterator[Tensor]:
+    """Yield for each class a score that orders rows as p_k does, and never saturates.
+
+    It is log p up to p = 1/2 and -log(1 - p) - 2 log 2 beyond, where the rounding of p, but not
+    that of 1 - p, would make rows equal. One column at a time: (N, C) scores are never stored.
+    """
+    parts = [(*odds_of_rows(rows), rows.double().logsumexp(1)) for rows in row_chunks(logits)]
+    odds, predicted, top, normaliser = (torch.cat(part) for part in zip(*parts, strict=True))
     check_finite(normaliser)
 
-    # One column at a time: the (N, C) probabilities are never stored.
-    columns = ((z.detach().to(normaliser.dtype) - normaliser).exp() for z in logits.unbind(1))
-    return _auroc_of_columns(columns, labels, reduction)
+    log_p = top.double() - normaliser
+    beyond_half = odds - log_p - 2 * math.log(2)  # since log(1 - p) = log p - log-odds
+    top_score = torch.where(odds > 0, beyond_half, log_p)
+    for label, column in enumerate(logits.unbind(1)):
+        yield torch.where(predicted == label, top_score, column.double() - normaliser)
 
 
 def auroc_ovr_from_probabilities(

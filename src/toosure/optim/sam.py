@@ -88,6 +88,11 @@ class SAM(Wrapper):
         self.statistics = RunningStatistics(model)
         self.pending: dict[Tensor, Tensor] = {}  # what a subclass keeps if the step is taken
         super().__init__(base(params, **base_arguments), rho=rho)
+        if any(group.get("maximize") for group in self.param_groups):
+            raise ValueError(
+                f"{type(self).__name__} climbs to where the loss is largest, and steps down: "
+                "instead of maximize=True negate the loss"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "pending": {}}

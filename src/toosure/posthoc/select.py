@@ -46,12 +46,14 @@ def choose(
     folds: int = 5,
     seed: int = 0,
     told: Callable[[Trial], None] = lambda trial: None,
+    groups: Tensor | None = None,
 ) -> Choice:
     """Fit every calibrator on each set of all folds but one, and take the lowest NLL held out.
 
     No calibration takes part, as "uncalibrated". A calibrator that refuses the rows is left out
-    with its reason. Equal rows share a fold. The winner is fitted again on all rows. `told` is
-    called with each trial as it ends.
+    with its reason. Equal rows share a fold, and so do rows of one group (N,), where they belong to
+    sequences or images. The winner is fitted again on all rows. `told` is called with each trial
+    as it ends.
 
     >>> from toosure.posthoc import CALIBRATORS
     >>> generator = torch.Generator().manual_seed(0)
@@ -66,7 +68,8 @@ def choose(
     logits = logits.detach()
     makers = {"uncalibrated": Identity, **makers}
     Identity().checked(logits, labels)
-    parts = stratified_folds(labels, folds, seed, fingerprints(logits, labels))
+    same = fingerprints(logits, labels) if groups is None else groups
+    parts = stratified_folds(labels, folds, seed, same)
     nll_before = nll_rows(without_log_zero(logits.double()), labels)
 
     trials: list[Trial] = []
@@ -79,7 +82,7 @@ def choose(
                 check_affordable(name, *logits.shape)
             outputs, note = cross_fitted(make, logits, labels, parts)
             nll = nll_rows(outputs.double(), labels)
-            trials.append(paired_trial(name, nll, nll_before, note))
+            trials.append(paired_trial(name, nll, nll_before, note, groups))
             if float(nll.mean()) < lowest - NLL_TIE:
                 best = name
                 lowest = float(nll.mean())
@@ -102,10 +105,19 @@ def check_affordable(name: str, n: int, classes: int) -> None:
         raise ValueError(f"not tried, too slow with {classes:,} classes; ask for it alone")
 
 
-def paired_trial(name: str, nll: Tensor, nll_before: Tensor, note: str) -> Trial:
+def paired_trial(
+    name: str, nll: Tensor, nll_before: Tensor, note: str, groups: Tensor | None
+) -> Trial:
     """Return the mean NLL, and its mean change per row with its standard error."""
     change = nll - nll_before
-    error = float(change.std()) / len(nll) ** 0.5
+    deviations = change - change.mean()
+    if groups is not None:  # what the rows of a group share does not average out
+        inverse = groups.unique(return_inverse=True)[1]
+        deviations = torch.zeros(int(inverse.max()) + 1).to(change).index_add_(0, inverse, change)
+        deviations -= torch.bincount(inverse) * change.mean()
+    units = len(deviations)
+    spread = float(deviations.square().sum()) * units / max(units - 1, 1)
+    error = spread**0.5 / len(nll)
     return Trial(name, float(nll.mean()), float(change.mean()), error, note)
 
 

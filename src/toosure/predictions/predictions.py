@@ -131,6 +131,11 @@ def as_tensor(values: object, name: str) -> Tensor:
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
+def renumbered(groups: Tensor | None) -> Tensor | None:
+    """Number groups from 0 without gaps: one that has no row would be resampled all the same."""
+    return None if groups is None else groups.unique(return_inverse=True)[1]
+
+
 def take_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
     """Return the predictions of some rows, by their numbers.
 
@@ -149,6 +154,6 @@ def take_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
         logits=chosen(predictions.logits),
         labels=chosen(predictions.labels),
         probs=chosen(predictions.probs),
-        groups=chosen(predictions.groups),
+        groups=renumbered(chosen(predictions.groups)),
         extras={name: values[rows] for name, values in predictions.extras.items()},
     )

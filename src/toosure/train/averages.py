@@ -14,6 +14,7 @@ from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.dataset import Split
 from toosure.data.seeds import derive_seed
+from toosure.eval_mode import evaluating
 from toosure.metrics import accuracy, ece, nll
 from toosure.runs import RunWriter
 from toosure.train.predictions import mean_predictions
@@ -135,34 +136,37 @@ class Averages:
 
 @torch.no_grad()
 def refresh_statistics(model: nn.Module, call: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Compute BatchNorm's running statistics again, as plain means over batches of inputs.
+    """Compute BatchNorm's running statistics again: means over batches, weighted by their rows.
 
     `call` is what runs the model, as its objective predicts with it. Nothing happens to a network
-    without such layers. One row alone has no variance, so a last batch of one is left out.
+    without such layers. Other layers are in evaluation mode: dropout would draw random numbers
+    that training needs. One row alone has no variance, so a last batch of one is left out.
     """
     layers = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
     if not layers:
         return
 
-    with refreshing(layers):
+    seen = 0
+    with evaluating(model), keeping_momenta(layers):
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.training = True
         for batch in batches:
             if len(batch) > 1:
+                seen += len(batch)
+                for layer in layers:
+                    layer.momentum = len(batch) / seen
                 call(batch)
 
 
 @contextmanager
-def refreshing(layers: Sequence[_NormBase]) -> Iterator[None]:
-    """Inside, these layers alone are in training mode, and average all batches alike."""
-    before = [(layer, layer.training, layer.momentum) for layer in layers]
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.training = True
-        layer.momentum = None
+def keeping_momenta(layers: Sequence[_NormBase]) -> Iterator[None]:
+    """Give the layers their momentum back afterwards."""
+    before = [layer.momentum for layer in layers]
     try:
         yield
     finally:
-        for layer, training, momentum in before:
-            layer.training = training
+        for layer, momentum in zip(layers, before, strict=True):
             layer.momentum = momentum
 
 

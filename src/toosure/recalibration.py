@@ -1,6 +1,6 @@
 """Recalibrate predictions: choose a calibrator, and judge it on rows it was not fitted on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from toosure.metrics.binned import reliability_from_confidence
 from toosure.metrics.cluster_intervals import interval_around, mean_offsets
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc import CALIBRATORS, Calibrator, Choice, choose
-from toosure.posthoc.calibrator import without_log_zero
+from toosure.posthoc.calibrator import Outputs, without_log_zero
 from toosure.posthoc.same_rows import fingerprints, shared_rows
 from toosure.posthoc.select import Makers, Trial, cross_fitted, stratified_folds
 from toosure.predictions import Predictions, from_logits, from_probs
@@ -59,6 +59,8 @@ def recalibrate(
     if method != "auto":
         choice = only(choice, tried, fit, seed, needs_folds=judge is None)
 
+    choice.calibrator.class_names = fit.names
+    choice.calibrator.fitted_on = outputs_of(fit)
     before = fit if judge is None else judge
     outputs = choice.held_out if judge is None else choice.calibrator(rows_of(judge)[0])
     after = replace(
@@ -158,6 +160,8 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     [0.881, 0.269]
     """
     logits, labels = rows_of(predictions)
+    check_same_classes(calibrator.class_names, predictions, "the calibrator")
+    calibrator.check_outputs(logits, outputs_of(predictions))
     try:
         outputs: Tensor = calibrator(logits.double())
     except RuntimeError as error:
@@ -235,6 +239,21 @@ def mean_change(change: Tensor, level: float, groups: Tensor | None = None) -> E
     return Estimate(mean, mean - half, mean + half)
 
 
+def outputs_of(predictions: Predictions) -> Outputs:
+    """Say what predictions came as."""
+    return "logits" if predictions.probs is None else "probs"
+
+
+def check_same_classes(names: Sequence[str], predictions: Predictions, what: str) -> None:
+    """Refuse classes that are named or ordered in another way than those of the fit."""
+    if names and predictions.names and tuple(names) != tuple(predictions.names):
+        raise ValueError(
+            f"{what} was fitted on the classes {', '.join(names)}, in this order, and "
+            f"{predictions.source or 'these predictions'} has {', '.join(predictions.names)}: "
+            "bring its columns into the same order, and give the classes the same names"
+        )
+
+
 def check_apart(fit: Predictions, judge: Predictions) -> None:
     """Refuse to judge a calibrator on the rows that it is fitted on."""
     logits, labels = rows_of(fit)
@@ -244,6 +263,7 @@ def check_apart(fit: Predictions, judge: Predictions) -> None:
             f"{judge.source} has {others.shape[1]} classes and {fit.source} has {logits.shape[1]}"
         )
 
+    check_same_classes(fit.names, judge, fit.source or "the calibrator")
     shared = shared_rows((logits, labels), (others, other_labels))
     if shared:
         raise ValueError(

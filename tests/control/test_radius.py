@@ -8,7 +8,7 @@ from torch import nn
 
 from toosure.control import Radius, RadiusControl, Reading
 from toosure.losses import FocalLoss
-from toosure.optim import SAM
+from toosure.optim import CSAM, SAM
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(240, 5, generator=GENERATOR)
@@ -114,7 +114,7 @@ def test_several_processes_take_one_reading():
 def test_an_unknown_standard_error_is_not_reported():
     model = nn.Linear(5, 3)
     control = RadiusControl(model, SAM(model.parameters(), lr=0.1), CONTROL, 100)
-    control.predict = lambda x: nn.functional.one_hot(CONTROL[1], 3).float()
+    control.predict = lambda x: 9 * nn.functional.one_hot(CONTROL[1], 3).float()
     control.look(0.0)
     assert "control/standard_error" not in control.report()
     assert control.report()["control/acted"] == 0
@@ -141,11 +141,49 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         Radius(**settings)
 
 
-@pytest.mark.parametrize("control", [X, (X,), (X, Y[:3]), [(X, Y)], "data"])
-def test_a_control_split_is_two_tensors(control):
+@pytest.mark.parametrize(
+    ("control", "message"),
+    [
+        (X, "two tensors, inputs and labels"),
+        ((X,), "two tensors, inputs and labels"),
+        ([(X, Y)], "two tensors, inputs and labels"),
+        ("data", "two tensors, inputs and labels"),
+        ((X, Y[:3]), "as many labels as inputs"),
+        ((X[:1], Y[:1]), "two examples at least; got 1 inputs"),
+        ((X / 0, Y), "control inputs must be finite; example 0"),
+    ],
+)
+def test_a_control_split_is_two_tensors(control, message):
     model = nn.Linear(5, 3)
-    with pytest.raises(ValueError, match="two tensors of the same length"):
+    with pytest.raises(ValueError, match=message):
         RadiusControl(model, SAM(model.parameters(), lr=0.1), control, 100)
+
+
+def test_a_model_that_gives_probabilities_is_refused():
+    softmax = nn.Sequential(nn.Linear(5, 3), nn.Softmax(1))
+    control = RadiusControl(softmax, SAM(softmax.parameters(), lr=0.1), (X, Y), 100)
+    with pytest.raises(ValueError, match="leave out the model's last Softmax"):
+        control.look(0.5)
+
+    sigmoid = nn.Sequential(nn.Linear(5, 1), nn.Sigmoid())
+    with pytest.raises(ValueError, match="last Sigmoid"):
+        RadiusControl(sigmoid, SAM(sigmoid.parameters(), lr=0.1), (X, Y % 2), 100)
+
+
+def test_an_actuator_by_its_name_and_outputs_in_a_dict():
+    class Named(nn.Linear):
+        def forward(self, x):
+            return {"logits": super().forward(x)}
+
+    model = Named(5, 3)
+    optimizer = CSAM(model.parameters(), rho=0.1, lr=0.1)
+    control = RadiusControl(model, optimizer, (X, Y), 100, actuator="both")
+    assert math.isfinite(control.look(0.5).error)
+    assert set(control.actuator.values()) == {"rho", "gamma"}
+    with pytest.raises(ValueError, match="actuator must be"):
+        RadiusControl(model, optimizer, (X, Y), 100, actuator="rhoo")
+    with pytest.raises(ValueError, match="at least 1; got 0"):
+        RadiusControl(model, optimizer, (X, Y), 0)
 
 
 def test_after_the_return_the_actuator_is_held_and_the_loop_is_told():

@@ -278,3 +278,8 @@ def test_muon_leaves_the_input_layer_to_adamw_where_asked():
 def test_what_climbs_does_not_maximize(kind):
     with pytest.raises(ValueError, match="negate the loss"):
         kind([nn.Parameter(torch.ones(2))], rho=0.1, lr=0.1, maximize=True)
+
+
+def test_a_base_is_a_class():
+    with pytest.raises(ValueError, match=r"base is a class of optimizer, such as torch\.optim"):
+        SAM([nn.Parameter(torch.ones(2))], base="sgd", lr=0.1)

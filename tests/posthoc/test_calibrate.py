@@ -23,6 +23,7 @@ from toosure.posthoc import (
     Calibrator,
     Dirichlet,
     Temperature,
+    Vector,
     choose,
     load_calibrator,
     save_calibrator,
@@ -586,3 +587,69 @@ def test_example_helps(capsys):
     lines = capsys.readouterr().out.splitlines()
     before, after = (float(line.split()[-1]) for line in lines[-2:])
     assert after < before - 0.05
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def named_table(path, classes, order, seed, extra=""):
+    """Write a table of over-confident probabilities, a column for each class in some order."""
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(300, len(classes))) + np.array([1.0, 0.0, -1.0])
+    probs = np.exp(2 * logits) / np.exp(2 * logits).sum(1, keepdims=True)
+    true = [random.choice(classes, p=np.exp(z) / np.exp(z).sum()) for z in logits]
+    lines = [",".join([*(f"p_{name}" for name in order), "label", "zip", "id"])]
+    for row, label in zip(probs, true, strict=True):
+        cells = [f"{row[classes.index(name)]:.12f}" for name in order]
+        lines.append(",".join([*cells, label, "01234", "9007199254740993"]))
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_a_calibrator_knows_its_classes_and_apply_leaves_other_columns_alone(tmp_path):
+    classes = ["cat", "dog", "bird"]
+    fit = named_table(tmp_path / "fit.csv", classes, classes, seed=0)
+    same = named_table(tmp_path / "same.csv", classes, classes, seed=1)
+    turned = named_table(tmp_path / "turned.csv", classes, ["dog", "bird", "cat"], seed=1)
+    saved, out = str(tmp_path / "cal.pt"), tmp_path / "out.csv"
+    runner = CliRunner()
+
+    done = runner.invoke(app, ["calibrate", fit, same, "--method", "vector", "-o", saved])
+    assert done.exit_code == 0, done.output
+    done = runner.invoke(app, ["apply", saved, same, "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    header, first, *_ = out.read_text().splitlines()
+    assert header.split(",")[:3] == ["label", "zip", "id"]
+    assert first.split(",")[1:3] == ["01234", "9007199254740993"]
+
+    for words in (["apply", saved, turned, "-o", str(out)], ["calibrate", fit, turned]):
+        refused = runner.invoke(app, words)
+        assert refused.exit_code == 2
+        assert "was fitted on the classes cat, dog, bird, in this order" in refused.output
+    refused = runner.invoke(app, ["apply", saved, same, "-o", same])
+    assert refused.exit_code == 2 and "is what is read: write to another file" in refused.output
+
+
+def test_what_is_of_another_kind_than_the_fit_is_refused(tmp_path):
+    logits = 5 + 2 * torch.randn(300, 3)
+    labels = torch.multinomial(logits.softmax(1), 1).squeeze(1)
+    vector = Vector().fit(logits, labels)
+    save_calibrator(vector, tmp_path / "vector.pt")
+    for fitted in (vector, load_calibrator(tmp_path / "vector.pt")):
+        with pytest.raises(ValueError, match="was fitted on logits and is given probs"):
+            fitted.predict_proba(probs=logits.softmax(1))
+    with pytest.raises(ValueError, match="Vector: these are probabilities, not logits"):
+        vector.predict_proba(logits.softmax(1))
+
+    # One temperature does not see what log p and logits differ by.
+    temperature = Temperature().fit(logits, labels)
+    same = temperature.predict_proba(probs=logits.softmax(1))
+    torch.testing.assert_close(same, temperature.predict_proba(logits), atol=1e-6, rtol=0)
+
+
+def test_arrays_of_numpy_and_of_another_number_of_classes():
+    logits, labels = np.random.default_rng(0).normal(size=(90, 3)), np.arange(90) % 3
+    vector = Vector().fit(logits, labels)
+    torch.testing.assert_close(vector(logits), vector(torch.from_numpy(logits)))
+    with pytest.raises(ValueError, match="fitted on 3 classes, and these rows have 4"):
+        vector(np.zeros((5, 4)))

@@ -155,7 +155,7 @@ def test_names_of_two_classes(tmp_path):
     assert (by_column.names, by_column.labels.tolist()) == (("ham", "spam"), Y.tolist())
 
     path = table(tmp_path / "b.csv", {"y_score": P1, "label": labels})
-    with pytest.raises(ValueError, match=r"--classes ham,spam$"):
+    with pytest.raises(ValueError, match=r"--classes CLASS_0,CLASS_1$"):
         read_predictions(path)
     assert read_predictions(path, classes=["ham", "spam"]).labels.tolist() == Y.tolist()
     assert read_predictions(path, classes=["spam", "ham"]).labels.tolist() == (1 - Y).tolist()
@@ -209,7 +209,9 @@ def test_arrays_by_usual_names(tmp_path):
 def test_array_labels_that_are_names(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, probs=PROBS, labels=np.array(["a", "c", "c", "b"]))
-    with pytest.raises(ValueError, match=r"labels are names \(a, b, c\): .*--classes a,b,c"):
+    with pytest.raises(
+        ValueError, match=r"labels are names \(a, b, c\): .*--classes FIRST,SECOND,"
+    ):
         read_predictions(path)
     check(read_predictions(path, classes="abc"))
     np.savez(path, probs=PROBS, labels=np.array(["a", "c", "c", "b"]), class_names=list("abc"))
@@ -339,3 +341,17 @@ def test_scores_without_labels(tmp_path):
         assert "no labels" in predictions.note and "labels" not in predictions.extras
         with pytest.raises(ValueError, match=r"no (array|column) 'label"):
             read_predictions(path)
+
+
+def test_classes_that_contradict_the_columns_are_refused(tmp_path):
+    labels = ["spam", "ham", "ham", "spam"]
+    one = table(tmp_path / "a.csv", {"p_spam": P1, "label": labels})
+    with pytest.raises(ValueError, match="'p_spam' is named as the probability of spam"):
+        read_predictions(one, classes=["spam", "ham"])
+    two = table(tmp_path / "b.csv", {"p_ham": 1 - P1, "p_spam": P1, "label": labels})
+    with pytest.raises(ValueError, match="the columns are named ham, spam, in this order"):
+        read_predictions(two, classes=["spam", "ham"])
+    zero = table(tmp_path / "c.csv", {"p_0": 1 - P1, "p_1": P1, "label": Y})
+    with pytest.raises(ValueError, match="'p_0' is named as the probability of class 0"):
+        read_predictions(zero, columns=["p_0"])
+    assert read_predictions(zero, columns=["p_1"]).labels.tolist() == Y.tolist()

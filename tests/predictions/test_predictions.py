@@ -309,7 +309,9 @@ def test_a_split_is_proposed_only_with_its_truth(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([[0.5, 0.48, 0]], "row 0 sums to 0.98, and probabilities sum to 1 to within 0.001; if"),
+        ([[0.5, 0.48, 0]], "row 0 sums to 0.98, .* to within 0.001; independent labels are for"),
+        ([[0.5, 2.48, 0]], "row 0 sums to 2.98, .*; if these are logits, say --kind logits"),
+        ([[0.5, np.nan, 0]], r"row 0 \(line 2 of a table\) holds NaN: drop or mend it"),
         ([[50, 25, 25]], "these are percentages; divide them by 100"),
     ],
 )

@@ -16,6 +16,7 @@ REFUSED = {
     "objective mixup:alpha=-1": {"objective": "mixup:alpha=-1"},
     "objective gamma_net:virtual_lr=-1": {"objective": "gamma_net:virtual_lr=-1"},
     "average swa:start=2": {"average": "ema+swa:start=2"},
+    "control radius": {"control": "radius"},  # of SGD, which has no radius
 }
 
 

@@ -9,6 +9,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from test_watch import CE
 from torch import nn
 from torch.func import functional_call
+from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from toosure import Watch, metrics
@@ -321,3 +322,20 @@ def test_several_labels_that_cannot_be_watched_are_refused(loss, labels, message
     y[1] = 1
     with pytest.raises(ValueError, match=message):
         Watch(net(3), loss, (x, y), (x, y), measure=())
+
+
+class SigmoidAtTheEnd(nn.Module):
+    """As people write it: a function, not a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x):
+        return torch.sigmoid(self.net(x)).squeeze(1)
+
+
+@pytest.mark.parametrize("loss", [None, F.binary_cross_entropy, nn.BCEWithLogitsLoss()])
+def test_a_sigmoid_at_the_end_is_refused_however_it_is_written(loss):
+    with pytest.raises(ValueError, match="last Sigmoid"):
+        Watch(SigmoidAtTheEnd(), loss, binary_data())

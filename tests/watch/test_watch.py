@@ -551,3 +551,15 @@ def test_an_argument_that_does_not_exist_is_refused(measure):
     with pytest.raises(TypeError, match="no argument 'evry'; did you mean 'every'"):
         Watch(model, None, (x, y), measure=measure, evry=3)
     Watch(model, None, (x, y), measure=measure, rtol=0.01, rho=0.1, gather=10, chunk=8)
+
+
+def test_what_is_no_state_and_what_no_row_can_hold_is_said():
+    model, x, y = nn.Linear(4, 3), torch.randn(30, 4), torch.arange(30) % 3
+    with pytest.raises(ValueError, match="of a watch gave; this has no measured"):
+        Watch(model, None, (x, y), resume=model.state_dict())
+    watch = Watch(model, None, (x, y), measure=(), every=1)
+    with pytest.raises(
+        ValueError, match="lr joins a row and must be one number or text; got tensor"
+    ):
+        watch.step(lr=torch.ones(2))
+    assert watch.step(lr=np.array([0.5]), note="text")["note"] == "text"

@@ -1,7 +1,7 @@
 """`toosure apply`: what a saved calibrator makes of predictions in a file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from toosure.cli.file_options import (
     LabelColumn,
     ScoreColumns,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command()
@@ -35,16 +32,18 @@ def apply(
 ) -> None:
     """Write the calibrated probabilities of FILE to OUTPUT, with its labels where it has some."""
     from toosure.posthoc import load_calibrator
-    from toosure.predictions.writing import check_writable, write_predictions
+    from toosure.predictions.writing import as_spelled, check_writable, write_predictions
     from toosure.recalibration import calibrated
 
     reading = FileOptions(kind, label_column, columns, classes, unlabelled=True)
     try:
         check_writable(output)
+        if output.exists() and output.samefile(file):
+            raise ValueError(f"{output} is what is read: write to another file")
         fitted = load_calibrator(calibrator)
         predictions = reading.read(file, split)
         after = calibrated(fitted, predictions)
-        write_predictions(after, output)
+        write_predictions(as_spelled(after, file, output), output)
     except ValueError as error:
         fail(str(error))
     typer.echo(f"{after.n:,} rows of calibrated probabilities: {output}", err=True)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from toosure.losses.focal import DualFocalLoss, FocalLoss
+from toosure.metrics.inputs import check_choice
 from toosure.optim import CSAM
 
 ActuatorName = Literal["rho", "gamma", "both", "focal"]
@@ -180,6 +181,7 @@ def make_actuator(
         return CSAMGamma(optimizer)
     if name == "focal":
         return FocalGamma(criterion, optimizer.param_groups[0]["params"][0].device)
+    check_choice("actuator", name, ("rho", "gamma", "both", "focal"))
     return Joint(Rho(optimizer), CSAMGamma(optimizer))
 
 

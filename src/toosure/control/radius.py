@@ -13,12 +13,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from toosure.binary import is_one_column
 from toosure.control.actuators import Actuator, ActuatorName, make_actuator
 from toosure.control.guard import AccuracyGuard
 from toosure.control.integrator import Integrator
 from toosure.control.sensor import GAINS, Reading, SensorName, read
 from toosure.optim import SAM
 from toosure.processes.dtensor import processes_in, ranks_of, reduced
+from toosure.watch.logits_model import (
+    LogitsOf,
+    check_finite_inputs,
+    first_outputs,
+    logits_in,
+)
+from toosure.watch.probability_outputs import check_no_sigmoid, check_no_softmax
 from toosure.watch.split import logits_of
 
 LOOK_SHARE = 0.03  # of the time that training takes: what looks at the control split may cost
@@ -127,8 +135,8 @@ class RadiusControl:
     the run takes. `criterion` is needed for the gamma of a focal loss, `batch` spaces the looks
     (see `Radius`), `predict` replaces the model in evaluation mode as what gives the logits of
     inputs, and `extra` says how many examples a look passes forward beside the control split. An
-    `actuator` of your own replaces that of the settings. Where FSDP2 shards the model, every
-    process calls `step` with the same control examples, and all move alike.
+    `actuator`, a name or an object of your own, replaces that of the settings. Where FSDP2 shards
+    the model, every process calls `step` with the same control examples, and all move alike.
 
     >>> import torch
     >>> model, data = torch.nn.Linear(3, 2), (torch.randn(50, 3), torch.arange(50) % 2)
@@ -149,20 +157,25 @@ class RadiusControl:
         criterion: nn.Module | None = None,
         batch: int | None = None,
         predict: Callable[[Tensor], Tensor] | None = None,
-        actuator: Actuator | None = None,
+        actuator: Actuator | ActuatorName | None = None,
         extra: int = 0,
     ) -> None:
+        if steps < 1:
+            raise ValueError(f"steps is how many steps the run takes, at least 1; got {steps}")
         self.settings = settings or Radius()
         self.x, self.y = pair_of(control)
+        check_finite_inputs("control", self.x)
         self.steps = steps
-        self.predict = predict or (lambda x: logits_of(model, x))
+        self.predict = predict or predictor_of(model, self.x)
         # Processes that shard the weights look at the same examples, and must decide alike.
         groups = ranks_of(model.parameters())
         self.share: Callable[[Reading], Reading] = partial(
             mean_reading, groups=groups, device=self.x.device
         )
 
-        self.actuator = actuator or make_actuator(self.settings.actuator, optimizer, criterion)
+        if actuator is None or isinstance(actuator, str):
+            actuator = make_actuator(actuator or self.settings.actuator, optimizer, criterion)
+        self.actuator = actuator
         self.integrator = self.settings.integrator(self.actuator)
         passes = 2 if isinstance(optimizer, SAM) else 1
         self.every = self.settings.interval(len(self.y) + extra, batch, passes)
@@ -199,7 +212,10 @@ class RadiusControl:
     def look(self, progress: float) -> Reading:
         """Read the sensor and move the actuator."""
         began = time_on(self.x.device)
-        reading = self.share(read(self.settings.sensor, self.predict(self.x), self.y))
+        logits = self.predict(self.x)
+        if self.reading is None and logits.ndim == 2 and logits.shape[1] > 1:
+            check_no_softmax(logits, "the control split")
+        reading = self.share(read(self.settings.sensor, logits, self.y))
         self.reading = reading
         self.actuator.set_factor(math.exp(self.integrator.update(reading, progress)))
         self.look_seconds.append(time_on(self.x.device) - began)
@@ -237,6 +253,17 @@ class RadiusControl:
         self.actuator.set_factor(math.exp(self.integrator.position))
 
 
+def predictor_of(model: nn.Module, x: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return what gives the logits of a model; raise where it gives probabilities."""
+    outputs = first_outputs(model, x)
+    if not isinstance(outputs, Tensor):
+        model = LogitsOf(model)
+        outputs = logits_in(outputs)
+    if is_one_column(outputs):
+        check_no_sigmoid(model, x)
+    return lambda inputs: logits_of(model, inputs)
+
+
 def time_on(device: torch.device) -> float:
     """Return the time once the device has done what it was given before."""
     if device.type == "cuda":
@@ -261,7 +288,11 @@ def pair_of(control: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
         x, y = parts
         if len(x) == len(y) >= 2:
             return x, y
+        raise ValueError(
+            "control needs as many labels as inputs, and two examples at least; got "
+            f"{len(x)} inputs and {len(y)} labels"
+        )
     raise ValueError(
-        "control takes two tensors of the same length, inputs and labels, cut from the training "
+        "control takes two tensors, inputs and labels, cut from the training "
         f"data; got {type(control).__name__}"
     )

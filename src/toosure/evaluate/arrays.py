@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +10,7 @@ from toosure.metrics.cluster_intervals import group_numbers
 from toosure.metrics.inputs import ArrayLike, one_of
 from toosure.metrics.positions import flatten_positions
 from toosure.predictions import Predictions, from_logits, from_probs
-from toosure.predictions.predictions import as_tensor
+from toosure.predictions.predictions import as_tensor, renumbered
 
 
 def predictions_of(
@@ -72,7 +71,8 @@ def from_arrays(
     checked = take(outputs[kept], truth[kept])
     if groups is None:
         return checked
-    return replace(checked, groups=group_numbers(np.asarray(groups)[kept.numpy()], checked.n))
+    of_all = group_numbers(groups, len(outputs))
+    return replace(checked, groups=renumbered(of_all[kept.cpu()]))
 
 
 def of_each_row(groups: ArrayLike, rows: Tensor, n: int) -> Tensor:

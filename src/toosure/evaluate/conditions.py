@@ -3,10 +3,16 @@
 import math
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import Evaluation, metric_keys
 
+# Where numbers lie that are no share: the others are between 0 and 1.
+RANGES = {"gap": (-1.0, 1.0), "brier": (0.0, 2.0), "debiased_ece": (-1.0, 1.0), "skce": (-2.0, 2.0)}
+UNBOUNDED = {key for key in metric_keys() if key.startswith(("nll", "brier_"))} | {
+    *("entropy", "binary_entropy", "mmce", "kde_ece", "dece", "sece", "rmsce", "class_gap")
+}
 FORM = re.compile(r"^\s*(\w+)\s*(>=|<=|>|<)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*$")
 
 
@@ -47,12 +53,28 @@ def parse_condition(text: str) -> Condition:
         )
     name, comparison, number = match.groups()
     if name not in known_names():
-        raise ValueError(f"{text!r}: no number {name!r}; there are {', '.join(known_names())}")
+        near = get_close_matches(name.lower(), known_names(), 1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known_names())}"
+        raise ValueError(f"{text!r}: no number {name!r}; {hint}")
     try:
         bound = float(number)
     except ValueError:
         raise ValueError(f"{text!r}: {number!r} is no number") from None
-    return Condition(name, comparison[0] == ">", bound, " ".join(text.split()))
+    condition = Condition(name, comparison[0] == ">", bound, " ".join(text.split()))
+    check_possible(condition)
+    return condition
+
+
+def check_possible(condition: Condition) -> None:
+    """Refuse a bound that no number reaches, as `ece > 5` where 5 points are meant."""
+    if condition.name in UNBOUNDED:
+        return
+    low, high = RANGES.get(condition.name, (0.0, 1.0))
+    if condition.bound >= high if condition.above else condition.bound <= low:
+        raise ValueError(
+            f"{condition.text!r} can never hold: {condition.name} lies between {low:g} and "
+            f"{high:g}; 5 points are 0.05"
+        )
 
 
 def judge(condition: Condition, result: Evaluation) -> Judgement:

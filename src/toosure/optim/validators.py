@@ -54,6 +54,12 @@ def check_base(base: object, refused: type) -> None:
             f"base={'torch.optim.' * from_torch}{kind}, lr=..."
         )
 
+    if not callable(base):
+        raise ValueError(
+            f"base is a class of optimizer, such as torch.optim.SGD; got {base!r} (names are for "
+            "the command line)"
+        )
+
     arguments = inspect.signature(base.step).parameters if hasattr(base, "step") else {}
     needs_closure = "closure" in arguments and (
         arguments["closure"].default is inspect.Parameter.empty

@@ -20,6 +20,7 @@ class Affine(Calibrator):
     """
 
     fitted_names = ("weight", "bias")
+    per_class = ("bias",)
     weight: Tensor
     bias: Tensor
     full = True
@@ -105,6 +106,7 @@ class Vector(Affine):
     """
 
     full = False
+    sees_offset = True
 
 
 class Matrix(Affine):

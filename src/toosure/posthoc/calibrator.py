@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from toosure.metrics import nll
 from toosure.metrics.confidence import row_chunks
 from toosure.metrics.inputs import (
     ArrayLike,
+    are_probabilities,
     as_logits,
     as_metric_inputs,
     as_metric_logits,
@@ -24,6 +25,7 @@ from toosure.metrics.inputs import (
     one_of,
 )
 
+Outputs = Literal["logits", "probs"]
 LOG_ZERO = 87.3365  # -log of the smallest normal float32: log 0 is read so far below the maximum
 
 
@@ -43,11 +45,15 @@ class Calibrator(nn.Module):
 
     keeps_top: ClassVar[bool] = False
     needs_every_class: ClassVar[bool] = True
+    sees_offset: ClassVar[bool] = False  # whether a number added to a row of logits changes it
     fitted_names: ClassVar[tuple[str, ...]] = ()
+    per_class: ClassVar[tuple[str, ...]] = ()  # those whose last axis is the classes
 
     def __init__(self) -> None:
         super().__init__()
         self.note = ""  # why the fit is not what was asked for; empty if it is
+        self.class_names: tuple[str, ...] = ()  # of the rows of the fit, where they are known
+        self.fitted_on: Outputs | None = None
         for name in self.fitted_names:
             self.register_buffer(name, torch.empty(0, dtype=torch.float64))
 
@@ -72,6 +78,7 @@ class Calibrator(nn.Module):
         probs: ArrayLike | None = None,
     ) -> Self:
         """Fit as `fit` does, but do not warn of what `note` says."""
+        self.fitted_on = "logits" if probs is None else "probs"
         logits, labels = self.checked(*rows_of_fit(logits, labels, probs))
         self.note = ""
         with torch.no_grad():
@@ -100,10 +107,22 @@ class Calibrator(nn.Module):
         """Return calibrated logits in the shape that came, (N, C) or one per example."""
         if any(getattr(self, name).numel() == 0 for name in self.fitted_names):
             raise ValueError(f"{type(self).__name__} is not fitted: call fit(logits, labels) first")
+        logits = torch.as_tensor(logits)
         if is_one_column(logits):
             columns = two_columns(at_least_float32(logits))
             return one_column(self.calibrated(columns)).reshape(logits.shape)
+
+        self.check_classes(logits)
         return self.calibrated(without_log_zero(at_least_float32(logits)))
+
+    def check_classes(self, logits: Tensor) -> None:
+        """Refuse rows of another number of classes than those of the fit."""
+        sizes = {getattr(self, name).shape[-1] for name in self.per_class}
+        if logits.ndim == 2 and sizes and logits.shape[1] not in sizes:
+            raise ValueError(
+                f"{type(self).__name__} was fitted on {sizes.pop()} classes, and these rows have "
+                f"{logits.shape[1]}"
+            )
 
     def transform(
         self, logits: ArrayLike | None = None, *, probs: ArrayLike | None = None
@@ -115,6 +134,7 @@ class Calibrator(nn.Module):
         [0.25, 0.5]
         """
         outputs = one_of(logits, probs)
+        self.check_outputs(outputs, "logits" if probs is None else "probs")
         if probs is None:
             calibrated: Tensor = self(outputs if is_one_column(outputs) else as_logits(outputs))
             return calibrated
@@ -127,10 +147,22 @@ class Calibrator(nn.Module):
     ) -> Tensor:
         """Return calibrated probabilities, (N, C), as scikit-learn calls it; (N, 2) of one each."""
         outputs = one_of(logits, probs)
+        self.check_outputs(outputs, "logits" if probs is None else "probs")
         with known_logits():
             rows = as_metric_logits(logits, probs)
         calibrated: Tensor = self(rows)
         return calibrated.softmax(1).to(at_least_float32(outputs).dtype)
+
+    def check_outputs(self, outputs: Tensor, kind: Outputs) -> None:
+        """Refuse probabilities given as logits, and what is of another kind than the fit's."""
+        name = type(self).__name__
+        if kind == "logits" and outputs.ndim == 2 and are_probabilities(outputs):
+            raise ValueError(f"{name}: these are probabilities, not logits: give them as probs=")
+        if self.sees_offset and self.fitted_on not in (None, kind):
+            raise ValueError(
+                f"{name} was fitted on {self.fitted_on} and is given {kind}: log p differs from "
+                "logits by a number for each row, which it does not ignore; fit on the same kind"
+            )
 
     def checked(self, logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
         """Check the rows of a fit, or say what is wrong with them and what to do."""

@@ -13,7 +13,12 @@ NAMED: dict[str, type[Calibrator]] = {"uncalibrated": Identity, **CALIBRATORS}
 
 def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
     """Save a fitted calibrator as its name and its numbers; see `load_calibrator`."""
-    content = {"calibrator": name_of(type(calibrator)), "state": calibrator.state_dict()}
+    content = {
+        "calibrator": name_of(type(calibrator)),
+        "state": calibrator.state_dict(),
+        "class_names": list(calibrator.class_names),
+        "fitted_on": calibrator.fitted_on,
+    }
     try:
         torch.save(content, path)
     except (OSError, RuntimeError) as error:
@@ -51,6 +56,9 @@ def load_calibrator(path: str | Path) -> Calibrator:
     except (TypeError, RuntimeError, AttributeError) as error:
         raise ValueError(f"{path}: the numbers are not those of {name} ({error})") from error
     check_fitted_values(calibrator, f"{path}: the numbers of {name}")
+    calibrator.class_names = tuple(map(str, content.get("class_names", ())))
+    kind = content.get("fitted_on")
+    calibrator.fitted_on = kind if kind in ("logits", "probs") else None
     return calibrator
 
 

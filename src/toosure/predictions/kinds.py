@@ -63,9 +63,14 @@ def guess_kind(scores: Tensor) -> Kind:
     if (scores < 0).any():
         return "logits"
 
+    if bool(scores.isnan().any()):
+        row = int(scores.isnan().any(1).nonzero()[0])
+        raise ValueError(f"row {row} (line {row + 2} of a table) holds NaN: drop or mend it")
+
     rule = f"probabilities sum to 1 to within {SUM_TOLERANCE:g}"
-    hint = probs_hint(scores) or (
-        "; if these are logits, say --kind logits; if other columns are the classes, say "
-        "--columns NAME,NAME"
-    )
+    columns = "; if other columns are the classes, say --columns NAME,NAME"
+    if float(scores.max()) <= 1:  # surely no logits: none is below 0 or above 1
+        hint = f"; independent labels are for --multilabel{columns}"
+    else:
+        hint = probs_hint(scores) or f"; if these are logits, say --kind logits{columns}"
     raise ValueError(f"{problem}, and {rule}{hint}")

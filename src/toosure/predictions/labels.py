@@ -156,16 +156,12 @@ def name_problem(
     if binary:
         return (
             f"labels are {listed(spelled)}: say which of two is class 1, whose probability the "
-            f"file holds, as the second one: --classes {other_of(spelled)},{spelled[-1]}"
+            "file holds, as the second one: --classes CLASS_0,CLASS_1"
         )
     return (
         f"labels are names ({listed(spelled)}): give those of all {classes} columns in their "
-        f"order, --classes {','.join(spelled[:3])}{',...' if classes > 3 else ''}"
+        f"order, --classes FIRST,SECOND{',...' if classes > 2 else ''}"
     )
-
-
-def other_of(spelled: list[str]) -> str:
-    return spelled[0] if len(spelled) > 1 else "other"
 
 
 def range_hint(numbers: list[int], classes: int) -> str:

@@ -163,6 +163,21 @@ def note_of(
     return note
 
 
+def check_order(chosen: Sequence[str], width: int, classes: Sequence[str]) -> None:
+    """Refuse classes in another order than the names of their columns."""
+    own = [class_of(name) for name in chosen]
+    if width == 1 and own[0] == classes[0]:
+        raise ValueError(
+            f"{chosen[0]!r} is named as the probability of {own[0]}, and --classes has "
+            f"{classes[1]} as class 1: write --classes {classes[1]},{classes[0]}"
+        )
+    if len(own) == width > 1 and set(own) == set(classes) and own != list(classes):
+        raise ValueError(
+            f"--classes has {listed(classes)}, and the columns are named {listed(own)}, in this "
+            "order: leave --classes out, or name --columns in the order that you mean"
+        )
+
+
 def names_of(
     chosen: Sequence[str], width: int, labels: np.ndarray, options: ReadOptions
 ) -> tuple[str, ...]:
@@ -172,7 +187,13 @@ def names_of(
         if len(options.classes) != classes:
             given = f"{len(options.classes)} given"
             raise ValueError(f"--classes must name {classes} classes in their order; {given}")
+        check_order(chosen, width, options.classes)
         return options.classes
+    if width == 1 and class_of(chosen[0]) == "0":
+        raise ValueError(
+            f"{chosen[0]!r} is named as the probability of class 0, and one column is read as that "
+            "of class 1: name the column of class 1, or both"
+        )
     if len(chosen) == width > 1:
         return tuple(class_of(name) for name in chosen)
 

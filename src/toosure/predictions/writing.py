@@ -2,12 +2,14 @@
 
 import csv
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from toosure.predictions.csv_files import cells_of
 from toosure.predictions.predictions import Predictions
 
 SUFFIXES = (".npz", ".pt", ".csv")
@@ -54,6 +56,15 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
             torch.save({name: torch.from_numpy(each) for name, each in numbers.items()}, path)
     except (OSError, RuntimeError) as error:
         raise ValueError(f"{path}: cannot be written ({error})") from error
+
+
+def as_spelled(predictions: Predictions, file: Path, output: Path) -> Predictions:
+    """Return the other columns of a .csv as the file spells them, where they go to another .csv."""
+    if {file.suffix.lower(), output.suffix.lower()} != {".csv"}:
+        return predictions
+    cells = cells_of(file, predictions.extras)
+    same_rows = {name: text for name, text in cells.items() if len(text) == predictions.n}
+    return replace(predictions, extras={**predictions.extras, **same_rows})
 
 
 def write_csv(

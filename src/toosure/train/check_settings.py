@@ -1,16 +1,20 @@
 """Whether the parts of a run take their settings, asked before there is a folder for it."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from toosure.config import RunConfig
+from toosure.control.actuators import make_actuator
 from toosure.optim.muon import hidden_and_rest
 from toosure.train.build import build_criterion, build_objective
 from toosure.words import Word
 
 OUR_PACKAGES = ("toosure", "torch")
+Part = TypeVar("Part")
 
 
 def check_settings(config: RunConfig) -> None:
@@ -28,9 +32,8 @@ def check_settings(config: RunConfig) -> None:
     if not is_ours(loss):
         return
 
-    try_to_build(loss, lambda: build_criterion(config, cpu))
+    criterion = try_to_build(loss, lambda: build_criterion(config, cpu))
     if config.objective and is_ours(config.word("objective")):
-        criterion = build_criterion(config, cpu)
         try_to_build(config.word("objective"), lambda: build_objective(config, criterion, cpu))
 
     for average in filter(is_ours, config.averages):
@@ -38,7 +41,11 @@ def check_settings(config: RunConfig) -> None:
 
     optimizer = config.word("optimizer")
     if is_ours(optimizer) and not getattr(optimizer.method.target, "needs_tracker", False):
-        try_to_build(optimizer, lambda: build_on_small_network(config))
+        built = try_to_build(optimizer, lambda: build_on_small_network(config))
+        if config.control:
+            control = config.word("control")
+            actuator = control.build().actuator
+            try_to_build(control, lambda: make_actuator(actuator, built, criterion))
 
 
 def is_ours(word: Word) -> bool:
@@ -48,15 +55,15 @@ def is_ours(word: Word) -> bool:
     return package in OUR_PACKAGES and all(map(is_ours, inner))
 
 
-def try_to_build(word: Word, build: Callable[[], object]) -> None:
+def try_to_build(word: Word, build: Callable[[], Part]) -> Part:
     """Build a part; an error begins with the word."""
     try:
-        build()
+        return build()
     except (ValueError, TypeError) as error:
         raise ValueError(f"{word.kind} {word}: {error}") from error
 
 
-def build_on_small_network(config: RunConfig) -> object:
+def build_on_small_network(config: RunConfig) -> Optimizer:
     """Build the optimizer for the weights of a network of two small layers."""
     word = config.word("optimizer")
     with torch.device("meta"):  # without values: the caller's random numbers stay
@@ -66,6 +73,7 @@ def build_on_small_network(config: RunConfig) -> object:
     method = base.method if isinstance(base, Word) else word.method
     if getattr(method.target, "splits_matrices", False):
         parameters = list(hidden_and_rest(model, []))
-    return word.build(
+    optimizer: Optimizer = word.build(
         parameters, model=model, seed=config.seed, clip_norm=config.clip, data_size=100
     )
+    return optimizer

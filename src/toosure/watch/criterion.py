@@ -4,6 +4,7 @@ from collections.abc import Callable
 from copy import copy
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from toosure.binary import one_column
 from toosure.curvature import MSE
@@ -68,7 +69,7 @@ class BinaryCriterion:
         return self.loss(column.reshape(shape), labels.to(column.dtype).reshape(shape))
 
 
-def binary_criterion(loss: Criterion | None, model: nn.Module, ndim: int) -> Criterion:
+def binary_criterion(loss: Criterion | None, ndim: int) -> Criterion:
     """Return the criterion of two columns that a model with one output is watched by.
 
     The binary cross-entropy is exactly the cross-entropy of the columns, whose curvature has a
@@ -76,11 +77,10 @@ def binary_criterion(loss: Criterion | None, model: nn.Module, ndim: int) -> Cri
     """
     if loss is None:
         return nn.CrossEntropyLoss()
-    *_, last = model.modules()
-    if isinstance(loss, nn.BCELoss) or isinstance(last, nn.Sigmoid):
+    if isinstance(loss, nn.BCELoss) or loss is F.binary_cross_entropy:
         raise ValueError(
-            "the model's outputs are probabilities, and a watch needs logits: leave out the "
-            "model's last Sigmoid, and train with BCEWithLogitsLoss"
+            "the loss takes probabilities, and a watch needs a model that gives logits: leave out "
+            "its last Sigmoid, and train with BCEWithLogitsLoss"
         )
     if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
         raise ValueError(

@@ -17,6 +17,7 @@ from toosure.processes.dtensor import resharded_after
 from toosure.processes.wrappers import unwrapped
 from toosure.watch.batch_reader import Inputs, tensors_of
 from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
+from toosure.watch.probability_outputs import check_no_sigmoid
 from toosure.watch.sample import Sample, rows_of
 
 MAX_LOGITS = 1 << 27  # of a split whose examples have many rows: 512 MB in float32
@@ -136,8 +137,9 @@ def as_rows(
         outputs = logits_in(outputs)
 
     if is_one_column(outputs):
+        check_no_sigmoid(model, x)
         y = binary_labels(labels, len(x))
-        return Rows(TwoLogits(model), x, y, binary_criterion(loss, model, outputs.ndim))
+        return Rows(TwoLogits(model), x, y, binary_criterion(loss, outputs.ndim))
 
     loss = nn.CrossEntropyLoss() if loss is None else loss
     held = HeldInputs(model, inputs) if isinstance(inputs, Tensor) else model
@@ -166,6 +168,7 @@ def rows_of_labels(
             "a watch of several labels per example takes a BCEWithLogitsLoss without weights: give "
             "`loss=nn.BCEWithLogitsLoss()` to the watch, and train with your own"
         )
+    check_no_sigmoid(model, torch.arange(2, device=labels.device))
     given = binary_labels(labels.reshape(-1)).reshape(labels.shape)
     two = torch.stack([torch.zeros_like(outputs), outputs], -1)
     return rows_of_places(name, LabelLogits(model), given, two, nn.CrossEntropyLoss())

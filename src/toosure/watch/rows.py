@@ -3,9 +3,12 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Number
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from toosure.quantities import QUANTITIES
 from toosure.runs.row_reader import Row
@@ -169,8 +172,10 @@ class RowMaker:
 
 
 def check_numbers(numbers: Mapping[str, Any]) -> None:
-    """Raise where a number that joins a row has the name of one the watch finds itself."""
-    for name in numbers:
+    """Raise where a row cannot hold what joins it, or has a number of that name already."""
+    for name, value in numbers.items():
+        if not is_plain(value):
+            raise ValueError(f"{name} joins a row and must be one number or text; got {value!r}")
         split, _, key = name.rpartition("/")
         entry = QUANTITIES.get(key)
         if entry is None or entry.cost in ("given", "file"):
@@ -179,3 +184,12 @@ def check_numbers(numbers: Mapping[str, Any]) -> None:
         of_the_row = not split and not entry.splits
         if of_that_split or of_the_row:
             raise ValueError(f"a row has a {name} of its own: give your number another name")
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value can stand in a row: one number, Python's, numpy's or a tensor's, or text."""
+    if isinstance(value, Tensor):
+        return value.numel() == 1
+    if isinstance(value, np.ndarray):
+        return value.size == 1
+    return value is None or isinstance(value, str | Number | np.generic)

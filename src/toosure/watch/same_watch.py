@@ -12,6 +12,12 @@ def check_same_watch(
     state: Mapping[str, Any], measures: Sequence[str], splits: Sequence[str], notes: Notes
 ) -> None:
     """Raise where a state measured something else, or on other examples."""
+    missing = {"steps", "measured", "snapshot_from", "seconds", "trackers"} - set(state)
+    if missing:
+        raise ValueError(
+            "resume takes what `state_dict()` of a watch gave; this has no "
+            f"{', '.join(sorted(missing))}: is it the state of something else?"
+        )
     for name, own in (("measure", measures), ("splits", splits)):
         other = tuple(state.get(name, own))
         if set(other) != set(own):

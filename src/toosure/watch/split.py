@@ -14,13 +14,14 @@ from toosure import margins
 from toosure.curvature import CurvatureTracker, Result, critical_sharpness
 from toosure.curvature.critical import WarmStep
 from toosure.eval_mode import evaluating
-from toosure.metrics.inputs import are_probabilities, known_logits
+from toosure.metrics.inputs import known_logits
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import any_sharded, forward_parts, resharded_after
 from toosure.quantities import Quantity, in_row
 from toosure.watch.criterion import Criterion, check_criterion, curved
 from toosure.watch.outputs import Outputs, values_of
+from toosure.watch.probability_outputs import check_no_softmax
 from toosure.watch.sam_numbers import RHO, SamRadius, fixed_batch, sam_numbers
 from toosure.watch.snapshot import snapshot_of
 
@@ -167,7 +168,7 @@ class WatchedSplit:
         if self.name == "train" and not math.isfinite(numbers["loss"]):
             raise Diverged("the training loss is not finite")
         if not self.outputs_are_checked:
-            check_no_probabilities(logits, self.name)
+            check_no_softmax(logits, self.name)
             self.outputs_are_checked = True
 
         if self.certifies:
@@ -231,19 +232,6 @@ def logits_of(
     with evaluating(model), torch.no_grad(), held:
         logits = torch.cat([model(part) for part in parts])
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
-
-
-def check_no_probabilities(logits: Tensor, name: str) -> None:
-    """Raise where a model gives probabilities: their softmax would be judged, not they.
-
-    They are compared in bfloat16's precision, in which a model may have computed them.
-    """
-    if are_probabilities(logits.bfloat16()):
-        raise ValueError(
-            f"the model's outputs are probabilities (on {name} every row lies in [0, 1] and sums "
-            "to 1), and a watch needs logits: leave out the model's last Softmax, or put "
-            "LogSoftmax in its place (log-probabilities are logits)"
-        )
 
 
 def flat(results: Mapping[str, Result]) -> Numbers:

@@ -1,0 +1,53 @@
+"""Whether a model gives probabilities where logits are needed: it is refused, not misread."""
+
+from contextlib import suppress
+
+import torch
+from torch import Tensor, nn
+
+from toosure.eval_mode import evaluating
+from toosure.metrics.inputs import are_probabilities
+from toosure.processes.dtensor import any_sharded
+
+# What autograd calls steps that only move values to another place or type.
+RESHAPING = ("Squeeze", "Unsqueeze", "View", "Reshape", "Select", "Slice", "ToCopy", "Clone")
+
+
+def check_no_softmax(logits: Tensor, name: str) -> None:
+    """Raise where outputs (N, C) are probabilities: their softmax would be judged, not they.
+
+    They are compared in bfloat16's precision, in which a model may have computed them.
+    """
+    if are_probabilities(logits.bfloat16()):
+        raise ValueError(
+            f"the model's outputs are probabilities (on {name} every row lies in [0, 1] and sums "
+            "to 1), and a watch needs logits: leave out the model's last Softmax, or put "
+            "LogSoftmax in its place (log-probabilities are logits)"
+        )
+
+
+def check_no_sigmoid(model: nn.Module, x: Tensor) -> None:
+    """Raise where a model with one output per example ends in a sigmoid, layer or function."""
+    if ends_in_sigmoid(model, x):
+        raise ValueError(
+            "the model's outputs are probabilities, and a watch needs logits: leave out the "
+            "model's last Sigmoid, and train with BCEWithLogitsLoss"
+        )
+
+
+def ends_in_sigmoid(model: nn.Module, x: Tensor) -> bool:
+    """Whether the last thing that a model does, but for reshaping, is a sigmoid.
+
+    >>> model = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid(), nn.Flatten(0))
+    >>> ends_in_sigmoid(model, torch.ones(2, 3))
+    True
+    """
+    if any_sharded(model.parameters()):
+        return False
+    outputs = None
+    with evaluating(model), torch.enable_grad(), suppress(RuntimeError):  # of another type of x
+        outputs = model(x[:2])
+    step = getattr(outputs, "grad_fn", None)
+    while step is not None and step.name().removeprefix("Unsafe").startswith(RESHAPING):
+        step = step.next_functions[0][0]
+    return step is not None and step.name().startswith("SigmoidBackward")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,6 +97,11 @@ def test_a_condition_decides_the_exit_code(files):
         "evaluate", files / "calm.npz", "--fail-if", "ece > 0.2", "--fail-if", "mce>.99"
     )
     assert passes.exit_code == 0 and passes.stderr.count("--fail-if passes: not") == 2
+    both = toosure("evaluate", files / "sure.npz", files / "calm.npz", "--fail-if", "ece > 0.05")
+    named = [
+        line.partition(": --fail-if")[0] for line in both.stderr.splitlines() if "--fail" in line
+    ]
+    assert both.exit_code == 1 and [Path(each).name for each in named] == ["sure.npz", "calm.npz"]
     assert "did you mean ece" in refused("evaluate", files / "sure.npz", "--fail-if", "ecce > 1")
     assert "is no condition" in refused("evaluate", files / "sure.npz", "--fail-if", "nonsense")
 

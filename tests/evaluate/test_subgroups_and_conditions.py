@@ -66,6 +66,7 @@ def test_groups_of_a_binary_model_are_judged_by_the_probability_of_class_one():
     assert b.confidence == pytest.approx(float(p.mean()))
     assert b.frequency == pytest.approx(float(predictions.labels[rows].double().mean()))
     assert result.class_one and "of P(class 1) and of the predicted class" in result.sentence
+    assert "b (P(class 1) too high)" in result.sentence and "c (over-confident)" in result.sentence
     assert "each is taken at 99.17 %" in result.sentence  # 1 - 0.05 / 6
     assert result.as_json()["of"] == "class 1" and "top_gap" in result.as_json()["groups"][0]
 

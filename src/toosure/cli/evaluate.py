@@ -161,16 +161,20 @@ def evaluate(
             groups = [subgroups(each, by, **judged) for each in predictions] if by else []
             if html:
                 write_page(results[0], html)
-        judgements = [judge(condition, result) for result in results for condition in conditions]
+        judgements = [
+            (result.source if len(results) > 1 else "", judge(condition, result))
+            for result in results
+            for condition in conditions
+        ]
     except ValueError as error:
         fail(str(error))
 
     show(results, groups, as_json, first_keys(conditions) if not everything else None)
     if html:
         typer.echo(f"page: {html}", err=True)
-    for judgement in judgements:
-        typer.echo(f"--fail-if {judgement.sentence}", err=True)
-    if any(judgement.holds for judgement in judgements):
+    for source, judgement in judgements:
+        typer.echo(f"{source and f'{source}: '}--fail-if {judgement.sentence}", err=True)
+    if any(judgement.holds for _, judgement in judgements):
         raise typer.Exit(1)
 
 

@@ -38,6 +38,13 @@ class Subgroup(NamedTuple):
         """How often what the confidence is of was true: the prediction, or class 1."""
         return self.confidence - self.gap.value
 
+    @property
+    def fault(self) -> str:
+        """What is wrong, in a few words, of a group that is too sure or not sure enough."""
+        if self.sentence.startswith("P(class 1)"):
+            return f"P(class 1) too {'high' if self.kind == 'over' else 'low'}"
+        return f"{self.kind}-confident"
+
 
 @dataclass(frozen=True)
 class Subgroups:
@@ -52,10 +59,7 @@ class Subgroups:
     def sentence(self) -> str:
         """Say which groups are not calibrated, and how the many groups were accounted for."""
         off = [group for group in self.groups if group.kind in ("over", "under")]
-        words = {"over": "over-confident", "under": "under-confident"}
-        if self.class_one:
-            words = {"over": "too high or over-confident", "under": "too low or under-confident"}
-        named = ", ".join(f"{g.name} ({words[g.kind]})" for g in worst_first(off)[:5])
+        named = ", ".join(f"{group.name} ({group.fault})" for group in worst_first(off)[:5])
         more = f" and {len(off) - 5} more" if len(off) > 5 else ""
 
         count = len(self.groups)

@@ -3,11 +3,11 @@
 import re
 
 from toosure.recipes.benchmark.paired import PairedScores
+from toosure.recipes.benchmark.scored_rows import by_data, by_name
 from toosure.recipes.csam import claims, ensemble_rows, paper, rows
 from toosure.recipes.csam.tables import (
     Scored,
     absent_words,
-    by_data,
     scored_rows,
     tables,
     values_of,
@@ -48,11 +48,6 @@ RULES = Table(
 )
 
 
-def named(scored: list[Scored]) -> dict[str, Scored]:
-    """Return rows by name."""
-    return {each.row.name: each for each in scored}
-
-
 def networks_of(scored: list[Scored]) -> dict[str, dict[str, Scored]]:
     """Return rows by name, for each data set and network: "cifar10, resnet18"."""
     groups: dict[str, dict[str, Scored]] = {}
@@ -80,7 +75,7 @@ def baselines(setting: Setting, store: RunStore) -> Findings:
     table_rows = rows.baselines(setting)
     scored, _ = scored_rows(setting, store, table_rows)
     found = [
-        claims.lowest_error_claim(setting, data, named(group))
+        claims.lowest_error_claim(setting, data, by_name(group))
         for data, group in by_data(scored).items()
     ]
     contradictions = Table(
@@ -100,7 +95,7 @@ def losses(setting: Setting, store: RunStore) -> Findings:
     table_rows = rows.losses(setting)
     scored, _ = scored_rows(setting, store, table_rows)
     found = [
-        claims.lowest_error_claim(setting, f"losses, {data}", named(group))
+        claims.lowest_error_claim(setting, f"losses, {data}", by_name(group))
         for data, group in by_data(scored).items()
     ]
     text = f"ResNet-56, {LONGER}"
@@ -119,7 +114,7 @@ def grid(setting: Setting, store: RunStore) -> Findings:
         errors = {}
         for each in group:
             rho, gamma = map(float, re.findall(r"[\d.]+", each.row.name))
-            if each.complete:
+            if not each.missing:
                 errors[rho, gamma] = each.mean("ece")
         seeds = len(group[0].row.seeds)
         found.append(claims.grid_claim(setting, data, errors, seeds))
@@ -144,9 +139,9 @@ def networks(setting: Setting, store: RunStore) -> Findings:
 def combined(setting: Setting, store: RunStore) -> Findings:
     """Return Table S15: what SAM and CSAM add to two losses."""
     scored, _ = scored_rows(setting, store, rows.combined(setting))
-    by_name = named(scored)
+    named = by_name(scored)
     found = [
-        chain_claim(setting, by_name, f"{network}: {loss}")
+        chain_claim(setting, named, f"{network}: {loss}")
         for network in ("ResNet-56", "WRN-28-10")
         for loss in ("FL", "ACLS")
     ]
@@ -154,10 +149,10 @@ def combined(setting: Setting, store: RunStore) -> Findings:
     return Findings(found, tables(scored, "On other losses (S15)", text), values_of(scored))
 
 
-def chain_claim(setting: Setting, by_name: dict[str, Scored], loss: str) -> Claim:
+def chain_claim(setting: Setting, named: dict[str, Scored], loss: str) -> Claim:
     """Judge: the ECE falls from a loss alone to SAM on it, and to CSAM on it."""
     says = f"{loss}: SAM lowers its ECE, and CSAM more"
-    chain = [by_name[name] for name in (loss, f"{loss}+SAM", f"{loss}+CSAM")]
+    chain = [named[name] for name in (loss, f"{loss}+SAM", f"{loss}+CSAM")]
     if not all(each.records for each in chain):
         return claims_without_runs(says)[0]
 
@@ -179,7 +174,7 @@ def chain_claim(setting: Setting, by_name: dict[str, Scored], loss: str) -> Clai
 def sharpness(setting: Setting, store: RunStore) -> Findings:
     """Return Table S16: kappa_max beside ECE."""
     scored, _ = scored_rows(setting, store, rows.sharpness(setting))
-    found = claims.sharpness_claims(setting, named(scored))
+    found = claims.sharpness_claims(setting, by_name(scored))
     text = f"ResNet-56, {LONGER}; of which loss and on which split kappa_max is taken is not said"
     return Findings(found, tables(scored, "Sharpness (S16)", text), values_of(scored))
 
@@ -187,7 +182,7 @@ def sharpness(setting: Setting, store: RunStore) -> Findings:
 def ood(setting: Setting, store: RunStore) -> Findings:
     """Return Table 1: accuracy and ECE of the test images, and AUROC against unknown ones."""
     scored, files = scored_rows(setting, store, ensemble_rows.ood(setting))
-    found = claims.ensemble_claims(setting, named(scored), PairedScores(files.examples))
+    found = claims.ensemble_claims(setting, by_name(scored), PairedScores(files.examples))
     text = (
         "ResNet-18, length not said; near 89 %, so short or without augmentation. Our ensembles "
         "are mixtures of five runs; where these were validated on different images, there is no TCE"

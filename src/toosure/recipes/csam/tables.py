@@ -1,13 +1,11 @@
 """Our scores and the paper's figures side by side, row by row."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.mixture_scores import add_mixtures, mixture_files
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
+from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, with_records
 from toosure.recipes.csam.rows import Row
 from toosure.recipes.recipe import Claim, RunMixture, Setting, Table
 from toosure.recipes.run_store import RunStore
@@ -30,24 +28,7 @@ NOTE = (
 )
 
 
-@dataclass
-class Scored:
-    """A row with the records of its finished runs."""
-
-    row: Row
-    records: list[Record]
-
-    @property
-    def complete(self) -> bool:
-        return len(self.records) == len(self.row.seeds)
-
-    def values(self, key: str) -> list[float]:
-        """Return a score of the test images, per seed; older records may lack one."""
-        return [record.test[key] for record in self.records if key in record.test]
-
-    def mean(self, key: str) -> float:
-        values = self.values(key)
-        return float(np.mean(values)) if values else float("nan")
+Scored = ScoredRow[Row]
 
 
 def scored_rows(
@@ -63,7 +44,7 @@ def scored_rows(
     for row in rows:
         names = [config.name for config in row.configs(setting)]
         names += [mixture.name for mixture in row.mixtures(setting)]
-        scored.append(Scored(row, [known[name] for name in names if name in known]))
+        scored.append(with_records(row, names, known))
     return scored, files
 
 
@@ -79,14 +60,6 @@ def mixed_records(
 
     older = {m.name: files.records[m.at_once] for m in mixtures if m.at_once in files.records}
     return {**files.records, **older, **mixed.records}
-
-
-def by_data(rows: Iterable[Scored]) -> dict[str, list[Scored]]:
-    """Group rows by data set, in order."""
-    groups: dict[str, list[Scored]] = {}
-    for scored in rows:
-        groups.setdefault(scored.row.data, []).append(scored)
-    return groups
 
 
 def tables(rows: Sequence[Scored], title: str, papers: str) -> list[Table]:

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
+from toosure.recipes.benchmark.scored_rows import by_data
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.scores import (
     TEST,
     Scored,
-    by_data,
     radius_text,
     scored_rows,
 )

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toosure.recipes.benchmark.paired import PairedScores
+from toosure.recipes.benchmark.scored_rows import by_data, by_name
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.difference_bounds import BoundedDifference, ResampledScores
-from toosure.recipes.radius.scores import Scored, by_data, named, scored_rows, tables, values_of
+from toosure.recipes.radius.scores import Scored, scored_rows, tables, values_of
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -117,7 +118,7 @@ def network_findings(setting: Setting, store: RunStore) -> Findings:
 
 def paired_table(data: str, group: Sequence[Scored], scores: PairedScores) -> Table:
     """Return the paired differences between our method and each rival."""
-    ours = named(group)[rows.OURS]
+    ours = by_name(group)[rows.OURS]
     lines = []
     for rival in group:
         result = scores.differences(rival.records, ours.records)
@@ -134,7 +135,7 @@ def goal_claims(
     setting: Setting, where: str, group: Sequence[Scored], resampled: ResampledScores
 ) -> list[Claim]:
     """Judge the goal on one data set: two calibration errors, accuracy, NLL."""
-    ours = named(group)[rows.OURS]
+    ours = by_name(group)[rows.OURS]
     rivals = [each for each in group if each is not ours and each.row.rival]
     sentences = [error_sentence(where, name) for name in ERRORS.values()]
     sentences += [accuracy_sentence(where), nll_sentence(where)]

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
+from toosure.recipes.benchmark.scored_rows import by_data, by_name
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.scores import (
     Scored,
-    by_data,
     final_radius,
-    named,
     scored_rows,
     tables,
     values_of,
@@ -30,7 +29,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     scored, _ = scored_rows(setting, store, rows.robust(setting))
     claims: list[Claim] = []
     for data, group in by_data(scored).items():
-        claims += [start_claim(setting, data, named(group), name) for name in STARTS]
+        claims += [start_claim(setting, data, by_name(group), name) for name in STARTS]
         claims.append(reported(data, group))
     return Findings(claims, tables(scored, "What should not matter"), values_of(scored))
 

@@ -1,11 +1,9 @@
 """The scores of rows, before and after temperature scaling, and the tables that show them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
+from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, with_records
 from toosure.recipes.commits import short_commit
 from toosure.recipes.radius.rows import Row
 from toosure.recipes.recipe import Setting, Table
@@ -35,30 +33,7 @@ NOTE = (
 )
 
 
-@dataclass
-class Scored:
-    """A row with the records of its finished runs."""
-
-    row: Row
-    records: list[Record]
-
-    @property
-    def name(self) -> str:
-        return self.row.name
-
-    @property
-    def missing(self) -> int:
-        return len(self.row.seeds) - len(self.records)
-
-    def mean(self, key: str, after: bool = False) -> float:
-        """Return the mean of a score of the test images over seeds; NaN without runs."""
-        values = [scores_of(record, after)[key] for record in self.records]
-        return float(np.mean(values)) if values else float("nan")
-
-
-def scores_of(record: Record, after: bool) -> dict[str, float]:
-    """Return the scores of the test images, as they are or after the temperature."""
-    return record.test_after_temperature if after else record.test
+Scored = ScoredRow[Row]
 
 
 def scored_rows(
@@ -70,21 +45,8 @@ def scored_rows(
     scored = []
     for row in rows:
         names = [config.name for config in row.configs(setting)]
-        scored.append(Scored(row, [files.records[n] for n in names if n in files.records]))
+        scored.append(with_records(row, names, files.records))
     return scored, files
-
-
-def by_data(rows: Iterable[Scored]) -> dict[str, list[Scored]]:
-    """Group rows by data set, in order."""
-    groups: dict[str, list[Scored]] = {}
-    for each in rows:
-        groups.setdefault(each.row.data, []).append(each)
-    return groups
-
-
-def named(rows: Iterable[Scored]) -> dict[str, Scored]:
-    """Return rows by name."""
-    return {each.name: each for each in rows}
 
 
 def tables(rows: Sequence[Scored], title: str) -> list[Table]:

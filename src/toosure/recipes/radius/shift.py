@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from toosure.recipes.benchmark.score_files import Record
+from toosure.recipes.benchmark.scored_rows import by_data, by_name
 from toosure.recipes.benchmark.shift_scores import (
     corrupted_ece,
     corrupted_ece_after_temperature,
     known_text,
 )
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.scores import Scored, by_data, named, scored_rows
+from toosure.recipes.radius.scores import Scored, scored_rows
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -40,7 +41,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         for data, group in by_data(scored).items()
     ]
     claims = [
-        temperature_claim(setting, data, named(group), rival)
+        temperature_claim(setting, data, by_name(group), rival)
         for data, group in by_data(scored).items()
         for rival in RIVALS
     ]

@@ -14,7 +14,7 @@ from toosure.watch.split import Observation, logits_of
 LabelledRows = tuple[nn.Module, Tensor, Tensor]  # a model, its inputs, labels
 
 
-class Best:
+class BestPredictions:
     """Keep the logits of the held-out splits at the measured step where validation NLL was least.
 
     The first of equal ones is kept. `test`, a model with inputs and labels, is only looked at when

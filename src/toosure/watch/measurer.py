@@ -13,7 +13,7 @@ from toosure.objectives.contract import HasMeanPredict, HasPredict
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import processes_in, ranks_of
 from toosure.processes.wrappers import unwrapped
-from toosure.watch.best import Best, LabelledRows
+from toosure.watch.best import BestPredictions, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
 from toosure.watch.joint import JointMeasurement, naming_lost_processes
 from toosure.watch.logits_model import Rows, as_rows
@@ -75,13 +75,13 @@ class Measurer:
         with naming_lost_processes(processes):
             check_same_everywhere(self.notes, processes)
 
-        self.best: Best | None = None
+        self.best: BestPredictions | None = None
         if "best" in measure:
             if "val" not in self.splits:
                 raise ValueError(
                     "best is by validation data: give val, or leave best out of measure"
                 )
-            self.best = Best(self._test_rows(predictor, test, source))
+            self.best = BestPredictions(self._test_rows(predictor, test, source))
 
     def _test_rows(
         self, predictor: nn.Module, test: Data | None, source: ExampleSource

@@ -13,7 +13,7 @@ from toosure.runs.environment import environment
 from toosure.runs.files import write_json
 from toosure.runs.row_reader import Row
 from toosure.runs.rows_digest import begins_with
-from toosure.watch.best import Best
+from toosure.watch.best import BestPredictions
 from toosure.watch.same_watch import Notes
 from toosure.watch.split import WatchedSplit
 
@@ -32,7 +32,7 @@ class RowSink:
         config: Mapping[str, Any] | None,
         resuming: bool,
         first: bool,
-        best: Best | None,
+        best: BestPredictions | None,
     ) -> None:
         self.rows: list[Row] = []  # the last one only, where a folder holds them
         self.best = best
@@ -125,7 +125,11 @@ def own_writer(run: str | Path, config: Mapping[str, Any] | None, resuming: bool
 
 
 def end_run(
-    writer: RunWriter, rows: list[Row], best: Best | None, status: str = "ended", message: str = ""
+    writer: RunWriter,
+    rows: list[Row],
+    best: BestPredictions | None,
+    status: str = "ended",
+    message: str = "",
 ) -> None:
     """Note how a loop of one's own ended: called when its watch is gone or the process ends."""
     last = rows[-1] if rows else {"step": 0}
@@ -139,7 +143,7 @@ def end_run(
         writer.close()
 
 
-def write_best(writer: RunWriter | None, best: Best | None) -> None:
+def write_best(writer: RunWriter | None, best: BestPredictions | None) -> None:
     """Write the predictions of the best step so far, if there is one."""
     if writer is not None and best is not None and best.arrays:
         writer.write_file("best.npz", best.write)

@@ -339,3 +339,16 @@ class SigmoidAtTheEnd(nn.Module):
 def test_a_sigmoid_at_the_end_is_refused_however_it_is_written(loss):
     with pytest.raises(ValueError, match="last Sigmoid"):
         Watch(SigmoidAtTheEnd(), loss, binary_data())
+
+
+@pytest.mark.parametrize(
+    ("loss", "remedy"),
+    [
+        (nn.BCEWithLogitsLoss(), r"give CrossEntropyLoss\(\), or labels \(N, 3\)"),
+        (nn.MSELoss(), r"give toosure\.losses\.MSELoss"),
+    ],
+)
+def test_a_loss_that_does_not_take_classes_is_refused(loss, remedy):
+    data = torch.randn(30, 4), torch.arange(30) % 3
+    with pytest.raises(ValueError, match=remedy):
+        Watch(nn.Linear(4, 3), loss, data)

@@ -149,11 +149,22 @@ def as_rows(
         return rows_of_labels(name, held, labels, outputs, loss)
 
     if labels.ndim == 1:
+        check_takes_classes(loss, outputs.shape[1])
         kept = not_ignored(name, labels, loss)
         if not bool(kept.all()):
             x = x[kept]
             labels = labels[kept]
     return Rows(model, x, as_labels(labels, len(x), outputs.shape[1]), loss)
+
+
+def check_takes_classes(loss: Criterion, classes: int) -> None:
+    """Raise where torch's loss compares outputs (N, C) with labels of that shape, not classes."""
+    if isinstance(loss, nn.BCEWithLogitsLoss | nn.MSELoss):
+        ours = "toosure.losses.MSELoss()" if isinstance(loss, nn.MSELoss) else "CrossEntropyLoss()"
+        raise ValueError(
+            f"the model has {classes} outputs per example and the labels are numbers of classes, "
+            f"which {type(loss).__name__} does not take: give {ours}, or labels (N, {classes})"
+        )
 
 
 def rows_of_labels(

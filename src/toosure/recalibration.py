@@ -54,7 +54,9 @@ def recalibrate(
         check_apart(fit, judge)
 
     tried = makers(method)
-    folds = possible_folds(folds, fit.groups)
+    if judge is not None and one_group(fit):  # rows choose: others judge
+        fit = replace(fit, groups=None)
+    folds = possible_folds(folds, fit)
     choice = choose(logits, labels, tried, folds, seed, told, fit.groups)
     if method != "auto":
         choice = only(choice, tried, fit, seed, needs_folds=judge is None)
@@ -109,14 +111,16 @@ def makers(method: str) -> dict[str, Callable[[], Calibrator]]:
     return {str(word): partial(word.build)}
 
 
-def possible_folds(folds: int, groups: Tensor | None) -> int:
+def one_group(predictions: Predictions) -> bool:
+    """Whether all rows belong to one sequence or image."""
+    return predictions.groups is not None and len(predictions.groups.unique()) < 2
+
+
+def possible_folds(folds: int, fit: Predictions) -> int:
     """Return how many folds there can be: at most as many as sequences or images."""
-    if groups is None:
-        return folds
-    count = len(groups.unique())
-    if count < 2:
+    if one_group(fit):
         raise ValueError("all rows are of one sequence or image: a calibrator needs two at least")
-    return min(folds, count)
+    return folds if fit.groups is None else min(folds, len(fit.groups.unique()))
 
 
 def only(choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds: bool) -> Choice:
@@ -160,7 +164,8 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     [0.881, 0.269]
     """
     logits, labels = rows_of(predictions)
-    check_same_classes(calibrator.class_names, predictions, "the calibrator")
+    if calibrator.needs_every_class:  # others treat all classes alike
+        check_same_classes(calibrator.class_names, predictions, "the calibrator")
     calibrator.check_outputs(logits, outputs_of(predictions))
     try:
         outputs: Tensor = calibrator(logits.double())
@@ -246,7 +251,9 @@ def outputs_of(predictions: Predictions) -> Outputs:
 
 def check_same_classes(names: Sequence[str], predictions: Predictions, what: str) -> None:
     """Refuse classes that are named or ordered in another way than those of the fit."""
-    if names and predictions.names and tuple(names) != tuple(predictions.names):
+    numbers = tuple(map(str, range(len(names))))  # which name nothing
+    own = tuple(predictions.names)
+    if names and own and tuple(names) != own and numbers not in (tuple(names), own):
         raise ValueError(
             f"{what} was fitted on the classes {', '.join(names)}, in this order, and "
             f"{predictions.source or 'these predictions'} has {', '.join(predictions.names)}: "

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -640,6 +641,19 @@ def test_what_is_of_another_kind_than_the_fit_is_refused(tmp_path):
             fitted.predict_proba(probs=logits.softmax(1))
     with pytest.raises(ValueError, match="Vector: these are probabilities, not logits"):
         vector.predict_proba(logits.softmax(1))
+
+    # Log-probabilities are logits, and as good as the probabilities.
+    probs = logits.softmax(1)
+    torch.testing.assert_close(
+        Vector().fit(probs.log(), labels).predict_proba(probs=probs),
+        Vector().fit(probs=probs, labels=labels).predict_proba(probs.log()),
+    )
+    assert vector.predict_proba(torch.tensor([[1.0, 0.0, 0.0]])).shape == (1, 3)
+    with pytest.raises(ValueError, match="logits are empty"):
+        vector.predict_proba(torch.zeros(0, 3))
+    with warnings.catch_warnings(action="ignore"):  # of torch, for every question of a shape
+        traced = torch.jit.trace(vector, logits[:5])
+    torch.testing.assert_close(traced(logits), vector(logits))
 
     # One temperature does not see what log p and logits differ by.
     temperature = Temperature().fit(logits, labels)

@@ -324,6 +324,14 @@ def test_several_labels_that_cannot_be_watched_are_refused(loss, labels, message
         Watch(net(3), loss, (x, y), (x, y), measure=())
 
 
+def frozen(model):
+    return model.requires_grad_(False)
+
+
+def compiled(model):
+    return torch.compile(model, backend="aot_eager")
+
+
 class SigmoidAtTheEnd(nn.Module):
     """As people write it: a function, not a layer."""
 
@@ -333,6 +341,13 @@ class SigmoidAtTheEnd(nn.Module):
 
     def forward(self, x):
         return torch.sigmoid(self.net(x)).squeeze(1)
+
+
+@pytest.mark.parametrize("change", [nn.Module.half, nn.Module.double, frozen, compiled])
+def test_a_last_sigmoid_is_seen_in_other_types_and_where_autograd_shows_nothing(change):
+    model = change(nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()))
+    with pytest.raises(ValueError, match="last Sigmoid"):
+        Watch(model, None, binary_data(), measure=())
 
 
 @pytest.mark.parametrize("loss", [None, F.binary_cross_entropy, nn.BCEWithLogitsLoss()])

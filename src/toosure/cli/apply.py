@@ -38,7 +38,7 @@ def apply(
     reading = FileOptions(kind, label_column, columns, classes, unlabelled=True)
     try:
         check_writable(output)
-        if output.exists() and output.samefile(file):
+        if file.exists() and output.exists() and output.samefile(file):
             raise ValueError(f"{output} is what is read: write to another file")
         fitted = load_calibrator(calibrator)
         predictions = reading.read(file, split)

@@ -10,7 +10,7 @@ from toosure.metrics.cluster_intervals import group_numbers
 from toosure.metrics.inputs import ArrayLike, one_of
 from toosure.metrics.positions import flatten_positions
 from toosure.predictions import Predictions, from_logits, from_probs
-from toosure.predictions.predictions import as_tensor, renumbered
+from toosure.predictions.predictions import as_tensor
 
 
 def predictions_of(
@@ -72,7 +72,7 @@ def from_arrays(
     if groups is None:
         return checked
     of_all = group_numbers(groups, len(outputs))
-    return replace(checked, groups=renumbered(of_all[kept.cpu()]))
+    return replace(checked, groups=group_numbers(of_all[kept.cpu()], checked.n))
 
 
 def of_each_row(groups: ArrayLike, rows: Tensor, n: int) -> Tensor:

@@ -125,6 +125,9 @@ def cluster_interval_from_confidence(
     return interval_around(value, offsets, index, level, in_unit_interval=True)
 
 
+ONE_GROUP = "all rows are of one group: an interval over groups needs two at least"
+
+
 def group_numbers(groups: ArrayLike | None, n: int) -> Tensor:
     """Return the group of each row as a number in 0 .. G - 1, (n,), of names or numbers."""
     if groups is None:
@@ -135,7 +138,7 @@ def group_numbers(groups: ArrayLike | None, n: int) -> Tensor:
 
     names, index = np.unique(array, return_inverse=True)
     if len(names) < 2:
-        raise ValueError("all rows are of one group: an interval over groups needs two at least")
+        raise ValueError(ONE_GROUP)
     return torch.from_numpy(index.astype(np.int64).reshape(-1))
 
 
@@ -266,6 +269,8 @@ def small_sample_factor(groups: Tensor, level: float) -> float:
     from scipy.stats import t as student
 
     count = int(groups.max()) + 1
+    if count < 2:
+        raise ValueError(ONE_GROUP)
     tail = 0.5 + level / 2
     ratio = float(student.ppf(tail, count - 1) / normal.ppf(tail))
     return ratio * math.sqrt(count / (count - 1))

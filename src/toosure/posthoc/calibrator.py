@@ -49,11 +49,12 @@ class Calibrator(nn.Module):
     fitted_names: ClassVar[tuple[str, ...]] = ()
     per_class: ClassVar[tuple[str, ...]] = ()  # those whose last axis is the classes
 
+    class_names: tuple[str, ...] = ()  # of the rows of the fit, where they are known
+    fitted_on: "Outputs | None" = None
+
     def __init__(self) -> None:
         super().__init__()
         self.note = ""  # why the fit is not what was asked for; empty if it is
-        self.class_names: tuple[str, ...] = ()  # of the rows of the fit, where they are known
-        self.fitted_on: Outputs | None = None
         for name in self.fitted_names:
             self.register_buffer(name, torch.empty(0, dtype=torch.float64))
 
@@ -78,8 +79,9 @@ class Calibrator(nn.Module):
         probs: ArrayLike | None = None,
     ) -> Self:
         """Fit as `fit` does, but do not warn of what `note` says."""
-        self.fitted_on = "logits" if probs is None else "probs"
+        kind: Outputs = "logits" if probs is None else "probs"
         logits, labels = self.checked(*rows_of_fit(logits, labels, probs))
+        self.fitted_on = kind_of(logits, kind)
         self.note = ""
         with torch.no_grad():
             self.solve(logits, labels)
@@ -118,6 +120,8 @@ class Calibrator(nn.Module):
     def check_classes(self, logits: Tensor) -> None:
         """Refuse rows of another number of classes than those of the fit."""
         sizes = {getattr(self, name).shape[-1] for name in self.per_class}
+        if not isinstance(logits.shape[-1], int):  # while torch.jit traces
+            return
         if logits.ndim == 2 and sizes and logits.shape[1] not in sizes:
             raise ValueError(
                 f"{type(self).__name__} was fitted on {sizes.pop()} classes, and these rows have "
@@ -156,9 +160,13 @@ class Calibrator(nn.Module):
     def check_outputs(self, outputs: Tensor, kind: Outputs) -> None:
         """Refuse probabilities given as logits, and what is of another kind than the fit's."""
         name = type(self).__name__
-        if kind == "logits" and outputs.ndim == 2 and are_probabilities(outputs):
-            raise ValueError(f"{name}: these are probabilities, not logits: give them as probs=")
-        if self.sees_offset and self.fitted_on not in (None, kind):
+        several = outputs.ndim == 2 and len(outputs) > 1  # one row may look so by chance
+        if kind == "logits" and several and are_probabilities(outputs):
+            raise ValueError(
+                f"{name}: these are probabilities, not logits: give them as probs=; logits that "
+                "only look so are given with 1 added to all"
+            )
+        if self.sees_offset and self.fitted_on not in (None, kind_of(outputs, kind)):
             raise ValueError(
                 f"{name} was fitted on {self.fitted_on} and is given {kind}: log p differs from "
                 "logits by a number for each row, which it does not ignore; fit on the same kind"
@@ -302,3 +310,11 @@ def check_every_class(labels: Tensor, classes: int, name: str) -> None:
         f"{name} learns each class on its own, but {subject} never among the {len(labels):,} "
         "labels: add rows of it, or use Temperature or EnsembleTemperature"
     )
+
+
+def kind_of(outputs: Tensor, kind: Outputs) -> Outputs:
+    """Return what outputs are: logits whose exponentials sum to 1 are as good as probabilities."""
+    if kind == "probs" or outputs.ndim != 2 or not len(outputs):
+        return kind
+    normaliser = at_least_float32(outputs.detach()).logsumexp(1)
+    return "probs" if bool((normaliser.abs() < 1e-3).all()) else "logits"

@@ -119,6 +119,11 @@ def class_table(columns: Columns, label: str, options: ReadOptions) -> Predictio
     kind = options.kind or kind_of_columns(chosen, scores)
 
     binary = scores.shape[1] == 1
+    if binary and chosen[0].endswith("_0") and f"{chosen[0][:-1]}1" in columns:
+        raise ValueError(
+            f"{chosen[0]!r} is named as the probability of class 0, and one column is read as that "
+            f"of class 1: take {chosen[0][:-1]}1, or both"
+        )
     classes = 2 if binary else scores.shape[1]
     class_names = names_of(chosen, scores.shape[1], labels[kept], options)
     numbers = class_numbers(labels[kept], class_names, classes, binary)
@@ -166,7 +171,7 @@ def note_of(
 def check_order(chosen: Sequence[str], width: int, classes: Sequence[str]) -> None:
     """Refuse classes in another order than the names of their columns."""
     own = [class_of(name) for name in chosen]
-    if width == 1 and own[0] == classes[0]:
+    if width == 1 and own[0] == classes[0] and not own[0].isdecimal():
         raise ValueError(
             f"{chosen[0]!r} is named as the probability of {own[0]}, and --classes has "
             f"{classes[1]} as class 1: write --classes {classes[1]},{classes[0]}"
@@ -189,11 +194,6 @@ def names_of(
             raise ValueError(f"--classes must name {classes} classes in their order; {given}")
         check_order(chosen, width, options.classes)
         return options.classes
-    if width == 1 and class_of(chosen[0]) == "0":
-        raise ValueError(
-            f"{chosen[0]!r} is named as the probability of class 0, and one column is read as that "
-            "of class 1: name the column of class 1, or both"
-        )
     if len(chosen) == width > 1:
         return tuple(class_of(name) for name in chosen)
 

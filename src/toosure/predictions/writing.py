@@ -60,9 +60,12 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
 
 def as_spelled(predictions: Predictions, file: Path, output: Path) -> Predictions:
     """Return the other columns of a .csv as the file spells them, where they go to another .csv."""
-    if {file.suffix.lower(), output.suffix.lower()} != {".csv"}:
+    if {file.suffix.lower(), output.suffix.lower()} != {".csv"} or not predictions.extras:
         return predictions
-    cells = cells_of(file, predictions.extras)
+    try:
+        cells = cells_of(file, predictions.extras)
+    except ValueError:  # rows of other lengths than the header, which the reader forgave
+        return predictions
     same_rows = {name: text for name, text in cells.items() if len(text) == predictions.n}
     return replace(predictions, extras={**predictions.extras, **same_rows})
 

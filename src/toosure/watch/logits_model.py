@@ -17,7 +17,7 @@ from toosure.processes.dtensor import resharded_after
 from toosure.processes.wrappers import unwrapped
 from toosure.watch.batch_reader import Inputs, tensors_of
 from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
-from toosure.watch.probability_outputs import check_no_sigmoid
+from toosure.watch.probability_outputs import as_type, check_no_sigmoid
 from toosure.watch.sample import Sample, rows_of
 
 MAX_LOGITS = 1 << 27  # of a split whose examples have many rows: 512 MB in float32
@@ -179,7 +179,7 @@ def rows_of_labels(
             "a watch of several labels per example takes a BCEWithLogitsLoss without weights: give "
             "`loss=nn.BCEWithLogitsLoss()` to the watch, and train with your own"
         )
-    check_no_sigmoid(model, torch.arange(2, device=labels.device))
+    check_no_sigmoid(model, torch.arange(min(2, len(labels)), device=labels.device))
     given = binary_labels(labels.reshape(-1)).reshape(labels.shape)
     two = torch.stack([torch.zeros_like(outputs), outputs], -1)
     return rows_of_places(name, LabelLogits(model), given, two, nn.CrossEntropyLoss())
@@ -270,7 +270,3 @@ def moved(inputs: Inputs, device: torch.device) -> Inputs:
     if isinstance(inputs, Tensor):
         return inputs.to(device)
     return {name: tensor.to(device) for name, tensor in inputs.items()}
-
-
-def as_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor

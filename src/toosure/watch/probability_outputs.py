@@ -38,16 +38,37 @@ def check_no_sigmoid(model: nn.Module, x: Tensor) -> None:
 def ends_in_sigmoid(model: nn.Module, x: Tensor) -> bool:
     """Whether the last thing that a model does, but for reshaping, is a sigmoid.
 
+    Where autograd does not tell (compiled or sharded models), the last layer does.
+
     >>> model = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid(), nn.Flatten(0))
     >>> ends_in_sigmoid(model, torch.ones(2, 3))
     True
     """
+    step = last_step(model, x)
+    if step is None or "Function" in step:
+        *_, last = model.modules()
+        return isinstance(last, nn.Sigmoid)
+    return step.startswith("Sigmoid")
+
+
+def last_step(model: nn.Module, x: Tensor) -> str | None:
+    """Return what autograd calls the last step that changes values; None where it is not known."""
     if any_sharded(model.parameters()):
-        return False
+        return None
     outputs = None
-    with evaluating(model), torch.enable_grad(), suppress(RuntimeError):  # of another type of x
-        outputs = model(x[:2])
+    for inputs in (x[:2], as_type(x[:2], next(model.parameters()).dtype)):
+        inputs = inputs.detach()
+        if inputs.is_floating_point():
+            inputs.requires_grad_()  # a frozen model shows its steps then, too
+        with evaluating(model), torch.enable_grad(), suppress(RuntimeError):
+            outputs = model(inputs)
+            break
+
     step = getattr(outputs, "grad_fn", None)
     while step is not None and step.name().removeprefix("Unsafe").startswith(RESHAPING):
         step = step.next_functions[0][0]
-    return step is not None and step.name().startswith("SigmoidBackward")
+    return None if step is None else str(step.name())
+
+
+def as_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor

@@ -15,9 +15,9 @@ GIVEN = {"self", "model", "data", "loss", "quantities", "options", "group"}
 def check_arguments(names: Iterable[str], named: Callable[..., object]) -> None:
     """Raise where an argument is neither one of `named` nor one that is passed on.
 
-    >>> check_arguments(["rtol", "evry"], lambda model, every=20: None)
+    >>> check_arguments(["rtol", "every_"], lambda model, every=20: None)
     Traceback (most recent call last):
-    TypeError: there is no argument 'evry'; did you mean 'every'?
+    TypeError: there is no argument 'every_'; did you mean 'every'?
     """
     passed_on = {*arguments_of(CurvatureTracker), *arguments_of(LossCurvature), *OWN} - GIVEN
     for name in names:

@@ -17,7 +17,7 @@ from toosure.metrics.binned import reliability_from_confidence
 from toosure.metrics.cluster_intervals import interval_around, mean_offsets
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc import CALIBRATORS, Calibrator, Choice, choose
-from toosure.posthoc.calibrator import Outputs, without_log_zero
+from toosure.posthoc.calibrator_inputs import Outputs, without_log_zero
 from toosure.posthoc.same_rows import fingerprints, shared_rows
 from toosure.posthoc.select import Makers, Trial, cross_fitted, stratified_folds
 from toosure.predictions import Predictions, from_logits, from_probs
@@ -62,7 +62,6 @@ def recalibrate(
         choice = only(choice, tried, fit, seed, needs_folds=judge is None)
 
     choice.calibrator.class_names = fit.names
-    choice.calibrator.fitted_on = outputs_of(fit)
     before = fit if judge is None else judge
     outputs = choice.held_out if judge is None else choice.calibrator(rows_of(judge)[0])
     after = replace(

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toosure.posthoc import Calibrator, choose
-from toosure.posthoc.calibrator import without_log_zero
+from toosure.posthoc.calibrator_inputs import without_log_zero
 from toosure.recalibration import makers
 
 # The classifier inside knows which rows it takes; only their shape is checked here.

@@ -248,5 +248,5 @@ def test_a_checkpoint_keeps_both_rates():
 
 @pytest.mark.parametrize("rate", [-0.1, math.inf, math.nan])
 def test_a_level_rate_that_is_none_is_refused(rate):
-    with pytest.raises(ValueError, match="level_lr is a rate that is not negative"):
+    with pytest.raises(ValueError, match="level_lr must not be negative, and finite"):
         GammaNet(level_lr=rate)

@@ -1,7 +1,7 @@
 """`toosure evaluate`: how far the probabilities in a file can be trusted."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -121,7 +121,7 @@ def evaluate(
 
     A run folder is judged on the test set, or the split named.
     """
-    from toosure.evaluate.conditions import judge, parse_condition
+    from toosure.evaluate.conditions import parse_condition
     from toosure.evaluate.subgroups import subgroups
     from toosure.predictions.writing import check_target
 
@@ -161,21 +161,37 @@ def evaluate(
             groups = [subgroups(each, by, **judged) for each in predictions] if by else []
             if html:
                 write_page(results[0], html)
-        judgements = [
-            (result.source if len(results) > 1 else "", judge(condition, result))
-            for result in results
-            for condition in conditions
-        ]
+        verdicts = judge_all(conditions, results)
     except ValueError as error:
         fail(str(error))
 
     show(results, groups, as_json, first_keys(conditions) if not everything else None)
     if html:
         typer.echo(f"page: {html}", err=True)
-    for source, judgement in judgements:
-        typer.echo(f"{source and f'{source}: '}--fail-if {judgement.sentence}", err=True)
-    if any(judgement.holds for _, judgement in judgements):
+    exit_with(verdicts)
+
+
+def exit_with(verdicts: Mapping[str, bool]) -> None:
+    """Print what became of each condition; end with code 1 where one holds."""
+    for sentence in verdicts:
+        typer.echo(sentence, err=True)
+    if any(verdicts.values()):
         raise typer.Exit(1)
+
+
+def judge_all(
+    conditions: Sequence["Condition"], results: Sequence["Evaluation"]
+) -> dict[str, bool]:
+    """Judge the conditions of --fail-if: sentences, which name the file where there are several."""
+    from toosure.evaluate.conditions import judge
+
+    verdicts = {}
+    for result in results:
+        file = f"{result.source}: " if len(results) > 1 else ""
+        for condition in conditions:
+            judgement = judge(condition, result)
+            verdicts[f"{file}--fail-if {judgement.sentence}"] = judgement.holds
+    return verdicts
 
 
 def first_keys(conditions: Sequence["Condition"]) -> list[str]:

@@ -12,8 +12,8 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.multi_value import MultiValueCommand
+from toosure.cli.option_values import integers
 from toosure.cli.output import outlive_readers
-from toosure.cli.train import integers
 
 if TYPE_CHECKING:
     from toosure.config import RunConfig

@@ -73,7 +73,8 @@ def tune(
     Repeating a command finishes what is missing; a larger --trials adds to it. `toosure report` of
     the folder shows the Pareto front.
     """
-    from toosure.cli.train import cluster_of, split
+    from toosure.cli.option_values import split
+    from toosure.cli.train import cluster_of
     from toosure.integrations.optuna import ended_trials
     from toosure.integrations.search_space import SearchSpace
     from toosure.integrations.tune import tune as search

@@ -13,20 +13,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from toosure.binary import is_one_column
 from toosure.control.actuators import Actuator, ActuatorName, make_actuator
 from toosure.control.guard import AccuracyGuard
 from toosure.control.integrator import Integrator
 from toosure.control.sensor import GAINS, Reading, SensorName, read
 from toosure.optim import SAM
 from toosure.processes.dtensor import processes_in, ranks_of, reduced
-from toosure.watch.logits_model import (
-    LogitsOf,
-    check_finite_inputs,
-    first_outputs,
-    logits_in,
-)
-from toosure.watch.probability_outputs import check_no_sigmoid, check_no_softmax
+from toosure.watch.logits_model import as_logits_model, check_finite_inputs
+from toosure.watch.probability_outputs import check_no_softmax
 from toosure.watch.split import logits_of
 
 LOOK_SHARE = 0.03  # of the time that training takes: what looks at the control split may cost
@@ -166,7 +160,9 @@ class RadiusControl:
         self.x, self.y = pair_of(control)
         check_finite_inputs("control", self.x)
         self.steps = steps
-        self.predict = predict or predictor_of(model, self.x)
+        if predict is None:
+            predict = partial(logits_of, as_logits_model(model, self.x)[0])
+        self.predict = predict
         # Processes that shard the weights look at the same examples, and must decide alike.
         groups = ranks_of(model.parameters())
         self.share: Callable[[Reading], Reading] = partial(
@@ -251,17 +247,6 @@ class RadiusControl:
         self.actuator.load_state_dict(state["starts"])
         self.integrator.load_state_dict(state["integrator"])
         self.actuator.set_factor(math.exp(self.integrator.position))
-
-
-def predictor_of(model: nn.Module, x: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return what gives the logits of a model; raise where it gives probabilities."""
-    outputs = first_outputs(model, x)
-    if not isinstance(outputs, Tensor):
-        model = LogitsOf(model)
-        outputs = logits_in(outputs)
-    if is_one_column(outputs):
-        check_no_sigmoid(model, x)
-    return lambda inputs: logits_of(model, inputs)
 
 
 def time_on(device: torch.device) -> float:

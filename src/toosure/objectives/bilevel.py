@@ -1,6 +1,5 @@
 """Bilevel objectives: learn hyper-parameters from a virtual step's loss on a meta split."""
 
-import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, Literal
@@ -8,7 +7,6 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from toosure.data import Dataset, Split
@@ -22,9 +20,8 @@ from toosure.objectives.network import features_and_logits, head_of, statistics_
 from toosure.objectives.seeded import SeededModule
 from toosure.objectives.splits import Splits, cut_meta_split, splits_of
 from toosure.objectives.stored_features import StoredFeatures, stored_features
-from toosure.objectives.virtual_step import virtual_step
-from toosure.processes import Sharded
-from toosure.processes.wrappers import unwrapped
+from toosure.objectives.virtual_step import logits_after_step, virtual_step
+from toosure.optim.validators import check_not_negative
 
 Scope = Literal["head", "full"]
 Drawn = tuple[Tensor, Tensor, Tensor | None, Tensor]  # inputs, labels, meta indices, rate
@@ -78,8 +75,8 @@ class Bilevel(SeededModule):
         if fresh is not None and fresh < 1:
             raise ValueError(f"fresh must be at least 1, or none; got {fresh}")
         for name, rate in (("lr", lr), ("virtual_lr", virtual_lr)):
-            if rate is not None and not 0 <= rate < math.inf:
-                raise ValueError(f"{name} is a rate that is not negative; got {rate}")
+            if rate is not None:
+                check_not_negative(name, rate)
         self.meta_share = meta
         self.meta_batch = meta_batch
         self.every = every
@@ -266,13 +263,7 @@ class Bilevel(SeededModule):
         read, meta_labels = meta
 
         if self.scope == "full":
-            network = unwrapped(model)
-            names, parameters = zip(*network.named_parameters(), strict=True)
-            add_up = model.summed if isinstance(model, Sharded) else None
-            moved = virtual_step(self.criterion(logits, labels), parameters, rate, add_up)
-            with evaluating(network):
-                weights = dict(zip(names, moved, strict=True))
-                meta_logits = functional_call(network, weights, (read,))
+            meta_logits = logits_after_step(model, self.criterion(logits, labels), read, rate)
         else:
             head = [p.detach().requires_grad_() for p in head_of(model).parameters()]
             moved = virtual_step(self.criterion(F.linear(features, *head), labels), head, rate)

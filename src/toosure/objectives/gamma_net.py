@@ -17,6 +17,7 @@ from toosure.objectives.contract import criterion_of
 from toosure.objectives.meta_signal import SignalToNoise
 from toosure.objectives.network import head_of, output_of, statistics_still
 from toosure.objectives.splits import Splits
+from toosure.optim.validators import check_not_negative
 
 COLLAPSED = 0.95  # share of gammas at a bound above which a warning is given
 EDGE = 0.01  # share of the range that counts as being at a bound
@@ -91,8 +92,8 @@ class GammaNet(Bilevel):
                 "need width >= 1, and weights sece and ce not negative, one of them above 0; got "
                 f"{width}, {sece} and {ce}"
             )
-        if level_lr is not None and not 0 <= level_lr < math.inf:
-            raise ValueError(f"level_lr is a rate that is not negative, or none; got {level_lr}")
+        if level_lr is not None:
+            check_not_negative("level_lr", level_lr)
         self.level_lr = level_lr
         self.start = start
         self.most = most

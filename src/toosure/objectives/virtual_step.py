@@ -3,7 +3,12 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from toosure.eval_mode import evaluating
+from toosure.processes import Sharded
+from toosure.processes.wrappers import unwrapped
 
 
 def virtual_step(
@@ -25,3 +30,16 @@ def virtual_step(
         gradients = tuple(None if g is None else add_up(g) for g in gradients)
     pairs = zip(params, gradients, strict=True)
     return [p.detach() if g is None else p.detach() - rate * g for p, g in pairs]
+
+
+def logits_after_step(
+    model: nn.Module, inner: Tensor, inputs: Tensor, rate: float | Tensor
+) -> Tensor:
+    """Return the logits of inputs, in evaluation mode, after a virtual step of all weights."""
+    network = unwrapped(model)
+    names, parameters = zip(*network.named_parameters(), strict=True)
+    add_up = model.summed if isinstance(model, Sharded) else None
+    moved = virtual_step(inner, parameters, rate, add_up)
+    with evaluating(network):
+        logits: Tensor = functional_call(network, dict(zip(names, moved, strict=True)), (inputs,))
+    return logits

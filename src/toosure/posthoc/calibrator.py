@@ -2,31 +2,31 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from toosure.binary import is_one_column, one_column, two_columns
 from toosure.metrics import nll
-from toosure.metrics.confidence import row_chunks
 from toosure.metrics.inputs import (
     ArrayLike,
     are_probabilities,
     as_logits,
-    as_metric_inputs,
     as_metric_logits,
     as_pair,
     at_least_float32,
-    check_finite,
-    check_one_column,
-    distribution_problem,
     known_logits,
     one_of,
 )
-
-Outputs = Literal["logits", "probs"]
-LOG_ZERO = 87.3365  # -log of the smallest normal float32: log 0 is read so far below the maximum
+from toosure.posthoc.calibrator_inputs import (
+    Outputs,
+    check_every_class,
+    check_values,
+    kind_of,
+    rows_of_fit,
+    without_log_zero,
+)
 
 
 class Calibrator(nn.Module):
@@ -50,7 +50,7 @@ class Calibrator(nn.Module):
     per_class: ClassVar[tuple[str, ...]] = ()  # those whose last axis is the classes
 
     class_names: tuple[str, ...] = ()  # of the rows of the fit, where they are known
-    fitted_on: "Outputs | None" = None
+    fitted_on: Outputs | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Calibrator(nn.Module):
         """Fit as `fit` does, but do not warn of what `note` says."""
         kind: Outputs = "logits" if probs is None else "probs"
         logits, labels = self.checked(*rows_of_fit(logits, labels, probs))
-        self.fitted_on = kind_of(logits, kind)
+        self.fitted_on = kind_of(logits, kind) if self.sees_offset else kind
         self.note = ""
         with torch.no_grad():
             self.solve(logits, labels)
@@ -240,27 +240,6 @@ class Identity(Calibrator):
         return logits
 
 
-def rows_of_fit(
-    logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None
-) -> tuple[Tensor, Tensor]:
-    """Return the logits (N, C) and labels (N,) of a fit; of probabilities their logarithm."""
-    check_one_column(logits)
-    with known_logits():  # `check_values` looks whether they are probabilities
-        return as_metric_inputs(logits, labels, probs)
-
-
-def without_log_zero(logits: Tensor) -> Tensor:
-    """Read log 0 as a probability of 1.2e-38 times the row's largest, or its lowest finite one.
-
-    >>> without_log_zero(torch.tensor([[0.0, -torch.inf, -100.0]])).tolist()
-    [[0.0, -100.0, -100.0]]
-    """
-    zero = logits == -torch.inf
-    lowest = logits.masked_fill(zero, torch.inf).amin(1, keepdim=True)  # finite logit
-    floor = torch.minimum(logits.amax(1, keepdim=True) - LOG_ZERO, lowest)
-    return torch.where(zero, floor, logits)
-
-
 def restore_top_class(outputs: Tensor, logits: Tensor) -> Tensor:
     """Lift the class with the largest logit above the others where rounding made it equal.
 
@@ -273,48 +252,3 @@ def restore_top_class(outputs: Tensor, logits: Tensor) -> Tensor:
     others = outputs.scatter(1, top, -torch.inf).amax(1, keepdim=True)
     own = outputs.gather(1, top)
     return outputs.scatter(1, top, torch.where(own > others, own, lifted))
-
-
-def check_values(logits: Tensor) -> Tensor:
-    """Return logits without -inf; refuse NaN, +inf, probabilities, and rows all alike."""
-    low, high = torch.stack(torch.aminmax(logits)).tolist()
-    if low >= 0 and all(distribution_problem(rows) is None for rows in row_chunks(logits)):
-        raise ValueError(
-            "logits are probabilities (every row sums to 1): give logits, or p.log(); of a model "
-            "that ends in Softmax, give what comes before it"
-        )
-
-    if low == -torch.inf and high < torch.inf:
-        check_finite(logits.amax(1))
-        logits = without_log_zero(at_least_float32(logits))
-    elif not (low > -torch.inf and high < torch.inf):  # also where NaN
-        check_finite(logits.double().sum(1))
-
-    if all(bool((rows.amax(1) == rows.amin(1)).all()) for rows in row_chunks(logits)):
-        raise ValueError(
-            "logits are constant: every row has the same value for every class, "
-            "so there is nothing to calibrate; check what was saved"
-        )
-    return logits
-
-
-def check_every_class(labels: Tensor, classes: int, name: str) -> None:
-    """Refuse labels among which a class is missing."""
-    missing = (torch.bincount(labels, minlength=classes) == 0).nonzero().flatten().tolist()
-    if not missing:
-        return
-
-    listed = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-    subject = f"class {listed} is" if len(missing) == 1 else f"classes {listed} are"
-    raise ValueError(
-        f"{name} learns each class on its own, but {subject} never among the {len(labels):,} "
-        "labels: add rows of it, or use Temperature or EnsembleTemperature"
-    )
-
-
-def kind_of(outputs: Tensor, kind: Outputs) -> Outputs:
-    """Return what outputs are: logits whose exponentials sum to 1 are as good as probabilities."""
-    if kind == "probs" or outputs.ndim != 2 or not len(outputs):
-        return kind
-    normaliser = at_least_float32(outputs.detach()).logsumexp(1)
-    return "probs" if bool((normaliser.abs() < 1e-3).all()) else "logits"

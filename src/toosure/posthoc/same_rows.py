@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import chunked_pairs
-from toosure.posthoc.calibrator import without_log_zero
+from toosure.posthoc.calibrator_inputs import without_log_zero
 
 GRID = 2e-3  # relative: half precision moves a row by less
 MIN_LOG_P = -60.0  # float32 still holds its exponential

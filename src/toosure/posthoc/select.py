@@ -8,7 +8,8 @@ from torch import Tensor
 
 from toosure.metrics.inputs import ArrayLike, as_pair, check_one_column
 from toosure.metrics.scores import nll_rows
-from toosure.posthoc.calibrator import Calibrator, Identity, without_log_zero
+from toosure.posthoc.calibrator import Calibrator, Identity
+from toosure.posthoc.calibrator_inputs import without_log_zero
 from toosure.posthoc.same_rows import fingerprints
 
 MAX_NUMBERS = 2e7  # in the logits, for all calibrators that are not in ALWAYS_TRIED

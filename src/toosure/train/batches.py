@@ -1,12 +1,13 @@
 """The batch of each step, a function of the seed and the step: resuming restores nothing."""
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from toosure.data import Dataset
-from toosure.data.image_files import StreamedBatches
+from toosure.data.image_files import ImageFiles, StreamedBatches
 from toosure.data.seeds import derive_seed
 from toosure.objectives import Batch
 from toosure.processes import ALONE, Processes
@@ -60,7 +61,8 @@ class Batches:
 
         self.reader = None
         if stream is not None:
-            self.reader = StreamedBatches(stream.x, self.indices, self.own)  # type: ignore[arg-type]
+            files = cast(ImageFiles, stream.x)  # a streamed split keeps its images on disk
+            self.reader = StreamedBatches(files, self.indices, self.own)
 
     def draw(self, step: int) -> Batch:
         """Return (inputs, labels, indices into the training split) of a step, counted from 0."""

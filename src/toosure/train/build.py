@@ -14,12 +14,12 @@ from toosure.config import RunConfig
 from toosure.curvature import CurvatureTracker
 from toosure.curvature.products.functional_model import Mode
 from toosure.data import Dataset
-from toosure.losses.function import LossFunction, takes_logits
 from toosure.objectives import Objective, as_objective
 from toosure.objectives.contract import ParameterGroup, criterion_of
 from toosure.optim import ASAM, BSAM, SAM
 from toosure.optim.muon import hidden_and_rest
 from toosure.processes import Processes
+from toosure.train.loss_function import LossFunction, takes_logits
 from toosure.watch.sam_numbers import RHO, SamRadius
 from toosure.words import Word
 

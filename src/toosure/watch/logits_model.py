@@ -131,13 +131,8 @@ def as_rows(
         model = HeldInputs(model, inputs)
         x = torch.arange(len(labels), device=device)
 
-    outputs = first_outputs(model, x)
-    if not isinstance(outputs, Tensor):
-        model = LogitsOf(model)
-        outputs = logits_in(outputs)
-
+    model, outputs = as_logits_model(model, x)
     if is_one_column(outputs):
-        check_no_sigmoid(model, x)
         y = binary_labels(labels, len(x))
         return Rows(TwoLogits(model), x, y, binary_criterion(loss, outputs.ndim))
 
@@ -155,6 +150,20 @@ def as_rows(
             x = x[kept]
             labels = labels[kept]
     return Rows(model, x, as_labels(labels, len(x), outputs.shape[1]), loss)
+
+
+def as_logits_model(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
+    """Return a model as one that gives its logits as a tensor, and those of its first examples.
+
+    A model whose one output is a probability is refused.
+    """
+    outputs = first_outputs(model, x)
+    if not isinstance(outputs, Tensor):
+        model = LogitsOf(model)
+        outputs = logits_in(outputs)
+    if is_one_column(outputs):
+        check_no_sigmoid(model, x)
+    return model, outputs
 
 
 def check_takes_classes(loss: Criterion, classes: int) -> None:

@@ -100,9 +100,8 @@ class Watch:
         self.snapshot_from = 0  # the step from which on a snapshot is due
         self.closed = False
         # A copy of the weights can wait to be measured; a budget must know what a row costs now.
-        weights = None
-        if defer and budget is None and processes.count == 1:
-            weights = copy_weights(model, loss, objective, device_of(model))
+        can_wait = defer and budget is None and processes.count == 1
+        weights = copy_weights(model, loss, objective, device_of(model)) if can_wait else None
         self.measurer = Measurer(
             model if weights is None else weights.model,
             loss,

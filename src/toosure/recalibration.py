@@ -86,10 +86,10 @@ def recalibrate(
         choice=choice,
         before=sides[0],
         after=sides[1],
-        change=nll_change(before, after, level),
+        change=nll_change(before, after, level, seed),
         ece_change=change_of_ece(before, after, bins, options),
-        accuracy_change=mean_change(hits_gained, level, before.groups),
-        gap_after=mean_change(gap_after, level, before.groups),
+        accuracy_change=mean_change(hits_gained, level, before.groups, seed),
+        gap_after=mean_change(gap_after, level, before.groups, seed),
         chance=chance_after(judged[1], bins, options),
         class_one=before.binary,
     )
@@ -201,11 +201,11 @@ def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
     return Side(estimates, table)
 
 
-def nll_change(before: Predictions, after: Predictions, level: float) -> Estimate:
+def nll_change(before: Predictions, after: Predictions, level: float, seed: int) -> Estimate:
     """Return the mean change of the rows' NLL, with the interval of the paired differences."""
     old, new = (without_log_zero(rows_of(each)[0].double()) for each in (before, after))
     labels = rows_of(before)[1]
-    return mean_change(nll_rows(new, labels) - nll_rows(old, labels), level, before.groups)
+    return mean_change(nll_rows(new, labels) - nll_rows(old, labels), level, before.groups, seed)
 
 
 def chance_after(judged: Predictions, bins: int, options: dict[str, Any]) -> float:
@@ -224,16 +224,16 @@ def change_of_ece(
     return paired_change("ece", before, after, bins, **options)
 
 
-def mean_change(change: Tensor, level: float, groups: Tensor | None = None) -> Estimate:
+def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) -> Estimate:
     """Return the mean of rows' changes with its interval; a single row has none.
 
     The interval is Student's, or that of resampled groups where rows belong to such.
     """
-    from scipy.stats import t as student
-
     if groups is not None:
-        offsets = mean_offsets(change, groups, seed=0, samples=GROUP_SAMPLES)
+        offsets = mean_offsets(change, groups, seed, GROUP_SAMPLES)
         return Estimate(*map(float, interval_around(change.mean(), offsets, groups, level)))
+
+    from scipy.stats import t as student
 
     mean = float(change.mean())
     n = len(change)

@@ -18,13 +18,9 @@ def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str,
     `as_text` tells which of the names stay as they are spelled: labels may be names.
     """
     separator = separator_of(path)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        names = [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
+    names = header_of(path, separator)
     if not names:
         return {}
-
-    # np.savetxt writes its header as a comment.
-    names[0] = names[0].removeprefix("#").strip()
     if all(map(is_number, names)):
         raise ValueError(
             "the first line must name the columns, and holds numbers: add a header such as "
@@ -49,14 +45,20 @@ def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str,
 def cells_of(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
     """Return some columns of a .csv as they are spelled: 01234 stays 01234, and 7 is not 7.0."""
     separator = separator_of(path)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        names = [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
+    names = header_of(path, separator)
     rows = read_rows(path, separator, len(names))
     return {
         name: np.array([row[i] for row in rows], dtype=np.str_)
         for i, name in enumerate(names)
         if name in wanted
     }
+
+
+def header_of(path: Path, separator: str) -> list[str]:
+    """Return the names in the first line; np.savetxt writes it as a comment."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        names = [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
+    return [names[0].removeprefix("#").strip(), *names[1:]] if names else []
 
 
 def separator_of(path: Path) -> str:

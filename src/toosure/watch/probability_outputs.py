@@ -21,7 +21,7 @@ def check_no_softmax(logits: Tensor, name: str) -> None:
     if are_probabilities(logits.bfloat16()):
         raise ValueError(
             f"the model's outputs are probabilities (on {name} every row lies in [0, 1] and sums "
-            "to 1), and a watch needs logits: leave out the model's last Softmax, or put "
+            "to 1), and logits are needed: leave out the model's last Softmax, or put "
             "LogSoftmax in its place (log-probabilities are logits)"
         )
 
@@ -30,7 +30,7 @@ def check_no_sigmoid(model: nn.Module, x: Tensor) -> None:
     """Raise where a model with one output per example ends in a sigmoid, layer or function."""
     if ends_in_sigmoid(model, x):
         raise ValueError(
-            "the model's outputs are probabilities, and a watch needs logits: leave out the "
+            "the model's outputs are probabilities, and logits are needed: leave out the "
             "model's last Sigmoid, and train with BCEWithLogitsLoss"
         )
 

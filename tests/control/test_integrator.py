@@ -238,6 +238,18 @@ def test_an_accuracy_that_only_jumps_is_no_loss():
     assert not guard.update(math.nan, 0.01)
 
 
+@pytest.mark.parametrize("limit", [2.0, math.inf])
+def test_an_accuracy_of_one_that_stays_is_no_loss(limit):
+    """Its standard error is 0, and so is its spread: inf times 0 is no number."""
+    guard = AccuracyGuard(limit)
+    assert not any(guard.update(1.0, 0.0) for _ in range(5))
+
+    integrator = Integrator(guard=AccuracyGuard(limit))
+    for _ in range(3):
+        integrator.update(Reading(-0.1, 0.01, 1.0, 0.0), 0.0)
+    assert integrator.position == pytest.approx(-0.09)
+
+
 def test_the_state_goes_on_bit_for_bit():
     errors = np.random.default_rng(0).normal(0.05, 0.1, 60).tolist()
     accuracies = np.random.default_rng(1).normal(0.8, 0.05, 60).tolist()

@@ -1,6 +1,7 @@
 """`toosure ensemble`: finished runs averaged, judged, and shown with their members."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,6 +95,21 @@ def test_one_member_twice_changes_nothing():
     torch.testing.assert_close(result.predictions[""].logits, logits.log_softmax(1))
     assert result.disagreement == 0 and result.kl == pytest.approx(0, abs=1e-12)
     assert result.members[0].adds == pytest.approx(0, abs=1e-12)
+
+
+def test_members_of_other_rows_or_classes_are_no_ensemble():
+    logits, labels = torch.randn(30, 3), torch.arange(30) % 3
+    rows = replace(from_logits(logits, labels), extras={"id": np.arange(30)})
+    moved = replace(rows, extras={"id": np.roll(np.arange(30), 3)})  # of the same labels
+    with pytest.raises(ValueError, match=r"b was judged on other rows than a.*sort both by id"):
+        average_predictions({"a": {"": rows}, "b": {"": moved}}, "")
+
+    cats, dogs = (
+        replace(rows, names=["cat", "dog", "owl"]),
+        replace(rows, names=["dog", "cat", "owl"]),
+    )
+    with pytest.raises(ValueError, match="order their classes differently"):
+        average_predictions({"a": {"": cats}, "b": {"": dogs}}, "")
 
 
 @pytest.mark.parametrize("case", ["one", "rows", "twice", "none", "suffix", "confidence"])

@@ -116,6 +116,10 @@ def test_other_rows_are_refused():
     named = replace(first, names=tuple("abcd")), replace(second, names=tuple("abdc"))
     with pytest.raises(ValueError, match="name or order their classes differently"):
         compare(*named)
+    with pytest.raises(ValueError, match="name or order their classes differently"):
+        compare(*(replace(side, extras=ids) for side in named))
+    with pytest.raises(ValueError, match="labels differ"):  # though the ids agree
+        compare(replace(first, extras=ids), replace(shifted, extras=ids))
     with pytest.raises(ValueError, match="level"):
         compare(first, second, level=2)
     with pytest.raises(ValueError, match="bins"):

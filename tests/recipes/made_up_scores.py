@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from toosure.recipes import Setting
-from toosure.recipes.benchmark.score_files import Record
+from toosure.recipes.benchmark.record import Record
 from toosure.recipes.csam.tables import Scored
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.rows import Row

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from toosure.cli import app
 from toosure.recipes import Setting
 from toosure.recipes.benchmark import methods, protocol, tables
-from toosure.recipes.benchmark.paired import PairedScores
-from toosure.recipes.benchmark.score_files import Record, ScoreFiles, scored_names
+from toosure.recipes.benchmark.paired import PairedScores, accuracy_nll_ece
+from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.score_files import ScoreFiles, damaged_lines, scored_names
 from toosure.recipes.csam import ensemble_rows
 from toosure.recipes.csam.tables import Scored
 from toosure.recipes.csam.unknown_data import unknown_data
@@ -107,7 +108,7 @@ def test_kept_scores_give_the_published_means(kept):
 def test_examples_agree_with_the_scores(kept):
     scores = PairedScores(kept.examples, resamples=1)
     for record in list(kept.records.values())[:6]:
-        accuracy, nll, ece = scores.numbers(record.name)[0]
+        accuracy, nll, ece = scores.over_resamples(record.name, accuracy_nll_ece)[0]
         assert accuracy == pytest.approx(100 * record.test["accuracy"])
         assert nll == pytest.approx(record.test["nll"], rel=1e-4)
         assert ece == pytest.approx(100 * record.test["ece"], abs=1e-3)
@@ -129,7 +130,14 @@ def test_a_line_with_an_unknown_word_is_left_out_and_kept_in_the_file(tmp_path):
 
     files = ScoreFiles(tmp_path)
     assert list(files.records) == [record.name] and "no_such_loss" in files.unreadable[0]
+    assert damaged_lines(tmp_path) == 0
     assert scored_names(Setting(scores=str(tmp_path))) == {record.name, "theirs"}
+
+    (tmp_path / "scores.jsonl").write_text(text + record.line()[:50] + "\n7\n")
+    assert damaged_lines(tmp_path) == 2
+    (tmp_path / "scores.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"scores\.jsonl is damaged"):
+        damaged_lines(tmp_path)
 
 
 # -- shifts ---------------------------------------------------------------------------------------

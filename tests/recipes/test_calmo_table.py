@@ -73,6 +73,7 @@ def write_cell(out, config, accuracy, ece):
     logits[:, 0] = np.log(confidence / (1 - confidence))
     labels = (np.arange(1000) >= round(1000 * accuracy)).astype(np.int64)
     arrays = {"test_logits": logits, "test_labels": labels, "step": np.array(5)}
+    arrays |= {"val_logits": logits, "val_labels": labels}
     np.savez(out / config.name / "best.npz", **arrays)
 
 
@@ -90,7 +91,14 @@ def test_the_table_is_read_from_run_folders_and_finished_runs_are_found_again(tm
     assert agreement.rows[0][1] == "24" and agreement.rows[0][3] == "0.0"
     assert [row[2] for row in cells.rows[:4]] == ["3", "1", "1", "3"]
     assert [claim.passed for claim in findings.claims] == [True] * 7 + [None] * 2
+    assert cells.rows[0][3] == "5 ± 0"  # the step of the best predictions
     assert findings.values["SAM focal"][0]["ece"] == pytest.approx(0.089, abs=1e-3)
+
+    # What is kept of the runs gives the same tables without them.
+    kept = Setting(scores=str(tmp_path / "scores"))
+    assert part.findings(kept, RunStore(tmp_path)) == findings
+    assert list(missing_configs(configs, kept, tmp_path / "nowhere")) == []
+    assert part.findings(kept, RunStore(tmp_path / "nowhere")) == findings
 
 
 def test_quick_shows_no_figure_of_the_paper(tmp_path):

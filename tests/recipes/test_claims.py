@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 from fake_runs import write_run
+from made_up_scores import record_with
 
 from toosure.recipes import RunStore, Setting, recipe
-from toosure.recipes.prediction_scores import Scores
 from toosure.recipes.reproduce import cost, judge_parts, longest_first
 from toosure.recipes.too_sharp import (
     bulk_sgd,
@@ -378,7 +378,8 @@ def test_certificates_that_checked_nothing_do_not_pass(tmp_path):
 
 
 def scored(accuracy, ece, seeds=3):
-    return [Scores(accuracy, ece, 0.1, ece, ece, 1.0, 500)] * seeds
+    (config,) = calmo.cell_configs(Setting(seeds=(0,)), ("SGD", "CE"))
+    return [record_with(config, accuracy, ece)] * seeds
 
 
 @pytest.mark.parametrize(
@@ -431,6 +432,12 @@ def test_long_runs_start_first_and_each_once():
     assert len(ordered) == 27 and set(ordered) == set(configs)
     costs = [cost(config) for config in ordered]
     assert costs == sorted(costs, reverse=True)
+
+    both, one, none = (
+        cost(calmo.config(PAPER, ("SGD", method), 0))
+        for method in ("CalMO", "smoothness only", "CE")
+    )
+    assert both > one > none
 
 
 def test_the_papers_table_is_the_papers(real_data):

@@ -67,7 +67,7 @@ def test_nothing_is_judged_where_runs_are_missing():
     ],
 )
 def test_features_against_noise(own, noise, passed):
-    (claim,) = ablations.feature_claims(PAPER, {"penultimate": own, "noise": noise})
+    claim = ablations.feature_claim(PAPER, {"penultimate": own, "noise": noise})
     assert claim.passed is passed
 
 

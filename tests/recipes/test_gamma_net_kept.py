@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from made_up_scores import examples_with, record_with
 from typer.testing import CliRunner
 
+from toosure import metrics
 from toosure.cli import app
 from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.rows import OURS
-from toosure.recipes.prediction_scores import read_scores
 from toosure.recipes.reproduce import judge_parts
 from toosure.runs import Run, find_runs
 
@@ -69,13 +70,14 @@ def test_scores_of_a_table_are_those_of_the_predictions(trained):
     rows += [("settling", name, sweeps.arm_configs(QUICK, name)) for name in list(sweeps.ARMS)[:3]]
 
     for part, name, (config,) in rows:
-        scores = read_scores(Run(runs / config.name), "predictions.npz")
+        arrays = np.load(runs / config.name / "predictions.npz")
+        logits, labels = map(torch.from_numpy, (arrays["test_logits"], arrays["test_labels"]))
         cells = shown(tables, part, name)
-        assert cells["accuracy %"] == f"{100 * scores.accuracy:.1f}"
-        assert cells["ECE"] == f"{100 * scores.ece:.2f}"
-        assert cells["MCE"] == f"{100 * scores.mce:.2f}"
-        assert cells["AdaECE"] == f"{100 * scores.adaptive_ece:.2f}"
-        assert cells["classwise ECE"] == f"{100 * scores.classwise_ece:.2f}"
+        assert cells["accuracy %"] == f"{100 * metrics.accuracy(logits, labels):.1f}"
+        assert cells["ECE"] == f"{100 * metrics.ece(logits, labels, 15):.2f}"
+        assert cells["MCE"] == f"{100 * metrics.mce(logits, labels, 15):.2f}"
+        assert cells["AdaECE"] == f"{100 * metrics.adaptive_ece(logits, labels, 15):.2f}"
+        assert cells["classwise ECE"] == f"{100 * metrics.classwise_ece(logits, labels, 15):.2f}"
     assert sum(len(table["rows"]) for (table,) in tables.values()) == len(rows) == 16
 
 

@@ -24,8 +24,8 @@ from toosure.recipes.radius import (
     rows,
     shift,
 )
-from toosure.recipes.radius.difference_bounds import ResampledScores
-from toosure.recipes.radius.rows import OURS, Row, with_setting, with_start
+from toosure.recipes.radius.difference_bounds import BoundedScores, TopLabelScore
+from toosure.recipes.radius.rows import OURS, Row, with_options, with_start
 from toosure.recipes.radius.scores import Scored
 
 KEPT = Path(__file__).parents[2] / "recipes" / "benchmark"
@@ -83,7 +83,7 @@ def test_what_is_changed_is_in_the_runs():
 
 
 def test_another_combination_is_compared_by_its_words():
-    method = with_setting(rows.SAM, "final_band=0")
+    method = with_options(rows.SAM, "final_band=0")
     setting = replace(C100, methods=(method,))
     for part in ("comparison", "shift", "network", "robust", "cost"):
         assert "final_band=0" in RECIPE.part(part).configs(setting)[0].control
@@ -124,7 +124,7 @@ def test_the_bound_of_an_accuracy_is_that_of_a_paired_mean():
     (ours, rival), examples = two_runs()
     by_image = examples[ours.name]["correct"] * 100.0 - examples[rival.name]["correct"] * 100.0
     error = by_image.std() / math.sqrt(len(by_image))
-    difference = ResampledScores(examples).difference("accuracy", [rival], [ours])
+    difference = BoundedScores(examples).difference("accuracy", [rival], [ours])
     assert difference.value == pytest.approx(by_image.mean())
     assert difference.low == pytest.approx(difference.value - 1.645 * error, abs=0.15 * error)
     assert difference.high == pytest.approx(difference.value + 1.645 * error, abs=0.15 * error)
@@ -134,30 +134,32 @@ def test_the_bound_of_an_accuracy_is_that_of_a_paired_mean():
 def test_a_run_does_not_differ_from_itself():
     (ours, _), examples = two_runs()
     for metric in ("smece", "debiased_ece", "accuracy"):
-        difference = ResampledScores(examples, 20).difference(metric, [ours], [ours])
+        difference = BoundedScores(examples, 20).difference(metric, [ours], [ours])
         assert (difference.value, difference.low, difference.high) == (0, 0, 0)
 
 
 def test_a_rival_after_temperature_is_read_from_its_own_confidence():
     (ours, rival), examples = two_runs()
-    scores = ResampledScores(examples, 20)
-    after = scores.numbers(rival.name, "debiased_ece", after=True)[0]
+    scores = BoundedScores(examples, 20)
+    after = scores.over_resamples(rival.name, TopLabelScore("debiased_ece", after=True))[0]
     gap = abs(49151 / 65535 - examples[rival.name]["correct"].mean())
     assert after <= 100 * gap + 1e-9  # one bin, less the bias of its noise
     difference = scores.difference("debiased_ece", [rival], [ours], after=True)
-    assert difference.value == pytest.approx(scores.numbers(ours.name, "debiased_ece")[0] - after)
+    assert difference.value == pytest.approx(
+        scores.over_resamples(ours.name, TopLabelScore("debiased_ece"))[0] - after
+    )
 
 
 def test_a_rival_whose_images_were_not_kept_gives_a_wider_bound():
     (ours, rival), examples = two_runs(after=False)
-    scores = ResampledScores(examples, 300)
+    scores = BoundedScores(examples, 300)
     difference = scores.difference("smece", [rival], [ours], after=True)
-    own = scores.numbers(ours.name, "smece")
+    own = scores.over_resamples(ours.name, TopLabelScore("smece"))
     assert difference.value == pytest.approx(own[0] - 100 * rival.test_after_temperature["smece"])
     width = difference.high - difference.value
     assert width == pytest.approx(1.645 * math.sqrt(2) * own[1:].std(), rel=0.15)
     assert not difference.paired and "unpaired" in difference.text()
-    assert ResampledScores({}).difference("smece", [rival], [ours]) is None
+    assert BoundedScores({}).difference("smece", [rival], [ours]) is None
 
 
 # -- the goal -------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ def goal(ours_gap, rival_gap, *, ours_nll=0.4, accuracy=0.9, seeds=(0, 1)):
     for each, gap, right in ((ours, ours_gap, accuracy), (rival, rival_gap, 0.9)):
         for record in each.records:
             examples[record.name] = examples_with(right, gap, images=4000)
-    resampled = ResampledScores(examples, 20)
+    resampled = BoundedScores(examples, 20)
     return comparison.goal_claims(C100, "cifar100", [ours, rival], resampled)
 
 
@@ -211,11 +213,11 @@ def test_one_seed_or_a_missing_run_is_not_judged():
     ours = scored(Row(OURS, rows.SAM, "cifar100", (0, 1)))
     rival = scored(Row("SGD", "sgd", "cifar100", (0, 1)))
     rival.records.pop()
-    claims = comparison.goal_claims(C100, "cifar100", [ours, rival], ResampledScores({}))
+    claims = comparison.goal_claims(C100, "cifar100", [ours, rival], BoundedScores({}))
     assert {claim.verdict for claim in claims} == {"not judged"}
     assert "1 of 4 runs missing" in claims[0].note
     nothing = comparison.goal_claims(
-        C100, "cifar100", [Scored(ours.row, []), rival], ResampledScores({})
+        C100, "cifar100", [Scored(ours.row, []), rival], BoundedScores({})
     )
     assert [claim.note for claim in nothing] == ["no complete run"] * 4
 
@@ -318,7 +320,7 @@ def test_the_share_of_looks_is_their_number_times_what_one_takes(tmp_path):
 
 @pytest.mark.parametrize("words", ["", "every=20", "return_from=0.9", "until=0.5", "weights=ema"])
 def test_looks_are_counted_as_the_controller_takes_them(words):
-    method = with_setting(rows.SAM, words) if words else rows.SAM
+    method = with_options(rows.SAM, words) if words else rows.SAM
     config = Row(OURS, method, "cifar100", (0,)).configs(C100)[0]
 
     from toosure.train.control import settings_of

@@ -8,11 +8,11 @@ from threading import Event, current_thread
 
 import pytest
 
-from toosure.recipes import Setting, recipe, score_listener
+from toosure.recipes import Setting, recipe, reproduce, score_listener
 from toosure.recipes.reproduce import train_parts
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.score_listener import ScoreListener, scoring
-from toosure.sweep import sweep
+from toosure.sweep import Sweep, sweep
 from toosure.sweep.jobs import Jobs
 from toosure.train import ProgressListener, Runtime
 
@@ -169,3 +169,13 @@ def test_the_command_says_that_it_stopped(tmp_path):
     parts = GAMMA_NET.chosen(["common"])
     done = train_parts(parts, setting, tmp_path, CPU, minutes=0)
     assert done.stopped and not done.runs
+
+
+@pytest.mark.parametrize(("minutes", "first"), [(None, "calmo"), (5, None)])
+def test_short_runs_go_first_where_the_time_is_limited(tmp_path, monkeypatch, minutes, first):
+    started = []
+    monkeypatch.setattr(
+        reproduce, "sweep", lambda configs, *_, **__: started.extend(configs) or Sweep()
+    )
+    train_parts(recipe("too-sharp").chosen(["calmo"]), Setting(), tmp_path, CPU, minutes=minutes)
+    assert len(started) == 6 and started[0].objective == first != started[-1].objective

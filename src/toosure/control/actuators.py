@@ -43,17 +43,23 @@ class Multiple:
     """Hold what every actuator holds: the values of the start, and the factor now."""
 
     name = ""
+    max_value = math.inf
 
     def __init__(self, starts: Sequence[float]) -> None:
         if not starts or not any(value > 0 for value in starts):
             raise ValueError(
                 f"control multiplies {self.name}, and from 0 it would never move: start it above 0"
             )
+        if max(starts) > self.max_value:
+            raise ValueError(
+                f"control keeps {self.name} at {self.max_value:g} or below, and it starts at "
+                f"{max(starts):g}: start it lower"
+            )
         self.starts = list(starts)
         self.factor = 1.0
 
     def highest(self) -> float:
-        return math.inf
+        return self.max_value / max(self.starts)
 
     def set_factor(self, factor: float) -> None:
         self.factor = factor
@@ -101,6 +107,7 @@ class CSAMGamma(Multiple):
     """Move the gamma of CSAM, in the optimizer and in every criterion that it has made."""
 
     name = "gamma"
+    max_value = MAX_GAMMA
 
     def __init__(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, CSAM):
@@ -111,9 +118,6 @@ class CSAMGamma(Multiple):
         super().__init__([float(optimizer.gamma)])
         self.set_factor(1.0)
 
-    def highest(self) -> float:
-        return MAX_GAMMA / self.starts[0]
-
     def write(self, values: Sequence[float]) -> None:
         device = self.optimizer.param_groups[0]["params"][0].device
         self.optimizer.set_gamma(stored(self.optimizer.gamma, values[0], device))
@@ -123,6 +127,7 @@ class FocalGamma(Multiple):
     """Move the gamma of the focal or dual focal losses inside a criterion."""
 
     name = "gamma"
+    max_value = MAX_GAMMA
 
     def __init__(self, criterion: nn.Module | None, device: torch.device) -> None:
         modules = criterion.modules() if criterion is not None else ()
@@ -139,16 +144,16 @@ class FocalGamma(Multiple):
         super().__init__([float(loss.gamma) for loss in self.losses])
         self.set_factor(1.0)
 
-    def highest(self) -> float:
-        return MAX_GAMMA / max(self.starts)
-
     def write(self, values: Sequence[float]) -> None:
         for loss, value in zip(self.losses, values, strict=True):
             loss.gamma = stored(loss.gamma, value, self.device)
 
 
 class Joint:
-    """Move several actuators by one factor, each as far as it goes."""
+    """Move several actuators by one factor, each as far as it goes.
+
+    One that has reached its bound stays there until the factor comes back to it.
+    """
 
     def __init__(self, *actuators: Actuator) -> None:
         self.actuators = actuators

@@ -39,7 +39,8 @@ class AccuracyGuard:
         self.variance += SPREAD_WEIGHT * (difference**2 - self.variance)
         self.best = max(self.best, self.level)
 
-        if self.best - self.level <= self.limit * spread:
+        # Also False where there is no limit and no spread: inf times 0 is NaN.
+        if not self.best - self.level > self.limit * spread:
             return False
         self.level = accuracy
         self.best = accuracy

@@ -23,7 +23,7 @@ from toosure.watch.logits_model import as_logits_model, check_finite_inputs
 from toosure.watch.probability_outputs import check_no_softmax
 from toosure.watch.split import logits_of
 
-LOOK_SHARE = 0.03  # of the time that training takes: what looks at the control split may cost
+LOOK_SHARE = 0.03  # of the forward and backward passes of training: what looks may cost
 DEFAULT_INTERVAL = 50  # steps between looks where the size of a batch is not known
 
 
@@ -38,8 +38,10 @@ class Radius:
     most a tenth). Without `every`, looks are spaced so that they cost at most 3 % of the passes.
     One look changes the actuator by at most the factor `rate`, all of them by `span`; `final` is
     the gain at the end over that of the first half, `final_band` the dead band at the end (without
-    it that of the first half). Nothing moves before `start` and after
-    `until`, shares of the run. A loss of accuracy of `guard` standard errors undoes the last move.
+    it that of the first half). Nothing moves before `start` and after `until`, shares of the run.
+    Where the accuracy falls by more than `guard` times what chance moves it (`AccuracyGuard`), the
+    last move is undone.
+
     `weights` says which network is looked at: the raw one, or an average that the run follows.
     From the share `return_from` of the run on, the control split is trained on as well, and the
     actuator is held. Reference: docs/control.md.
@@ -88,7 +90,7 @@ class Radius:
                 f"between start ({self.start}) and 1; got {self.return_from}"
             )
         if not self.guard > 0:
-            raise ValueError(f"guard is a number of standard errors above 0; got {self.guard}")
+            raise ValueError(f"guard is a number of spreads above 0; got {self.guard}")
 
         for name, smallest in (("size", 2), ("every", 1)):
             value = getattr(self, name)
@@ -106,6 +108,13 @@ class Radius:
     def return_step(self, steps: int) -> int | None:
         """Return after how many of a run's steps the control split is trained on; None: never."""
         return None if self.return_from is None else round(self.return_from * steps)
+
+    def looks_after(self, step: int, steps: int) -> bool:
+        """Whether a look that is due after a step is taken; none once the split is trained on."""
+        return_step = self.return_step(steps)
+        if return_step is not None and step > return_step:
+            return False
+        return self.start <= step / steps <= self.until
 
     def integrator(self, actuator: Actuator) -> Integrator:
         """Return the controller of these settings, bounded by what the actuator can do."""
@@ -192,17 +201,14 @@ class RadiusControl:
 
     def step(self) -> bool:
         """Count a step of the optimizer, look where a look is due, and return whether it was."""
-        was_held = self.held
-        self.steps_taken += 1
-        if was_held:  # this step was trained on the split: what a look would see is too good
+        if self.held:  # the step was trained on the split: what a look would see is too good
             self.integrator.acted = 0
-            return False
 
-        progress = self.steps_taken / self.steps
+        self.steps_taken += 1
         due = self.steps_taken % self.every == 0
-        if not due or not self.settings.start <= progress <= self.settings.until:
+        if not due or not self.settings.looks_after(self.steps_taken, self.steps):
             return False
-        self.look(progress)
+        self.look(self.steps_taken / self.steps)
         return True
 
     def look(self, progress: float) -> Reading:
@@ -221,8 +227,8 @@ class RadiusControl:
         """Return the numbers of a row: the actuator, and what the last look found and did."""
         numbers = {f"control/{name}": value for name, value in self.actuator.values().items()}
         if self.reading is not None:
-            numbers[f"control/{self.settings.sensor}"] = self.reading.error
-            if math.isfinite(self.reading.standard_error):
+            if math.isfinite(self.reading.standard_error):  # else the error is not known
+                numbers[f"control/{self.settings.sensor}"] = self.reading.error
                 numbers["control/standard_error"] = self.reading.standard_error
             numbers["control/acted"] = self.integrator.acted
         if self.look_seconds:

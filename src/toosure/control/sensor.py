@@ -56,13 +56,12 @@ def log_temperature(logits: Tensor, labels: Tensor) -> Estimate:
         return UNKNOWN
 
     x = logits.double() / fit.temperature  # (N, C)
-    log_p = x.log_softmax(1)
-    p = log_p.exp()
+    p = x.log_softmax(1).exp()
     mean = (p * x).sum(1)
-    slope = mean - x.gather(1, labels[:, None]).squeeze(1)
     variance = (p * (x - mean[:, None]) ** 2).sum(1)
 
-    curvature = float((slope + variance).mean())
+    slope = x.gather(1, labels[:, None]).squeeze(1) - mean  # (N,) of each NLL in log T
+    curvature = float((variance - slope).mean())
     if not curvature > 0:
         return UNKNOWN
     noise = math.sqrt(float((slope**2).mean()) / len(labels))

@@ -14,7 +14,7 @@ from toosure.ensembles.convert import (
     weighted_layers,
 )
 from toosure.ensembles.mixture import Mixture
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, reduction_factor
 from toosure.processes.wrappers import unwrapped
 
 Init = Literal["normal", "sign"]
@@ -81,14 +81,11 @@ class BatchEnsemble(Mixture):
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels = prepared
         loss: Tensor = self.loss(unwrapped(model)(x), labels)
-        is_sum = getattr(self.loss, "reduction", "mean") == "sum"
-        return loss / self.members if is_sum else loss
+        return loss / reduction_factor(self.loss, self.members)  # a sum counts every member's rows
 
     def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return the logits of each member, (M, N, C), from one pass over all of them."""
-        outputs = model(repeated(x, self.members))
-        logits: Tensor = outputs.unflatten(0, (self.members, len(x)))
-        return logits
+        return logits_of_members(model, x, self.members)
 
 
 class MemberLayer(nn.Module):
@@ -133,6 +130,12 @@ def rows_per_member(rows: int, members: int) -> int:
 def repeated(x: Tensor, members: int) -> Tensor:
     """Repeat rows for every member, member by member."""
     return x.repeat(members, *[1] * (x.ndim - 1))
+
+
+def logits_of_members(model: nn.Module, x: Tensor, members: int) -> Tensor:
+    """Return the logits of each member, (M, N, C), of a network whose rows belong to members."""
+    logits: Tensor = model(repeated(x, members)).unflatten(0, (members, len(x)))
+    return logits
 
 
 def member_layers(model: nn.Module) -> list[MemberLayer]:

@@ -17,7 +17,7 @@ from toosure.ensembles.noise import (
     noise_in,
     noisy_layers,
 )
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, reduction_factor
 from toosure.processes.wrappers import unwrapped
 
 Where = Literal["residual", "all"]
@@ -111,7 +111,7 @@ class MCDropout(Mixture):
         network = unwrapped(model)
         with noise_in(noisy_layers(network), masks):
             loss: Tensor = self.loss(network(x), labels)
-        return loss / self.repeat if getattr(self.loss, "reduction", "mean") == "sum" else loss
+        return loss / reduction_factor(self.loss, self.repeat)  # a sum counts every repetition
 
     def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return the logits of each sample, (samples, N, C)."""

@@ -9,7 +9,7 @@ from toosure.ensembles.batch_ensemble import check_members
 from toosure.ensembles.convert import Weighted, replace_layers, weighted_layers
 from toosure.ensembles.mixture import Mixture
 from toosure.ensembles.noise import TRAINING, generator_for
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, reduction_factor
 from toosure.processes.wrappers import unwrapped
 
 
@@ -89,7 +89,7 @@ class MIMO(Mixture):
         logits = self.split(unwrapped(model)(x))
         losses = [self.loss(*each) for each in zip(logits, labels, strict=True)]
         total: Tensor = torch.stack(losses).sum()
-        return total / self.repeat if getattr(self.loss, "reduction", "mean") == "sum" else total
+        return total / reduction_factor(self.loss, self.repeat)  # a sum counts every repetition
 
     def split(self, outputs: Tensor) -> Tensor:
         """Return the outputs (N, M C) as the logits of the members, (M, N, C)."""

@@ -11,6 +11,7 @@ from toosure.ensembles.batch_ensemble import (
     MemberLayer,
     check_members,
     initial,
+    logits_of_members,
     member_layers,
     repeated,
     rows_per_member,
@@ -35,7 +36,7 @@ from toosure.ensembles.noise import (
     noisy_layers,
 )
 from toosure.metrics.inputs import check_positive
-from toosure.objectives.contract import Batch
+from toosure.objectives.contract import Batch, reduction_factor
 from toosure.processes.wrappers import unwrapped
 
 Family = Literal["gaussian", "cauchy"]
@@ -129,8 +130,7 @@ class Rank1(BayesianMixture):
         network = unwrapped(model)
         with noise_in(noisy_layers(network), noise):
             loss: Tensor = self.loss(network(x), labels)
-        if getattr(self.loss, "reduction", "mean") == "sum":
-            loss = loss / self.members
+        loss = loss / reduction_factor(self.loss, self.members)  # a sum counts every member's rows
         return loss + self.penalty(network, scale, len(labels) // self.members)
 
     def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:
@@ -141,18 +141,12 @@ class Rank1(BayesianMixture):
         for sample in range(self.samples):
             generator = generator_for(x.device, self.seed, PREDICTING, self.taken, sample)
             with noise_in(layers, draw_noise(layers, rows, generator)):
-                logits.append(self.mean_logits(model, x))
+                logits.append(logits_of_members(model, x, self.members))
         return torch.cat(logits)
-
-    def mean_logits(self, model: nn.Module, x: Tensor) -> Tensor:
-        """Return the logits of the members, (M, N, C), with the noise at hand or at the means."""
-        outputs = model(repeated(x, self.members))
-        logits: Tensor = outputs.unflatten(0, (self.members, len(x)))
-        return logits
 
     def mean_predict(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return the prediction with all factors at their means, whose curvature is measured."""
-        return log_mean_probability(self.mean_logits(unwrapped(model), x))
+        return log_mean_probability(logits_of_members(unwrapped(model), x, self.members))
 
 
 class RandomMemberLayer(MemberLayer):

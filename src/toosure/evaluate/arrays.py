@@ -58,8 +58,11 @@ def from_arrays(
 
     if outputs.ndim > 2:
         rows = flatten_positions(outputs, truth, ignore_index)
-        own = rows.groups if groups is None else of_each_row(groups, rows.groups, len(truth))
-        group_name = rows.group_name if groups is None else "group"
+        own = rows.groups
+        group_name = rows.group_name
+        if groups is not None:  # those of the sequences or images, (N,)
+            own = group_numbers(groups, len(truth))[rows.groups]
+            group_name = "group"
         checked = take(rows.outputs, rows.labels)
         return replace(checked, groups=checked_groups(own), group_name=group_name)
 
@@ -73,11 +76,6 @@ def from_arrays(
         return checked
     of_all = group_numbers(groups, len(outputs))
     return replace(checked, groups=group_numbers(of_all[kept.cpu()], checked.n))
-
-
-def of_each_row(groups: ArrayLike, rows: Tensor, n: int) -> Tensor:
-    """Return the group of each position from that of its sequence or image, (n,)."""
-    return group_numbers(groups, n)[rows]
 
 
 def checked_groups(groups: Tensor) -> Tensor | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from toosure.ensembles import disagreement, log_mean_probability, mean_pairwise_kl
 from toosure.evaluate.by_kind import evaluate
+from toosure.evaluate.paired import check_same_rows
 from toosure.evaluate.result import Evaluation
 from toosure.metrics import accuracy, ece, nll
 from toosure.predictions import Predictions, from_logits
@@ -86,9 +87,9 @@ class Ensemble:
 
 
 def average_predictions(
-    members: Mapping[str, Mapping[Split, Predictions]], judged: Split, **settings: Any
+    members: Mapping[str, Mapping[Split, Predictions]], judged: Split, **options: Any
 ) -> Ensemble:
-    """Average members by name, each with predictions by split; `settings` go to `evaluate`.
+    """Average members by name, each with predictions by split; `options` go to `evaluate`.
 
     >>> rows = [[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]]
     >>> both = {name: {"": from_logits(rows, [0, 1, 1])} for name in ("a", "b")}
@@ -114,7 +115,7 @@ def average_predictions(
     return Ensemble(
         mixed,
         judged,
-        evaluate(mixed[judged], top_label=True, **settings),
+        evaluate(mixed[judged], top_label=True, **options),
         tuple(member_rows(list(members), logits, labels)),
         disagreement(logits),
         mean_pairwise_kl(logits),
@@ -127,11 +128,15 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
     first = members[names[0]]
     logits = [logits_in(name, each) for name, each in members.items()]
     for name, each, rows in zip(names[1:], list(members.values())[1:], logits[1:], strict=True):
-        if rows.shape != logits[0].shape or not torch.equal(as_labels(each), as_labels(first)):
+        try:
+            check_same_rows(replace(first, source=names[0]), replace(each, source=name))
+        except ValueError as error:
             raise OtherRows(
                 f"{name} was judged on other rows than {names[0]}: members of an ensemble need the "
-                "same data, split and order"
-            )
+                f"same data, split and order ({error})"
+            ) from error
+        if rows.shape != logits[0].shape:
+            raise ValueError(f"{name} has other classes than {names[0]}")
     predictions = from_logits(log_mean_probability(torch.stack(logits)), as_labels(first))
     return replace(predictions, names=first.names, source=f"mixture of {len(names)}")
 

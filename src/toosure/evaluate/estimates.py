@@ -12,6 +12,7 @@ from toosure.metrics.binned import (
     reliability_from_confidence,
     wilson_interval,
 )
+from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
 
 MAX_DRAWN = 1 << 22  # counts of cells that are drawn at a time
@@ -118,9 +119,8 @@ def ece_change(
 ) -> Estimate:
     """Return ECE after minus before on the same rows, with its interval; a single row has none.
 
-    Rows are resampled in pairs, by the bins and hits they have before and after. Noise makes each
-    ECE larger, and resampling does so again: the "percentile" interval errs to one side and the
-    "basic" one to the other, so both are held by the one returned.
+    Rows are resampled in pairs, by the bins and hits they have before and after, so that many rows
+    cost no more than few. `paired_change` takes whole groups of rows.
     """
     sides = [binned_rows(side, bins) for side in (before, after)]
     keys = sides[0][0] * 2 * bins + sides[1][0]
@@ -147,12 +147,19 @@ def ece_change(
     if n < 2:
         return Estimate(value)
 
-    generator = np.random.default_rng(seed)
-    rows = max(1, MAX_DRAWN // len(cells))  # of a block, so that memory stays bounded
-    sizes = [min(rows, samples - start) for start in range(0, samples, rows)]
-    blocks = [changes(generator.multinomial(n, counts / n, size)) for size in sizes]
-    low, high = np.quantile(np.concatenate(blocks), [0.5 - level / 2, 0.5 + level / 2])
-    return Estimate(value, float(min(low, 2 * value - high)), float(max(high, 2 * value - low)))
+    draws = Resampler(seed, samples).cell_count_blocks(counts, MAX_DRAWN)
+    replicas = np.concatenate([changes(block) for block in draws])
+    low, high = np.quantile(replicas, [0.5 - level / 2, 0.5 + level / 2])
+    return Estimate(value, *both_intervals(value, low, high))
+
+
+def both_intervals(value: float, low: float, high: float) -> tuple[float, float]:
+    """Return the ends that hold the "percentile" interval [low, high] and the "basic" one.
+
+    Noise makes a calibration error larger, and resampling does so again: of the change of such an
+    error the first interval errs to one side and the second, [2v - high, 2v - low], to the other.
+    """
+    return float(min(low, 2 * value - high)), float(max(high, 2 * value - low))
 
 
 def binned_rows(predictions: Predictions, bins: int) -> tuple[np.ndarray, np.ndarray]:

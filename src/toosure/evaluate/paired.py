@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.estimates import Estimate, both_intervals
 from toosure.evaluate.evaluation import check_level_and_bins
 from toosure.evaluate.paired_scores import PairedScore, judged, paired_scores
 from toosure.evaluate.result import finite
 from toosure.metrics.binned import Reliability, reliability_from_confidence
 from toosure.metrics.cluster_intervals import small_sample_factor
+from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
 from toosure.quantities import QUANTITIES
 from toosure.verdicts import plural
@@ -110,7 +111,7 @@ def compare(
 
     Rows are resampled in pairs, whole sequences or images where rows belong to such; `told` hears
     how many replicas are done. The changes of ECE and smECE hold both the "percentile" and the
-    "basic" interval, since noise pushes each error up (see `ece_change`).
+    "basic" interval, since noise pushes each error up (see `both_intervals`).
 
     >>> from toosure.predictions import from_probs
     >>> sure = from_probs([[0.9, 0.1], [0.1, 0.9], [0.9, 0.1]], [0, 1, 1])
@@ -151,9 +152,12 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
     names = f"{first.source or 'the first'} and {second.source or 'the second'}"
     if first.n != second.n:
         raise ValueError(
-            f"{names} have {first.n:,} and {second.n:,} rows: a paired comparison needs the same "
-            "rows in the same order"
+            f"{names} have {first.n:,} and {second.n:,} rows: give the same rows in the same order"
         )
+    if first.names and second.names and first.names != second.names:
+        raise ValueError(f"{names} name or order their classes differently: make them the same")
+
+    known_by = ""
     for column in ID_COLUMNS:
         if column in first.extras and column in second.extras:
             own, other = (side.extras[column].astype(str) for side in (first, second))
@@ -163,12 +167,11 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
                     f"{names} are not of the same rows: row {row} has {column} {own[row]} and "
                     f"{other[row]}; sort both by {column}"
                 )
-            return f"same rows by {column!r}"
+            known_by = f"same rows by {column!r}"
+            break
 
     if first.labels is None or second.labels is None:
-        return "confidences only: that the rows are the same cannot be checked"
-    if first.names and second.names and first.names != second.names:
-        raise ValueError(f"{names} name or order their classes differently: make them the same")
+        return known_by or "confidences only: that the rows are the same cannot be checked"
     different = (first.labels != second.labels).nonzero().flatten()
     if len(different):
         row = int(different[0])
@@ -177,16 +180,15 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
             f"first in row {row} ({int(first.labels[row])} and {int(second.labels[row])}); save "
             "both in the same order"
         )
-    return "same rows by their labels"
+    return known_by or "same rows by their labels"
 
 
 def resampled_weights(predictions: Predictions, seed: int, samples: int) -> Iterator[np.ndarray]:
     """Yield how often each row is drawn, (N,) float64, for every replica; groups stay together."""
-    rng = np.random.default_rng(seed)
     groups = None if predictions.groups is None else predictions.groups.cpu().numpy()
     units = predictions.n if groups is None else int(groups.max()) + 1
-    for _ in range(samples):
-        drawn = np.bincount(rng.integers(units, size=units), minlength=units).astype(np.float64)
+    for counts in Resampler(seed, samples).row_counts(units):
+        drawn = counts.astype(np.float64)
         yield drawn if groups is None else drawn[groups]
 
 
@@ -199,7 +201,11 @@ def paired_change(
     seed: int,
     samples: int,
 ) -> Estimate:
-    """Return the change of one number, the second's less the first's, as `compare` does."""
+    """Return the change of one number, the second's less the first's, as `compare` does.
+
+    It takes any number and whole groups, row by row; `ece_change` takes the ECE of independent rows
+    from cells, which costs the same for any number of rows.
+    """
     score = next(each for each in paired_scores(first, second, bins)[0] if each.key == key)
     replicas = [score.change(weights) for weights in resampled_weights(first, seed, samples)]
     return difference(score, replicas, level, first.groups).change
@@ -221,6 +227,6 @@ def difference(
         factor = small_sample_factor(groups, level)
         low, high = (value + factor * (end - value) for end in (low, high))
     if score.biased:
-        low, high = min(low, 2 * value - high), max(high, 2 * value - low)
+        low, high = both_intervals(value, low, high)
     change = Estimate(value, float(low), float(high))
     return Difference(score.key, score.first, score.second, change)

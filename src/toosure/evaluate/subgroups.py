@@ -59,7 +59,8 @@ class Subgroups:
     def sentence(self) -> str:
         """Say which groups are not calibrated, and how the many groups were accounted for."""
         off = [group for group in self.groups if group.kind in ("over", "under")]
-        named = ", ".join(f"{group.name} ({group.fault})" for group in worst_first(off)[:5])
+        off.sort(key=lambda group: -abs(group.gap.value))  # the worst first
+        named = ", ".join(f"{group.name} ({group.fault})" for group in off[:5])
         more = f" and {len(off) - 5} more" if len(off) > 5 else ""
 
         count = len(self.groups)
@@ -91,10 +92,6 @@ class Subgroups:
         of = "class 1" if self.class_one else "the predicted class"
         together = {"level": self.level, "correction": "bonferroni", "of": of}
         return {"column": self.column, **together, "groups": rows}
-
-
-def worst_first(groups: list[Subgroup]) -> list[Subgroup]:
-    return sorted(groups, key=lambda group: -abs(group.gap.value))
 
 
 def subgroups(

@@ -15,6 +15,7 @@ per example, (N,) or (N, 1), with labels 0 and 1 or booleans. Where to find what
     ranking, ood     AUROC, AURC, coverage; out-of-distribution detection
     intervals        bootstrap intervals of all of these, on counts (`bootstrap_cells`) or rows
     cluster_intervals  the same by whole groups: sequences, images, people
+    resampler        which rows, groups or cells a bootstrap replica draws, also of two models
     multilabel       independent labels (N, K): each, pooled, and the worst (`label_faults`)
     positions        tokens and pixels as rows with their sequence or image
     streaming        the same over batches, with torchmetrics' interface; imported by name only,

@@ -11,12 +11,12 @@ from toosure.metrics.binned import BinSums, error_of
 from toosure.metrics.bootstrap_cells import (
     Cells,
     Interval,
-    Resampler,
     bin_sums_of_cells,
     error_along,
     quantiles,
     with_claimed_hits,
 )
+from toosure.metrics.resampler import Resampler
 
 
 class BinnedError(NamedTuple):
@@ -30,8 +30,8 @@ class BinnedError(NamedTuple):
 
     def sums_and_replicas(self, cells: Cells, resampler: Resampler) -> tuple[BinSums, BinSums]:
         """Return the bin sums of the cells, (bins,), and of their replicas, (samples, bins)."""
-        replicas = bin_sums_of_cells(resampler.cells(cells), self.bins)
-        return bin_sums_of_cells(cells, self.bins), replicas
+        drawn = cells._replace(counts=resampler.cell_counts(cells.counts))
+        return bin_sums_of_cells(cells, self.bins), bin_sums_of_cells(drawn, self.bins)
 
 
 def interval_of_gaps(

@@ -5,10 +5,9 @@ Drawing how often each cell occurs is the same as drawing rows, and takes all re
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,30 +65,6 @@ def gather_cells(
     counts = torch.bincount(cell, minlength=size).double()
     mean = torch.bincount(cell, confidence.double(), minlength=size) / counts.clamp(min=1)
     return Cells(counts.view(-1, 2), mean.view(-1, 2), bin_of_level)
-
-
-class Resampler(NamedTuple):
-    """Draw `samples` bootstrap replicas; every call starts again from `seed`."""
-
-    seed: int
-    samples: int
-
-    def counts(self, sizes: Tensor) -> Tensor:
-        """Return how often each cell is drawn in each replica, (samples, *sizes.shape) float64."""
-        share = sizes.double().cpu().flatten().numpy()
-        generator = np.random.default_rng(self.seed)
-        drawn = generator.multinomial(round(share.sum()), share / share.sum(), size=self.samples)
-        return torch.from_numpy(drawn).double().view(self.samples, *sizes.shape).to(sizes.device)
-
-    def cells(self, cells: Cells) -> Cells:
-        """Return the replicas of counted rows."""
-        return cells._replace(counts=self.counts(cells.counts))
-
-    def rows(self, like: Tensor) -> Iterator[Tensor]:
-        """Yield the row numbers of each replica, (N,)."""
-        generator = torch.Generator().manual_seed(self.seed)
-        for _ in range(self.samples):
-            yield torch.randint(len(like), (len(like),), generator=generator).to(like.device)
 
 
 def bin_sums_of_cells(cells: Cells, bins: int) -> BinSums:

@@ -6,6 +6,7 @@ is computed from sums over each group, (G, K): a replica draws G groups and adds
 
 import math
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from toosure.metrics.inputs import (
     known_logits,
 )
 from toosure.metrics.intervals import Interval
+from toosure.metrics.resampler import Resampler
 
 Metric = Callable[..., Tensor]
 MAX_DRAWN = 1 << 22  # group counts drawn at a time
@@ -151,28 +153,20 @@ def group_sums(values: Tensor, groups: Tensor) -> Tensor:
 
 def resampled_sums(per_group: Tensor, seed: int, samples: int) -> Tensor:
     """Return the sums (samples, K) of as many groups as there are, drawn with replacement."""
-    count = len(per_group)
-    generator = np.random.default_rng(seed)
-    rows = max(1, MAX_DRAWN // count)
-    sizes = [min(rows, samples - start) for start in range(0, samples, rows)]
-    draws = (drawn_counts(count, size, generator) for size in sizes)
-    return torch.cat([each @ per_group for each in draws])
-
-
-def drawn_counts(count: int, size: int, generator: np.random.Generator) -> Tensor:
-    """Return how often each of `count` groups is drawn in each of `size` replicas, float64."""
-    picks = generator.integers(count, size=(size, count)) + count * np.arange(size)[:, None]
-    counts = np.bincount(picks.reshape(-1), minlength=size * count).reshape(size, count)
-    return torch.from_numpy(counts).double()
+    counts = Resampler(seed, samples).row_counts(len(per_group))
+    replicas = max(1, MAX_DRAWN // len(per_group))  # of a block, so that memory stays bounded
+    sums = []
+    while block := list(islice(counts, replicas)):
+        sums.append(torch.from_numpy(np.stack(block)).double() @ per_group)
+    return torch.cat(sums)
 
 
 def resampled_rows(groups: Tensor, seed: int, samples: int) -> list[Tensor]:
     """Return the row numbers of each replica: all rows of the groups drawn."""
     order = groups.argsort(stable=True)
     members = order.split(torch.bincount(groups).tolist())
-    generator = torch.Generator().manual_seed(seed)
-    picks = torch.randint(len(members), (samples, len(members)), generator=generator).tolist()
-    return [torch.cat([members[g] for g in replica]) for replica in picks]
+    draws = Resampler(seed, samples).torch_rows(len(members))
+    return [torch.cat([members[g] for g in drawn.tolist()]) for drawn in draws]
 
 
 def mean_offsets(values: Tensor, groups: Tensor, seed: int, samples: int) -> Tensor:

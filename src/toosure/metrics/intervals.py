@@ -13,7 +13,6 @@ from toosure.metrics.binned import error_of
 from toosure.metrics.binned_interval import BinnedError, interval_of_gaps
 from toosure.metrics.bootstrap_cells import Interval as Interval
 from toosure.metrics.bootstrap_cells import (
-    Resampler,
     aurc_of_ranks,
     auroc_of_ranks,
     count_by_rank,
@@ -34,6 +33,7 @@ from toosure.metrics.inputs import (
     known_logits,
     row_numbers_of_all,
 )
+from toosure.metrics.resampler import Resampler
 from toosure.metrics.smooth_interval import smece_ends
 
 Metric = Callable[..., Tensor]
@@ -108,7 +108,7 @@ def confidence_interval(
     else:
         value = _as_tensor(of_rows(slice(None)), metric)
         with known_logits():
-            replicas = [of_rows(i) for i in resampler.rows(labels)]
+            replicas = [of_rows(i.to(labels.device)) for i in resampler.torch_rows(len(labels))]
         offsets = torch.stack(replicas) - value
 
     if method == "auto" and metric in _AREAS:  # "basic" turns a tail below into one beyond 1
@@ -155,7 +155,8 @@ def confidence_interval_from_confidence(
     elif metric is smooth.smece_from_confidence and method == "auto":
         return _interval_of_smece(value, confidence, correct, level, resampler, **options)
     else:
-        replicas = [metric(confidence[i], correct[i], **options) for i in resampler.rows(correct)]
+        draws = (i.to(correct.device) for i in resampler.torch_rows(len(correct)))
+        replicas = [metric(confidence[i], correct[i], **options) for i in draws]
         offsets = torch.stack(replicas) - value
     return _interval(value, offsets, level, method, in_unit_interval=True)
 
@@ -215,7 +216,7 @@ def _mean_offsets(values: Tensor, resampler: Resampler) -> Tensor:
     if not values.mean().isfinite():
         return values.new_full((resampler.samples,), torch.nan)
     levels, counts = group_values(values)
-    return resampler.counts(counts) @ levels / len(values) - values.mean()
+    return resampler.cell_counts(counts) @ levels / len(values) - values.mean()
 
 
 def _rank_offsets(
@@ -223,7 +224,7 @@ def _rank_offsets(
 ) -> Tensor:
     """Return a ranking metric of the replicas less that of the rows."""
     counts = count_by_rank(score, correct)
-    return of_ranks(resampler.counts(counts)) - of_ranks(counts.double())
+    return of_ranks(resampler.cell_counts(counts)) - of_ranks(counts.double())
 
 
 def _as_tensor(value: object, metric: Metric) -> Tensor:

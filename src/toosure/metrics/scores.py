@@ -207,6 +207,7 @@ def brier_split(
 
 
 def _split_by_temperature(row_score: RowScore, logits: Tensor, labels: Tensor) -> Split:
+    """Return a score, split by the temperature at which its mean over rows is lowest."""
     rows = logits.detach()
 
     def score(log_scale: float) -> Tensor:
@@ -220,7 +221,7 @@ def _split_by_temperature(row_score: RowScore, logits: Tensor, labels: Tensor) -
 
     best = _minimiser(lambda log_scale: float(score(log_scale)), -_log_size(rows))
     refinement = torch.minimum(raw, score(best))
-    temperature = torch.tensor(2.0**-best, dtype=torch.float64)
+    temperature = torch.exp2(torch.tensor(-best, dtype=torch.float64))  # inf where it overflows
     return Split(raw, raw - refinement, refinement, temperature)
 
 

@@ -22,7 +22,11 @@ def markdown(outcome: Outcome, figures: Path | None = None, earlier: str = "") -
     """
     recipe = outcome.recipe
     kept = read_page(earlier, recipe, outcome.setting, outcome.findings)
-    source = "run folders, or the scores kept of them," if recipe.keeps_scores else "run folders"
+    source = (
+        "run folders, or the scores kept of them,"
+        if "--scores" in recipe.options
+        else "run folders"
+    )
     blocks = [
         f"# {recipe.title}: what we measured",
         f"Made by `toosure reproduce {recipe.name}` ({recipe.reference}); every number below comes "

@@ -22,6 +22,7 @@ Kept = Literal["examples", "scores", "nothing"]
 class Setting:
     """How a recipe is carried out: small or as in the paper, on which data, with which seeds.
 
+    What a word such as `sam:rho=0.1` sets is called its options in recipes, to keep the two apart.
     Without `seeds`, each part uses its own. `methods`, `full` and `scores` are for recipes that
     keep scores: rows to add by their words, the paper's full size, the folder of the score files.
     `steps` is the length of parts whose length the device decides.
@@ -66,6 +67,12 @@ class Setting:
         """Why the paper's figures decide nothing here; empty where they do."""
         return "" if self.as_in_the_paper else "judged on CIFAR-10 only"
 
+    @property
+    def why_not_judged_on_cifar(self) -> str:
+        """Why nothing is judged where both CIFAR sets count; empty for full runs on them."""
+        judged = not self.quick and set(self.data_sets) <= {"cifar10", "cifar100"}
+        return "" if judged else "judged on CIFAR-10 and CIFAR-100 only"
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -106,9 +113,9 @@ def judge(
 
 
 def missing_runs(present: int, expected: int) -> str:
-    """Say how many of the expected runs are missing; empty where none is."""
+    """Say how many of the expected runs are missing; empty where none is, or more are present."""
     missing = expected - present
-    return f"{missing} of {expected} runs missing or ended early" if missing else ""
+    return f"{missing} of {expected} runs missing or ended early" if missing > 0 else ""
 
 
 def single_run(*counts: int) -> str:
@@ -120,9 +127,14 @@ def single_run(*counts: int) -> str:
     return "n = 1: reported, not judged" if min(counts) == 1 else ""
 
 
+def claim_without_runs(says: str) -> Claim:
+    """Return a claim that cannot be judged because no run is complete."""
+    return Claim(says, "–", note="no complete run")
+
+
 def claims_without_runs(*sentences: str) -> list[Claim]:
-    """Return claims that cannot be judged because no run is complete."""
-    return [Claim(says, "–", note="no complete run") for says in sentences]
+    """Return one such claim per sentence."""
+    return [claim_without_runs(says) for says in sentences]
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def provenance(run: Run) -> dict[str, Any]:
         "steps": run.last.get("step"),
         "seconds": run.last.get("seconds"),
         "device": environment.get("device"),
-        "torch": environment.get("versions", {}).get("torch"),
+        "torch": run.torch_version,
         "commit": environment.get("commit"),
         "command": environment.get("command"),
     }

@@ -89,3 +89,8 @@ def control_numbers(run: Run) -> dict[str, float] | None:
 def measuring_seconds(run: Run) -> float:
     """Return how long a run was measured."""
     return float(np.nansum(run.columns["seconds_measuring"]))
+
+
+def training_seconds(run: Run) -> float:
+    """Return how long a run trained, without the time spent on measurements."""
+    return float(run.last["seconds"]) - measuring_seconds(run)

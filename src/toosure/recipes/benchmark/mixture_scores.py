@@ -15,17 +15,16 @@ from toosure.posthoc import Temperature
 from toosure.predictions import from_logits
 from toosure.recipes.benchmark.kept_rows import calibrated_errors, measuring_seconds
 from toosure.recipes.benchmark.mixture_shifts import read_shifts
-from toosure.recipes.benchmark.score_files import (
+from toosure.recipes.benchmark.record import (
     Examples,
     Record,
-    ScoreFiles,
     example_arrays,
     predictions_file,
     ran_alone,
     read_split,
-    scored_names,
     scores_of,
 )
+from toosure.recipes.benchmark.score_files import ScoreFiles, scored_names
 from toosure.recipes.benchmark.shift_scores import summary_of
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.recipes.run_store import RunStore
@@ -92,7 +91,7 @@ def scored_mixture(
             {} if temperature is None else scores_of(temperature(logits), labels)
         ),
         device=runs[0].environment.get("device"),
-        torch=runs[0].environment.get("versions", {}).get("torch"),
+        torch=runs[0].torch_version,
         commit=", ".join(commits) or None,
         alone=all_ran_alone(runs),
         calibrated_ece=None if val is None else calibrated_errors(val, (logits, labels)),

@@ -1,14 +1,17 @@
 """Paired differences of two methods: the same test images, the same seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from toosure.recipes.benchmark.score_files import Examples, Record
+from toosure.metrics.resampler import Resampler
+from toosure.recipes.benchmark.record import Examples, Record
 
 RESAMPLES = 2000
 BINS = 15
+# Takes what is kept of a run, and the numbers of some test images.
+Score = Callable[[Examples, np.ndarray], np.ndarray | float]
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ def paired_by_seed(
     return [(by_seed[b.config.seed], b) for b in second if b.config.seed in by_seed]
 
 
-class PairedScores:
-    """Numbers of runs over the same resamples of the test images, each run computed once.
+class ResampledScores:
+    """Scores of runs over the same resamples of the test images, each computed once.
 
     `examples` are those of the runs by name.
     """
@@ -59,18 +62,24 @@ class PairedScores:
     def __init__(self, examples: dict[str, Examples], resamples: int = RESAMPLES) -> None:
         self.examples = examples
         self.resamples = resamples
-        self._numbers: dict[str, np.ndarray] = {}
+        self._scores: dict[tuple[str, Score, int], np.ndarray] = {}
 
-    def numbers(self, name: str) -> np.ndarray:
-        """Return accuracy, NLL and ECE (see `numbers_of`): of all images, then of each resample."""
-        if name not in self._numbers:
+    def over_resamples(self, name: str, score: Score, seed: int = 0) -> np.ndarray:
+        """Return a run's score of all test images, then of each resample, (1 + resamples, ...).
+
+        Equal seeds draw the same images in every run: their differences are paired.
+        """
+        key = (name, score, seed)
+        if key not in self._scores:
             examples = self.examples[name]
             n = len(examples["correct"])
-            generator = np.random.default_rng(0)  # the same draws for every run
-            draws = [generator.integers(0, n, n) for _ in range(self.resamples)]
-            rows = [np.arange(n), *draws]
-            self._numbers[name] = np.array([numbers_of(examples, each) for each in rows])
-        return self._numbers[name]  # (1 + resamples, 3)
+            draws = [np.arange(n), *Resampler(seed, self.resamples).rows(n)]
+            self._scores[key] = np.array([score(examples, rows) for rows in draws])
+        return self._scores[key]
+
+
+class PairedScores(ResampledScores):
+    """Differences of accuracy, NLL and ECE between methods, with two-sided intervals."""
 
     def differences(self, first: Sequence[Record], second: Sequence[Record]) -> Differences | None:
         """Return second minus first over the seeds of both; None where no pair has its examples.
@@ -79,7 +88,8 @@ class PairedScores:
         not lie around the difference: resampling adds noise to bins, and so to small errors.
         """
         by_seed = [
-            self.numbers(b.name) - self.numbers(a.name)
+            self.over_resamples(b.name, accuracy_nll_ece)
+            - self.over_resamples(a.name, accuracy_nll_ece)
             for a, b in paired_by_seed(first, second)
             if a.name in self.examples and b.name in self.examples
         ]
@@ -100,8 +110,8 @@ class PairedScores:
         return Differences(accuracy, nll, ece)
 
 
-def numbers_of(examples: Examples, rows: np.ndarray) -> np.ndarray:
-    """Return accuracy in points, NLL and ECE in points of some test images of a run."""
+def accuracy_nll_ece(examples: Examples, rows: np.ndarray) -> np.ndarray:
+    """Return accuracy in points, NLL and ECE in points of some test images of a run, (3,)."""
     correct = examples["correct"][rows]
     error = binned_error(examples["confidence"][rows].astype(float), correct)
     nll = -examples["log_probability"][rows].mean()

@@ -11,7 +11,7 @@ from toosure.words import TABLES, Word, parse
 
 BASE = {"lr": "0.1", "momentum": "0.9", "weight_decay": "0.0005"}
 KINDS = ("optimizer", "loss", "objective", "average", "control")
-LABELLED = ("rho", "gamma")  # settings of an optimizer that a label gives even at their defaults
+LABELLED = ("rho", "gamma")  # options of an optimizer that a label gives even at their defaults
 DATA_SETS = ("cifar10", "cifar100")
 
 
@@ -75,7 +75,7 @@ def configs(
 
 
 def words_of(method: str) -> dict[str, str]:
-    """Return the settings of a run that a method's words give.
+    """Return the words of a run that a method gives, by kind.
 
     A method is a word of an optimizer, loss, objective, average or control, or several joined by a
     plus. `objective=package.module:name` says of which kind a word of one's own is.
@@ -113,7 +113,7 @@ def kind_of(text: str) -> tuple[str, str]:
 def with_base(text: str) -> str:
     """Return an optimizer's word with the protocol's rate, momentum and decay.
 
-    Only what steps by SGD gets them. Another optimizer keeps the settings of its authors.
+    Only what steps by SGD gets them. Another optimizer keeps the options of its authors.
     """
     word = parse("optimizer", text if text != "sgd" else f"sgd:lr={BASE['lr']}")
     if not steps_by_sgd(word):
@@ -125,10 +125,10 @@ def with_base(text: str) -> str:
 
 
 def steps_by_sgd(word: Word) -> bool:
-    """Whether an optimizer is SGD, or passes its settings on to it."""
+    """Whether an optimizer is SGD, or passes its options on to it."""
     receiver = word.method.passes_to
     if receiver == "base":
-        receiver = str(word.settings.get("base", word.method.settings["base"].default))
+        receiver = str(word.value("base"))
     return "sgd" in (word.name, receiver)
 
 
@@ -170,11 +170,11 @@ def label(config: RunConfig) -> str:
 
 
 def optimizer_label(word: Word) -> str:
-    """Spell an optimizer without the protocol's base settings, with its radius and weight."""
+    """Spell an optimizer without the protocol's base options, with its radius and weight."""
     shown = []
-    for name, setting in word.method.settings.items():
+    for name, option in word.method.settings.items():
         if name in word.settings or name in LABELLED:
-            shown.append((name, setting.write(word.settings.get(name, setting.default))))
+            shown.append((name, option.write(word.value(name))))
 
     own = set(word.method.settings)
     passed_on = [(name, str(word.settings[name])) for name in word.settings if name not in own]

@@ -6,7 +6,8 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from toosure.recipes.benchmark.score_files import Record
+from toosure.recipes.benchmark.record import Record
+from toosure.recipes.recipe import missing_runs
 
 
 class Row(Protocol):
@@ -60,6 +61,12 @@ def with_records(
 ) -> ScoredRow[RowKind]:
     """Return a row with the records that there are of the runs of these names."""
     return ScoredRow(row, [known[name] for name in names if name in known])
+
+
+def missing_in(rows: Iterable[ScoredRow[RowKind]]) -> str:
+    """Say how many runs of these rows are missing; empty where none is."""
+    counts = [(len(each.records), len(each.row.seeds)) for each in rows]
+    return missing_runs(sum(n for n, _ in counts), sum(seeds for _, seeds in counts))
 
 
 def by_data(rows: Iterable[ScoredRow[RowKind]]) -> dict[str, list[ScoredRow[RowKind]]]:

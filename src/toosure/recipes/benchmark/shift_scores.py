@@ -9,7 +9,7 @@ from toosure.runs.json_text import read_json
 from toosure.shifts.record import AVERAGE_FILE, METRICS, ShiftRecord, finite
 
 if TYPE_CHECKING:
-    from toosure.recipes.benchmark.score_files import Record
+    from toosure.recipes.benchmark.record import Record
 
 UNKNOWN = {"cifar10": "cifar100", "cifar100": "cifar10", "digits": "noise"}
 SETS = ("cifar10", "cifar100", "cifar10-c", "cifar100-c")  # of `--shift all` in a recipe

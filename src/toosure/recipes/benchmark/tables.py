@@ -6,7 +6,8 @@ from itertools import combinations
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import methods, protocol, shift_scores
 from toosure.recipes.benchmark.paired import PairedScores
-from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
+from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.commits import short_commit
 from toosure.recipes.parameters import network_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
@@ -51,11 +52,13 @@ PAIRED_HEADER = ("second - first", "seeds", "accuracy, points", "NLL", "ECE, poi
 PASSES = {"sam": 2, "asam": 2, "vasso": 2, "csam": 2, "bsam": 2}
 OBJECTIVE_PASSES: dict[str, Callable[[RunConfig], float]] = {
     "mit": lambda config: 2,
-    "batch_ensemble": lambda config: setting_of(config, "members"),
-    "rank1": lambda config: setting_of(config, "members"),
-    "mimo": lambda config: setting_of(config, "repeat"),
-    "deep_ensemble": lambda config: setting_of(config, "members"),
-    "ccat": lambda config: 1 + setting_of(config, "share") * setting_of(config, "attack_steps"),
+    "batch_ensemble": lambda config: objective_value(config, "members"),
+    "rank1": lambda config: objective_value(config, "members"),
+    "mimo": lambda config: objective_value(config, "repeat"),
+    "deep_ensemble": lambda config: objective_value(config, "members"),
+    "ccat": lambda config: (
+        1 + objective_value(config, "share") * objective_value(config, "attack_steps")
+    ),
 }
 UNCOUNTED = ("gamma_net", "meta_smoothing", "calmo", "margin_tail")  # passes through other graphs
 
@@ -143,10 +146,9 @@ def row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     return *cells, passes_text(config), f"{network_size(config):,}", commits
 
 
-def setting_of(config: RunConfig, name: str) -> float:
-    """Return a setting of a run's objective, or its default."""
-    word = config.word("objective")
-    return float(word.settings.get(name, word.method.settings[name].default))
+def objective_value(config: RunConfig, name: str) -> float:
+    """Return what a run's objective has as `name`: the given value, or the default."""
+    return float(config.word("objective").value(name))
 
 
 def passes_text(config: RunConfig) -> str:

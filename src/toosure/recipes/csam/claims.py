@@ -1,14 +1,16 @@
 """The claims of the CSAM paper, with the rules by which they are judged here."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 
 from toosure.recipes.benchmark.paired import Difference, PairedScores
+from toosure.recipes.benchmark.scored_rows import missing_in
 from toosure.recipes.csam.tables import Scored
 from toosure.recipes.recipe import (
     Claim,
     Setting,
+    claim_without_runs,
     claims_without_runs,
     judge,
     missing_runs,
@@ -25,13 +27,6 @@ Named = Mapping[str, Scored]
 def why_not_judged(setting: Setting) -> str:
     """Why nothing is judged; empty for runs on the paper's data."""
     return "judged on CIFAR-10 and CIFAR-100 only" if setting.quick else ""
-
-
-def missing(rows: Sequence[Scored]) -> str:
-    """Say how many runs of the rows are missing."""
-    return missing_runs(
-        sum(len(scored.records) for scored in rows), sum(len(scored.row.seeds) for scored in rows)
-    )
 
 
 # -- SGD, SAM, CSAM -------------------------------------------------------------------------------
@@ -51,7 +46,7 @@ def order_claims(setting: Setting, where: str, rows: Named, scores: PairedScores
         errors = error_texts(rows[reference], rows[better])
         unless = [
             why_not_judged(setting),
-            missing([rows[reference], rows[better]]),
+            missing_in([rows[reference], rows[better]]),
             single_run(result.seeds),
         ]
         claims.append(
@@ -101,7 +96,7 @@ def temperature_claim(where: str, rows: Named) -> Claim:
     says = f"{where}: SAM's raw ECE against SGD's after temperature scaling"
     sgd = rows["SGD"].records
     if not sgd or not rows["SAM"].records:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     papers = f"{rows['SAM'].row.figures['ECE']} : {rows['SGD'].row.figures['TCE']}"
     after = sum(record.test_after_temperature["ece"] for record in sgd) / len(sgd)
@@ -122,7 +117,7 @@ def lowest_error_claim(setting: Setting, where: str, rows: Named) -> Claim:
     says = f"{where}: CSAM has the lowest ECE of all rows"
     present = {name: scored.mean("ece") for name, scored in rows.items() if scored.records}
     if "CSAM" not in present or len(present) < 2:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     ranking = sorted(present, key=lambda name: present[name])
     best = ", ".join(f"{name} {100 * present[name]:.2f}" for name in ranking[:4])
@@ -132,7 +127,7 @@ def lowest_error_claim(setting: Setting, where: str, rows: Named) -> Claim:
         paper="yes",
         holds=ranking[0] == "CSAM",
         rule="ours: by the mean over seeds",
-        unless=[why_not_judged(setting), missing(list(rows.values()))],
+        unless=[why_not_judged(setting), missing_in(rows.values())],
     )
 
 
@@ -158,7 +153,7 @@ def ensemble_claims(setting: Setting, rows: Named, scores: PairedScores) -> list
                     paper=paper_pair(vanilla, other),
                     holds=result.ece.below_zero,
                     rule=LOWER_RULE,
-                    unless=[why_not_judged(setting), missing([other])],
+                    unless=[why_not_judged(setting), missing_in([other])],
                 )
             )
     return claims
@@ -174,7 +169,7 @@ def sharpness_claims(setting: Setting, rows: Named) -> list[Claim]:
 
     found = ", ".join(f"{name} {value:.1f}" for name, value in values.items())
     seeds = min(len(rows[name].records) for name in SHARPEST_FIRST)
-    unless = [why_not_judged(setting), missing([rows[name] for name in SHARPEST_FIRST])]
+    unless = [why_not_judged(setting), missing_in([rows[name] for name in SHARPEST_FIRST])]
     rule = f"ours: by the mean, n = {seeds}; Hessian of cross-entropy on training images"
 
     plain = [values[name] for name in ("SGD", "LS", "FL")]
@@ -216,7 +211,7 @@ def grid_claim(
     """
     says = f"{where}: a small rho wants a large gamma"
     if not errors:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     radii = sorted({rho for rho, _ in errors})
     gammas = sorted({gamma for _, gamma in errors})

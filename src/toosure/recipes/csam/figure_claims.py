@@ -9,7 +9,14 @@ import numpy as np
 
 from toosure.recipes.csam.claims import why_not_judged
 from toosure.recipes.csam.figure_data import KeptRows, Theory, column
-from toosure.recipes.recipe import Claim, Setting, claims_without_runs, judge, missing_runs
+from toosure.recipes.recipe import (
+    Claim,
+    Setting,
+    claim_without_runs,
+    claims_without_runs,
+    judge,
+    missing_runs,
+)
 
 LEAST_R_SQUARED = 0.95  # of a straight line through kappa_min on the way to theta~
 LEAST_RATIO = 3.0  # of SGD's ECE to SAM's, where the paper says about six
@@ -116,7 +123,7 @@ def ratio_claim(
     """Judge: SGD's raw ECE is several times SAM's."""
     says = f"{data}, {network}: SGD's ECE is several times SAM's"
     if errors is None:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
     ratio = errors["SGD"]["raw"] / errors["SAM"]["raw"]
     return judge(
         says,
@@ -146,7 +153,7 @@ def persistent_claim(setting: Setting, data: str, rows: Mapping[str, KeptRows]) 
     """Judge: SAM's validation ECE is below SGD's all along."""
     says = f"{data}, ResNet-56: SAM's ECE is below SGD's through all of training"
     if len(rows) < 2:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
     sgd, sam = (column(rows[name], "val/ece")[1:] for name in ("SGD", "SAM"))
     if len(sgd) != len(sam):
         return Claim(says, "–", note="the two runs were measured at different steps")

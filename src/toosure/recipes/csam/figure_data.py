@@ -7,7 +7,7 @@ import numpy as np
 
 from toosure.quantities.of_sam import SAM_PATH
 from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY
-from toosure.recipes.benchmark.score_files import Examples, Record
+from toosure.recipes.benchmark.record import Examples, Record
 from toosure.recipes.csam import figure_rows
 from toosure.recipes.csam.rows import Row
 from toosure.recipes.csam.tables import scored_rows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from toosure.recipes.benchmark.score_files import Examples
+from toosure.recipes.benchmark.record import Examples
 from toosure.recipes.csam import figure_data, figure_rows
 from toosure.recipes.csam.charts import Bars, Curve, Panel, draw, grouped_bars
 from toosure.recipes.csam.figure_data import FigureRuns, KeptRows, column

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from toosure.recipes.benchmark.score_files import Record, score_files
+from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.score_files import score_files
 from toosure.recipes.csam import figure_claims, figure_data, imagenet_rows
 from toosure.recipes.csam.imagenet_c import CORRUPTIONS
 from toosure.recipes.csam.imagenet_rows import ImageNetRow

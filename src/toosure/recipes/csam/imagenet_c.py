@@ -5,7 +5,6 @@ Three corruptions at five severities; images made from those that validate are l
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -73,14 +72,9 @@ def scores_on(
 ) -> dict[str, float]:
     """Return accuracy and ECE on one corruption at one severity, and how many images there are."""
     word = config.word("data")
-    settings: dict[str, Any] = {
-        name: word.settings.get(name, word.method.settings[name].default)
-        for name in ("val_share", "seed", "size")
-    }
-    files = corrupted_files(
-        corruption, severity, Path(runtime.data_root), settings["val_share"], settings["seed"]
-    )
-    split = corrupted_split(files, data, settings["size"], runtime.decoders)
+    root = Path(runtime.data_root)
+    files = corrupted_files(corruption, severity, root, word.value("val_share"), word.value("seed"))
+    split = corrupted_split(files, data, word.value("size"), runtime.decoders)
     logits = logits_of(predictor, split.x.to(runtime.torch_device)).cpu().double()
     return {
         "accuracy": float(metrics.accuracy(logits, split.y)),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.csam import rows
-from toosure.recipes.csam.paper import PaperTable
 from toosure.recipes.csam.paper_imagenet import TABLE_2, TABLE_S14
 from toosure.recipes.recipe import Setting
 
@@ -83,10 +82,11 @@ class ImageNetRow:
     @property
     def figures(self) -> dict[str, str]:
         """The paper's figures: those of Table 2, or of S14 where that alone has the row."""
-        return {**paper_row(TABLE_S14, self.s14_name), **paper_row(TABLE_2, self.name)}
+        return {**TABLE_S14.get(self.s14_name, {}), **TABLE_2.get(self.name, {})}
 
     @property
     def s14_name(self) -> str:
+        """The name of its row in Table S14, which is of ViT-S/32 alone; else empty."""
         network, _, name = self.name.rpartition("/")
         return name if network == "ViT-S/32" else ""
 
@@ -94,7 +94,7 @@ class ImageNetRow:
         """Return the run."""
         network = NETWORKS[self.network]
         steps = 6 if setting.quick else network.steps
-        settings: dict[str, object] = {
+        fields: dict[str, object] = {
             "data": f"imagenet:val=0,val_share={VAL_SHARE},augment=true",
             "model": network.model,
             "optimizer": network.optimizers[self.optimizer],
@@ -109,16 +109,12 @@ class ImageNetRow:
         }
         if setting.quick:
             small = f"imagenet:size=16,val=0,val_share={VAL_SHARE},augment=true"
-            settings |= {"data": small, "model": network.quick_model, "batch": 8}
-            settings |= {"schedule": "cosine:warmup=2", "precision": "float32"}
+            fields |= {"data": small, "model": network.quick_model, "batch": 8}
+            fields |= {"schedule": "cosine:warmup=2", "precision": "float32"}
         if self.loss:
             kind, word = protocol.kind_of(rows.WORDS[self.loss])
-            settings[kind] = word
-        return RunConfig.of(settings)
-
-
-def paper_row(table: PaperTable, name: str) -> dict[str, str]:
-    return table.get(name, {})
+            fields[kind] = word
+        return RunConfig.of(fields)
 
 
 def moments(steps: int) -> tuple[int, ...]:

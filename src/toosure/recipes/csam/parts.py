@@ -3,7 +3,7 @@
 import re
 
 from toosure.recipes.benchmark.paired import PairedScores
-from toosure.recipes.benchmark.scored_rows import by_data, by_name
+from toosure.recipes.benchmark.scored_rows import by_data, by_name, missing_in
 from toosure.recipes.csam import claims, ensemble_rows, paper, rows
 from toosure.recipes.csam.tables import (
     Scored,
@@ -18,7 +18,7 @@ from toosure.recipes.recipe import (
     Findings,
     Setting,
     Table,
-    claims_without_runs,
+    claim_without_runs,
     judge,
     single_run,
 )
@@ -154,7 +154,7 @@ def chain_claim(setting: Setting, named: dict[str, Scored], loss: str) -> Claim:
     says = f"{loss}: SAM lowers its ECE, and CSAM more"
     chain = [named[name] for name in (loss, f"{loss}+SAM", f"{loss}+CSAM")]
     if not all(each.records for each in chain):
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     alone, sam, csam = (each.mean("ece") for each in chain)
     return judge(
@@ -165,7 +165,7 @@ def chain_claim(setting: Setting, named: dict[str, Scored], loss: str) -> Claim:
         rule="ours: by the mean over seeds",
         unless=[
             claims.why_not_judged(setting),
-            claims.missing(chain),
+            missing_in(chain),
             single_run(*(len(each.records) for each in chain)),
         ],
     )

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.mixture_scores import add_mixtures, mixture_files
-from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
+from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, with_records
 from toosure.recipes.csam.rows import Row
 from toosure.recipes.recipe import Claim, RunMixture, Setting, Table

@@ -1,6 +1,6 @@
 """The table of ensembles and the claims on it: single runs, averages of weights, mixtures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,17 +8,17 @@ import torch
 
 from toosure import metrics
 from toosure.ensembles import log_mean_probability
-from toosure.recipes.benchmark.score_files import ran_alone
+from toosure.recipes.benchmark.kept_rows import training_seconds
+from toosure.recipes.benchmark.record import ran_alone
 from toosure.recipes.ensembles import sweeps
 from toosure.recipes.ensembles.kept_scores import Scores, ScoresByName, keep_scores, kept_scores
 from toosure.recipes.parameters import network_size
-from toosure.recipes.prediction_scores import training_seconds
 from toosure.recipes.recipe import (
     Claim,
     Findings,
     Setting,
     Table,
-    claims_without_runs,
+    claim_without_runs,
     judge,
 )
 from toosure.recipes.run_store import RunStore
@@ -33,7 +33,6 @@ NOTE = (
     "plain runs; Laplace is there once `toosure calibrate RUN --method laplace` was called on them."
 )
 HEADER = ("method", "n", "accuracy %", "NLL", "ECE", "smECE", "gap", "seconds", "parameters")
-JUDGED = ("cifar10", "cifar100")
 
 
 @dataclass
@@ -172,58 +171,34 @@ def claims(setting: Setting, rows: dict[str, Row]) -> list[Claim]:
     """Judge what CSAM's Table 1 says of ensembles and MC-Dropout."""
     members = 2 if setting.quick else sweeps.MEMBERS
     ensembles = {name: f"{name}, deep ensemble ({members})" for name in ("SGD", "SAM")}
-    dropout = "MC-Dropout (5)"
     found = []
     for optimizer, ensemble in ensembles.items():
-        for key, better in (("ece", below), ("accuracy", above)):
-            says = f"an ensemble of {optimizer} has {better.__doc__} {key} than a single network"
-            found.append(compared(setting, says, rows, ensemble, optimizer, key, better))
-    found += [
-        compared(setting, "MC-Dropout has a lower ECE", rows, dropout, "SGD", "ece", below),
-        compared(setting, "SAM has a lower ECE than SGD, alone", rows, "SAM", "SGD", "ece", below),
-        compared(
-            setting,
-            "SAM has a lower ECE than SGD, in ensembles",
-            rows,
-            ensembles["SAM"],
-            ensembles["SGD"],
-            "ece",
-            below,
-        ),
+        for key, better in (("ece", "lower"), ("accuracy", "higher")):
+            says = f"an ensemble of {optimizer} has a {better} {key} than a single network"
+            found.append(better_claim(setting, says, rows, ensemble, optimizer, key))
+
+    alone, together = (f"SAM has a lower ECE than SGD, {how}" for how in ("alone", "in ensembles"))
+    return [
+        *found,
+        better_claim(setting, "MC-Dropout has a lower ECE", rows, "MC-Dropout (5)", "SGD"),
+        better_claim(setting, alone, rows, "SAM", "SGD"),
+        better_claim(setting, together, rows, ensembles["SAM"], ensembles["SGD"]),
     ]
-    return found
 
 
-def below(a: float, b: float) -> bool:
-    """a lower"""
-    return a < b
-
-
-def above(a: float, b: float) -> bool:
-    """a higher"""
-    return a > b
-
-
-def compared(
-    setting: Setting,
-    says: str,
-    rows: dict[str, Row],
-    one: str,
-    two: str,
-    key: str,
-    better: Callable[[float, float], bool],
+def better_claim(
+    setting: Setting, says: str, rows: dict[str, Row], one: str, other: str, key: str = "ece"
 ) -> Claim:
-    """Judge one number of two methods against each other."""
-    if one not in rows or two not in rows:
-        return claims_without_runs(says)[0]
-    a, b = rows[one], rows[two]
-    scale = 100 if key != "nll" else 1
-    judged = not setting.quick and setting.data in JUDGED
+    """Judge: the mean of one method is better than that of another, in ECE or in accuracy."""
+    if one not in rows or other not in rows:
+        return claim_without_runs(says)
+    ours = rows[one].mean(key)
+    theirs = rows[other].mean(key)
     return judge(
         says,
-        found=f"{scale * a.mean(key):.2f} : {scale * b.mean(key):.2f} "
-        f"(n = {len(a.scores)} : {len(b.scores)})",
+        found=f"{100 * ours:.2f} : {100 * theirs:.2f} "
+        f"(n = {len(rows[one].scores)} : {len(rows[other].scores)})",
         paper="yes, in CSAM's Table 1",
-        holds=better(a.mean(key), b.mean(key)),
-        unless=["" if judged else "judged on CIFAR-10 and CIFAR-100 only"],
+        holds=ours > theirs if key == "accuracy" else ours < theirs,
+        unless=[setting.why_not_judged_on_cifar],
     )

@@ -1,7 +1,8 @@
 """Ablations of gamma-net: the bandwidth of SECE, and what its features contribute."""
 
 from toosure.recipes.gamma_net import sweeps
-from toosure.recipes.gamma_net.comparison import NOTE, score_cells, why_not_judged
+from toosure.recipes.gamma_net.claims import count_text, lower_ece_claim
+from toosure.recipes.gamma_net.comparison import NOTE, score_cells
 from toosure.recipes.gamma_net.rows import (
     ERRORS,
     Row,
@@ -16,7 +17,7 @@ from toosure.recipes.recipe import (
     Findings,
     Setting,
     Table,
-    claims_without_runs,
+    claim_without_runs,
     judge,
     single_run,
 )
@@ -64,7 +65,7 @@ def rule_claim(setting: Setting, rows: Rows) -> Claim:
     says = "predicted: the bandwidth of the batch (auto) is within a point of the best fixed one"
     fixed = fixed_errors(rows)
     if not fixed or "auto" not in rows or not rows["auto"].records:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     own = rows["auto"].mean("ece")
     best = min(fixed, key=lambda name: fixed[name])
@@ -75,7 +76,7 @@ def rule_claim(setting: Setting, rows: Rows) -> Claim:
         paper="an open question",
         holds=own < fixed[best] + NEAR,
         rule="ours: mean ECE, at most a point above",
-        unless=[why_not_judged(setting), missing_in(*rows.values()), single_run(*counts)],
+        unless=[setting.why_not_judged_on_cifar, missing_in(*rows.values()), single_run(*counts)],
     )
 
 
@@ -84,25 +85,22 @@ def feature_findings(setting: Setting, store: RunStore) -> Findings:
     configs = {kind: sweeps.feature_configs(setting, kind) for kind in sweeps.FEATURES}
     rows = scored_rows(setting, store, configs)
     table = Table("What gamma-net reads", ("features", *HEADER), variant_cells(rows), NOTE)
-    return Findings(feature_claims(setting, rows), [table], unrounded(rows))
+    return Findings([feature_claim(setting, rows)], [table], unrounded(rows))
 
 
-def feature_claims(setting: Setting, rows: Rows) -> list[Claim]:
+def feature_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge: the network's own features leave it better calibrated than noise does."""
     says = "gamma-net needs its features: ECE lower than with noise in their place"
-    own, noise = rows["penultimate"], rows["noise"]
-    if not own.records or not noise.records:
-        return claims_without_runs(says)
-
-    n = f"(n = {len(own.records)} : {len(noise.records)})"
-    claim = judge(
+    own = rows["penultimate"]
+    noise = rows["noise"]
+    errors = (spread_text(row.points("ece")) for row in (own, noise))
+    return lower_ece_claim(
         says,
-        found=f"{spread_text(own.points('ece'))} : {spread_text(noise.points('ece'))} points {n}",
-        paper="not reported",
-        holds=own.mean("ece") < noise.mean("ece"),
-        unless=[why_not_judged(setting), missing_in(own, noise)],
+        own,
+        noise,
+        [setting.why_not_judged_on_cifar, missing_in(own, noise)],
+        found=f"{' : '.join(errors)} points {count_text(own, noise)}",
     )
-    return [claim]
 
 
 def variant_cells(rows: Rows) -> tuple[tuple[str, ...], ...]:

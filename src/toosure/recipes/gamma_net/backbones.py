@@ -8,7 +8,7 @@ from toosure.recipes.benchmark.score_files import score_files
 from toosure.recipes.gamma_net import common
 from toosure.recipes.gamma_net.rows import ONE_RATE, Row, row_of
 from toosure.recipes.gamma_net.sweeps import single_data
-from toosure.recipes.recipe import Claim, Findings, Setting, Table, claims_without_runs
+from toosure.recipes.recipe import Claim, Findings, Setting, Table, claim_without_runs
 from toosure.recipes.run_store import RunStore
 
 # The network, its small version for quick runs, and the optimizer of both methods.
@@ -75,7 +75,7 @@ def backbone_claim(backbone: str, rows: dict[tuple[str, str], Row]) -> Claim:
     says = f"{backbone}: gamma-net has less ECE than cross-entropy"
     ce, ours = (rows[backbone, method] for method in METHODS)
     if not ce.records or not ours.records:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     found = (
         f"ECE {100 * ours.mean('ece'):.2f} : {100 * ce.mean('ece'):.2f}, accuracy "

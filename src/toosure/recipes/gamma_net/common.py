@@ -3,12 +3,14 @@
 A run here is a run of the benchmark: the same configuration, so the same name and kept scores.
 """
 
+from dataclasses import replace
+
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol, tables
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.commits import short_commit
 from toosure.recipes.gamma_net import common_claims
-from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row, Rows, unrounded
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row, Rows, row_of, unrounded
 from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
@@ -113,9 +115,8 @@ def rows_of(setting: Setting, files: ScoreFiles, data: str) -> Rows:
     for name, word in methods(setting).items():
         own = method_configs(setting, name, data)
         kept = protocol.configs(setting, word, data, setting.seeds_or(*SEEDS))
-        wanted = dict.fromkeys([*own, *kept])
-        records = [files.records[each.name] for each in wanted if each.name in files.records]
-        rows[name] = Row(name, len(own), tuple(records))
+        wanted = list(dict.fromkeys([*own, *kept]))
+        rows[name] = replace(row_of(files, name, wanted), expected=len(own))
     return rows
 
 

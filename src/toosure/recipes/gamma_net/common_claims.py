@@ -9,20 +9,27 @@ were known, by the same rules, and both are judged.
 
 import math
 
-from toosure.recipes.gamma_net.rows import ALONE, ERRORS, ONE_RATE, OURS, Row, Rows
+from toosure.recipes.gamma_net.claims import (
+    accuracy_claim,
+    all_errors_claim,
+    count_text,
+    lower_ece_claim,
+    pair_text,
+    spread_claim,
+    too_little_overconfident,
+)
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row, Rows
 from toosure.recipes.recipe import (
     Claim,
     Setting,
-    claims_without_runs,
+    claim_without_runs,
     judge,
     missing_runs,
     single_run,
 )
-from toosure.recipes.series import spread_text
 
-OVERCONFIDENT = 2.0  # points of confidence above accuracy from which CE must be beaten
-SPREAD = 1.0  # points of ECE between the smallest and the largest seed
-ACCURACY = 0.01  # the largest loss of accuracy
+MEANS = "ours: means over seeds"
+ERRORS_RULE = f"{MEANS} of ECE, MCE, AdaECE and classwise ECE"
 ECE_MARGIN = 0.003  # by which a fast level may raise ECE, if classes differ less
 VALIDATED = {"class_gap_spread": "class gaps", "ece": "ECE"}
 TRIVIAL = "predicted: SECE alone has less ECE than CE, at less than half of its accuracy"
@@ -43,115 +50,58 @@ def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Cl
     ours = rows[name]
     baselines = [rows[other] for other in ("CE", "focal", "FLSD-53") if other in rows]
     ablations = [rows[n] for n in rows if n.startswith(("gamma-net, not", "gamma fixed"))]
-    return [
+    steady = f"{data}: {ours.name}: ECE differs by less than a point over seeds"
+    found = [
         lower_than_ce(setting, data, ours, rows["CE"]),
-        accuracy_claim(setting, data, ours, rows["CE"]),
-        spread_claim(setting, data, ours),
-        *(all_errors_claim(setting, data, ours, other) for other in baselines),
-        *(learning_claim(setting, data, ours, fixed) for fixed in ablations),
+        accurate_as_ce(setting, data, ours, rows["CE"]),
+        spread_claim(steady, ours, reasons(setting, ours)),
     ]
+    for other in baselines:
+        says = f"{data}: {ours.name} is better calibrated than {other.name} by every error"
+        unless = reasons(setting, ours, other)
+        found.append(all_errors_claim(says, ours, other, unless, ERRORS_RULE))
+    for fixed in ablations:
+        says = f"{data}: {ours.name}: learning gamma helps: less ECE than {fixed.name}"
+        unless = reasons(setting, ours, fixed)
+        found.append(lower_ece_claim(says, ours, fixed, unless, rule=MEANS))
+    return found
 
 
 def reasons(setting: Setting, *rows: Row) -> list[str]:
     """Say why a claim is not judged: small runs, other data, missing runs, a single run."""
-    judged = not setting.quick and set(setting.data_sets) <= {"cifar10", "cifar100"}
-    missing = [missing_runs(min(len(row.records), row.expected), row.expected) for row in rows]
     return [
-        "" if judged else "judged on CIFAR-10 and CIFAR-100 only",
-        *missing,
+        setting.why_not_judged_on_cifar,
+        *(missing_runs(len(row.records), row.expected) for row in rows),
         single_run(*(len(row.records) for row in rows)),
     ]
-
-
-def pair_text(ours: Row, other: Row, key: str) -> str:
-    """Print a score of two methods in points, with n."""
-    texts = (spread_text(row.points(key)) for row in (ours, other))
-    return f"{' : '.join(texts)} (n = {len(ours.records)} : {len(other.records)})"
 
 
 def lower_than_ce(setting: Setting, data: str, ours: Row, ce: Row) -> Claim:
     """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points."""
     says = f"{data}: {ours.name} has less ECE than cross-entropy where that is over-confident"
     if not ours.records or not ce.records:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     excess = sum(ce.overconfidence) / len(ce.records)
-    too_little = "" if excess > OVERCONFIDENT else f"CE is over-confident by {excess:.1f} points"
-    return judge(
+    return lower_ece_claim(
         says,
+        ours,
+        ce,
+        [*reasons(setting, ours, ce), too_little_overconfident(excess)],
         found=f"{pair_text(ours, ce, 'ece')}; CE is over-confident by {excess:.1f} points",
         paper="lower",
-        holds=ours.mean("ece") < ce.mean("ece"),
         rule="ours: means over seeds, judged where CE is over-confident by more than 2 points",
-        unless=[*reasons(setting, ours, ce), too_little],
     )
 
 
-def accuracy_claim(setting: Setting, data: str, ours: Row, ce: Row) -> Claim:
+def accurate_as_ce(setting: Setting, data: str, ours: Row, ce: Row) -> Claim:
     """Judge: at most a point less accurate than cross-entropy."""
     says = f"{data}: {ours.name}: ... at an accuracy within one point of cross-entropy's"
     if not ours.records or not ce.records:
-        return claims_without_runs(says)[0]
-    return judge(
-        says,
-        found=pair_text(ours, ce, "accuracy"),
-        paper="competitive",
-        holds=ours.mean("accuracy") > ce.mean("accuracy") - ACCURACY,
-        rule="ours: within a point",
-        unless=reasons(setting, ours, ce),
-    )
-
-
-def spread_claim(setting: Setting, data: str, ours: Row) -> Claim:
-    """Judge: final ECE differs by less than a point over the seeds."""
-    says = f"{data}: {ours.name}: ECE differs by less than a point over seeds"
-    if not ours.records:
-        return claims_without_runs(says)[0]
-
-    errors = ours.points("ece")
-    spread = max(errors) - min(errors)
-    listed = ", ".join(f"{error:.2f}" for error in errors)
-    return judge(
-        says,
-        found=f"spread {spread:.2f} points ({listed}; n = {len(errors)})",
-        paper="not reported",
-        holds=spread < SPREAD,
-        rule="ours: largest minus smallest",
-        unless=reasons(setting, ours),
-    )
-
-
-def all_errors_claim(setting: Setting, data: str, ours: Row, other: Row) -> Claim:
-    """Judge: every calibration error that the paper names is below a baseline's."""
-    says = f"{data}: {ours.name} is better calibrated than {other.name} by every error"
-    if not ours.records or not other.records:
-        return claims_without_runs(says)[0]
-
-    pairs = {name: (ours.mean(key), other.mean(key)) for name, key in ERRORS.items()}
-    text = ", ".join(f"{name} {100 * a:.2f} : {100 * b:.2f}" for name, (a, b) in pairs.items())
-    return judge(
-        says,
-        found=f"{text} (n = {len(ours.records)} : {len(other.records)})",
-        paper="all lower",
-        holds=all(a < b for a, b in pairs.values()),
-        rule="ours: means over seeds of ECE, MCE, AdaECE and classwise ECE",
-        unless=reasons(setting, ours, other),
-    )
-
-
-def learning_claim(setting: Setting, data: str, ours: Row, fixed: Row) -> Claim:
-    """Judge: learning gamma lowers ECE below that of a gamma which does not move."""
-    says = f"{data}: {ours.name}: learning gamma helps: less ECE than {fixed.name}"
-    if not ours.records or not fixed.records:
-        return claims_without_runs(says)[0]
-    return judge(
-        says,
-        found=pair_text(ours, fixed, "ece"),
-        paper="not reported",
-        holds=ours.mean("ece") < fixed.mean("ece"),
-        rule="ours: means over seeds",
-        unless=reasons(setting, ours, fixed),
-    )
+        return claim_without_runs(says)
+    found = pair_text(ours, ce, "accuracy")
+    unless = reasons(setting, ours, ce)
+    return accuracy_claim(says, found, ours.mean("accuracy"), ce.mean("accuracy"), unless)
 
 
 def trivial_claim(setting: Setting, data: str, rows: Rows) -> Claim:
@@ -159,7 +109,7 @@ def trivial_claim(setting: Setting, data: str, rows: Rows) -> Claim:
     says = f"{data}: {TRIVIAL}"
     alone, ce = rows[ALONE], rows["CE"]
     if not alone.records or not ce.records:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     errors = pair_text(alone, ce, "ece")
     accuracies = pair_text(alone, ce, "accuracy")
@@ -169,7 +119,7 @@ def trivial_claim(setting: Setting, data: str, rows: Rows) -> Claim:
         found=f"ECE {errors}; accuracy {accuracies}",
         paper="not reported",
         holds=lower and alone.mean("accuracy") < ce.mean("accuracy") / 2,
-        rule="ours: means over seeds",
+        rule=MEANS,
         unless=reasons(setting, alone, ce),
     )
 
@@ -179,7 +129,7 @@ def level_claim(setting: Setting, data: str, rows: Rows) -> Claim:
     says = f"{data}: with a fast level over-confidence differs less between classes"
     fast, slow = rows[OURS], rows[ONE_RATE]
     if not fast.records or not slow.records:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     errors = {key: (fast.validation_mean(key), slow.validation_mean(key)) for key in VALIDATED}
     text = ", ".join(
@@ -190,10 +140,10 @@ def level_claim(setting: Setting, data: str, rows: Rows) -> Claim:
     kept = math.isfinite(sum(classes))
     return judge(
         says,
-        found=f"validation {text} (n = {len(fast.records)} : {len(slow.records)})",
+        found=f"validation {text} {count_text(fast, slow)}",
         paper="not reported",
         holds=classes[0] < classes[1] and pooled[0] <= pooled[1] + ECE_MARGIN,
-        rule="ours: means over seeds, standard deviation of the class gaps lower and ECE at most "
-        ".3 points higher",
+        rule=f"{MEANS}, standard deviation of the class gaps lower and ECE at most .3 points "
+        "higher",
         unless=[*reasons(setting, fast, slow), "" if kept else "class gaps were not kept"],
     )

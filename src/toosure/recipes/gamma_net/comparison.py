@@ -1,6 +1,7 @@
 """gamma-net with SECE against CE, focal and FLSD-53: calibration, accuracy, parameters."""
 
 from toosure.recipes.gamma_net import sweeps
+from toosure.recipes.gamma_net.claims import accuracy_claim, all_errors_claim
 from toosure.recipes.gamma_net.rows import (
     ERRORS,
     OURS,
@@ -11,14 +12,7 @@ from toosure.recipes.gamma_net.rows import (
     unrounded,
 )
 from toosure.recipes.parameters import learned_size
-from toosure.recipes.recipe import (
-    Claim,
-    Findings,
-    Setting,
-    Table,
-    claims_without_runs,
-    judge,
-)
+from toosure.recipes.recipe import Claim, Findings, Setting, Table, claim_without_runs
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
 
@@ -48,53 +42,28 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 def claims(setting: Setting, rows: Rows) -> list[Claim]:
     """Judge: each calibration error below each baseline's, accuracy within a point."""
-    calibrated = [calibration_claim(setting, rows, name) for name in sweeps.BASELINES]
-    return [*calibrated, accuracy_claim(setting, rows)]
-
-
-def calibration_claim(setting: Setting, rows: Rows, baseline: str) -> Claim:
-    """Judge: every calibration error of gamma-net is below the baseline's."""
-    says = f"gamma-net + SECE is better calibrated than {baseline}"
     ours = rows[OURS]
-    theirs = rows[baseline]
-    if not ours.records or not theirs.records:
-        return claims_without_runs(says)[0]
-
-    pairs = {name: (ours.mean(key), theirs.mean(key)) for name, key in ERRORS.items()}
-    text = ", ".join(f"{name} {100 * a:.2f} : {100 * b:.2f}" for name, (a, b) in pairs.items())
-    return judge(
-        says,
-        found=f"{text} (n = {len(ours.records)} : {len(theirs.records)})",
-        paper="all lower",
-        holds=all(a < b for a, b in pairs.values()),
-        unless=[why_not_judged(setting), missing_in(ours, theirs)],
-    )
+    found = []
+    for name in sweeps.BASELINES:
+        says = f"gamma-net + SECE is better calibrated than {name}"
+        unless = [setting.why_not_judged_on_cifar, missing_in(ours, rows[name])]
+        found.append(all_errors_claim(says, ours, rows[name], unless))
+    return [*found, accurate_as_best(setting, rows)]
 
 
-def accuracy_claim(setting: Setting, rows: Rows) -> Claim:
+def accurate_as_best(setting: Setting, rows: Rows) -> Claim:
     """Judge: gamma-net is at most a point less accurate than the best baseline."""
     ours = rows[OURS]
     baselines = [rows[name] for name in sweeps.BASELINES]
     accuracies = [row.mean("accuracy") for row in baselines if row.records]
     if not ours.records or not accuracies:
-        return claims_without_runs(ACCURATE)[0]
+        return claim_without_runs(ACCURATE)
 
     own = ours.mean("accuracy")
     best = max(accuracies)
-    return judge(
-        ACCURATE,
-        found=f"{100 * own:.1f} %, best baseline {100 * best:.1f} %",
-        paper="competitive",
-        holds=own > best - 0.01,
-        rule="ours: within a point",
-        unless=[why_not_judged(setting), missing_in(ours, *baselines)],
-    )
-
-
-def why_not_judged(setting: Setting) -> str:
-    """Why nothing is judged; empty for a full run on data of the paper."""
-    judged = not setting.quick and set(setting.data_sets) <= {"cifar10", "cifar100"}
-    return "" if judged else "judged on CIFAR-10 and CIFAR-100 only"
+    found = f"{100 * own:.1f} %, best baseline {100 * best:.1f} %"
+    unless = [setting.why_not_judged_on_cifar, missing_in(ours, *baselines)]
+    return accuracy_claim(ACCURATE, found, own, best, unless)
 
 
 # -- table ----------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
-from toosure.recipes.benchmark.score_files import ran_alone
+from toosure.recipes.benchmark.record import ran_alone
 from toosure.recipes.gamma_net import common
 from toosure.recipes.gamma_net.rows import OURS, Row, Rows
 from toosure.recipes.gamma_net.sweeps import single_data
 from toosure.recipes.parameters import learned_size
-from toosure.recipes.recipe import Claim, Findings, Setting, Table, claims_without_runs
+from toosure.recipes.recipe import Claim, Findings, Setting, Table, claim_without_runs
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
 from toosure.train.runtime import STEPS_TO_SEARCH
@@ -130,7 +130,7 @@ def number(value: float | None, form: str) -> str:
 def step_claim(costs: dict[str, Cost]) -> Claim:
     """Report gamma-net's step in steps of cross-entropy."""
     if OURS not in costs or "CE" not in costs:
-        return claims_without_runs(CLAIM)[0]
+        return claim_without_runs(CLAIM)
     ours, ce = costs[OURS].step_seconds, costs["CE"].step_seconds
     if ours is None or ce is None:
         return Claim(

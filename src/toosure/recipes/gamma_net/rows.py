@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.config import RunConfig
-from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
+from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.recipe import Setting, missing_runs
 from toosure.recipes.run_store import RunStore
 

@@ -6,33 +6,31 @@ was asked of G, the default of then. Spread is the largest minus the smallest of
 
 import numpy as np
 
-from toosure.recipes.benchmark.score_files import Record
+from toosure.recipes.benchmark.record import Record
 from toosure.recipes.gamma_net import sweeps
-from toosure.recipes.gamma_net.comparison import score_cells, why_not_judged
+from toosure.recipes.gamma_net.claims import (
+    accuracy_claim,
+    count_text,
+    lower_ece_claim,
+    spread_claim,
+    too_little_overconfident,
+)
+from toosure.recipes.gamma_net.comparison import score_cells
 from toosure.recipes.gamma_net.rows import ERRORS, Row, Rows, along_training, scored_rows, unrounded
+from toosure.recipes.gamma_net.sweeps import ARM_A, ARM_D, ARM_E, ARM_G, ARM_H
 from toosure.recipes.recipe import (
     Claim,
     Findings,
     Setting,
     Table,
-    claims_without_runs,
+    claim_without_runs,
     judge,
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
 
-ARM_H = "gamma-net (H)"
-ARM_G = "G: one rate"
-FIRST = "A: as first built"
-STEADY = (
-    "D: accuracy detached, virtual rate .1",
-    "E: D, meta batch 512",
-    ARM_G,
-    ARM_H,
-)
-SPREAD = 1.0  # points of ECE
-OVERCONFIDENT = 2.0  # points of confidence above accuracy from which CE must be beaten
+STEADY = (ARM_D, ARM_E, ARM_G, ARM_H)
 FIRST_CUT = 0.5  # share of the steps after which the rate is cut
 FROZEN = 0.1  # of gamma
 NOTE = (
@@ -66,69 +64,31 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 def claims(setting: Setting, rows: Rows) -> list[Claim]:
     """Judge: steady over seeds, the first build not, better than CE where that is too sure."""
-    steady = [spread_claim(setting, rows[name]) for name in STEADY]
+    first = rows[ARM_A]
+    steady = "{}: ECE differs by less than a point over five seeds"
+    unsteady = "predicted: the first build (A) differs by a point or more"
     return [
-        *steady,
-        unsteady_claim(setting, rows[FIRST]),
-        frozen_claim(setting, rows[FIRST]),
-        *(better_claim(setting, rows, name) for name in (ARM_G, ARM_H)),
-        *(accuracy_claim(setting, rows, name) for name in (ARM_G, ARM_H)),
+        *(spread_claim(steady.format(n), rows[n], reasons(setting, rows[n])) for n in STEADY),
+        # Else there was nothing to explain.
+        spread_claim(unsteady, first, reasons(setting, first), steady=False),
+        frozen_claim(setting, first),
+        *(lower_than_ce(setting, rows[name], rows["CE"]) for name in (ARM_G, ARM_H)),
+        *(accurate_as_ce(setting, rows[name], rows["CE"]) for name in (ARM_G, ARM_H)),
     ]
-
-
-def spread(row: Row) -> float:
-    """Return the largest minus the smallest ECE over seeds, in points."""
-    errors = row.points("ece")
-    return max(errors) - min(errors)
 
 
 def reasons(setting: Setting, *rows: Row) -> list[str]:
     """Say why nothing is judged: small runs, other data, or runs that are missing."""
     expected = len(sweeps.ARM_SEEDS)
     missing = [missing_runs(len(row.records), expected) for row in rows]
-    return [why_not_judged(setting), *missing]
-
-
-def spread_text_of(row: Row) -> str:
-    errors = ", ".join(f"{error:.2f}" for error in row.points("ece"))
-    return f"spread {spread(row):.2f} points ({errors}; n = {len(row.records)})"
-
-
-def spread_claim(setting: Setting, row: Row) -> Claim:
-    """Judge: final ECE differs by less than a point over five seeds."""
-    says = f"{row.name}: ECE differs by less than a point over five seeds"
-    if not row.records:
-        return claims_without_runs(says)[0]
-    return judge(
-        says,
-        found=spread_text_of(row),
-        paper="not reported",
-        holds=spread(row) < SPREAD,
-        rule="ours: largest minus smallest",
-        unless=reasons(setting, row),
-    )
-
-
-def unsteady_claim(setting: Setting, first: Row) -> Claim:
-    """Judge the prediction that the first build is not steady, else nothing was explained."""
-    says = "predicted: the first build (A) differs by a point or more"
-    if not first.records:
-        return claims_without_runs(says)[0]
-    return judge(
-        says,
-        found=spread_text_of(first),
-        paper="not reported",
-        holds=spread(first) >= SPREAD,
-        rule="ours: largest minus smallest",
-        unless=reasons(setting, first),
-    )
+    return [setting.why_not_judged_on_cifar, *missing]
 
 
 def frozen_claim(setting: Setting, first: Row) -> Claim:
     """Judge the prediction that the first build's gamma stays where the first cut finds it."""
     says = "predicted: after the first cut of the rate, gamma of A stays within .1"
     if not first.records:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
     moves = [abs(last_gamma(record) - gamma_at_first_cut(record)) for record in first.records]
     return judge(
         says,
@@ -140,41 +100,32 @@ def frozen_claim(setting: Setting, first: Row) -> Claim:
     )
 
 
-def better_claim(setting: Setting, rows: Rows, name: str) -> Claim:
-    """Judge: less ECE than cross-entropy, wherever that is over-confident by 2 points or more."""
-    says = f"{name} has less ECE than cross-entropy where that is over-confident"
-    ours, ce = rows[name], rows["CE"]
+def lower_than_ce(setting: Setting, ours: Row, ce: Row) -> Claim:
+    """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points."""
+    says = f"{ours.name} has less ECE than cross-entropy where that is over-confident"
     if not ours.records or not ce.records:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     excess = float(np.mean([validation_overconfidence(record) for record in ce.records]))
-    too_sure = "" if excess > OVERCONFIDENT else f"CE is over-confident by {excess:.1f} points only"
-    errors = f"{spread_text(ours.points('ece'))} : {spread_text(ce.points('ece'))}"
-    return judge(
+    return lower_ece_claim(
         says,
-        found=f"{errors} (n = {len(ours.records)} : {len(ce.records)})",
+        ours,
+        ce,
+        [*reasons(setting, ours, ce), too_little_overconfident(excess)],
         paper="lower",
-        holds=ours.mean("ece") < ce.mean("ece"),
         rule="ours: judged where CE is over-confident by more than 2 points",
-        unless=[*reasons(setting, ours, ce), too_sure],
     )
 
 
-def accuracy_claim(setting: Setting, rows: Rows, name: str) -> Claim:
+def accurate_as_ce(setting: Setting, ours: Row, ce: Row) -> Claim:
     """Judge: at most a point less accurate than cross-entropy."""
-    says = f"{name}: ... at an accuracy within one point of cross-entropy's"
-    ours, ce = rows[name], rows["CE"]
+    says = f"{ours.name}: ... at an accuracy within one point of cross-entropy's"
     if not ours.records or not ce.records:
-        return claims_without_runs(says)[0]
-    own, other = 100 * ours.mean("accuracy"), 100 * ce.mean("accuracy")
-    return judge(
-        says,
-        found=f"{own:.2f} % : {other:.2f} % (n = {len(ours.records)} : {len(ce.records)})",
-        paper="competitive",
-        holds=own > other - 1,
-        rule="ours: within a point",
-        unless=reasons(setting, ours, ce),
-    )
+        return claim_without_runs(says)
+    own = ours.mean("accuracy")
+    other = ce.mean("accuracy")
+    found = f"{100 * own:.2f} % : {100 * other:.2f} % {count_text(ours, ce)}"
+    return accuracy_claim(says, found, own, other, reasons(setting, ours, ce))
 
 
 # -- table ----------------------------------------------------------------------------------

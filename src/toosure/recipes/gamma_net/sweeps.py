@@ -36,14 +36,19 @@ FIRST_BUILT = {
     "virtual_lr": "none",
 }
 DETACHED = {**FIRST_BUILT, "detach": "true", "virtual_lr": "0.1"}
+ARM_A = "A: as first built"
+ARM_D = "D: accuracy detached, virtual rate .1"
+ARM_E = "E: D, meta batch 512"
+ARM_G = "G: one rate"
+ARM_H = "gamma-net (H)"
 ARMS: dict[str, dict[str, str] | None] = {
     "CE": None,
-    "gamma-net (H)": {},  # G with a fast level: the defaults
-    "A: as first built": FIRST_BUILT,
-    "D: accuracy detached, virtual rate .1": DETACHED,
-    "E: D, meta batch 512": {**DETACHED, "meta_batch": "512"},
+    ARM_H: {},  # G with a fast level: the defaults
+    ARM_A: FIRST_BUILT,
+    ARM_D: DETACHED,
+    ARM_E: {**DETACHED, "meta_batch": "512"},
     "F: A, bandwidth .1": {**FIRST_BUILT, "bandwidth": "0.1"},
-    "G: one rate": ONE_RATE_OPTIONS,
+    ARM_G: ONE_RATE_OPTIONS,
 }
 ARM_SEEDS = (0, 1, 2, 3, 4)
 
@@ -85,11 +90,6 @@ def comparison_seeds(setting: Setting) -> tuple[int, ...]:
     return setting.seeds_or(0) if setting.quick else setting.seeds_or(0, 1, 2)
 
 
-def bandwidth_seeds(setting: Setting) -> tuple[int, ...]:
-    """Return the seeds of the bandwidths, which are reported only: one, unless others are said."""
-    return setting.seeds_or(0)
-
-
 def arm_configs(setting: Setting, name: str) -> list[RunConfig]:
     """Return the runs of an arm of the settling experiment, one per seed."""
     seeds = setting.seeds_or(0) if setting.quick else setting.seeds_or(*ARM_SEEDS)
@@ -104,8 +104,8 @@ def word_with(name: str, options: dict[str, str]) -> str:
     >>> word_with("gamma_net", {"lr": "0"}), word_with("gamma_net", {})
     ('gamma_net:lr=0', 'gamma_net')
     """
-    settings = ",".join(f"{key}={value}" for key, value in options.items())
-    return f"{name}:{settings}" if settings else name
+    listed = ",".join(f"{key}={value}" for key, value in options.items())
+    return f"{name}:{listed}" if listed else name
 
 
 def arms(setting: Setting) -> list[RunConfig]:
@@ -124,20 +124,14 @@ def comparison(setting: Setting) -> list[RunConfig]:
     return [each for name in METHODS for each in method_configs(setting, name)]
 
 
-def gamma_net_configs(setting: Setting, word: str, seeds: tuple[int, ...]) -> list[RunConfig]:
-    """Return the runs of one variant of gamma-net, one per seed."""
-    return [config(setting, seed, objective=word) for seed in seeds]
-
-
 def bandwidth_values(setting: Setting) -> tuple[str, ...]:
     return BANDWIDTHS[::3] if setting.quick else BANDWIDTHS
 
 
 def bandwidth_configs(setting: Setting, bandwidth: str) -> list[RunConfig]:
-    """Return gamma-net's runs at one bandwidth of SECE."""
+    """Return gamma-net's runs at one bandwidth of SECE; by default one, which is reported only."""
     word = f"gamma_net:bandwidth={bandwidth}"
-    seeds = bandwidth_seeds(setting)
-    return [config(setting, seed, "cifar100", objective=word) for seed in seeds]
+    return [config(setting, seed, "cifar100", objective=word) for seed in setting.seeds_or(0)]
 
 
 def bandwidths(setting: Setting) -> list[RunConfig]:
@@ -151,7 +145,8 @@ def bandwidths(setting: Setting) -> list[RunConfig]:
 
 def feature_configs(setting: Setting, features: str) -> list[RunConfig]:
     """Return gamma-net's runs with one kind of features as its input."""
-    return gamma_net_configs(setting, FEATURES[features], comparison_seeds(setting))
+    word = FEATURES[features]
+    return [config(setting, seed, objective=word) for seed in comparison_seeds(setting)]
 
 
 def features(setting: Setting) -> list[RunConfig]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from toosure.recipes.benchmark.scored_rows import by_data
+from toosure.recipes.benchmark.scored_rows import by_data, missing_in
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.scores import (
     TEST,
@@ -11,7 +11,7 @@ from toosure.recipes.radius.scores import (
     radius_text,
     scored_rows,
 )
-from toosure.recipes.recipe import Claim, Findings, Setting, Table, missing_runs
+from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
 
@@ -47,7 +47,7 @@ def cells(scored: Scored) -> tuple[str, ...]:
 def choice(scored: Sequence[Scored]) -> Claim:
     """Say which combination has the least validation NLL over the data sets."""
     says = "the combination that is taken"
-    missing = missing_runs(sum(len(each.records) for each in scored), len(scored))
+    missing = missing_in(scored)
     means = validation_means(scored)
     if not means:
         return Claim(says, "–", note=missing)

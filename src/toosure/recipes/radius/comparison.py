@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toosure.recipes.benchmark.paired import PairedScores
-from toosure.recipes.benchmark.scored_rows import by_data, by_name
+from toosure.recipes.benchmark.scored_rows import by_data, by_name, missing_in
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.difference_bounds import BoundedDifference, ResampledScores
+from toosure.recipes.radius.difference_bounds import BoundedDifference, BoundedScores
 from toosure.recipes.radius.scores import Scored, scored_rows, tables, values_of
 from toosure.recipes.recipe import (
     Claim,
     Findings,
     Setting,
     Table,
+    claim_without_runs,
     claims_without_runs,
     judge,
-    missing_runs,
     single_run,
 )
 from toosure.recipes.run_store import RunStore
@@ -94,13 +94,13 @@ def is_sam(scored: Scored) -> bool:
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the table of all methods, and whether the goal is reached on each data set."""
     scored, files = scored_rows(setting, store, rows.comparison(setting))
-    resampled = ResampledScores(files.examples)
+    bounded = BoundedScores(files.examples)
     paired = PairedScores(files.examples)
 
     claims: list[Claim] = []
     shown = tables(scored, "Our method and its rivals")
     for data, group in by_data(scored).items():
-        claims += goal_claims(setting, data, group, resampled)
+        claims += goal_claims(setting, data, group, bounded)
         shown.append(paired_table(data, group, paired))
     return Findings(claims, [*shown, RULES], values_of(scored))
 
@@ -108,10 +108,10 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 def network_findings(setting: Setting, store: RunStore) -> Findings:
     """Return the same on a second network, with one seed: reported, not judged."""
     scored, files = scored_rows(setting, store, rows.network(setting))
-    resampled = ResampledScores(files.examples)
+    bounded = BoundedScores(files.examples)
     claims: list[Claim] = []
     for data, group in by_data(scored).items():
-        claims += goal_claims(setting, f"ResNet-56, {data}", group, resampled)
+        claims += goal_claims(setting, f"ResNet-56, {data}", group, bounded)
     shown = tables(scored, "A second network, ResNet-56")
     return Findings(claims, [*shown, RULES], values_of(scored))
 
@@ -132,7 +132,7 @@ def paired_table(data: str, group: Sequence[Scored], scores: PairedScores) -> Ta
 
 
 def goal_claims(
-    setting: Setting, where: str, group: Sequence[Scored], resampled: ResampledScores
+    setting: Setting, where: str, group: Sequence[Scored], bounded: BoundedScores
 ) -> list[Claim]:
     """Judge the goal on one data set: two calibration errors, accuracy, NLL."""
     ours = by_name(group)[rows.OURS]
@@ -143,14 +143,12 @@ def goal_claims(
         return claims_without_runs(*sentences)
 
     unless = [
-        "judged on CIFAR-10 and CIFAR-100 only" if setting.quick else "",
-        missing_runs(
-            sum(len(each.records) for each in group), sum(len(each.row.seeds) for each in group)
-        ),
+        setting.why_not_judged_on_cifar,
+        missing_in(group),
         single_run(len(ours.records)),
     ]
-    claims = [error_claim(where, key, ours, rivals, resampled, unless) for key in ERRORS]
-    claims.append(accuracy_claim(where, ours, rivals, resampled, unless))
+    claims = [error_claim(where, key, ours, rivals, bounded, unless) for key in ERRORS]
+    claims.append(accuracy_claim(where, ours, rivals, bounded, unless))
     claims.append(nll_claim(where, ours, rivals, unless))
     return claims
 
@@ -172,13 +170,13 @@ def error_claim(
     key: str,
     ours: Scored,
     rivals: Sequence[Scored],
-    resampled: ResampledScores,
+    bounded: BoundedScores,
     unless: Sequence[str],
 ) -> Claim:
     """Judge a calibration error against the best of all rivals."""
     says = error_sentence(where, ERRORS[key])
     best = best_rival(rivals, key)
-    difference = resampled.difference(key, best.scored.records, ours.records, best.after)
+    difference = bounded.difference(key, best.scored.records, ours.records, best.after)
     found = f"{100 * ours.mean(key):.2f} : {100 * best.value:.2f} ({best.name})"
 
     return bounded_claim(
@@ -195,16 +193,16 @@ def accuracy_claim(
     where: str,
     ours: Scored,
     rivals: Sequence[Scored],
-    resampled: ResampledScores,
+    bounded: BoundedScores,
     unless: Sequence[str],
 ) -> Claim:
     """Judge the accuracy against that of the best SAM."""
     says = accuracy_sentence(where)
     best = best_sam(rivals)
     if best is None:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
-    difference = resampled.difference("accuracy", best.records, ours.records)
+    difference = bounded.difference("accuracy", best.records, ours.records)
     accuracy = f"{100 * ours.mean('accuracy'):.2f} : {100 * best.mean('accuracy'):.2f}"
     return bounded_claim(
         says,

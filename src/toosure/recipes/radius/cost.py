@@ -1,12 +1,18 @@
 """What the looks at the control split cost, as a share of the time of training."""
 
 from toosure.config import RunConfig
-from toosure.control import Radius
 from toosure.optim import SAM
-from toosure.recipes.benchmark.score_files import Record
+from toosure.recipes.benchmark.record import Record
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.scores import scored_rows
-from toosure.recipes.recipe import Claim, Findings, Setting, Table, claims_without_runs, judge
+from toosure.recipes.recipe import (
+    Claim,
+    Findings,
+    Setting,
+    Table,
+    claim_without_runs,
+    judge,
+)
 from toosure.recipes.run_store import RunStore
 from toosure.train.control import refresh_size, settings_of, split_size
 
@@ -29,7 +35,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         says = f"{each.row.data}: looks take at most 3 % of the time"
         timed = [record for record in each.records if "look_seconds" in (record.control or {})]
         if not timed:
-            claims += claims_without_runs(says)
+            claims.append(claim_without_runs(says))
             continue
 
         record = timed[0]
@@ -43,7 +49,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
                 paper="–",
                 holds=share <= MAX_SHARE,
                 rule="looks times seconds per look, over the seconds of training",
-                unless=["judged on CIFAR-10 and CIFAR-100 only" if setting.quick else ""],
+                unless=[setting.why_not_judged_on_cifar],
             )
         )
     return Findings(claims, [Table("Cost", HEADER, tuple(lines), NOTE)], values)
@@ -76,14 +82,5 @@ def looks_of(config: RunConfig) -> int:
     size = split_size(settings, images)
     examples = size + refresh_size(settings, images - size)
     every = settings.interval(examples, config.batch, passes)
-    return sum(
-        looks_at(settings, config.steps, step) for step in range(every, config.steps + 1, every)
-    )
-
-
-def looks_at(settings: Radius, steps: int, step: int) -> bool:
-    """Whether a look that is due after a step is taken."""
-    returned = settings.return_step(steps)
-    if returned is not None and step > returned:
-        return False
-    return settings.start <= step / steps <= settings.until
+    due = range(every, config.steps + 1, every)
+    return sum(settings.looks_after(step, config.steps) for step in due)

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from toosure import metrics
-from toosure.recipes.benchmark.paired import paired_by_seed
-from toosure.recipes.benchmark.score_files import CONFIDENCE_STEPS, Examples, Record
+from toosure.recipes.benchmark.paired import ResampledScores, paired_by_seed
+from toosure.recipes.benchmark.record import CONFIDENCE_STEPS, Examples, Record
+from toosure.recipes.benchmark.scored_rows import scores_of
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -33,32 +34,42 @@ class BoundedDifference:
         )
 
 
-class ResampledScores:
-    """Scores of runs over the same resamples of the test images, each computed once."""
+@dataclass(frozen=True)
+class TopLabelScore:
+    """A metric of confidence and hits in points, of a run as it is or after temperature scaling.
+
+    >>> examples = {"confidence": np.array([0.9, 0.8]), "correct": np.array([True, False])}
+    >>> TopLabelScore("accuracy")(examples, np.array([0, 1]))
+    50.0
+    """
+
+    metric: str
+    after: bool = False
+
+    def __call__(self, examples: Examples, rows: np.ndarray) -> float:
+        """Return the metric of the test images with these numbers."""
+        correct = torch.from_numpy(examples["correct"][rows])
+        if self.metric == "accuracy":
+            return 100 * float(correct.double().mean())
+
+        if self.after:
+            confidence = examples["confidence_after"][rows].astype(float) / CONFIDENCE_STEPS
+        else:
+            confidence = examples["confidence"][rows].astype(float)
+        metric = getattr(metrics, f"{self.metric}_from_confidence")
+        return 100 * float(metric(torch.from_numpy(confidence), correct))
+
+
+class BoundedScores(ResampledScores):
+    """Differences of one metric between methods, with one-sided bounds: they judge a margin."""
 
     def __init__(self, examples: dict[str, Examples], resamples: int = RESAMPLES) -> None:
-        self.examples = examples
-        self.resamples = resamples
-        self._numbers: dict[tuple[str, str, bool, int], np.ndarray] = {}
+        super().__init__(examples, resamples)
 
-    def has(self, record: Record, after: bool) -> bool:
-        """Whether what is needed of each test image was kept of a run."""
-        needed = "confidence_after" if after else "confidence"
+    def has(self, record: Record, score: TopLabelScore) -> bool:
+        """Whether what a score needs of each test image was kept of a run."""
+        needed = "confidence_after" if score.after else "confidence"
         return needed in self.examples.get(record.name, {})
-
-    def numbers(self, name: str, metric: str, after: bool = False, draw: int = 0) -> np.ndarray:
-        """Return a metric in points: of all test images, then of each resample of a draw."""
-        key = (name, metric, after, draw)
-        if key not in self._numbers:
-            examples = self.examples[name]
-            confidence = torch.from_numpy(confidence_of(examples, after))
-            correct = torch.from_numpy(examples["correct"])
-            n = len(correct)
-            generator = np.random.default_rng(draw)  # the same resamples for every run
-            rows = [np.arange(n), *(generator.integers(0, n, n) for _ in range(self.resamples))]
-            values = [score(metric, confidence[each], correct[each]) for each in rows]
-            self._numbers[key] = 100 * np.array(values)
-        return self._numbers[key]  # (1 + resamples,)
 
     def difference(
         self,
@@ -73,12 +84,14 @@ class ResampledScores:
         centred on their mean before the bounds are taken: resampling adds noise to bins, so that
         errors of resamples lie above that of all images.
         """
-        pairs = [pair for pair in paired_by_seed(first, second) if self.has(pair[1], False)]
+        own = TopLabelScore(metric)
+        rival = TopLabelScore(metric, after)
+        pairs = [pair for pair in paired_by_seed(first, second) if self.has(pair[1], own)]
         if not pairs:
             return None
 
         by_seed = [
-            self.numbers(b.name, metric) - self.rival_numbers(a, b, metric, after) for a, b in pairs
+            self.over_resamples(b.name, own) - self.rival_scores(a, b, rival) for a, b in pairs
         ]
         mean = np.mean(by_seed, axis=0)
         noise = mean[1:] - mean[1:].mean()
@@ -88,36 +101,18 @@ class ResampledScores:
             low=float(mean[0] + low),
             high=float(mean[0] + high),
             by_seed=tuple(float(each[0]) for each in by_seed),
-            paired=all(self.has(a, after) for a, _ in pairs),
+            paired=all(self.has(a, rival) for a, _ in pairs),
         )
 
-    def rival_numbers(self, rival: Record, ours: Record, metric: str, after: bool) -> np.ndarray:
-        """Return the numbers of a rival; where its images were not kept, its score with noise.
+    def rival_scores(self, rival: Record, ours: Record, score: TopLabelScore) -> np.ndarray:
+        """Return the scores of a rival; where its images were not kept, its score with noise.
 
         The noise is then that of our run over other resamples, as if the two were judged on
         different images. It does not cancel, so that the bounds are wider than paired ones.
         """
-        if self.has(rival, after):
-            return self.numbers(rival.name, metric, after)
-        score = 100 * (rival.test_after_temperature if after else rival.test)[metric]
-        other = self.numbers(ours.name, metric, draw=1)
-        numbers: np.ndarray = score + other - other[0]
-        return numbers
-
-
-def confidence_of(examples: Examples, after: bool) -> np.ndarray:
-    """Return the confidence of each test image, as it is or after the temperature."""
-    if after:
-        return examples["confidence_after"].astype(float) / CONFIDENCE_STEPS
-    return examples["confidence"].astype(float)
-
-
-def score(metric: str, confidence: torch.Tensor, correct: torch.Tensor) -> float:
-    """Return a metric of the top label.
-
-    >>> score("accuracy", torch.tensor([0.9, 0.8]), torch.tensor([True, False]))
-    0.5
-    """
-    if metric == "accuracy":
-        return float(correct.double().mean())
-    return float(getattr(metrics, f"{metric}_from_confidence")(confidence, correct))
+        if self.has(rival, score):
+            return self.over_resamples(rival.name, score)
+        value = 100 * scores_of(rival, score.after)[score.metric]
+        other = self.over_resamples(ours.name, TopLabelScore(score.metric), seed=1)
+        noisy: np.ndarray = value + other - other[0]
+        return noisy

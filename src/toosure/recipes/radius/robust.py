@@ -15,7 +15,7 @@ from toosure.recipes.recipe import (
     Claim,
     Findings,
     Setting,
-    claims_without_runs,
+    claim_without_runs,
     judge,
 )
 from toosure.recipes.run_store import RunStore
@@ -40,7 +40,7 @@ def start_claim(setting: Setting, data: str, group: dict[str, Scored], name: str
     radius = radius_of(group[name])
     same = radius_of(group[rows.OURS])
     if radius is None or same is None:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     return judge(
         says,
@@ -48,7 +48,7 @@ def start_claim(setting: Setting, data: str, group: dict[str, Scored], name: str
         paper="–",
         holds=abs(radius / same - 1) <= SAME_RADIUS,
         rule="one seed; the radius of the last step, over that of the usual start",
-        unless=["judged on CIFAR-10 and CIFAR-100 only" if setting.quick else ""],
+        unless=[setting.why_not_judged_on_cifar],
     )
 
 

@@ -48,17 +48,17 @@ class Row:
         return RunConfig.of({**asdict(run), "data": f"{run.data},noise={self.noise:g}"})
 
 
-def with_setting(method: str, *settings: str) -> str:
-    """Return a method whose control word has some settings more.
+def with_options(method: str, *options: str) -> str:
+    """Return a method whose control word has some options more.
 
-    >>> with_setting("sam:rho=0.05+radius", "gain=1")
+    >>> with_options("sam:rho=0.05+radius", "gain=1")
     'sam:rho=0.05+radius:gain=1'
-    >>> with_setting("csam+radius:actuator=both+ema", "weights=ema", "gain=1")
+    >>> with_options("csam+radius:actuator=both+ema", "weights=ema", "gain=1")
     'csam+radius:actuator=both,weights=ema,gain=1+ema'
     """
     found = control_word(method)
     joint = "," if found.group(1) else ":"
-    word = found.group(0) + joint + ",".join(settings)
+    word = found.group(0) + joint + ",".join(options)
     return method[: found.start()] + word + method[found.end() :]
 
 
@@ -107,12 +107,12 @@ def combinations(setting: Setting) -> list[Row]:
     """
     base = {
         "SAM": SAM,
-        "SAM, narrowing band": with_setting(SAM, *NARROWING),
+        "SAM, narrowing band": with_options(SAM, *NARROWING),
         "CSAM": CSAM,
-        "SAM, EMA": f"{with_setting(SAM, EMA)}+ema",
-        "CSAM, EMA": f"{with_setting(CSAM, EMA)}+ema",
+        "SAM, EMA": f"{with_options(SAM, EMA)}+ema",
+        "CSAM, EMA": f"{with_options(CSAM, EMA)}+ema",
     }
-    returned = {f"{name}, returned": with_setting(word, RETURNED) for name, word in base.items()}
+    returned = {f"{name}, returned": with_options(word, RETURNED) for name, word in base.items()}
     words = {**base, **returned}
 
     return [
@@ -185,8 +185,8 @@ def robust(setting: Setting) -> list[Row]:
             Row(OURS, steered, data, seed),
             Row("start ten times smaller", with_start(steered, 0.1), data, seed),
             Row("start ten times larger", with_start(steered, 10), data, seed),
-            Row(f"control split of {small:,}", with_setting(steered, f"size={small}"), data, seed),
-            Row(f"control split of {large:,}", with_setting(steered, f"size={large}"), data, seed),
+            Row(f"control split of {small:,}", with_options(steered, f"size={small}"), data, seed),
+            Row(f"control split of {large:,}", with_options(steered, f"size={large}"), data, seed),
         ]
 
         sam = chosen(setting, data)["SAM"]
@@ -216,20 +216,20 @@ def ablations(setting: Setting) -> list[Row]:
     """Return radius control on SAM with one thing changed at a time; one seed."""
     words = {
         "as it is": SAM,
-        "sensor: gap": with_setting(SAM, "sensor=gap"),
-        "dead band 0": with_setting(SAM, "dead_band=0"),
-        "dead band 4": with_setting(SAM, "dead_band=4"),
-        "dead band narrowing to 0": with_setting(SAM, "final_band=0"),
-        "narrowing, gain rising to 5 times": with_setting(SAM, *NARROWING),
-        "gain 0.1": with_setting(SAM, "gain=0.1"),
-        "gain 1": with_setting(SAM, "gain=1"),
-        "gain not rising": with_setting(SAM, "final=1"),
-        "no guard": with_setting(SAM, "guard=inf"),
+        "sensor: gap": with_options(SAM, "sensor=gap"),
+        "dead band 0": with_options(SAM, "dead_band=0"),
+        "dead band 4": with_options(SAM, "dead_band=4"),
+        "dead band narrowing to 0": with_options(SAM, "final_band=0"),
+        "narrowing, gain rising to 5 times": with_options(SAM, *NARROWING),
+        "gain 0.1": with_options(SAM, "gain=0.1"),
+        "gain 1": with_options(SAM, "gain=1"),
+        "gain not rising": with_options(SAM, "final=1"),
+        "no guard": with_options(SAM, "guard=inf"),
         "actuator: gamma of CSAM": "csam:rho=0.05,gamma=1+radius:actuator=gamma",
         "actuator: rho and gamma": CSAM,
         "actuator: focal gamma, SGD": "focal:gamma=1+radius:actuator=focal",
         "EMA, looks at raw weights": f"{SAM}+ema",
-        "EMA, looks at it": f"{with_setting(SAM, EMA)}+ema",
+        "EMA, looks at it": f"{with_options(SAM, EMA)}+ema",
     }
 
     return [

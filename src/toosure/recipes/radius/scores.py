@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from toosure.recipes.benchmark.score_files import Record, ScoreFiles, score_files
+from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, with_records
 from toosure.recipes.commits import short_commit
 from toosure.recipes.radius.rows import Row

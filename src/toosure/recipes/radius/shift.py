@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from toosure.recipes.benchmark.score_files import Record
+from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.scored_rows import by_data, by_name
 from toosure.recipes.benchmark.shift_scores import (
     corrupted_ece,
@@ -16,7 +16,7 @@ from toosure.recipes.recipe import (
     Findings,
     Setting,
     Table,
-    claims_without_runs,
+    claim_without_runs,
     judge,
     single_run,
 )
@@ -87,7 +87,7 @@ def temperature_claim(setting: Setting, data: str, group: dict[str, Scored], riv
     ours = raw_errors(group[rows.OURS].records)
     theirs = errors_after(group[rival].records)
     if not ours or not theirs:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     mine = sum(ours) / len(ours)
     mark = sum(theirs) / len(theirs)
@@ -98,7 +98,7 @@ def temperature_claim(setting: Setting, data: str, group: dict[str, Scored], riv
         holds=mine < mark,
         rule="by the mean over seeds",
         unless=[
-            "judged on CIFAR-10 and CIFAR-100 only" if setting.quick else "",
+            setting.why_not_judged_on_cifar,
             single_run(len(ours), len(theirs)),
         ],
     )

@@ -52,6 +52,7 @@ RECIPE = Recipe(
             sweeps.table_1,
             table1.findings,
             figures.of_table_1,
+            kept="nothing",
         ),
         Part(
             "fig1",
@@ -59,6 +60,7 @@ RECIPE = Recipe(
             rise_and_fall.configs,
             rise_and_fall.findings,
             figures.of_figure_1,
+            kept="nothing",
         ),
         Part(
             "settings",
@@ -66,14 +68,16 @@ RECIPE = Recipe(
             settings.configs,
             settings.findings,
             usual=False,
+            kept="nothing",
         ),
-        Part("muon", "Muon's large margins", sweeps.table_1, muon.findings),
+        Part("muon", "Muon's large margins", sweeps.table_1, muon.findings, kept="nothing"),
         Part(
             "fig2",
             "BulkSGD, and flat minima against flat directions",
             with_table_1,
             hypotheses.findings,
             figures.of_bulk_sgd,
+            kept="nothing",
         ),
         Part(
             "bulk-long",
@@ -81,6 +85,7 @@ RECIPE = Recipe(
             long_with_sgd,
             bulk_sgd.long_run_findings,
             usual=False,
+            kept="nothing",
         ),
         Part(
             "bulk-every",
@@ -90,6 +95,7 @@ RECIPE = Recipe(
             bulk_every.of_bulk_every_step,
             usual=False,
             free_length=True,
+            kept="nothing",
         ),
         Part(
             "mse",
@@ -97,6 +103,7 @@ RECIPE = Recipe(
             squared_error,
             mse.findings,
             figures.of_mse,
+            kept="nothing",
         ),
         Part(
             "certificates",
@@ -104,6 +111,7 @@ RECIPE = Recipe(
             certified,
             certificates.findings,
             figures.of_certificates,
+            kept="nothing",
         ),
         Part(
             "batch",
@@ -111,13 +119,21 @@ RECIPE = Recipe(
             sweeps.batch_sharpness,
             batch_sharpness.findings,
             figures.of_batch_sharpness,
+            kept="nothing",
         ),
-        Part("calmo", "the margin-aware objective with SGD", calmo.configs, calmo.findings),
+        Part(
+            "calmo",
+            "the margin-aware objective with SGD",
+            calmo.configs,
+            calmo.findings,
+            kept="scores",
+        ),
         Part(
             "calmo-muon",
             "the margin-aware objective with Muon",
             partial(calmo.configs, cells=calmo.MUON),
             partial(calmo.findings, cells=calmo.MUON),
+            kept="scores",
         ),
         Part(
             "calmo-more",
@@ -125,6 +141,8 @@ RECIPE = Recipe(
             calmo_table.configs,
             calmo_table.findings,
             usual=False,
+            kept="scores",
         ),
     ),
+    options=frozenset({"--scores"}),
 )

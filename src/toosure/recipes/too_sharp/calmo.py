@@ -3,7 +3,8 @@
 from typing import Any
 
 from toosure.config import RunConfig
-from toosure.recipes.prediction_scores import Scores, scores_of_runs, training_seconds
+from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.score_files import score_files
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -17,7 +18,6 @@ from toosure.recipes.recipe import (
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_and_spread, spread_text
 from toosure.recipes.too_sharp import paper
-from toosure.runs import Run
 
 OPTIMIZERS = {
     "SGD": "sgd:lr=0.01,momentum=0.9",
@@ -34,7 +34,7 @@ METHODS: dict[str, dict[str, str]] = {
     "focal": {"loss": "focal"},
 }
 Cell = tuple[str, str]  # optimizer, method
-CellScores = dict[Cell, list[Scores]]  # one entry of the list per seed
+CellRecords = dict[Cell, list[Record]]  # one entry of the list per seed
 CELLS: tuple[Cell, ...] = tuple((name, method) for name in OPTIMIZERS for method in METHODS)
 # The cells with three seeds, which are judged one by one.
 SGD: tuple[Cell, ...] = (("SGD", "CE"), ("SGD", "CalMO"))
@@ -84,43 +84,57 @@ def configs(setting: Setting, cells: tuple[Cell, ...] = SGD) -> list[RunConfig]:
 
 def findings(setting: Setting, store: RunStore, cells: tuple[Cell, ...] = SGD) -> Findings:
     """Return accuracy and ECE at the best step, and whether CalMO calibrates at no cost."""
-    runs = read_runs(setting, store, cells)
-    scores = read_cells(runs)
+    records = read_cells(setting, store, cells)
     claims = [
-        improvement_claim(setting, name, scores[name, "CE"], scores[name, "CalMO"])
+        improvement_claim(setting, name, records[name, "CE"], records[name, "CalMO"])
         for name in dict.fromkeys(name for name, _ in cells)
     ]
-    return Findings(claims, [table(runs, scores)], unrounded(scores))
+    return Findings(claims, [table(records)], unrounded(records))
 
 
-def read_runs(setting: Setting, store: RunStore, cells: tuple[Cell, ...]) -> dict[Cell, list[Run]]:
-    """Return the complete runs of every cell, in the order of the paper's table."""
-    ordered = [cell for cell in CELLS if cell in cells]
-    return {cell: store.runs(cell_configs(setting, cell)) for cell in ordered}
+def read_cells(setting: Setting, store: RunStore, cells: tuple[Cell, ...]) -> CellRecords:
+    """Score the test predictions at each run's best step, in the order of the paper's table.
+
+    Runs whose scores are kept need no folder.
+    """
+    files = score_files(setting)
+    files.add(store.runs(configs(setting, cells)), keep_examples=False)
+    return {
+        cell: [
+            files.records[each.name]
+            for each in cell_configs(setting, cell)
+            if each.name in files.records
+        ]
+        for cell in CELLS
+        if cell in cells
+    }
 
 
-def read_cells(runs: dict[Cell, list[Run]]) -> CellScores:
-    """Score the test predictions at each run's best step."""
-    return {cell: scores_of_runs(of) for cell, of in runs.items()}
-
-
-def unrounded(scores: CellScores) -> dict[str, Any]:
+def unrounded(records: CellRecords) -> dict[str, Any]:
     """Return every score as plain dictionaries, for the JSON file."""
-    return {" ".join(cell): [each._asdict() for each in of] for cell, of in scores.items()}
+    return {
+        " ".join(cell): [{**each.test, "step": each.step} for each in of]
+        for cell, of in records.items()
+    }
+
+
+def mean_of(records: list[Record], score: str) -> float:
+    """Return the mean of a score of the test images over seeds."""
+    return mean_and_spread([each.test[score] for each in records])[0]
 
 
 def improvement_claim(
-    setting: Setting, name: str, plain: list[Scores], calmo: list[Scores]
+    setting: Setting, name: str, plain: list[Record], calmo: list[Record]
 ) -> Claim:
     """Judge: lower test ECE at no lower accuracy, by the means over seeds."""
     says = f"CalMO with {name}: lower test ECE at no lower accuracy"
     if not plain or not calmo:
         return claims_without_runs(says)[0]
 
-    plain_accuracy, _ = mean_and_spread([each.accuracy for each in plain])
-    calmo_accuracy, _ = mean_and_spread([each.accuracy for each in calmo])
-    plain_ece, _ = mean_and_spread([each.ece for each in plain])
-    calmo_ece, _ = mean_and_spread([each.ece for each in calmo])
+    plain_accuracy = mean_of(plain, "accuracy")
+    calmo_accuracy = mean_of(calmo, "accuracy")
+    plain_ece = mean_of(plain, "ece")
+    calmo_ece = mean_of(calmo, "ece")
 
     n = f"(n = {len(plain)}, {len(calmo)})"
     theirs = [paper.CALMO[name, method] for method in ("CE", "CalMO")]
@@ -140,24 +154,25 @@ def improvement_claim(
     )
 
 
-def table(runs: dict[Cell, list[Run]], scores: CellScores) -> Table:
+def table(records: CellRecords) -> Table:
     """Lay out one row per cell, the paper's figures beside ours."""
     rows = []
-    for cell, of in scores.items():
+    for cell, of in records.items():
         if not of:
             continue
         accuracy, ece = paper.CALMO[cell]
-        step_times = [1000 * training_seconds(run) / run.last["step"] for run in runs[cell]]
         rows.append(
             (
                 *cell,
                 str(len(of)),
-                spread_text([each.step for each in of], ".0f"),
-                spread_text([100 * each.accuracy for each in of], ".1f"),
-                spread_text([each.ece for each in of], ".3f"),
+                spread_text([each.step or each.config.steps for each in of], ".0f"),
+                spread_text([100 * each.test["accuracy"] for each in of], ".1f"),
+                spread_text([each.test["ece"] for each in of], ".3f"),
                 f"{accuracy:.1f}",
                 f"{ece:.3f}",
-                spread_text(step_times, ".1f"),
+                spread_text(
+                    [1000 * each.training_seconds / each.config.steps for each in of], ".1f"
+                ),
             )
         )
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.config import RunConfig
-from toosure.recipes.prediction_scores import Scores
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -16,9 +15,9 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, pearson, spearman
+from toosure.recipes.series import pearson, spearman
 from toosure.recipes.too_sharp import calmo, paper
-from toosure.recipes.too_sharp.calmo import Cell, CellScores
+from toosure.recipes.too_sharp.calmo import Cell, CellRecords
 
 Means = dict[Cell, tuple[float, float]]  # accuracy as a share of 1, ECE
 
@@ -72,28 +71,27 @@ def configs(setting: Setting) -> list[RunConfig]:
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the whole table beside the paper's, and what its columns show."""
-    runs = calmo.read_runs(setting, store, CELLS)
-    scores = calmo.read_cells(runs)
-    means = cell_means(scores)
+    records = calmo.read_cells(setting, store, CELLS)
+    means = cell_means(records)
 
     single = [
-        calmo.improvement_claim(setting, name, scores[name, "CE"], scores[name, "CalMO"])
+        calmo.improvement_claim(setting, name, records[name, "CE"], records[name, "CalMO"])
         for name in ("AdamW", "SAM")
     ]
     patterns = [pattern_claim(setting, pattern, means) for pattern in PATTERNS]
-    tables = [grid(setting, means), calmo.table(runs, scores)]
+    tables = [grid(setting, means), calmo.table(records)]
     if setting.as_in_the_paper:
         tables.insert(1, agreement_table(means))
-    return Findings([*patterns, *single], tables, calmo.unrounded(scores))
+    return Findings([*patterns, *single], tables, calmo.unrounded(records))
 
 
-def cell_means(scores: CellScores) -> Means:
+def cell_means(records: CellRecords) -> Means:
     """Return mean accuracy and ECE over the seeds of each cell that has a run."""
-
-    def mean(of: list[Scores], name: str) -> float:
-        return mean_and_spread([getattr(each, name) for each in of])[0]
-
-    return {cell: (mean(of, "accuracy"), mean(of, "ece")) for cell, of in scores.items() if of}
+    return {
+        cell: (calmo.mean_of(of, "accuracy"), calmo.mean_of(of, "ece"))
+        for cell, of in records.items()
+        if of
+    }
 
 
 # -- claims ---------------------------------------------------------------------------------

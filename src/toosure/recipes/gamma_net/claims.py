@@ -1,0 +1,102 @@
+"""The claims that several tables make of gamma-net, each with one rule.
+
+A table says in its own words what is claimed, and why nothing is judged (`unless`).
+"""
+
+from collections.abc import Sequence
+
+from toosure.recipes.gamma_net.rows import ERRORS, Row
+from toosure.recipes.recipe import Claim, claim_without_runs, judge
+from toosure.recipes.series import spread_text
+
+OVERCONFIDENT = 2.0  # points of confidence above accuracy from which CE must be beaten
+SPREAD = 1.0  # points of ECE between the smallest and the largest seed
+ACCURACY = 0.01  # the largest loss of accuracy
+
+
+def count_text(*rows: Row) -> str:
+    """Print how many runs each row has: "(n = 3 : 1)"."""
+    return f"(n = {' : '.join(str(len(row.records)) for row in rows)})"
+
+
+def pair_text(ours: Row, other: Row, key: str) -> str:
+    """Print a score of two methods in points, with n."""
+    texts = (spread_text(row.points(key)) for row in (ours, other))
+    return f"{' : '.join(texts)} {count_text(ours, other)}"
+
+
+def lower_ece_claim(
+    says: str,
+    ours: Row,
+    other: Row,
+    unless: Sequence[str],
+    *,
+    found: str = "",
+    paper: str = "not reported",
+    rule: str = "",
+) -> Claim:
+    """Judge: the mean ECE over seeds is below another's."""
+    if not ours.records or not other.records:
+        return claim_without_runs(says)
+    return judge(
+        says,
+        found=found or pair_text(ours, other, "ece"),
+        paper=paper,
+        holds=ours.mean("ece") < other.mean("ece"),
+        rule=rule,
+        unless=unless,
+    )
+
+
+def all_errors_claim(
+    says: str, ours: Row, other: Row, unless: Sequence[str], rule: str = ""
+) -> Claim:
+    """Judge: every calibration error that the paper names is below another's, by its mean."""
+    if not ours.records or not other.records:
+        return claim_without_runs(says)
+
+    pairs = {name: (ours.mean(key), other.mean(key)) for name, key in ERRORS.items()}
+    text = ", ".join(f"{name} {100 * a:.2f} : {100 * b:.2f}" for name, (a, b) in pairs.items())
+    return judge(
+        says,
+        found=f"{text} {count_text(ours, other)}",
+        paper="all lower",
+        holds=all(a < b for a, b in pairs.values()),
+        rule=rule,
+        unless=unless,
+    )
+
+
+def accuracy_claim(says: str, found: str, own: float, other: float, unless: Sequence[str]) -> Claim:
+    """Judge: at most a point less accurate than another."""
+    return judge(
+        says,
+        found=found,
+        paper="competitive",
+        holds=own > other - ACCURACY,
+        rule="ours: within a point",
+        unless=unless,
+    )
+
+
+def spread_claim(says: str, row: Row, unless: Sequence[str], *, steady: bool = True) -> Claim:
+    """Judge: final ECE differs by less than a point over seeds; not `steady`: by that or more."""
+    if not row.records:
+        return claim_without_runs(says)
+
+    errors = row.points("ece")
+    spread = max(errors) - min(errors)
+    listed = ", ".join(f"{error:.2f}" for error in errors)
+    return judge(
+        says,
+        found=f"spread {spread:.2f} points ({listed}; n = {len(errors)})",
+        paper="not reported",
+        holds=spread < SPREAD if steady else spread >= SPREAD,
+        rule="ours: largest minus smallest",
+        unless=unless,
+    )
+
+
+def too_little_overconfident(excess: float) -> str:
+    """Say that CE is not over-confident enough to be beaten; empty where it is. In points."""
+    return "" if excess > OVERCONFIDENT else f"CE is over-confident by {excess:.1f} points only"

@@ -235,6 +235,16 @@ def test_read_says_which_file(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match="is not JSON"):
         RunConfig.read(tmp_path)
+    for text, said in (
+        ('{"steps": "abc"}', "steps must be a whole number"),
+        ("[1]", "a run's config is a JSON object; got list"),
+        ("[" * 100_000, "it is nested too deeply"),
+    ):
+        (tmp_path / "own.json").write_text(text)
+        with pytest.raises(ValueError, match=f"own.json.*{said}"):
+            RunConfig.read(tmp_path / "own.json")
+    (tmp_path / "own.json").write_text('\ufeff{"steps": 3}')  # as Windows saves it
+    assert RunConfig.read(tmp_path / "own.json").steps == 3
 
 
 def test_sweep_is_the_product_without_repeats():

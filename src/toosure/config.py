@@ -215,11 +215,15 @@ class RunConfig:
         path = Path(path)
         path = path / "config.json" if path.is_dir() else path
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"))
+            return cls.from_json(path.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from error
+        except RecursionError as error:
+            raise ValueError(f"{path} is no config: it is nested too deeply") from error
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
 
 def typed(name: str, value: object, annotation: object) -> object:

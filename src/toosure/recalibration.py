@@ -168,11 +168,8 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     calibrator.check_outputs(logits, outputs_of(predictions))
     try:
         outputs: Tensor = calibrator(logits.double())
-    except RuntimeError as error:
-        raise ValueError(
-            f"the calibrator was fitted on another number of classes than the {logits.shape[1]} "
-            f"of {predictions.source or 'these predictions'}"
-        ) from error
+    except ValueError as error:
+        raise ValueError(f"{predictions.source or 'these predictions'}: {error}") from error
 
     probs = from_probs(outputs.softmax(1), labels)
     return replace(

@@ -68,8 +68,8 @@ def test_json_and_page_together(file, tmp_path):
         ({"logits": [[1.0, -1.0]], "labels": [0]}, ["--bins", "100000"], "from 1 to 1,000; got"),
         (
             {"logits": [[1.0, -1.0]], "labels": [0]},
-            ["--html", "/none/a.html"],
-            "there is no folder /none",
+            ["--html", "/dev/null/a.html"],
+            "/dev/null is a file, not a folder",
         ),
     ],
 )

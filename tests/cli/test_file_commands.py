@@ -168,7 +168,6 @@ def test_the_page_of_independent_labels_and_what_does_not_go_with_them(tmp_path)
 
     for option in (("--fail-if", "ece > 0.1"), ("--by", "site"), ("--all",), ("--top-label",)):
         assert f"{option[0]} does not go with --multilabel" in refused(*words, *option)
-    assert "there is no folder" in refused(*words, "--html", tmp_path / "none" / "a.html")
     assert "is a folder: name a file" in refused(*words, "--html", tmp_path)
 
 
@@ -215,10 +214,58 @@ def test_compare(files):
     found = json.loads(toosure("compare", files / "sure.npz", files / "calm.npz", "--json").stdout)
     assert found["kind"] == "better" and found["differences"]["ece"]["high"] < 0
     assert "is given twice" in refused("compare", files / "sure.npz", files / "sure.npz")
-    words = refused(
-        "compare", files / "sure.npz", files / "calm.npz", "-o", files / "no" / "a.html"
-    )
-    assert "there is no folder" in words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "evaluate sure.npz --html new/er/page.html",
+        "compare sure.npz calm.npz -o new/er/page.html",
+        "calibrate sure.npz --method temperature -o new/er/fitted.pt",
+        "calibrate sure.npz --method temperature --html new/er/page.html",
+        "apply fitted.pt sure.npz -o new/er/calm.npz",
+        "apply fitted.pt sure.npz -o new/er/calm.csv",
+        "ensemble sure.npz calm.npz -o new/er/both.npz",
+        "ensemble sure.npz calm.npz --html new/er/page.html",
+    ],
+)
+def test_folders_of_a_new_file_are_made(files, monkeypatch, words):
+    monkeypatch.chdir(files)
+    arrays = np.load("sure.npz")
+    save_calibrator(Temperature().fit(arrays["logits"], arrays["labels"]), "fitted.pt")
+
+    *others, path = words.split()
+    result = toosure(*others, path)
+    assert result.exit_code == 0 and Path(path).is_file(), result.output
+    assert "sure.npz is a file, not a folder" in refused(*others, f"sure.npz/{Path(path).name}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "evaluate sure.npz --html sure.npz",
+        "compare sure.npz calm.npz -o calm.npz",
+        "calibrate sure.npz -o sure.npz",
+        "apply sure.npz sure.npz -o sure.npz",
+        "ensemble sure.npz calm.npz -o calm.npz",
+    ],
+)
+def test_what_is_read_is_not_overwritten(files, monkeypatch, words):
+    monkeypatch.chdir(files)
+    before = (files / words.split()[-1]).read_bytes()
+    assert "is what is read: write to another file" in refused(*words.split())
+    assert (files / words.split()[-1]).read_bytes() == before
+
+
+def test_a_path_that_leads_nowhere_is_one_line(files):
+    """Two files may share their name: the whole path is said."""
+    (files / "other").mkdir()
+    (files / "other" / "sure.npz").write_bytes(b"PK")
+    words = refused("compare", files / "sure.npz", files / "other" / "sure.npz")
+    assert f"toosure: {files}/other/sure.npz: cannot be read as .npz" in words
+    assert "File name too long" in refused("evaluate", "a" * 300 + ".npz")
+    words = refused("ensemble", files / "sure.npz", files / "calm.npz", "--of", "swa")
+    assert "--of goes with folders of runs" in words
 
 
 def test_apply(files):

@@ -63,6 +63,14 @@ def predictions(tmp_path):
     return tmp_path
 
 
+def test_letters_that_the_output_lacks_are_question_marks(predictions):
+    words = [*TOOSURE, "calibrate", "val.npz", "--method", "temperature"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(words, cwd=predictions, capture_output=True, text=True, env=ascii_only)
+    assert done.returncode == 0, done.stderr
+    assert "? s.e." in done.stdout
+
+
 def test_a_calibrator_is_written_before_anything_is_printed(predictions):
     script = """
 import os, sys

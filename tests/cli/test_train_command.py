@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -102,12 +103,14 @@ def test_only_one_of_every_at_and_budget(command, words):
         (["--device", "quantum"], "cannot be used"),
         (["--graph", "--device", "cpu"], "graph replays CUDA graphs"),
         (["--objective", "calm"], "no objective is called 'calm'"),
+        (["--model", "mlp:width=-4"], "model mlp:width=-4: an mlp needs depth >= 0, width >= 1"),
+        (["--out", __file__], "is a file, not a folder: name another place"),
     ],
 )
 def test_command_says_what_is_wrong_in_one_line(command, words, message):
     result = command("train", *words)
     assert result.exit_code == 2 and message in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert result.stderr.count("\n") == 1 and not Path("runs").exists()
 
 
 def test_command_goes_on_past_a_run_that_fails(command, tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from toosure import metrics
-from toosure.posthoc import CALIBRATORS, Calibrator
+from toosure.posthoc import CALIBRATORS, Calibrator, load_calibrator, save_calibrator
 from toosure.words.tables import TABLES
 
 PARAMETRIC = (
@@ -89,6 +89,16 @@ def test_state_travels_alone_and_inside_a_model(name):
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(logits), model(logits))
     assert torch.equal(copy.deepcopy(model)(logits), model(logits))
+
+
+@EACH
+def test_rows_of_another_number_of_classes_are_refused(name, tmp_path):
+    logits, labels = rows()
+    save_calibrator(fitted(name, logits, labels), tmp_path / "a.pt")
+    for calibrator in (fitted(name, logits, labels), load_calibrator(tmp_path / "a.pt")):
+        for others in (torch.randn(5, 2), torch.randn(5, 7), torch.randn(5), torch.randn(5, 1)):
+            with pytest.raises(ValueError, match=r"fitted on 4 classes, and these rows have [27]"):
+                calibrator(others)
 
 
 @EACH

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits as published
 from torch.profiler import ProfilerActivity, profile
 
 from toosure.data import Images, digits, load_digits, make_dataset
-from toosure.data.dataset import draw_indices, flip_labels
+from toosure.data.dataset import draw_indices, flip_labels, hold_out
 
 
 def raw(count: int = 60, channels: int = 3, classes: int = 5) -> Images:
@@ -65,11 +65,17 @@ def test_a_larger_training_set_holds_the_smaller():
         ({"val": -1}, "-1"),
         ({"test": 21}, "20 test images"),
         ({"train": 0}, "train=0"),
+        ({"seed": -1}, "a seed must not be negative; got -1"),
     ],
 )
 def test_impossible_sizes_are_named(sizes, message):
     with pytest.raises(ValueError, match=message):
         make_dataset(raw(), **sizes)
+
+
+def test_a_test_set_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="test=0 leaves nothing to judge a run on"):
+        hold_out(raw(), 0, seed=0)
 
 
 def test_channel_standardisation_is_by_the_training_split():

@@ -254,6 +254,7 @@ def test_command(tmp_path):
         (("--steps", "4", "--trials", "0"), "at least 1"),
         (("--batch", "9..3"), "must rise"),
         (("--cpus-per-run", "2"), "only with --on"),
+        (("--model", "mlp:width=-4..8"), "model mlp:width=-4: an mlp needs"),
     ):
         done = CliRunner().invoke(app, command(tmp_path, *words))
         assert done.exit_code == 2 and said in done.stderr, words

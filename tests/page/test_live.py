@@ -84,6 +84,23 @@ def test_serve_makes_a_token_for_other_hosts(monkeypatch, runs_folder):
     assert "?token=" in said[1] and len(said[1]) > 50 and said[1] != said[2]
 
 
+def test_serve_says_where_it_waits_for_runs(monkeypatch, runs_folder, tmp_path):
+    monkeypatch.setattr(pytest.importorskip("uvicorn"), "run", lambda *args, **options: None)
+    monkeypatch.setenv("TOOSURE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "empty").mkdir()
+    for folder, words in (
+        (runs_folder, "live: "),
+        (tmp_path / "none" / "runs", f"there is no folder {tmp_path}/none/runs yet"),
+        (tmp_path / "empty", f"there are no runs in {tmp_path}/empty yet"),
+        (f"file://{runs_folder}", "live: "),
+        (f"file://{tmp_path}/none", f"there is no folder file://{tmp_path}/none yet"),
+    ):
+        said = []
+        serve(folder, "127.0.0.1", 1234, said.append)
+        assert said[0].startswith(words), said
+        assert said[-1].startswith("live: ") and ("Ctrl-C" in said[0]) == (len(said) == 2)
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -19,10 +19,11 @@ def test_report_writes_one_file_and_says_where(runs_folder, tmp_path):
     assert [file.name for file in page.parent.iterdir()] == ["r.html"]
 
 
-def test_only_the_last_folder_is_made(runs_folder, tmp_path):
-    done = typed("report", runs_folder, "-o", tmp_path / "no" / "such" / "r.html")
-    assert done.exit_code == 2 and "cannot be written" in done.stderr
-    assert not (tmp_path / "no").exists()
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_folders_are_made(runs_folder, tmp_path, form):
+    page = tmp_path / "no" / "such" / f"r.{form}"
+    assert typed("report", runs_folder, "--format", form, "-o", page).exit_code == 0
+    assert page.is_file()
 
 
 def test_one_run_is_enough(runs_folder, tmp_path):
@@ -41,7 +42,7 @@ def test_nothing_to_report_is_said(tmp_path, folder):
 
 def test_a_page_that_cannot_be_written_is_said(runs_folder, tmp_path):
     done = typed("report", runs_folder, "-o", tmp_path)
-    assert done.exit_code == 2 and "cannot be written" in done.stderr
+    assert done.exit_code == 2 and "is a folder: name a file in it" in done.stderr
 
 
 def test_live_says_what_is_missing(runs_folder, monkeypatch):

@@ -14,6 +14,7 @@ PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
 LABELS = np.array([0, 2, 2, 1])
 CORRECT = [True, False, True, False]
 P1 = np.array([0.9, 0.2, 0.6, 0.4])  # of class 1
+SPAM = ("ham", "spam")
 Y = np.array([1, 0, 0, 1])
 
 
@@ -54,6 +55,7 @@ def test_hand_made_tables(tmp_path):
         ("0.9,0.1,0\n0.2,0.8,1\n", "the first line must name the columns"),
         ("0.5,0.5,0\n0.2,0.8,1\n", "the first line must name the columns"),
         ("pred,confidence,label\n1,0.8,1\n", "confidences need a column 'correct'"),
+        ("p_a,p_b,label\n50%,50%,a\n", "'p_a' holds '50%' in row 0 .line 2.*write 0.5 for it"),
         ("label,prob\n1,93%\n0,12%\n", "holds '93%' in row 0 .line 2.*write 0.93 for it"),
         ("a,b,label\n.5,.5,a\n.1,,a\n.2,.8,b\n", "'b' holds '' in row 1 .line 3."),
         ("p_a,p_b,label\n.5,.5,a\n.1,.9,c\n", "got 'c', and the classes are a, b: drop such rows"),
@@ -159,6 +161,8 @@ def test_names_of_two_classes(tmp_path):
         read_predictions(path)
     assert read_predictions(path, classes=["ham", "spam"]).labels.tolist() == Y.tolist()
     assert read_predictions(path, classes=["spam", "ham"]).labels.tolist() == (1 - Y).tolist()
+    with pytest.raises(ValueError, match=r"^b\.csv: --classes names ham twice"):
+        read_predictions(path, classes=["ham", "ham"])
     with pytest.raises(ValueError, match="must name 2 classes in their order; 3 given"):
         read_predictions(path, classes=["ham", "spam", "eggs"])
 
@@ -216,6 +220,9 @@ def test_array_labels_that_are_names(tmp_path):
     check(read_predictions(path, classes="abc"))
     np.savez(path, probs=PROBS, labels=np.array(["a", "c", "c", "b"]), class_names=list("abc"))
     check(read_predictions(path))
+    np.savez(path, probs=PROBS, labels=LABELS, class_names=list("aab"))
+    with pytest.raises(ValueError, match="class_names holds one name twice: a, a, b"):
+        read_predictions(path)
     np.savez(path, probs=PROBS, labels=np.array(["a", "c", "c", "b"], dtype=object))
     with pytest.raises(ValueError, match=r"labels holds Python objects.*dtype=str"):
         read_predictions(path)
@@ -244,6 +251,7 @@ def test_ignored_rows_of_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", logits=LOGITS, labels=labels, site=[1, 2, 3, 4])
     predictions = read_predictions(tmp_path / "a.npz", ignore_index=-100)
     assert predictions.labels.tolist() == [0, 2, 1]
+    assert predictions.note.endswith("labels from 'labels', ignored 1 rows by their label")
     assert predictions.extras["site"].tolist() == [1, 3, 4]
 
 
@@ -265,6 +273,13 @@ def test_npy_pairs(tmp_path):
     with pytest.raises(ValueError, match=r"has 4 rows and truths.npy has 3"):
         read_predictions(scores, labels=truth)
 
+    truth.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"^val_logits.npy: its labels truths.npy: .*is empty"):
+        read_predictions(scores, labels=truth)
+    (tmp_path / "u.npy").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match=r"^u.npy: cannot be read as .npy"):
+        npy_pair(tmp_path / "u.npy", tmp_path / "v.npy")
+
 
 def test_json_lines(tmp_path):
     path = tmp_path / "a.jsonl"
@@ -281,8 +296,11 @@ def test_json_lines(tmp_path):
         ('{"a": 1}\n{"b": 1}\n', "line 2 has other keys than the first line: a, b"),
         ("[1]\n", "line 1 is no object"),
         ('{"probs": [0.5, 0.5], "label": 0}\n{"probs": [1.0], "label": 0}\n', "lists of 1 to 2"),
+        ('{"probs": ["a", "b"], "label": 0}\n', "column 'probs' must be numbers; it holds text"),
+        ('{"probs": [[0.5, 0.5]], "label": 0}\n', "column 'probs' holds lists of lists"),
         ('{"p_a": 0.5, "p_b": 0.5, "label": null}\n', "column 'label' misses 1 of 1 values"),
         ("nonsense\n", "cannot be read as .jsonl"),
+        ('{"a": 1}\n{"a": 2}\n{"a', "line 3, column 2 is no JSON: Unterminated string"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=words):
@@ -329,6 +347,22 @@ def test_written_predictions_are_read_back(tmp_path, suffix):
     assert again.binary and again.labels.tolist() == Y.tolist()
     with pytest.raises(ValueError, match=r"write a .npz, .pt or .csv"):
         write_predictions(again, tmp_path / "a.xls")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".NPZ", ".pt", ".csv"])
+def test_columns_of_any_name_and_kind_are_written(tmp_path, suffix):
+    """Old probabilities give way to the new ones, and np.savez takes no array called `file`."""
+    names = ["ham", "spam", "ham", "spam"]
+    others = {"file": list("wxyz"), "probs": [0.5] * 4, "n": np.arange(4, dtype=np.uint8)}
+    came = from_frame({**others, "prob": P1, "label": names}, columns=["prob"], classes=SPAM)
+    assert set(came.extras) == {*others, "label"}
+
+    path = tmp_path / f"a{suffix}"
+    write_predictions(came, path)
+    again = read_predictions(path, columns=["prob"] if suffix == ".csv" else (), classes=SPAM)
+    np.testing.assert_allclose(again.probs[:, 1], P1)
+    assert again.labels.tolist() == came.labels.tolist()
+    assert again.extras["file"].tolist() == list("wxyz") and again.extras["n"][3] == 3
 
 
 def test_scores_without_labels(tmp_path):

@@ -63,6 +63,20 @@ def test_float_types_and_byte_order(tmp_path, dtype):
     np.testing.assert_allclose(read_predictions(path).confidence, PROBS.max(1), rtol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"logits": 3.0, "labels": LABELS}, "logits must be an array, a row for each example"),
+        ({"logits": LOGITS, "labels": 3}, "labels must be an array, one for each row"),
+        ({"logits": LOGITS[:, :0], "labels": LABELS}, r"logits are empty: got shape \(4, 0\)"),
+        ({"logits": LOGITS, "labels": LABELS + 1e30}, "must be class numbers; got 1e.30 in row 0"),
+        ({"logits": LOGITS, "labels": [2**62] * 4}, r"in \[0, 3\); got 4611686018427387904"),
+    ],
+)
+def test_arrays_that_are_none(tmp_path, arrays, words):
+    refused(npz_file(tmp_path / "a.npz", **arrays), words)
+
+
 def test_split_chooses_the_prefix(tmp_path):
     path = npz_file(
         tmp_path / "a.npz",
@@ -143,7 +157,7 @@ def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no column 'label'; it holds nothing"),
+        ("\n", "no column 'label'; it holds nothing"),
         ("x,y,label\n", "empty"),
         ("x,z\n1,2\n", "no column 'label'; it holds x, z: .*--label-column NAME"),
         ("label\n1\n", "no column of a class"),
@@ -205,11 +219,31 @@ def test_pt_is_tensors_and_nothing_else(tmp_path):
     refused(path, "logits must be dense")
     torch.save(torch.tensor(LOGITS), path)
     refused(path, "must hold a dict of tensors; got Tensor")
+    torch.save({"logits": torch.tensor(LOGITS) + 1j, "labels": torch.tensor(LABELS)}, path)
+    refused(path, "logits must be numbers; got torch.complex128")
+    torch.save({"logits": [[1.0, 2.0], [3.0]], "labels": [0, 1]}, path)
+    refused(path, "logits has rows of different lengths")
+    torch.save({"logits": torch.tensor(LOGITS) > 0, "labels": torch.tensor(LABELS)}, path)
+    refused(path, "logits are true or false: save logits or probabilities")
     torch.save({"logits": Trap()}, path)
     refused(path, "refused: holds more than tensors")
     assert not Trap.sprung
-    path.write_bytes(b"not torch")
-    refused(path, "refused|cannot be read")
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], whole[:-3], bytes(3000), b"PK", b"not torch"):
+        path.write_bytes(content)
+        refused(path, r"cannot be read as .pt \((damaged, or not written by|refused: )")
+
+
+def test_narrow_tensors_and_lists(tmp_path):
+    """float8 is only to be kept, and NumPy has no bfloat16."""
+    path = tmp_path / "a.pt"
+    labels = torch.tensor(LABELS, dtype=torch.bfloat16)
+    weights = torch.ones(4, dtype=torch.bfloat16)
+    for scores in (torch.tensor(LOGITS).to(torch.float8_e4m3fn), LOGITS.tolist()):
+        torch.save({"logits": scores, "labels": labels, "weight": weights}, path)
+        predictions = read_predictions(path)
+        assert predictions.correct.tolist() == CORRECT
+        assert predictions.extras["weight"].tolist() == [1.0] * 4
 
 
 class Trap:
@@ -233,6 +267,15 @@ def test_unreadable_files(tmp_path):
         (tmp_path / "a.npz").write_bytes(content)
         refused(tmp_path / "a.npz", "cannot be read as .npz")
     refused(tmp_path / "a.npz", "not an archive of arrays")  # text, not a pickle to be trusted
+    for suffix in (".npz", ".pt", ".csv", ".jsonl", ".parquet"):
+        (tmp_path / f"empty{suffix}").touch()
+        refused(tmp_path / f"empty{suffix}", f"cannot be read as {suffix} .the file is empty")
+        (tmp_path / f"folder{suffix}").mkdir()
+        refused(tmp_path / f"folder{suffix}", "is a folder, and a file is needed")
+    torch.save({"logits": torch.tensor(LOGITS)}, tmp_path / "t.npz")
+    refused(tmp_path / "t.npz", "written by torch.save: call it .pt")
+    (tmp_path / "latin.csv").write_bytes("größe,label\n0.5,1\n".encode("latin-1"))
+    refused(tmp_path / "latin.csv", "no text in UTF-8 from byte 2 on: save it as UTF-8")
     np.savez(tmp_path / "o.npz", logits=np.array([{}]), labels=LABELS)
     refused(tmp_path / "o.npz", "logits holds Python objects, which are not read")
     (tmp_path / "a.doc").write_text("x")

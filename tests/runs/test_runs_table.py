@@ -91,8 +91,8 @@ def test_export(three):
     assert table["run"] == ["run0", "run0", "run1", "run1", "run2", "run2"]
     assert table["config/seed"] == [0, 0, 1, 1, 2, 2]
     assert table["val/ece"] == [0.2, 0.1, 0.2, 0.04, 0.2, None]
-    export(find_runs(three), three / "all.csv")
-    with (three / "all.csv").open() as file:
+    export(find_runs(three), three / "new" / "er" / "all.csv")
+    with (three / "new" / "er" / "all.csv").open() as file:
         assert [row["val/ece"] for row in csv.DictReader(file)][:2] == ["0.2", "0.1"]
     with pytest.raises(ValueError, match=r"\.parquet or \.csv"):
         export(find_runs(three), three / "all.xlsx")
@@ -105,7 +105,11 @@ def test_export_command(three):
         found = command("export", "--out", three, option, three / name)
         assert found.exit_code == 0 and "6 rows of 3 runs" in found.stdout
     assert (three / "a.csv").read_text() == (three / "b.csv").read_text()
-    for words, said in (((), "name one file"), (("--csv", three / "b.txt"), "must end in .csv")):
+    for words, said in (
+        ((), "name one file"),
+        (("--csv", three / "b.txt"), "must end in .csv"),
+        (("--to", "tensorboard", "--target", three / "b.csv"), "is a file, not a folder"),
+    ):
         found = command("export", "--out", three, *words)
         assert found.exit_code == 2 and said in found.stderr
 

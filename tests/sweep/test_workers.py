@@ -344,5 +344,6 @@ def test_threads_are_set_for_a_run_and_put_back(tmp_path):
     finally:
         torch.set_num_threads(before)
     assert timeless(run.rows)
-    with pytest.raises(ValueError, match="threads must be at least 1"):
-        Runtime("cpu", threads=0)
+    for threads in (0, 100_000):
+        with pytest.raises(ValueError, match="threads must be from 1 to 1,024; got"):
+            Runtime("cpu", threads=threads)

@@ -8,6 +8,12 @@ from toosure.words.method import table_of
 
 SMALL = {"data": "digits:train=60,val=40", "steps": 2}
 REFUSED = {
+    "model mlp:width=-4: an mlp needs": {"model": "mlp:width=-4"},
+    "model mlp:width=10{20}: so large a network": {"model": f"mlp:width={10**20}"},
+    "model mlp:depth=10{9}: depth must be at most 10,000": {"model": f"mlp:depth={10**9}"},
+    "model vit:patch=10{9}: patches must tile": {"model": f"vit:patch={10**9}"},
+    "model resnet20:dropout=2": {"model": "resnet20:dropout=2"},
+    "model vit:patch=0": {"model": "vit:patch=0"},
     "optimizer sgd:lr=-1": {"optimizer": "sgd:lr=-1"},
     "optimizer sam:rho=-1": {"optimizer": "sam:rho=-1,lr=0.1"},
     "optimizer sam:lr=-1": {"optimizer": "sam:base=sgd,lr=-1"},
@@ -17,6 +23,11 @@ REFUSED = {
     "objective gamma_net:virtual_lr=-1": {"objective": "gamma_net:virtual_lr=-1"},
     "average swa:start=2": {"average": "ema+swa:start=2"},
     "control radius": {"control": "radius"},  # of SGD, which has no radius
+    "control radius: the rate warms up for 100%": {
+        "optimizer": "sam:lr=0.1",
+        "control": "radius",
+        "schedule": "cosine:warmup=2",
+    },
 }
 
 
@@ -28,7 +39,7 @@ def test_a_refused_setting_leaves_no_folder(said, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("kind", ["optimizer", "loss", "objective"])
+@pytest.mark.parametrize("kind", ["model", "optimizer", "loss", "objective"])
 def test_every_method_passes_with_its_defaults(kind):
     state = torch.get_rng_state()
     for name in table_of(kind):
@@ -43,9 +54,14 @@ def made_by_user(*arguments, **settings):
 
 def test_a_part_of_the_users_own_is_left_to_the_run():
     own = f"{__name__}:made_by_user"
+    check_settings(RunConfig.of({**SMALL, "model": own}))
     check_settings(RunConfig.of({**SMALL, "loss": own}))
     check_settings(RunConfig.of({**SMALL, "objective": own}))
     check_settings(RunConfig.of({**SMALL, "optimizer": own}))
+
+
+def test_patches_that_tile_other_images_than_the_default_ones():
+    check_settings(RunConfig.of({**SMALL, "model": "vit:patch=7"}))  # for the 28 pixels of MNIST
 
 
 def cross_entropy_times(logits, labels, factor=1.0):
@@ -67,6 +83,11 @@ def test_a_plain_function_of_logits_and_labels_is_a_loss(tmp_path):
         RunConfig.of({**small, "loss": f"{__name__}:cross_entropy_times,factor=2.0"}), tmp_path
     )
     assert twice.rows[0]["train/loss"] == pytest.approx(2 * ours.rows[0]["train/loss"])
+
+
+def test_what_is_no_module_is_no_network(tmp_path):
+    with pytest.raises(ValueError, match="makes a NotALoss, and no network: name a class"):
+        train(RunConfig.of({**SMALL, "model": f"{__name__}:NotALoss"}), tmp_path)
 
 
 def test_what_cannot_be_called_is_no_loss(tmp_path):

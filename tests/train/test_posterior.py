@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from toosure.config import RunConfig
-from toosure.recipes.benchmark.score_files import predictions_file
+from toosure.recipes.benchmark.record import predictions_file
 from toosure.train import train
 from toosure.train.predictions import mean_predictions
 from toosure.words import parse

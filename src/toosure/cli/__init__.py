@@ -19,7 +19,7 @@ from toosure.cli import (  # noqa: F401
     tune,
 )
 from toosure.cli.app import app
-from toosure.cli.output import open_closed_streams
+from toosure.cli.output import open_closed_streams, print_any_text
 
 __all__ = ["app", "main"]
 
@@ -27,6 +27,7 @@ __all__ = ["app", "main"]
 def main() -> None:
     """Run the command line."""
     open_closed_streams()
+    print_any_text()
     try:
         app(prog_name="toosure")
     except SystemExit as ended:

@@ -1,12 +1,29 @@
 """The command `toosure` itself: its name, its version, and how it reports errors."""
 
-from typing import Annotated, NoReturn
+import errno
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from toosure import __version__
 
+
+class Commands(TyperGroup):
+    """The commands, of which none ends in a traceback because a file cannot be reached."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno in (None, errno.EPIPE):  # nobody reads the output any more
+                raise
+            place = f"{error.filename}: " if error.filename else ""
+            fail(f"{place}{error.strerror}")
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Is your classifier too sure?",
     no_args_is_help=True,
     add_completion=False,

@@ -37,9 +37,7 @@ def apply(
 
     reading = FileOptions(kind, label_column, columns, classes, unlabelled=True)
     try:
-        check_writable(output)
-        if file.exists() and output.exists() and output.samefile(file):
-            raise ValueError(f"{output} is what is read: write to another file")
+        check_writable(output, file, calibrator)
         fitted = load_calibrator(calibrator)
         predictions = reading.read(file, split)
         after = calibrated(fitted, predictions)

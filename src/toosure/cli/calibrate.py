@@ -1,6 +1,7 @@
 """`toosure calibrate`: fit a calibrator on some rows, judge it on others, save it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,7 +87,7 @@ def calibrate(
             refuse(files | arrays | {"--test-split": test_split}, "--method laplace")
             calibrate_by_laplace(val, data_root, device, as_json, bins, ci, seed)
             return
-        check_wanted(method, output, html)
+        check_wanted(method, output, html, (val, test))
         if run is not None:
             val, split = in_folder(run), split or "val"
             if test is None and test_split is None:
@@ -179,18 +180,20 @@ def keep_in_run(run: Path, result: "Recalibration") -> None:
     typer.echo(f"for the report: {file}", err=True)
 
 
-def check_wanted(method: str, output: Path | None, html: Path | None) -> None:
+def check_wanted(
+    method: str, output: Path | None, html: Path | None, read: Sequence[Path | None]
+) -> None:
     """Refuse, before the work, a method that is none and files that could not be written."""
     from toosure.posthoc.calibrator_file import name_of
-    from toosure.predictions.writing import check_target
     from toosure.recalibration import makers
+    from toosure.runs.files import check_target
 
     for make in makers(method).values():
         if output:
             name_of(type(make()))
     for path in (output, html):
         if path:
-            check_target(path)
+            check_target(path, *read)
 
 
 def say_trial(trial: "Trial") -> None:

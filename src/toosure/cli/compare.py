@@ -55,12 +55,12 @@ def compare(
     That the rows are the same is checked by their labels, and by a column `id` where there is one.
     """
     from toosure.evaluate.paired import compare as paired
-    from toosure.predictions.writing import check_target
+    from toosure.runs.files import check_target
 
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     try:
         if html:
-            check_target(html)
+            check_target(html, first, second)
         with Waiting("reading") as waiting:
             sides = []
             for path in (first, second):

@@ -64,6 +64,7 @@ def ensemble(
     read by evaluate, calibrate and compare, with --split test.
     """
     from toosure.evaluate.ensemble import average_predictions
+    from toosure.runs.files import check_target
 
     if shifts:
         options = {"--of": of, "--split": split, "--html": html}
@@ -76,6 +77,8 @@ def ensemble(
     try:
         if output is not None and output.suffix.lower() != ".npz":
             raise ValueError(f"{output}: the mixture is written as .npz")
+        for path in filter(None, (output, html)):
+            check_target(path, *runs)
         with Waiting("reading") as waiting:
             members = read_members(runs, of, split)
             judged = judged_split(members, split)
@@ -101,6 +104,8 @@ def read_members(
         name = run.name if sum(other.name == run.name for other in runs) == 1 else str(run)
         if name in members:
             raise ValueError(f"{run} is given twice: every member counts once")
+        if of and not run.is_dir():
+            raise ValueError(f"--of goes with folders of runs; {run} is none")
         members[name] = in_run(run, of) if run.is_dir() else in_file(run, split)
     return members
 

@@ -123,7 +123,7 @@ def evaluate(
     """
     from toosure.evaluate.conditions import parse_condition
     from toosure.evaluate.subgroups import subgroups
-    from toosure.predictions.writing import check_target
+    from toosure.runs.files import check_target
 
     outlive_readers("")  # the exit code is the verdict of --fail-if, also under `| head`
     if shifts or ood or images or baseline:
@@ -139,7 +139,7 @@ def evaluate(
     judged: Settings = settings | ({"top_label": True} if top_label else {})
     try:
         if html:
-            check_target(html)
+            check_target(html, *files)
         if multilabel:
             others = {"--by": by, "--fail-if": fail_if, "--shift": shift, "--labels": labels}
             refuse(others | {"--all": everything, "--top-label": top_label}, "--multilabel")

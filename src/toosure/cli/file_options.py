@@ -68,17 +68,20 @@ class FileOptions:
         """Read predictions, and say on standard error what was guessed."""
         from toosure.predictions import read_predictions
 
-        predictions = read_predictions(
-            path,
-            self.kind.value if self.kind else None,
-            split,
-            labels=labels,
-            label=self.label,
-            columns=listed_words(self.columns),
-            classes=listed_words(self.classes),
-            ignore_index=self.ignore_index,
-            unlabelled=self.unlabelled,
-        )
+        try:
+            predictions = read_predictions(
+                path,
+                self.kind.value if self.kind else None,
+                split,
+                labels=labels,
+                label=self.label,
+                columns=listed_words(self.columns),
+                classes=listed_words(self.classes),
+                ignore_index=self.ignore_index,
+                unlabelled=self.unlabelled,
+            )
+        except ValueError as error:  # which begins with the name, and several folders may have it
+            raise ValueError(f"{str(path).removesuffix(path.name)}{error}") from error
         if predictions.note:
             typer.echo(f"{path.name}: {predictions.note}", err=True)
         return predictions
@@ -114,8 +117,9 @@ def refuse(others: Mapping[str, object], option: str, hint: str = "leave one of 
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a page, or say why it cannot be written."""
+    """Write a page and the folders that lack for it, or say why it cannot be written."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{path}: cannot be written ({error.strerror})") from error

@@ -22,14 +22,14 @@ def evaluate_labels(
     from toosure.predictions.file_formats import TABLES, read_arrays
     from toosure.predictions.options import ReadOptions
 
-    options = ReadOptions(
-        reading.kind.value if reading.kind else None,
-        split,
-        reading.label,
-        listed_words(reading.columns),
-        listed_words(reading.classes),
-    )
     try:
+        options = ReadOptions(
+            reading.kind.value if reading.kind else None,
+            split,
+            reading.label,
+            listed_words(reading.columns),
+            listed_words(reading.classes),
+        )
         if file.suffix.lower() in TABLES:
             raise ValueError("--multilabel takes arrays (N, K): save a .npz with probs and labels")
         kind, scores, labels, names = multilabel_arrays(read_arrays(file), options)
@@ -37,7 +37,7 @@ def evaluate_labels(
         probs = scores if kind == "probs" else None
         return evaluate(logits, labels, probs=probs, multilabel=True, names=names, **settings)
     except ValueError as error:
-        raise ValueError(f"{file.name}: {error}") from error
+        raise ValueError(f"{file}: {error}") from error
 
 
 def show_labels(result: "MultilabelEvaluation", html: Path | None, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 import os
 import sys
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
 
@@ -50,6 +51,13 @@ def outlive_readers(notice: str) -> None:
     """Let a long command go on where nobody reads its output any more."""
     sys.stdout = cast(TextIO, LossyOutput(sys.stdout, notice))
     sys.stderr = cast(TextIO, LossyOutput(sys.stderr, ""))
+
+
+def print_any_text() -> None:
+    """Print a question mark for a letter that the encoding of the output lacks, as ± in ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def open_closed_streams() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.file_options import write_text
 
 Runs = Annotated[
     Path,
@@ -35,15 +36,16 @@ def report(
     """Write one page on all runs: which one, how honest, what next. Opens offline."""
     from toosure.page.markdown import write_markdown
     from toosure.page.report import html_of, runs_of_page
+    from toosure.runs.files import check_target
 
     output = output or Path(f"report.{form.value}")
     try:
+        check_target(output)
         page_runs = runs_of_page(runs)
-        output.parent.mkdir(exist_ok=True)
         if form is Format.MD:
             write_markdown(page_runs, output)
         else:
-            output.write_text(html_of(page_runs), encoding="utf-8")
+            write_text(output, html_of(page_runs))
     except OSError as error:
         fail(f"{output}: cannot be written ({error.strerror})")
     except ValueError as error:
@@ -59,7 +61,10 @@ def live(
     ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8765,
 ) -> None:
-    """Show runs in the browser while they go on. Ctrl-C ends it."""
+    """Show runs in the browser while they go on; those that are not there yet are waited for.
+
+    Ctrl-C ends it.
+    """
     from toosure.page.live import serve
 
     try:

@@ -48,7 +48,7 @@ def reproduce(
     full: Annotated[bool, typer.Option(help="csam: the paper's networks and lengths.")] = False,
     scores: Annotated[
         Path | None,
-        typer.Option(help="All but too-sharp: the folder of scores.jsonl."),
+        typer.Option(help="The folder of scores.jsonl; too-sharp: of CalMO's parts."),
     ] = None,
     shift: Annotated[
         str | None,
@@ -117,7 +117,8 @@ def reproduce(
         if list_:
             list_parts(parts, setting, folder)
             return
-        check_paths(from_, html, folder)
+        check_paths(from_, html, write, folder)
+        warn_of_damage(scores)
 
         done = Sweep()
         outlive_readers("the command goes on")
@@ -173,15 +174,28 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
         raise ValueError("--full and --quick exclude each other")
 
 
-def check_paths(from_: Path | None, html: Path | None, folder: Path) -> None:
+def check_paths(from_: Path | None, html: Path | None, write: Path | None, folder: Path) -> None:
     """Raise for a wrong path before anything is trained."""
+    from toosure.runs.files import check_folder, check_target
     from toosure.runs.storage import check_local
 
     check_local(folder, "toosure reproduce")
-    if from_ and not from_.is_dir():
+    if not from_:
+        check_folder(folder)
+    elif not from_.is_dir():
         raise ValueError(f"--from {from_}: there is no such folder")
     if html and html.suffix != ".html":
         raise ValueError(f"--html {html}: the name of a page ends in .html")
+    for path in filter(None, (html, write)):
+        check_target(path)
+
+
+def warn_of_damage(scores: Path | None) -> None:
+    """Say where lines of kept scores cannot be read: their runs count as missing."""
+    from toosure.recipes.benchmark.score_files import SCORES_FILE, damaged_lines
+
+    if scores and (damaged := damaged_lines(scores)):
+        typer.echo(f"{scores / SCORES_FILE}: damaged lines, left out: {damaged}", err=True)
 
 
 def list_parts(parts: "list[Part]", setting: "Setting", folder: Path) -> None:

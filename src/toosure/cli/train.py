@@ -169,9 +169,11 @@ def run_sweep(
 ) -> "Sweep":
     """Train the runs while their progress is shown."""
     from toosure.cli.progress import show_for
+    from toosure.runs.files import check_folder
     from toosure.runs.storage import as_url, local_folder, shown
     from toosure.sweep import sweep
 
+    check_folder(local_folder(out))
     outlive_readers(f"the training goes on, with its rows in {shown(out)}")
     if as_url(out):
         typer.echo(f"runs are uploaded to {shown(out)} from {local_folder(out)}")

@@ -78,8 +78,10 @@ def tune(
     from toosure.integrations.optuna import ended_trials
     from toosure.integrations.search_space import SearchSpace
     from toosure.integrations.tune import tune as search
+    from toosure.runs.files import check_folder
     from toosure.runs.storage import check_local
     from toosure.train import Runtime
+    from toosure.train.check_settings import check_settings
 
     sys.path.insert(0, "")  # package.module:factory is looked for in the current folder
     words = {
@@ -94,7 +96,10 @@ def tune(
     settings["measure"] = [] if measure in (None, ["none"]) else split(measure or [])
     try:
         check_local(out, "toosure tune")
+        check_folder(out)
         space = SearchSpace.of(**settings)
+        for choose in space.examples():
+            check_settings(space.config(choose))
         runtime = Runtime(device, data_root, download, threads=threads)
         cluster = cluster_of(on, cpus_per_run, gpus_per_run)
         outlive_readers(f"the search goes on, with its runs in {out}")

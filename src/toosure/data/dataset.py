@@ -214,6 +214,8 @@ def make_dataset(
 
 def hold_out(images: Images, test: int, seed: int) -> Images:
     """Move `test` images, drawn by seed, from the training to the test set."""
+    if test == 0:
+        raise ValueError("test=0 leaves nothing to judge a run on: at least 1")
     available = len(images.train_y)
     test_indices, train_indices = draw_indices(
         "labelled", available, [test, None], derive_seed(seed, 2)

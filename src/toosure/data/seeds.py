@@ -12,4 +12,6 @@ def derive_seed(*numbers: int) -> int:
     >>> derive_seed(0, 0, 1) == derive_seed(0, 1, 0)
     False
     """
+    if min(numbers) < 0:
+        raise ValueError(f"a seed must not be negative; got {min(numbers)}")
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])

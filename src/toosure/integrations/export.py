@@ -9,6 +9,7 @@ from toosure.integrations import mlflow as to_mlflow
 from toosure.integrations import tensorboard as to_tensorboard
 from toosure.integrations import wandb as to_wandb
 from toosure.runs import Run
+from toosure.runs.files import check_folder
 from toosure.runs.row_reader import Row
 
 ENDED_WELL = ("complete", "ended")
@@ -21,6 +22,7 @@ def export_to_tensorboard(runs: Sequence[Run], target: str = "") -> int:
     Repeating it replaces what was written.
     """
     root = Path(target or "tensorboard")
+    check_folder(root)
     for run in runs:
         with to_tensorboard.rows_to(root / run.id, run.path, prefix="", strict=True) as rows:
             send_all(rows, in_order(run))

@@ -1,5 +1,7 @@
 """The pyramidal residual networks of Han et al., additive version, for CIFAR."""
 
+import math
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -87,9 +89,9 @@ def pyramidnet(
     channels, _, _ = image_shape(inputs, "a PyramidNet")
     check_dropout(dropout)
     blocks, rest = divmod(depth - 2, 6)
-    if rest or blocks < 1 or alpha < 0:
+    if rest or blocks < 1 or not 0 <= alpha < math.inf:
         raise ValueError(
-            "a PyramidNet needs a depth of 6n + 2 (8, 14, ..., 110) and alpha >= 0; "
+            "a PyramidNet needs a depth of 6n + 2 (8, 14, ..., 110) and a finite alpha >= 0; "
             f"got {depth} and {alpha}"
         )
     return PyramidNet(blocks, alpha, channels, classes, dropout)

@@ -1,6 +1,6 @@
 """The vision transformers of Dosovitskiy et al.: ViT-S as in DeiT and timm, and a small one."""
 
-from math import gcd
+from math import gcd, inf
 
 import torch
 from torch import Tensor, nn
@@ -158,13 +158,16 @@ def vit(
     tiling = [side for side in range(1, shorter + 1) if gcd(rows, columns) % side == 0]
     if patch is None:
         patch = min(tiling, key=lambda side: abs(8 * side - shorter))
+    if patch < 1:
+        raise ValueError(f"patch is the side of a patch in pixels, at least 1; got {patch}")
     if patch not in tiling:
         raise ValueError(
             f"patches must tile the image: {rows} x {columns} pixels do not divide by "
             f"{patch}, but by {', '.join(map(str, tiling))}"
         )
 
-    if min(width, depth, heads) < 1 or width % heads or ratio <= 0:
+    wide_enough = 0.5 < ratio * width < inf  # a feed-forward layer of one unit or more
+    if min(width, depth, heads) < 1 or width % heads or not wide_enough:
         raise ValueError(
             "a vision transformer needs a positive depth and ratio, and a width that its heads "
             f"divide; got depth {depth}, ratio {ratio}, width {width}, heads {heads}"

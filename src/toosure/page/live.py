@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from toosure.page.html import POLICY
 from toosure.page.live_answers import Cursors, PageAnswers
+from toosure.runs import RunFolder
 from toosure.runs.json_text import parse_json
+from toosure.runs.storage import as_url, local_folder
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -243,8 +245,8 @@ def serve(
         raise ValueError("the live page needs uvicorn: pip install 'toosure[live]'") from error
     token = "" if host in LOCAL else secrets.token_urlsafe(24)
     app = make_app(folder, token)
-    if not Path(folder).is_dir():
-        say(f"there is no folder {folder} yet: the page shows its runs when they come")
+    if sentence := what_is_waited_for(folder):
+        say(sentence)
 
     check_port(host, port)
     shown = f"[{host}]" if ":" in host else host
@@ -260,6 +262,16 @@ def serve(
     )
 
 
+def what_is_waited_for(folder: str | Path) -> str:
+    """Say where runs are waited for; nothing where there are some."""
+    local = local_folder(folder)
+    if RunFolder(local).find():
+        return ""
+    where = as_url(folder) or local.absolute()
+    lack = "there are no runs in" if local.is_dir() else "there is no folder"
+    return f"{lack} {where} yet: the page shows runs when they come; Ctrl-C ends the wait"
+
+
 def check_port(host: str, port: int) -> None:
     """Raise where nobody can listen there: another page is open, or the host is not this one."""
     try:
@@ -270,5 +282,5 @@ def check_port(host: str, port: int) -> None:
             trial.bind(address)
     except OSError as error:
         raise ValueError(
-            f"{host}:{port} cannot be listened on ({error.strerror}): give another --port"
+            f"{host}:{port} cannot be listened on ({error.strerror}): give another --port or --host"
         ) from error

@@ -31,7 +31,7 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
         parts += ["## Differences on the same examples", difference_note(page, page.comparison)]
         parts += [difference_table(page, page.comparison)]
 
-    pictures.mkdir(exist_ok=True)
+    pictures.mkdir(parents=True, exist_ok=True)
     drawings = {"gap": gap_picture(page), "ece": line_picture(page, "ece")}
     drawings["accuracy"] = line_picture(page, "accuracy")
     for name, svg in drawings.items():

@@ -1,7 +1,8 @@
 """Differences between settings on the same examples, with intervals.
 
 Every run's last predictions are scored on the same resampled examples, so that what two runs share
-(hard examples) cancels in their difference. Needs no torch.
+(hard examples) cancels in their difference. A page needs no torch: replicas are drawn here, as one
+matrix of weights, and not by `toosure.metrics.resampler`.
 """
 
 import hashlib

@@ -1,5 +1,7 @@
 """Vector, matrix and Dirichlet calibration: softmax(W x + b), fitted by a trust-region Newton."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -168,6 +170,6 @@ class Dirichlet(Affine):
 
 
 def check_penalties(lam: float | None, mu: float | None) -> None:
-    """Refuse negative weights of ODIR."""
-    if (lam is not None and lam < 0) or (mu is not None and mu < 0):
-        raise ValueError(f"lam and mu must be 0 or more; got lam={lam}, mu={mu}")
+    """Refuse negative and infinite weights of ODIR."""
+    if not all(0 <= weight < math.inf for weight in (lam, mu) if weight is not None):
+        raise ValueError(f"lam and mu must be 0 or more, and finite; got lam={lam}, mu={mu}")

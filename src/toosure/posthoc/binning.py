@@ -10,6 +10,8 @@ from toosure.metrics.binned import equal_width_edges
 from toosure.metrics.inputs import check_bins
 from toosure.posthoc.curves import FrequencyCurves
 
+MAX_BINS = 10_000  # of a histogram; a curve of each class keeps them all
+
 
 class HistogramBinning(FrequencyCurves):
     """Replace each class's probability by how often the class is true in its bin; renormalise.
@@ -30,6 +32,8 @@ class HistogramBinning(FrequencyCurves):
     def __init__(self, bins: int = 15) -> None:
         super().__init__()
         check_bins(bins)
+        if bins > MAX_BINS:
+            raise ValueError(f"bins must be at most {MAX_BINS:,}; got {bins:,}")
         self.bins = bins
 
     def curve(self, probs: np.ndarray, hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -47,8 +47,9 @@ class Calibrator(nn.Module):
     needs_every_class: ClassVar[bool] = True
     sees_offset: ClassVar[bool] = False  # whether a number added to a row of logits changes it
     fitted_names: ClassVar[tuple[str, ...]] = ()
-    per_class: ClassVar[tuple[str, ...]] = ()  # those whose last axis is the classes
+    per_class: ClassVar[tuple[str, ...]] = ()  # those whose first axis is the classes
 
+    fitted_classes: int | None = None  # of the rows of the fit; a state_dict does not tell it
     class_names: tuple[str, ...] = ()  # of the rows of the fit, where they are known
     fitted_on: Outputs | None = None
 
@@ -82,6 +83,7 @@ class Calibrator(nn.Module):
         kind: Outputs = "logits" if probs is None else "probs"
         logits, labels = self.checked(*rows_of_fit(logits, labels, probs))
         self.fitted_on = kind_of(logits, kind) if self.sees_offset else kind
+        self.fitted_classes = logits.shape[1]
         self.note = ""
         with torch.no_grad():
             self.solve(logits, labels)
@@ -112,6 +114,7 @@ class Calibrator(nn.Module):
         logits = torch.as_tensor(logits)
         if is_one_column(logits):
             columns = two_columns(at_least_float32(logits))
+            self.check_classes(columns)
             return one_column(self.calibrated(columns)).reshape(logits.shape)
 
         self.check_classes(logits)
@@ -119,13 +122,15 @@ class Calibrator(nn.Module):
 
     def check_classes(self, logits: Tensor) -> None:
         """Refuse rows of another number of classes than those of the fit."""
-        sizes = {getattr(self, name).shape[-1] for name in self.per_class}
-        if not isinstance(logits.shape[-1], int):  # while torch.jit traces
+        classes = logits.shape[-1]
+        if logits.ndim != 2 or not isinstance(classes, int):  # while torch.jit traces
             return
-        if logits.ndim == 2 and sizes and logits.shape[1] not in sizes:
+        sizes = (getattr(self, name).shape[0] for name in self.per_class)
+        fitted = self.fitted_classes or next(sizes, classes)
+        if classes != fitted:
             raise ValueError(
-                f"{type(self).__name__} was fitted on {sizes.pop()} classes, and these rows have "
-                f"{logits.shape[1]}"
+                f"{type(self).__name__} was fitted on {fitted} classes, and these rows have "
+                f"{classes}: fit one on such rows"
             )
 
     def transform(
@@ -214,6 +219,7 @@ class Calibrator(nn.Module):
         self, state_dict: Mapping[str, Any], prefix: str, *rest: Any, **more: Any
     ) -> None:
         """Take the shapes from the state: before a fit they are not known."""
+        self.fitted_classes = None
         for name in self.fitted_names:
             value = state_dict.get(prefix + name)
             if value is not None:

@@ -8,6 +8,7 @@ import torch
 from toosure.posthoc.all_calibrators import CALIBRATORS
 from toosure.posthoc.calibrator import Calibrator, Identity
 
+WRITER = "`toosure calibrate -o` writes one"
 NAMED: dict[str, type[Calibrator]] = {"uncalibrated": Identity, **CALIBRATORS}
 
 
@@ -18,8 +19,10 @@ def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
         "state": calibrator.state_dict(),
         "class_names": list(calibrator.class_names),
         "fitted_on": calibrator.fitted_on,
+        "classes": calibrator.fitted_classes,
     }
     try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         torch.save(content, path)
     except (OSError, RuntimeError) as error:
         raise ValueError(f"{path}: cannot be written ({error})") from error
@@ -38,17 +41,22 @@ def name_of(kind: type[Calibrator]) -> str:
 
 def load_calibrator(path: str | Path) -> Calibrator:
     """Load what `save_calibrator` or `toosure calibrate -o` wrote; nothing in it is executed."""
+    path = Path(path)
+    if not path.is_file():
+        missing = "is a folder" if path.is_dir() else "no such file"
+        raise ValueError(f"{path}: {missing}; {WRITER}")
     try:
         with warnings.catch_warnings():  # torch warns of a strange file before it refuses it
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
+    except PermissionError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
     except Exception as error:  # a damaged file makes torch raise almost anything
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"{path}: cannot be read ({reason})") from error
+        raise ValueError(f"{path}: damaged, or holds no calibrator; {WRITER}") from error
 
     name = content.get("calibrator") if isinstance(content, dict) else None
     if not isinstance(name, str) or name not in NAMED:
-        raise ValueError(f"{path}: holds no calibrator; `toosure calibrate -o` writes one")
+        raise ValueError(f"{path}: holds no calibrator; {WRITER}")
 
     calibrator = NAMED[name]()
     try:
@@ -59,6 +67,8 @@ def load_calibrator(path: str | Path) -> Calibrator:
     calibrator.class_names = tuple(map(str, content.get("class_names", ())))
     kind = content.get("fitted_on")
     calibrator.fitted_on = kind if kind in ("logits", "probs") else None
+    classes = content.get("classes")
+    calibrator.fitted_classes = classes if isinstance(classes, int) and classes > 1 else None
     return calibrator
 
 

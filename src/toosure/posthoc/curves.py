@@ -1,5 +1,7 @@
 """Curves that turn a class's probability into its frequency, one per class, then renormalised."""
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -17,6 +19,7 @@ class FrequencyCurves(Calibrator):
     """
 
     fitted_names = ("at", "values", "floor")
+    per_class: ClassVar[tuple[str, ...]] = ("at",)
     at: Tensor  # (C, knots) ascending
     values: Tensor  # (C, knots)
     floor: Tensor  # ()

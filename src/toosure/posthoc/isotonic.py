@@ -60,6 +60,7 @@ class RankIsotonic(FrequencyCurves):
 
     keeps_top = True
     needs_every_class = False
+    per_class = ()  # one curve for all
     steps = False
 
     def solve(self, logits: Tensor, labels: Tensor) -> None:

@@ -35,6 +35,7 @@ class OneVsRest(Calibrator):
     """
 
     fitted_names = ("theta",)
+    per_class = ("theta",)
     theta: Tensor  # (C, features + 1)
     start: tuple[float, ...]  # the identity
 

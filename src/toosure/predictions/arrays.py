@@ -10,7 +10,13 @@ from torch import Tensor
 
 from toosure.metrics.positions import flatten_positions
 from toosure.predictions.kinds import check_log_probs, guess_kind, kind_of_one
-from toosure.predictions.labels import class_numbers, flat, kept_rows, parse_booleans
+from toosure.predictions.labels import (
+    class_numbers,
+    flat,
+    ignored_note,
+    kept_rows,
+    parse_booleans,
+)
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
     Kind,
@@ -49,7 +55,7 @@ def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
     else:
         truth = pick_label(names, options.label)
     if truth is None and score is not None and options.unlabelled:
-        own["labels"] = np.zeros(len(own[score]), dtype=np.int64)
+        own["labels"] = np.zeros(len(score_array(own[score], score)), dtype=np.int64)
         predictions = of_classes(own, score, "labels", kind, options)
         extras = {name: v for name, v in predictions.extras.items() if name != "labels"}
         return replace(predictions, extras=extras, note="no labels")
@@ -66,7 +72,7 @@ def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
     if guessed or options.ignore_index is not None:
         note = f"read {described(predictions)} from {prefix + score!r}, "
         note += f"{'hits' if kind == 'confidence' else 'labels'} from {prefix + truth!r}"
-        predictions = replace(predictions, note=note)
+        predictions = replace(predictions, note=note + predictions.note)
     return replace(predictions, extras=predictions.extras or row_arrays(own, score, predictions.n))
 
 
@@ -98,11 +104,7 @@ def of_classes(
     arrays: Mapping[str, Any], score: str, truth: str, kind: Kind | None, options: ReadOptions
 ) -> Predictions:
     """Take an array of scores and one of labels."""
-    if arrays[score] is None:
-        raise ValueError(f"{score} holds Python objects, which are not read: save numbers")
-    scores = as_tensor(arrays[score], score)
-    if not scores.is_floating_point():
-        scores = scores.double()
+    scores = score_array(arrays[score], score)
     labels = label_array(arrays[truth], truth)
     if labels.shape == scores.shape and is_one_hot(labels):
         labels = labels.argmax(1)
@@ -135,7 +137,22 @@ def of_classes(
     numbers = class_numbers(labels, class_names, classes, binary)
     predictions = FROM_ARRAYS[kind](scores, numbers)
     extras = {name: values[kept] for name, values in row_arrays(arrays, score, len(kept)).items()}
-    return replace(predictions, names=class_names, extras=extras)
+    ignored = "" if options.ignore_index is None else ignored_note(int((~kept).sum()))
+    return replace(predictions, names=class_names, extras=extras, note=ignored)
+
+
+def score_array(values: Any, name: str) -> Tensor:
+    """Return scores as a tensor of floats; raise where they are no numbers, or none at all."""
+    if values is None:
+        raise ValueError(f"{name} holds Python objects, which are not read: save numbers")
+    scores = as_tensor(values, name)
+    if scores.dtype == torch.bool:
+        raise ValueError(f"{name} are true or false: save logits or probabilities")
+    if not scores.ndim:
+        raise ValueError(f"{name} must be an array, a row for each example; got a single number")
+    if not scores.numel():
+        raise ValueError(f"{name} are empty: got shape {tuple(scores.shape)}")
+    return scores if scores.is_floating_point() else scores.double()
 
 
 def is_one_hot(labels: np.ndarray) -> bool:
@@ -166,10 +183,18 @@ def label_array(values: Any, name: str) -> np.ndarray:
             f"{name} holds Python objects, which are not read: save names as text, "
             f"np.array({name}, dtype=str)"
         )
-    if isinstance(values, Tensor):
-        values = as_tensor(values, name).numpy()
-    array = flat(np.asarray(values))
+    array = flat(as_array(values, name))
+    if not array.ndim:
+        raise ValueError(f"{name} must be an array, one for each row; got a single value")
     return array.astype(str) if array.dtype.kind == "S" else array
+
+
+def as_array(values: Any, name: str) -> np.ndarray:
+    """Return an array of NumPy, which has no bfloat16."""
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    tensor = as_tensor(values, name)
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def stored_names(arrays: Mapping[str, Any], classes: int) -> tuple[str, ...]:
@@ -177,7 +202,10 @@ def stored_names(arrays: Mapping[str, Any], classes: int) -> tuple[str, ...]:
     for name in CLASS_NAMES:
         values = arrays.get(name)
         if isinstance(values, np.ndarray) and values.shape == (classes,):
-            return tuple(map(str, values.tolist()))
+            names = tuple(map(str, values.tolist()))
+            if len(set(names)) < classes:
+                raise ValueError(f"{name} holds one name twice: {listed(names)}")
+            return names
     return ()
 
 
@@ -198,8 +226,7 @@ def row_arrays(arrays: Mapping[str, Any], score: str, n: int) -> dict[str, np.nd
     extras = {}
     for name, values in arrays.items():
         if name != score and getattr(values, "shape", None) in ((n,), (n, 1)):
-            array = values.numpy() if isinstance(values, Tensor) else np.asarray(values)
-            extras[name] = array.reshape(n)
+            extras[name] = as_array(values, name).reshape(n)
     return extras
 
 
@@ -251,10 +278,10 @@ def multilabel_arrays(
     kind, score = pick_scores(list(own), options)
     truth = pick_label(list(own), options.label)
     if score is None or truth is None:
-        missing = score_name(kind) if score is None else truth_name(kind)
+        missing = score_name(kind) if score is None else "labels"
         raise ValueError(missing_array(prefix + missing, arrays, options))
 
-    scores = as_tensor(own[score], score)
+    scores = score_array(own[score], score)
     labels = as_tensor(own[truth], truth)
     if kind is None:
         inside = bool(((scores >= 0) & (scores <= 1)).all())

@@ -39,7 +39,7 @@ def number_column(columns: Columns, name: str) -> np.ndarray:
     values = columns[name]
     if values.dtype.kind in "biuf":
         return values if values.dtype.kind == "f" else values.astype(np.float64)
-    if values.dtype.kind == "U":
+    if values.dtype.kind == "U" and values.ndim == 1:
         for row, cell in enumerate(values.tolist()):
             if not is_number(cell):
                 remedy = "correct or drop that row"
@@ -50,7 +50,8 @@ def number_column(columns: Columns, name: str) -> np.ndarray:
                     f"needed; {remedy}"
                 )
         return values.astype(np.float64)
-    raise ValueError(f"column {name!r} must be numbers; got {values.dtype}")
+    what = "text" if values.dtype.kind == "U" else "something else, or nothing, in some rows"
+    raise ValueError(f"column {name!r} must be numbers; it holds {what}")
 
 
 def stacked(columns: Columns, names: Sequence[str]) -> Tensor:
@@ -59,8 +60,10 @@ def stacked(columns: Columns, names: Sequence[str]) -> Tensor:
     if len(parts) == 1 and parts[0].ndim == 2:
         return torch.from_numpy(np.ascontiguousarray(parts[0], dtype=np.float64))
     for name, part in zip(names, parts, strict=True):
-        if part.ndim != 1:
+        if part.ndim > 1 and len(parts) > 1:
             raise ValueError(f"column {name!r} holds lists, and there are others: choose one")
+        if part.ndim > 1:
+            raise ValueError(f"column {name!r} holds lists of lists: one list of numbers per row")
     return torch.from_numpy(np.stack(parts, 1).astype(np.float64, copy=False))
 
 

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +26,21 @@ def errors_in_one_line(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"no text in UTF-8 from byte {error.start} on: save it as UTF-8"
         raise ValueError(f"cannot be read as {path.suffix} ({reason})") from error
+
+
+def check_file(path: Path) -> None:
+    """Refuse a path that leads to no file, or to an empty one."""
+    if not path.exists():
+        raise ValueError("no such file" if path.suffix else "no such file or run folder")
+    if path.is_dir():
+        raise ValueError("is a folder, and a file is needed")
+    if not path.is_file():
+        raise ValueError("is a pipe or a device: save what it gives to a file first")
+    if not path.stat().st_size:
+        raise ValueError(f"cannot be read as {path.suffix} (the file is empty)")
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
@@ -32,10 +48,9 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
     Nothing in them is executed.
     """
+    check_file(path)
     suffix = path.suffix.lower()
-    if not path.exists():
-        raise ValueError("no such file" if suffix else "no such file or run folder")
-    if suffix not in ARRAYS or not path.is_file():
+    if suffix not in ARRAYS:
         raise ValueError(f"unknown kind of file; save {KINDS}")
     if suffix == ".npy":
         return {path.stem: read_npy(path)}
@@ -53,30 +68,37 @@ def read_npy(path: Path) -> np.ndarray:
         return array
 
 
-def read_npz(path: Path) -> dict[str, Any]:
-    """Read the arrays of an .npz; those that hold pickled objects are there by name only."""
+@contextmanager
+def opened_npz(path: Path) -> Iterator[Any]:
+    """Open an .npz; what is none is refused here, because np.load would ask to trust it."""
     with errors_in_one_line(path), path.open("rb") as file:
-        # Refused here, because np.load would call the file a pickle and ask to trust it.
-        if file.read(2) not in (b"PK", b"\x93N"):
+        start = file.read(2)
+        if start not in (b"PK", b"\x93N"):
             raise ValueError("not an archive of arrays; use np.savez")
+        if start == b"PK" and not zipfile.is_zipfile(file):
+            raise ValueError("cut short or damaged: write it again")
 
         file.seek(0)
         archive = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             raise ValueError("one array without a name; use np.savez")
         with archive:
-            return {name: archived(archive, name) for name in archive}
+            yield archive
+
+
+def read_npz(path: Path) -> dict[str, Any]:
+    """Read the arrays of an .npz; those that hold pickled objects are there by name only."""
+    with opened_npz(path) as archive:
+        if any(name.endswith("/data.pkl") for name in archive):
+            raise ValueError("written by torch.save: call it .pt")
+        return {name: archived(archive, name) for name in archive}
 
 
 def array_names(path: Path) -> list[str]:
     """Return the names of the arrays in an .npz, without reading them."""
     try:
-        # Opened here, because np.load leaves a damaged file open.
-        with (
-            errors_in_one_line(path),
-            path.open("rb") as file,
-            np.load(file, allow_pickle=False) as archive,
-        ):
+        check_file(path)
+        with opened_npz(path) as archive:
             return list(archive.files)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -95,24 +117,37 @@ def archived(archive: Any, name: str) -> np.ndarray | None:
 
 def read_pt(path: Path) -> dict[str, Any]:
     """Read a dict of tensors saved by torch; anything else is refused, not executed."""
-    try:
-        with errors_in_one_line(path):
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except ValueError as error:
-        if isinstance(error.__cause__, pickle.UnpicklingError):
+    with (
+        errors_in_one_line(path),
+        warnings.catch_warnings(action="ignore"),  # about a strange file, before it is refused
+        path.open("rb") as file,
+    ):
+        try:
+            tensors = torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
             refusal = "refused: holds more than tensors, or is damaged; save a dict of tensors"
             raise ValueError(refusal) from error
-        raise
+        except Exception as error:  # of many kinds, some of which advise to trust the file
+            raise ValueError("damaged, or not written by torch.save") from error
 
     if not isinstance(tensors, dict):
         raise ValueError(f"must hold a dict of tensors; got {type(tensors).__name__}")
-    return {str(name): value for name, value in tensors.items()}
+    return {str(name): as_stored(value) for name, value in tensors.items()}
+
+
+def as_stored(value: Any) -> Any:
+    """Return a list as an array, where its rows are of one length."""
+    if not isinstance(value, list | tuple):
+        return value
+    try:
+        return np.array(value)
+    except ValueError:
+        return value
 
 
 def read_table(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str, np.ndarray]:
     """Read the named columns of a table; `as_text` tells which of a .csv stay as spelled."""
-    if not path.is_file():
-        raise ValueError("no such file")
+    check_file(path)
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         return read_parquet(path)
@@ -129,7 +164,7 @@ def read_jsonl(path: Path) -> dict[str, np.ndarray]:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            row = json.loads(line)
+            row = object_in(line, number)
             if not isinstance(row, dict):
                 raise ValueError(f"line {number} is no object in braces")
             if rows and row.keys() != rows[0].keys():
@@ -139,6 +174,15 @@ def read_jsonl(path: Path) -> dict[str, np.ndarray]:
 
     names = list(rows[0]) if rows else []
     return {name: column_of([row[name] for row in rows], name) for name in names}
+
+
+def object_in(line: str, number: int) -> Any:
+    """Read one line of JSON, or say which line is none."""
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        where = f"line {number}, column {error.colno}"
+        raise ValueError(f"{where} is no JSON: {error.msg}") from error
 
 
 def column_of(values: Sequence[Any], name: str) -> np.ndarray:

@@ -13,6 +13,7 @@ BOOLEANS = {
 }
 FLOAT = re.compile(r"-?\d{1,15}\.\d*(e[+-]?\d{1,2})?", re.IGNORECASE)
 LONGEST = 18  # digits of an integer that fits
+MOST = 2**53  # a float beyond it is no longer exact
 
 
 def flat(values: np.ndarray) -> np.ndarray:
@@ -29,6 +30,11 @@ def kept_rows(values: np.ndarray, ignore_index: int | None) -> np.ndarray:
     spelled, inverse = np.unique(values.astype(str), return_inverse=True)
     kept = [without_fraction(label.strip()) != str(ignore_index) for label in spelled.tolist()]
     return np.array(kept, dtype=bool)[inverse]
+
+
+def ignored_note(count: int) -> str:
+    """Return the end of a note on what was read."""
+    return f", ignored {count:,} rows by their label"
 
 
 def without_fraction(label: str) -> str:
@@ -99,6 +105,11 @@ def spellings_of(values: np.ndarray) -> np.ndarray:
                 f"labels must be class numbers or names; got {values[row]:g} in row {row} "
                 "(targets of a regression, or soft labels?)"
             )
+        far = np.flatnonzero(np.abs(values) > MOST)
+        if len(far):
+            raise ValueError(
+                f"labels must be class numbers; got {values[far[0]]:g} in row {far[0]}"
+            )
         values = values.astype(np.int64)
     return np.char.strip(values.astype(str))
 
@@ -127,7 +138,9 @@ def whole_numbers(
 
     for label in sorted(spelled, key=lambda label: label in names):  # those that are none first
         digits = label.lstrip("-")
-        if not digits.isdecimal() or len(digits) > LONGEST:
+        if digits.isdecimal() and len(digits) > LONGEST:
+            raise ValueError(f"labels must be integers in [0, {classes}); got {label[:40]}")
+        if not digits.isdecimal():
             raise ValueError(name_problem(label, spelled, names, classes, binary))
 
     numbers = [int(label) for label in spelled]

@@ -16,3 +16,9 @@ class ReadOptions:
     classes: tuple[str, ...] = ()  # their names, in the order of the columns
     ignore_index: int | None = None  # rows with this label are left out
     unlabelled: bool = False  # without labels every row counts as class 0: for scores alone
+
+    def __post_init__(self) -> None:
+        for option, words in (("--classes", self.classes), ("--columns", self.columns)):
+            twice = [word for word in words if words.count(word) > 1]
+            if twice:
+                raise ValueError(f"{option} names {twice[0]} twice")

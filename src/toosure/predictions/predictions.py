@@ -116,9 +116,16 @@ def as_tensor(values: object, name: str) -> Tensor:
     if isinstance(values, Tensor):
         if values.layout != torch.strided:
             raise ValueError(f"{name} must be dense; got {values.layout}: call .to_dense()")
-        return values.detach().cpu()
+        if values.is_complex():
+            raise ValueError(f"{name} must be numbers; got {values.dtype}")
+        tensor = values.detach().cpu()
+        is_float8 = tensor.is_floating_point() and tensor.itemsize == 1  # only to keep, not to add
+        return tensor.float() if is_float8 else tensor
 
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} has rows of different lengths") from error
     if array.dtype.kind not in "bifu":
         raise ValueError(f"{name} must be numbers; got {array.dtype}")
 

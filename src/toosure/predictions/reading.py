@@ -41,10 +41,10 @@ def read_predictions(
     `note` of the result says what was guessed. A ValueError says in one line what is wrong.
     """
     path = Path(path)
-    options = ReadOptions(
-        kind, split, label, tuple(columns), tuple(classes), ignore_index, unlabelled
-    )
     try:
+        options = ReadOptions(
+            kind, split, label, tuple(columns), tuple(classes), ignore_index, unlabelled
+        )
         if path.suffix.lower() in TABLES:
             if labels is not None:
                 raise ValueError("is a table: labels are one of its columns, not a second file")
@@ -68,7 +68,10 @@ def from_pair(path: Path, labels: str | Path | None, options: ReadOptions) -> Pr
             "is one array: give the labels too, as a second .npy or with --labels FILE.npy"
         )
     scores = single_array(path)
-    truth = single_array(Path(labels))
+    try:
+        truth = single_array(Path(labels))
+    except ValueError as error:
+        raise ValueError(f"its labels {Path(labels).name}: {error}") from error
     if len(scores) != len(truth):
         raise ValueError(f"has {len(scores):,} rows and {Path(labels).name} has {len(truth):,}")
 
@@ -91,9 +94,7 @@ def single_array(path: Path) -> Any:
     """Return the one array of a file."""
     arrays = read_arrays(path)
     if len(arrays) != 1:
-        raise ValueError(
-            f"{path.name} holds {len(arrays)} arrays; one is needed beside another file"
-        )
+        raise ValueError(f"holds {len(arrays)} arrays; one is needed beside another file")
     return next(iter(arrays.values()))
 
 
@@ -122,7 +123,10 @@ def looks_like_labels(path: Path) -> bool:
     if any(stem.endswith(name) for name in usual):
         return False
 
-    array = np.asarray(single_array(path))
+    try:
+        array = np.asarray(single_array(path))
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
     if array.ndim > 2 or (array.ndim == 2 and array.shape[1] > 1):
         return False
     return array.dtype.kind != "f" or bool((array == np.rint(array)).all())

@@ -24,6 +24,8 @@ def score_columns(columns: Columns, label: str, options: ReadOptions) -> list[st
     """Return the columns that hold scores, or say how to name them."""
     chosen = score_columns_or_none(columns, label, options)
     if chosen is None:
+        for group in with_prefix([name for name in columns if name != label]).values():
+            stacked(columns, group)  # says which cell is no number, as 50%
         remedy = "say which hold probabilities or logits, --columns NAME,NAME"
         if any(name.lower() in SCORES["confidence"] for name in columns):
             remedy += "; confidences need a column 'correct', 1 where the prediction was right"

@@ -11,6 +11,7 @@ from toosure.predictions.kinds import kind_of_columns
 from toosure.predictions.labels import (
     class_numbers,
     flat,
+    ignored_note,
     kept_rows,
     parse_booleans,
     word_of_class_one,
@@ -131,11 +132,12 @@ def class_table(columns: Columns, label: str, options: ReadOptions) -> Predictio
     take = from_logits if kind == "logits" else from_probs
     predictions = take(scores[:, 0] if binary else scores, numbers)
     unused = [name for name in columns if name not in (*chosen, label)]
+    ignored = None if options.ignore_index is None else int((~kept).sum())
     one = word_of_class_one(labels[kept]) if binary and not class_names else ""
     return replace(
         predictions,
         names=class_names if len(class_names) == classes else (),
-        note=note_of(kind, chosen, scores.shape[1], label, unused, int((~kept).sum()), one),
+        note=note_of(kind, chosen, scores.shape[1], label, unused, ignored, one),
         extras=other_columns(columns, chosen, kept),
     )
 
@@ -146,7 +148,7 @@ def note_of(
     width: int,
     label: str,
     unused: list[str],
-    ignored: int,
+    ignored: int | None,
     one: str = "",
 ) -> str:
     """Say in one line what was read; `one` is how the labels spell class 1."""
@@ -163,8 +165,8 @@ def note_of(
         note += f" ({one!r} is class 1)"
     if unused:
         note += f", left out {listed(unused)}"
-    if ignored:
-        note += f", ignored {ignored:,} rows by their label"
+    if ignored is not None:
+        note += ignored_note(ignored)
     return note
 
 

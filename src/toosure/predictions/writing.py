@@ -1,35 +1,26 @@
 """Write predictions as files that `read_predictions` reads back."""
 
 import csv
-import os
+import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from toosure.predictions.csv_files import cells_of
-from toosure.predictions.predictions import Predictions
+from toosure.predictions.predictions import Predictions, as_tensor
+from toosure.runs.files import check_target
 
 SUFFIXES = (".npz", ".pt", ".csv")
 
 
-def check_target(path: Path) -> None:
-    """Refuse, before the work, a file that could not be written."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: name a file in it")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}: make it first")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ValueError(f"{path}: cannot be written (no permission): name another file")
-
-
-def check_writable(path: Path) -> None:
-    """Refuse, before the work, a file of predictions that could not be written."""
+def check_writable(path: Path, *read: Path) -> None:
+    """Refuse, before the work, a file of predictions that could not be written, or is read."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{path}: write a .npz, .pt or .csv")
-    check_target(path)
+    check_target(path, *read)
 
 
 def write_predictions(predictions: Predictions, path: Path) -> None:
@@ -42,20 +33,41 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
     probs = predictions.probs.cpu().numpy()
     extras = dict(predictions.extras)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() == ".csv":
             write_csv(path, probs, extras, predictions)
             return
 
-        arrays: dict[str, Any] = {"probs": probs[:, 1] if predictions.binary else probs, **extras}
+        # What came under the names of what is written gives way: old probabilities, say.
+        arrays = {**extras, "probs": probs[:, 1] if predictions.binary else probs}
         if predictions.names:
             arrays["class_names"] = np.array(predictions.names)
+        arrays = {name: plain(values) for name, values in arrays.items()}
         if path.suffix.lower() == ".npz":
-            np.savez(path, **arrays)
+            write_npz(path, arrays)
         else:
-            numbers = {k: v for k, v in arrays.items() if v.dtype.kind in "bif"}
-            torch.save({name: torch.from_numpy(each) for name, each in numbers.items()}, path)
+            torch.save({name: as_tensors(values, name) for name, values in arrays.items()}, path)
     except (OSError, RuntimeError) as error:
-        raise ValueError(f"{path}: cannot be written ({error})") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path}: cannot be written ({reason})") from error
+
+
+def plain(values: np.ndarray) -> np.ndarray:
+    """Return numbers as they are, and dates and other objects as text."""
+    return values if values.dtype.kind in "biufU" else values.astype(str)
+
+
+def as_tensors(values: np.ndarray, name: str) -> Tensor | list[str]:
+    """Return numbers as a tensor and text as a list, which torch loads without executing it."""
+    return values.tolist() if values.dtype.kind == "U" else as_tensor(values, name)
+
+
+def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays as np.savez does, which takes none that is called `file`."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, values, allow_pickle=False)
 
 
 def as_spelled(predictions: Predictions, file: Path, output: Path) -> Predictions:
@@ -78,6 +90,7 @@ def write_csv(
     columns = {f"p_{name}": probs[:, k] for k, name in enumerate(names)}
     if predictions.binary:
         columns = {"prob": probs[:, 1]}
+    extras = {name: values for name, values in extras.items() if name not in columns}
 
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)

@@ -53,7 +53,7 @@ OF_ROW = (
     Quantity(
         "control/standard_error",
         "standard error of the control split",
-        "standard error of what the controller steers by; it acts beyond two of them",
+        "standard error of what the controller steers by; it acts beyond `dead_band` of them (2)",
         label="control se",
         splits=(),
         cost="given",

@@ -24,6 +24,30 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not known on Windows
 BINARY = getattr(os, "O_BINARY", 0)  # known on Windows only
 
 
+def check_target(path: Path, *read: Path | None) -> None:
+    """Refuse, before the work, a file that could not be written, or is one of those `read`.
+
+    Folders that lack will be made.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name a file in it")
+    if path.exists() and any(each and each.exists() and path.samefile(each) for each in read):
+        raise ValueError(f"{path} is what is read: write to another file")
+    if not path.exists():
+        check_folder(path.parent)
+    elif not os.access(path, os.W_OK):
+        raise ValueError(f"{path}: cannot be written (no permission): name another file")
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse, before the work, a folder that could not be made, or written into."""
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"{nearest} is a file, not a folder: name another place")
+    if not os.access(nearest, os.W_OK):
+        raise ValueError(f"{nearest}: cannot be written into (no permission): name another place")
+
+
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Let `write` fill a file beside `path`, and rename it into place once it is on the disk.
 

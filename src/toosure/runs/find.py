@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from toosure.runs.run import Run
+from toosure.runs.storage import shown
 from toosure.runs.stored_folder import updated
 
 
@@ -15,7 +16,7 @@ def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
     """
     root = updated(folder)
     if not root.is_dir():
-        raise ValueError(f"{folder} is not a folder: name the folder that holds the runs")
+        raise ValueError(f"{shown(folder)} is not a folder: name the folder that holds the runs")
 
     found = []
     waiting = [root]  # no recursion: thousands of folders may lie in each other

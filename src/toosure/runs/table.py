@@ -119,11 +119,14 @@ def export(runs: Sequence[Run], path: str | Path) -> int:
     The columns are `run`, `status`, `config/...` and the keys of the rows.
     """
     path = Path(path)
+    if path.suffix not in (".parquet", ".csv"):
+        raise ValueError(f"{path}: name a .parquet or .csv file")
     records = [record for run in runs for record in long_records(run)]
     if not records:
         raise ValueError("there are no rows to export")
     columns = list(dict.fromkeys(key for record in records for key in record))
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_table(path, {c: [record.get(c) for record in records] for c in columns})
     except OSError as error:
         raise ValueError(f"{path}: cannot be written ({error.strerror or error})") from error
@@ -150,8 +153,6 @@ def write_table(path: Path, columns: dict[str, list[Any]]) -> None:
             writer.writerow(columns)
             writer.writerows(zip(*columns.values(), strict=True))
         return
-    if path.suffix != ".parquet":
-        raise ValueError(f"{path}: name a .parquet or .csv file")
     from toosure.runs.parquet import write_parquet
 
     write_parquet(path, columns)

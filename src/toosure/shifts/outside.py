@@ -130,7 +130,10 @@ def read_images(path: Path) -> Tensor:
     except FileNotFoundError:
         raise ValueError(f"--ood {path}: there is no such file") from None
     except Exception as error:  # a damaged or foreign file can raise nearly anything
-        raise ValueError(f"--ood {path} cannot be read as images: {error}") from error
+        raise ValueError(
+            f"--ood {path} cannot be read as images: cut short, damaged or of another kind than "
+            f"{path.suffix}"
+        ) from error
     return as_images(torch.as_tensor(array_in(content, path)), path)
 
 

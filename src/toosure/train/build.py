@@ -29,7 +29,13 @@ NamedParameter = tuple[str, Tensor]
 def build_model(config: RunConfig, data: Dataset, device: torch.device) -> nn.Module:
     """Build the network by the run's seed, on the CPU so that it starts alike on every device."""
     torch.manual_seed(config.seed)
-    model: nn.Module = config.word("model").build(inputs=data.inputs, classes=data.classes)
+    word = config.word("model")
+    model = word.build(inputs=data.inputs, classes=data.classes)
+    if not isinstance(model, nn.Module):
+        raise ValueError(
+            f"model {word} makes a {type(model).__name__}, and no network: name a class or "
+            "function that makes a torch.nn.Module"
+        )
     if config.precision == "float64":
         model = model.double()
     return model.to(device)

@@ -11,14 +11,17 @@ from toosure.config import RunConfig
 from toosure.control.actuators import make_actuator
 from toosure.optim.muon import hidden_and_rest
 from toosure.train.build import build_criterion, build_objective
+from toosure.train.control import settings_of
 from toosure.words import Word
 
 OUR_PACKAGES = ("toosure", "torch")
+MAX_DEPTH = 10_000  # layers; building more would take minutes
+MAX_PATCH = 1024  # pixels
 Part = TypeVar("Part")
 
 
 def check_settings(config: RunConfig) -> None:
-    """Raise where the loss, objective, optimizer or an average refuses a setting: sgd:lr=-1.
+    """Raise where a network, loss, objective, optimizer, average or controller refuses a setting.
 
     Each is built once, for nothing. A part of the user's own package is left to the run, as
     building it may take long or write files.
@@ -27,6 +30,10 @@ def check_settings(config: RunConfig) -> None:
     Traceback (most recent call last):
     ValueError: optimizer sam:rho=-1,lr=0.1: rho must not be negative, and finite; got -1.0
     """
+    model = config.word("model")
+    if model.method.place.startswith("toosure."):
+        try_to_build(model, lambda: build_without_weights(model))
+
     cpu = torch.device("cpu")
     loss = config.word("loss")
     if not is_ours(loss):
@@ -44,8 +51,8 @@ def check_settings(config: RunConfig) -> None:
         built = try_to_build(optimizer, lambda: build_on_small_network(config))
         if config.control:
             control = config.word("control")
-            actuator = control.build().actuator
-            try_to_build(control, lambda: make_actuator(actuator, built, criterion))
+            settings = try_to_build(control, lambda: settings_of(config))
+            try_to_build(control, lambda: make_actuator(settings.actuator, built, criterion))
 
 
 def is_ours(word: Word) -> bool:
@@ -61,6 +68,23 @@ def try_to_build(word: Word, build: Callable[[], Part]) -> Part:
         return build()
     except (ValueError, TypeError) as error:
         raise ValueError(f"{word.kind} {word}: {error}") from error
+
+
+def build_without_weights(word: Word) -> nn.Module:
+    """Build a network for images of the size that it has by default, or that its patches tile.
+
+    Whether it takes the images of the run's data set is not asked: they are not loaded yet.
+    """
+    if word.settings.get("depth", 0) > MAX_DEPTH:
+        raise ValueError(f"depth must be at most {MAX_DEPTH:,}")
+    patch = word.settings.get("patch") or 0
+    images = {"inputs": (3, 8 * patch, 8 * patch)} if 0 < patch <= MAX_PATCH else {}
+    try:
+        with torch.device("meta"):  # without values: the caller's random numbers stay
+            model: nn.Module = word.build(**images)
+    except (RuntimeError, TypeError) as error:  # sizes beyond 64 bits
+        raise ValueError("so large a network cannot be built") from error
+    return model
 
 
 def build_on_small_network(config: RunConfig) -> Optimizer:

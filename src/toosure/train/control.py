@@ -67,9 +67,13 @@ def settings_of(config: RunConfig) -> Radius:
     """Return the settings of a run's controller, which does nothing while the rate warms up."""
     settings: Radius = config.word("control").build()
     warmup = getattr(config.word("schedule").build(), "warmup", 0) / config.steps
-    if settings.start < warmup < settings.until:
-        settings = replace(settings, start=warmup)
-    return settings
+    end = min(settings.until, settings.return_from or 1.0)
+    if warmup >= end:
+        raise ValueError(
+            f"the rate warms up for {warmup:.0%} of the run, and control has only what is left "
+            f"before {end:.0%}: give fewer steps of warm-up or more steps"
+        )
+    return replace(settings, start=max(settings.start, warmup))
 
 
 def build_control(training: "Training", split: Split | None) -> RadiusControl | None:

@@ -10,6 +10,7 @@ import torch
 from toosure.processes.group import local_rank
 from toosure.shifts.plan import ShiftPlan
 
+MAX_THREADS = 1024  # torch dies where the system refuses it as many as it asks for
 STEPS_TO_SEARCH = 2500  # of a recorded run, from which on a search for fast kernels pays
 
 
@@ -47,8 +48,8 @@ class Runtime:
         if isinstance(self.shifts, Mapping):  # as it comes from another process
             object.__setattr__(self, "shifts", ShiftPlan(**self.shifts))
 
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"threads must be at least 1; got {self.threads}")
+        if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
+            raise ValueError(f"threads must be from 1 to {MAX_THREADS:,}; got {self.threads}")
 
         device = self.torch_device
         if self.graph and device.type != "cuda":

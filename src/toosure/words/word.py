@@ -40,6 +40,14 @@ class Word:
         separator = "," if ":" in self.name else ":"
         return self.name + separator + ",".join(items)
 
+    def value(self, name: str) -> Any:
+        """Return what a setting is: the given value, or the default.
+
+        >>> parse("optimizer", "sam:rho=0.1").value("rho"), parse("optimizer", "sam").value("rho")
+        (0.1, 0.05)
+        """
+        return self.settings.get(name, self.method.settings[name].default)
+
     def build(self, *arguments: Any, **injected: Any) -> Any:
         """Call the method with these settings and the `injected` values it has arguments for.
 

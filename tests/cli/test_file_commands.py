@@ -1,6 +1,7 @@
 """evaluate, compare, apply and calibrate on files as they come: what is said, and exit codes."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -248,13 +249,26 @@ def test_folders_of_a_new_file_are_made(files, monkeypatch, words):
         "calibrate sure.npz -o sure.npz",
         "apply sure.npz sure.npz -o sure.npz",
         "ensemble sure.npz calm.npz -o calm.npz",
+        "evaluate scores.npy --labels y.npy --html y.npy",
+        "ensemble run calm.npz -o run/predictions.npz",
+        "evaluate run --html run/predictions.npz",
     ],
 )
 def test_what_is_read_is_not_overwritten(files, monkeypatch, words):
     monkeypatch.chdir(files)
+    arrays = np.load("sure.npz")
+    np.save("scores.npy", arrays["logits"])
+    np.save("y.npy", arrays["labels"])
+    (files / "run").mkdir(exist_ok=True)
+    shutil.copy("sure.npz", "run/predictions.npz")
     before = (files / words.split()[-1]).read_bytes()
     assert "is what is read: write to another file" in refused(*words.split())
     assert (files / words.split()[-1]).read_bytes() == before
+
+
+def test_a_calibrator_and_its_page_are_two_files(files, monkeypatch):
+    monkeypatch.chdir(files)
+    assert "give each its own file" in refused("calibrate", "sure.npz", "-o", "a", "--html", "a")
 
 
 def test_a_path_that_leads_nowhere_is_one_line(files):

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -63,12 +64,33 @@ def test_a_run_that_was_not_judged_is_judged_now_and_compared(runs):
     assert "corrupted ECE, points" in table and f"% of that of {folders[0].name}" in table
 
 
+def test_files_of_one_name_are_told_apart_and_earlier_sets_stay(runs, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(runs[0].path, folder)
+    words = ("evaluate", folder, "--shifts", "--images", 20, "--json", "--device", "cpu", "--ood")
+    images = np.random.default_rng(0).integers(0, 256, (2, 9, 8, 8), dtype=np.uint8)
+    for name, array in zip(("a", "b"), images, strict=True):
+        np.savez(tmp_path / f"{name}.npz", images=array)
+
+    found = [json.loads(toosure(*words, f"mine={tmp_path}/{name}.npz").stdout) for name in "abb"]
+    auroc = [each["ood"]["mine"]["scores"]["energy"]["auroc"] for each in found]
+    assert auroc[0] != auroc[1] == auroc[2]
+    assert all("noise" in each["ood"] for each in found)  # judged at the end of the run
+
+    (tmp_path / "b.npz").write_text("hello")
+    broken = toosure(*words, f"mine={tmp_path}/b.npz")
+    assert broken.exit_code == 2 and "cannot be read as images" in broken.output
+
+    others = toosure(*words[:4], 30, "--device", "cpu")
+    assert "no longer there, as judged on other images: noise, mine" in others.stderr
+
+
 def test_what_cannot_be_judged_says_why(runs, tmp_path):
     bare = tmp_path / "bare"
     shutil.copytree(runs[1].path, bare)
     shutil.rmtree(bare / "checkpoints")
     cases = [
-        ((bare, "--shifts", "--images", 30), "a complete run with its checkpoint"),
+        ((bare, "--shifts", "--images", 30), "a complete run (it is complete) and its checkpoint"),
         ((tmp_path, "--shifts"), "needs the folder of a run"),
         ((bare, "--images", 30), "go with --shifts"),
         ((bare, "--ood", "noise"), "go with --shifts"),

@@ -85,7 +85,7 @@ def test_any_optimizer_with_a_radius_and_any_focal_loss_can_be_steered():
     assert loss.gamma == pytest.approx(2.0 * math.exp(0.5 * reading.error))
     assert set(control.report()) == {
         *("control/gamma", "control/gap", "control/standard_error", "control/acted"),
-        "control/look_seconds",
+        *("control/look_seconds", "control/band", "control/at_bound"),
     }
     assert control.report()["control/look_seconds"] == control.look_seconds[0] > 0
 
@@ -206,3 +206,34 @@ def test_after_the_return_the_actuator_is_held_and_the_loop_is_told():
     assert held == [step >= 50 for step in range(1, 101)]
     assert optimizer.param_groups[0]["rho"] == pytest.approx(0.1 * 1.5**5)
     assert control.report()["control/held"] == 1 and control.report()["control/acted"] == 0
+
+
+def test_rows_say_how_wide_the_band_is_and_that_the_actuator_is_at_its_bound():
+    model = nn.Linear(5, 3)
+    settings = Radius(dead_band=1, final_band=0, span=1.2, **NO_GUARD)
+    control = RadiusControl(model, ForeignSAM(model.parameters(), rho=0.1), CONTROL, 100, settings)
+    control.predict = lambda x: 20 * X[80:, :3]  # far too sure
+    control.look(0.75)
+    row = control.report()
+    assert (row["control/band"], row["control/at_bound"]) == (0.5, 1)
+
+    again = RadiusControl(model, ForeignSAM(model.parameters(), rho=0.1), CONTROL, 100, settings)
+    again.load_state_dict(control.state_dict())
+    assert again.report() == {k: v for k, v in row.items() if k != "control/look_seconds"}
+
+
+def test_mistakes_in_a_loop_of_ones_own():
+    model = nn.Linear(5, 3)
+    optimizer = ForeignSAM(model.parameters(), rho=0.1)
+    with pytest.raises(ValueError, match="size is for `toosure train`"):
+        RadiusControl(model, optimizer, CONTROL, 100, Radius(size=20))
+    with pytest.raises(ValueError, match="here give predict="):
+        RadiusControl(model, optimizer, CONTROL, 100, Radius(weights="ema"))
+    with pytest.raises(TypeError, match="settings are Radius"):
+        RadiusControl(model, optimizer, CONTROL, 100, "radius")
+    with pytest.warns(UserWarning, match="never looks: a look every 50 steps, in a run of 20"):
+        control = RadiusControl(model, optimizer, CONTROL, 20)
+    with pytest.raises(ValueError, match="it lacks steps, starts, integrator, reading"):
+        control.load_state_dict({})
+    with pytest.raises(ValueError, match="of a controller of gamma, and this one is of rho"):
+        control.load_state_dict({**control.state_dict(), "starts": {"gamma": [1.0]}})

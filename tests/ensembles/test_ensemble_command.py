@@ -108,8 +108,12 @@ def test_members_of_other_rows_or_classes_are_no_ensemble():
         replace(rows, names=["cat", "dog", "owl"]),
         replace(rows, names=["dog", "cat", "owl"]),
     )
-    with pytest.raises(ValueError, match="order their classes differently"):
+    with pytest.raises(ValueError, match=r"^a and b name or order their classes differently"):
         average_predictions({"a": {"": cats}, "b": {"": dogs}}, "")
+
+    # Equal ids in other types, and the numbers of columns p_0, p_1, p_2, are no difference.
+    floats = replace(rows, extras={"id": np.arange(30.0)}, names=("0", "1", "2"))
+    average_predictions({"a": {"": cats}, "b": {"": floats}}, "")
 
 
 @pytest.mark.parametrize("case", ["one", "rows", "twice", "none", "suffix", "confidence"])

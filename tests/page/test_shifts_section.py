@@ -67,6 +67,10 @@ def test_the_section_has_figures_and_tables(runs):
     assert "mCE is against sgd:lr=0.1" in text and ">66.7<" in text and ">100.0<" in text
     assert "<dt>Mean corruption error (mCE)</dt>" in words(PageRuns(runs))
 
+    few = judged(runs[2].path.parent / "few", "sam:lr=0.1", record_of(0.9, images=20))
+    text = shifts(PageRuns([*runs[:2], few]))
+    assert ">66.7<" not in text and "on other images than the reference there is no mCE" in text
+
 
 def test_one_run_has_a_mean_error_that_is_said_to_be_plain(runs):
     text = shifts(PageRuns(runs[:1]))

@@ -1,10 +1,13 @@
 """Files of predictions: each kind read back as saved, each fault refused in one line."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from toosure.predictions import from_confidence, from_logits, from_probs, read_predictions
+from toosure.predictions.writing import write_predictions
 
 LOGITS = np.array([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
 PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
@@ -381,3 +384,22 @@ def test_one_output_per_example_is_a_binary_classifier():
     predictions = from_probs(p, labels[:, None])
     assert predictions.binary and predictions.probs[:, 1].tolist() == p.tolist()
     assert not from_probs(np.stack([1 - p, p], 1), labels.astype(int)).binary
+
+
+def test_other_columns_are_written_as_they_were(tmp_path):
+    texts = np.array(["é", "b"])
+    extras = {
+        "bytes": np.char.encode(texts, "utf-8"),
+        "day": np.array(["2020-01-01", "2021-02-03"], dtype="M8[D]"),
+        "large": np.array([2**63, 1], dtype=np.uint64),
+        "object": texts.astype(object),
+    }
+    rows = replace(from_probs(np.array([[0.2, 0.8], [0.6, 0.4]]), [1, 0]), extras=extras)
+    write_predictions(rows, tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
+        assert all((arrays[name] == extras[name]).all() for name in extras)
+
+    write_predictions(rows, tmp_path / "a.pt")
+    content = torch.load(tmp_path / "a.pt", weights_only=True)
+    assert content["bytes"] == content["object"] == ["é", "b"]
+    assert content["day"][0] == "2020-01-01" and content["large"] == [str(2**63), "1"]

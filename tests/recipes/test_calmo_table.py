@@ -54,7 +54,7 @@ def test_one_optimizer_with_the_other_sign_fails_a_pattern():
     del means["SGD", "robustness only"]
     claim = calmo_table.pattern_claim(PAPER, robustness, means)
     assert claim.passed is None and claim.note == "1 of 3 comparisons missing or ended early"
-    assert calmo_table.pattern_claim(PAPER, robustness, {}).note == "no complete run"
+    assert calmo_table.pattern_claim(PAPER, robustness, {}).note.startswith("of no optimizer")
 
 
 def test_agreement_is_the_distance_from_the_papers_cells():

@@ -53,7 +53,7 @@ def theory(fall=1.0, bend=0.0, bound=-10.0, late=2.0, failed=0.0, unconverged=0)
         ({"bound": -1.5}, [False, True, True, True]),  # above kappa_min at theta~
         ({"bend": 30.0}, [False, False, True, True]),
         ({"fall": -0.5}, [True, False, True, True]),
-        ({"late": 1.0}, [True, True, False, False]),  # below lambda_0, too
+        ({"late": 1.0}, [True, True, False, True]),  # below lambda_0, where Eq. 2 does not apply
         ({"failed": 1.0}, [True, True, True, False]),
         ({"unconverged": 2}, [None, None, True, True]),
     ],

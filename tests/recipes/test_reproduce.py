@@ -194,8 +194,8 @@ def test_a_run_that_fails_is_reported_and_the_rest_go_on(tmp_path):
 def test_list_and_mistakes():
     result = reproduce("too-sharp", "--list", "--only", "fig1,fig2")
     assert result.stdout.splitlines() == [
-        "fig1           both rise and fall, and when they peak (8 runs)",
-        "fig2           BulkSGD, and flat minima against flat directions (26 runs)",
+        "fig1           both rise and fall, and when they peak (8 runs, 8 missing)",
+        "fig2           BulkSGD, and flat minima against flat directions (26 runs, 26 missing)",
     ]
     for words, said in (
         (("too-blunt",), "no recipe 'too-blunt'"),

@@ -87,7 +87,7 @@ def calibrate(
             refuse(files | arrays | {"--test-split": test_split}, "--method laplace")
             calibrate_by_laplace(val, data_root, device, as_json, bins, ci, seed)
             return
-        check_wanted(method, output, html, (val, test))
+        check_wanted(method, output, html, (val, test, labels, test_labels))
         if run is not None:
             val, split = in_folder(run), split or "val"
             if test is None and test_split is None:
@@ -191,6 +191,8 @@ def check_wanted(
     for make in makers(method).values():
         if output:
             name_of(type(make()))
+    if output and html and output.absolute() == html.absolute():
+        raise ValueError(f"-o and --html both name {output}: give each its own file")
     for path in (output, html):
         if path:
             check_target(path, *read)

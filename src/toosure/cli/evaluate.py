@@ -139,7 +139,7 @@ def evaluate(
     judged: Settings = settings | ({"top_label": True} if top_label else {})
     try:
         if html:
-            check_target(html, *files)
+            check_target(html, *files, labels)
         if multilabel:
             others = {"--by": by, "--fail-if": fail_if, "--shift": shift, "--labels": labels}
             refuse(others | {"--all": everything, "--top-label": top_label}, "--multilabel")

@@ -166,7 +166,7 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
         if value and option not in paper.options:
             takers = ", ".join(name for name in RECIPES if option in recipe(name).options)
             raise ValueError(f"{paper.name} has no {option}: it is for {takers}")
-    if len(setting.data_sets) > 1 and not paper.keeps_scores:
+    if len(setting.data_sets) > 1 and not paper.several_data_sets:
         raise ValueError(f"{paper.name} takes one data set; got --data {setting.data}")
     if setting.steps and not any(part.free_length for part in paper.parts):
         raise ValueError(f"{paper.name} has no --steps: it is for bulk-every of too-sharp")
@@ -205,8 +205,7 @@ def list_parts(parts: "list[Part]", setting: "Setting", folder: Path) -> None:
     for part in parts:
         configs = set(part.configs(setting))
         missing = len(list(missing_configs(configs, setting, folder, part.mixtures(setting))))
-        ended = f", {missing} missing" if missing < len(configs) else ""
-        typer.echo(f"{part.name:14} {part.says} ({len(configs)} runs{ended})")
+        typer.echo(f"{part.name:14} {part.says} ({len(configs)} runs, {missing} missing)")
 
 
 def progress_for(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "ProgressListener":

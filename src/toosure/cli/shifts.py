@@ -93,7 +93,13 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
     """Return how a run fares under shifts: as its folder says, or judged now and kept there."""
     from toosure.runs import Run, RunWriter
     from toosure.shifts.record import ShiftRecord
-    from toosure.train.shifts import can_be_judged, is_judged, judge_finished, write_record
+    from toosure.train.shifts import (
+        can_be_judged,
+        is_judged,
+        judge_finished,
+        with_earlier_sets,
+        write_record,
+    )
 
     if not (folder / "config.json").is_file():
         raise ValueError(f"--shifts needs the folder of a run; got {folder}")
@@ -104,8 +110,8 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
         return ShiftRecord.of(run.shifts)
     if not can_be_judged(run):
         raise ValueError(
-            f"{folder} cannot be judged on shifts: that takes a complete run with its checkpoint "
-            f"(it is {run.status}). `toosure train --shift all` judges a run at its end"
+            f"{folder} cannot be judged on shifts: that takes a complete run (it is {run.status}) "
+            "and its checkpoint. `toosure train --shift all` judges a run at its end"
         )
 
     with RunWriter(folder) as writer, Waiting(f"judging {run.name}") as waiting:
@@ -114,8 +120,12 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
             runtime,
             lambda done, total, name: waiting.update(f"judging {name}, {done} of {total}"),
         )
+        earlier = ShiftRecord.read(run.shifts)
+        record = with_earlier_sets(record, earlier)
         write_record(writer, record)
-    typer.echo(f"kept in {folder / 'shifts.json'}", err=True)
+    lost = [name for name in earlier.ood if name not in record.ood] if earlier else []
+    said = f"; no longer there, as judged on other images: {', '.join(lost)}" if lost else ""
+    typer.echo(f"kept in {folder / 'shifts.json'}{said}", err=True)
     return record
 
 

@@ -7,8 +7,9 @@
 from toosure.control.actuators import Actuator, CSAMGamma, FocalGamma, Joint, Rho
 from toosure.control.guard import AccuracyGuard
 from toosure.control.integrator import Integrator
-from toosure.control.radius import Radius, RadiusControl
+from toosure.control.radius import RadiusControl
 from toosure.control.sensor import Estimate, Reading, log_temperature, signed_gap
+from toosure.control.settings import Radius
 
 # To add a controller: write the record of its settings and list it by its name on the command line.
 CONTROLS: dict[str, type] = {"radius": Radius}

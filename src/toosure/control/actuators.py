@@ -63,14 +63,14 @@ class Multiple:
 
     def set_factor(self, factor: float) -> None:
         self.factor = factor
-        self.write([start * factor for start in self.starts])
+        self.write([min(start * factor, self.max_value) for start in self.starts])
 
     def write(self, values: Sequence[float]) -> None:
         """Put the values where the next step reads them."""
         raise NotImplementedError
 
     def values(self) -> dict[str, float]:
-        return {self.name: self.starts[0] * self.factor}
+        return {self.name: min(self.starts[0] * self.factor, self.max_value)}
 
     def state_dict(self) -> dict[str, list[float]]:
         return {self.name: self.starts}

@@ -42,12 +42,14 @@ class Integrator:
     position: float = 0.0  # u
     last_move: float = 0.0  # the one that could be undone
     acted: int = 0  # of the last look: 1 raised, -1 lowered, 0 left alone
+    band: float = math.nan  # of the last look, in standard errors
     resting: int = 0  # looks to come without a move
 
     def update(self, reading: Reading, progress: float) -> float:
         """Return the log factor after a look, at a share `progress` of the run."""
         lost_accuracy = self.guard.update(reading.accuracy, reading.accuracy_error)
         before = self.position
+        self.band = self.band_at(progress)
 
         if lost_accuracy and self.last_move:
             self.position -= self.last_move
@@ -66,8 +68,8 @@ class Integrator:
     def move(self, reading: Reading, progress: float) -> float:
         """Return the move that a reading asks for, before the bounds."""
         error = reading.error
-        band = self.band_at(progress) * reading.standard_error
-        if not abs(error) > band:  # also where it is not finite
+        width = self.band_at(progress) * reading.standard_error
+        if not abs(error) > width:  # also where it is not finite
             return 0.0
         limit = math.log(self.rate)
         return min(max(self.gain_at(progress) * error, -limit), limit)
@@ -83,20 +85,27 @@ class Integrator:
         late = lateness(progress)
         return (1 - late) * self.dead_band + late * self.final_band
 
+    @property
+    def at_bound(self) -> bool:
+        """Whether the actuator can go no further one way."""
+        return self.position in (self.low, self.high)
+
     def state_dict(self) -> dict[str, object]:
         """Return what changes from look to look."""
         return {
             "position": self.position,
             "last_move": self.last_move,
             "acted": self.acted,
+            "band": self.band,
             "resting": self.resting,
             "guard": self.guard.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Restore what `state_dict` returned."""
-        for name in ("position", "last_move", "acted", "resting"):
-            setattr(self, name, state[name])
+        for name in ("position", "last_move", "acted", "resting", "band"):
+            if name in state:  # earlier versions did not keep the band
+                setattr(self, name, state[name])
         guard = state["guard"]
         assert isinstance(guard, dict)
         self.guard.load_state_dict(guard)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from toosure.ensembles import disagreement, log_mean_probability, mean_pairwise_kl
 from toosure.evaluate.by_kind import evaluate
-from toosure.evaluate.paired import check_same_rows
+from toosure.evaluate.paired import check_same_classes, check_same_rows
 from toosure.evaluate.result import Evaluation
 from toosure.metrics import accuracy, ece, nll
 from toosure.predictions import Predictions, from_logits
@@ -127,9 +127,12 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
     names = list(members)
     first = members[names[0]]
     logits = [logits_in(name, each) for name, each in members.items()]
+    first_named = replace(first, source=names[0])
     for name, each, rows in zip(names[1:], list(members.values())[1:], logits[1:], strict=True):
+        named = replace(each, source=name)
+        check_same_classes(first_named, named)
         try:
-            check_same_rows(replace(first, source=names[0]), replace(each, source=name))
+            check_same_rows(first_named, named)
         except ValueError as error:
             raise OtherRows(
                 f"{name} was judged on other rows than {names[0]}: members of an ensemble need the "

@@ -15,6 +15,7 @@ from toosure.metrics.binned import Reliability, reliability_from_confidence
 from toosure.metrics.cluster_intervals import small_sample_factor
 from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
+from toosure.predictions.usual_names import listed
 from toosure.quantities import QUANTITIES
 from toosure.verdicts import plural
 
@@ -120,6 +121,7 @@ def compare(
     [-0.2]
     """
     check_level_and_bins(level, bins)
+    check_same_classes(first, second)
     checked = check_same_rows(first, second)
     scores, left_out = paired_scores(first, second, bins)
     samples = min(samples, FEW_SAMPLES) if first.n > MANY_ROWS else samples
@@ -154,13 +156,10 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
         raise ValueError(
             f"{names} have {first.n:,} and {second.n:,} rows: give the same rows in the same order"
         )
-    if first.names and second.names and first.names != second.names:
-        raise ValueError(f"{names} name or order their classes differently: make them the same")
-
     known_by = ""
     for column in ID_COLUMNS:
         if column in first.extras and column in second.extras:
-            own, other = (side.extras[column].astype(str) for side in (first, second))
+            own, other = comparable(first.extras[column], second.extras[column])
             if (own != other).any():
                 row = int(np.flatnonzero(own != other)[0])
                 raise ValueError(
@@ -181,6 +180,24 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
             "both in the same order"
         )
     return known_by or "same rows by their labels"
+
+
+def comparable(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return two columns as numbers where both are (7 and 7.0 are the same id), else as text."""
+    if all(column.dtype.kind in "biuf" for column in (first, second)):
+        return first, second
+    return first.astype(str), second.astype(str)
+
+
+def check_same_classes(first: Predictions, second: Predictions) -> None:
+    """Refuse files whose classes have other names, or stand in another order."""
+    own, other = (tuple(side.names) for side in (first, second))
+    numbers = tuple(map(str, range(max(len(own), len(other)))))  # of columns p_0, p_1: no names
+    if own and other and own != other and numbers not in (own, other):
+        raise ValueError(
+            f"{first.source or 'the first'} and {second.source or 'the second'} name or order "
+            f"their classes differently ({listed(own)} and {listed(other)}): make them the same"
+        )
 
 
 def resampled_weights(predictions: Predictions, seed: int, samples: int) -> Iterator[np.ndarray]:

@@ -88,10 +88,13 @@ def moves(values: np.ndarray, acted: np.ndarray, points: int) -> dict[str, Any]:
 
 
 def dead_bands(run: Measured) -> np.ndarray | float:
-    """Return the dead band of a run, in standard errors; row by row where it changes its width.
+    """Return the dead band of a run, in standard errors: that of its rows, where they have it.
 
-    From the middle of the run it goes linearly to `final_band`, where the run was given one.
+    Rows of before have none. There it is that of the run's word, and goes linearly from the middle
+    of the run to `final_band`, where it was given one.
     """
+    if has(run, "control/band"):
+        return np.asarray(run.columns["control/band"], dtype=float)
     band = dead_band(run)
     final = band_setting(run, "final_band", band)
     steps = run.config.get("steps")

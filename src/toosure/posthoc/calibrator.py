@@ -114,23 +114,23 @@ class Calibrator(nn.Module):
         logits = torch.as_tensor(logits)
         if is_one_column(logits):
             columns = two_columns(at_least_float32(logits))
-            self.check_classes(columns)
+            self.check_classes(columns, "one logit each, for two classes; one row is logits[None]")
             return one_column(self.calibrated(columns)).reshape(logits.shape)
 
         self.check_classes(logits)
         return self.calibrated(without_log_zero(at_least_float32(logits)))
 
-    def check_classes(self, logits: Tensor) -> None:
+    def check_classes(self, logits: Tensor, taken_for: str = "") -> None:
         """Refuse rows of another number of classes than those of the fit."""
         classes = logits.shape[-1]
-        if logits.ndim != 2 or not isinstance(classes, int):  # while torch.jit traces
+        if not isinstance(classes, int):  # while torch.jit traces
             return
         sizes = (getattr(self, name).shape[0] for name in self.per_class)
         fitted = self.fitted_classes or next(sizes, classes)
         if classes != fitted:
             raise ValueError(
                 f"{type(self).__name__} was fitted on {fitted} classes, and these rows have "
-                f"{classes}: fit one on such rows"
+                f"{taken_for or f'{classes}: fit one on such rows'}"
             )
 
     def transform(

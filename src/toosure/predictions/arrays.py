@@ -129,7 +129,7 @@ def of_classes(
     check_log_probs(score, scores)
 
     classes = 2 if binary else scores.shape[1]
-    class_names = options.classes or stored_names(arrays, classes)
+    class_names = options.classes or stored_names(arrays, classes, labels.dtype.kind not in "US")
     if options.classes and len(options.classes) != classes:
         raise ValueError(
             f"--classes must name {classes} classes in their order; {len(options.classes)} given"
@@ -197,15 +197,23 @@ def as_array(values: Any, name: str) -> np.ndarray:
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def stored_names(arrays: Mapping[str, Any], classes: int) -> tuple[str, ...]:
-    """Return the names of the classes that a file holds beside its scores; none if it has none."""
+def stored_names(
+    arrays: Mapping[str, Any], classes: int, numbered: bool = False
+) -> tuple[str, ...]:
+    """Return the names of the classes that a file holds beside its scores; none if it has none.
+
+    Lists of names may repeat one, as ImageNet's do. Where labels are `numbered` they then name
+    nothing; else they are refused.
+    """
     for name in CLASS_NAMES:
         values = arrays.get(name)
         if isinstance(values, np.ndarray) and values.shape == (classes,):
             names = tuple(map(str, values.tolist()))
-            if len(set(names)) < classes:
-                raise ValueError(f"{name} holds one name twice: {listed(names)}")
-            return names
+            repeated = max(names, key=names.count)
+            if names.count(repeated) == 1:
+                return names
+            if not numbered:
+                raise ValueError(f"{name} holds {repeated!r} twice: give each class its own name")
     return ()
 
 

@@ -25,12 +25,19 @@ def score_columns(columns: Columns, label: str, options: ReadOptions) -> list[st
     chosen = score_columns_or_none(columns, label, options)
     if chosen is None:
         for group in with_prefix([name for name in columns if name != label]).values():
-            stacked(columns, group)  # says which cell is no number, as 50%
+            if any(holds_digits(columns[name]) for name in group):
+                stacked(columns, group)  # says which cell is no number, as 50%
         remedy = "say which hold probabilities or logits, --columns NAME,NAME"
         if any(name.lower() in SCORES["confidence"] for name in columns):
             remedy += "; confidences need a column 'correct', 1 where the prediction was right"
         raise ValueError(f"no column of a class; it holds only {listed(columns)}: {remedy}")
     return chosen
+
+
+def holds_digits(column: np.ndarray) -> bool:
+    """Whether a column begins as one of numbers: with a digit in most of its first cells."""
+    cells = [str(cell) for cell in column[:20]]
+    return 2 * sum(any(map(str.isdigit, cell)) for cell in cells) > len(cells)
 
 
 def score_columns_or_none(columns: Columns, label: str, options: ReadOptions) -> list[str] | None:

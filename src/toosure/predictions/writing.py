@@ -42,24 +42,23 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
         arrays = {**extras, "probs": probs[:, 1] if predictions.binary else probs}
         if predictions.names:
             arrays["class_names"] = np.array(predictions.names)
-        arrays = {name: plain(values) for name, values in arrays.items()}
         if path.suffix.lower() == ".npz":
             write_npz(path, arrays)
         else:
-            torch.save({name: as_tensors(values, name) for name, values in arrays.items()}, path)
+            content = {name: as_tensor_or_texts(values, name) for name, values in arrays.items()}
+            torch.save(content, path)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"{path}: cannot be written ({reason})") from error
 
 
-def plain(values: np.ndarray) -> np.ndarray:
-    """Return numbers as they are, and dates and other objects as text."""
-    return values if values.dtype.kind in "biufU" else values.astype(str)
-
-
-def as_tensors(values: np.ndarray, name: str) -> Tensor | list[str]:
-    """Return numbers as a tensor and text as a list, which torch loads without executing it."""
-    return values.tolist() if values.dtype.kind == "U" else as_tensor(values, name)
+def as_tensor_or_texts(values: np.ndarray, name: str) -> Tensor | list[str]:
+    """Return numbers as a tensor and the rest as text, which torch loads without executing it."""
+    fits = values.dtype != np.uint64 or not values.size or values.max() < 2**63
+    if values.dtype.kind in "biuf" and fits:
+        return as_tensor(values, name)
+    texts = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values.astype(str)
+    return [str(text) for text in texts.tolist()]
 
 
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -67,7 +66,8 @@ def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, values, allow_pickle=False)
+                plain = values.astype(str) if values.dtype.kind == "O" else values
+                np.lib.format.write_array(file, plain, allow_pickle=False)
 
 
 def as_spelled(predictions: Predictions, file: Path, output: Path) -> Predictions:

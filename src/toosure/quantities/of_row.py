@@ -53,7 +53,7 @@ OF_ROW = (
     Quantity(
         "control/standard_error",
         "standard error of the control split",
-        "standard error of what the controller steers by; it acts beyond `dead_band` of them (2)",
+        "standard error of what the controller steers by; it acts beyond `control/band` of them",
         label="control se",
         splits=(),
         cost="given",
@@ -67,6 +67,24 @@ OF_ROW = (
         splits=(),
         cost="given",
         form="+.0f",
+    ),
+    Quantity(
+        "control/band",
+        "dead band of the controller",
+        "how many standard errors the controller left alone at its last look",
+        label="dead band",
+        splits=(),
+        cost="given",
+        form=".2f",
+    ),
+    Quantity(
+        "control/at_bound",
+        "controller at its bound",
+        "1 where the actuator can go no further one way, else 0",
+        label="at bound",
+        splits=(),
+        cost="given",
+        form=".0f",
     ),
     Quantity(
         "control/held",

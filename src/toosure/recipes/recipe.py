@@ -226,9 +226,9 @@ class Part:
 class Recipe:
     """A paper: its parts by name.
 
-    `options` are those of `toosure reproduce` that it takes and not every recipe has. A recipe that
-    `keeps_scores` reads runs from score files too. `folder` is the default folder of its runs below
-    `runs/`, by default its name.
+    `options` are those of `toosure reproduce` that it takes and not every recipe has. With
+    `several_data_sets` it takes more than one in `--data`. `folder` is the default folder of its
+    runs below `runs/`, by default its name.
     """
 
     name: str
@@ -236,7 +236,7 @@ class Recipe:
     reference: str
     parts: tuple[Part, ...]
     options: frozenset[str] = frozenset()
-    keeps_scores: bool = False
+    several_data_sets: bool = False
     folder: str = ""
 
     def part(self, name: str) -> Part:

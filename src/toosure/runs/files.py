@@ -31,12 +31,19 @@ def check_target(path: Path, *read: Path | None) -> None:
     """
     if path.is_dir():
         raise ValueError(f"{path} is a folder: name a file in it")
-    if path.exists() and any(each and each.exists() and path.samefile(each) for each in read):
+    if path.exists() and any(each and is_part_of(path, each) for each in read):
         raise ValueError(f"{path} is what is read: write to another file")
     if not path.exists():
         check_folder(path.parent)
     elif not os.access(path, os.W_OK):
         raise ValueError(f"{path}: cannot be written (no permission): name another file")
+
+
+def is_part_of(path: Path, read: Path) -> bool:
+    """Whether a file is the one that is read, or one of a run's folder that is read."""
+    if not read.is_dir():
+        return read.exists() and path.samefile(read)
+    return path.parent.samefile(read) and path.suffix in (".npz", ".json", ".jsonl", ".pt")
 
 
 def check_folder(folder: Path) -> None:

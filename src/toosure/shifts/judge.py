@@ -65,7 +65,8 @@ def judge_shifts(
         for done, unknown in enumerate(outside, len(cells) + 1):
             report(done, sets, unknown.name)
             logits = predict(standardised(unknown.pixels, data))
-            ood[unknown.name] = detection(known, ood_scores(logits), unknown.note)
+            found = detection(known, ood_scores(logits), unknown.note)
+            ood[unknown.name] = replace(found, source=unknown.source)
 
     return ShiftRecord(
         images=len(chosen.test),

@@ -1,5 +1,6 @@
 """Images that a network was not trained for: of another data set, of a file, or noise."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ class OutsideSet:
     name: str
     pixels: Tensor
     note: str = ""  # what was done to them
+    source: str = ""  # what they were read from (`source_of`)
 
 
 def load_outside(
@@ -58,7 +60,7 @@ def load_outside(
     if path is None and name.endswith("-c"):
         pixels = corrupted_in_turn(pixels, plan)
         notes.append("each image under one of the corruptions, in turn")
-    return OutsideSet(name, pixels, "; ".join(notes))
+    return OutsideSet(name, pixels, "; ".join(notes), source_of(word))
 
 
 def drawn_indices(available: int, images: int | None, seed: int) -> Tensor:
@@ -90,6 +92,23 @@ def outside_name(word: str) -> str:
     """
     name, path = file_of(word)
     return name if path is not None else word.partition(":")[0]
+
+
+def source_of(word: str) -> str:
+    """Return what tells the images of a word from others of its name: the hash of a file.
+
+    >>> source_of("cifar100:test=500"), source_of("svhn=not_there.npz")
+    ('cifar100:test=500', 'not_there.npz')
+    """
+    _, path = file_of(word)
+    if path is None:
+        return word
+    return checksum(path) if path.is_file() else str(path)
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def read_data_set(word: str, root: Path, download: bool) -> Tensor:

@@ -22,6 +22,7 @@ class Ood:
     auroc: Scores  # by the name of the score
     fpr95: Scores
     note: str = ""
+    source: str = ""  # what was read: a word, or the hash of a file; not kept by earlier versions
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Ood":
@@ -32,13 +33,19 @@ class Ood:
             auroc={name: number(scores[name]["auroc"]) for name in OOD_SCORES if name in scores},
             fpr95={name: number(scores[name]["fpr95"]) for name in OOD_SCORES if name in scores},
             note=str(values.get("note", "")),
+            source=str(values.get("source", "")),
         )
 
     def as_json(self) -> dict[str, Any]:
         scores = {
             name: {"auroc": self.auroc[name], "fpr95": self.fpr95[name]} for name in self.auroc
         }
-        return {"images": self.images, "note": self.note, "scores": scores}
+        return {
+            "images": self.images,
+            "note": self.note,
+            "source": self.source,
+            "scores": scores,
+        }
 
 
 @dataclass(frozen=True)
@@ -148,6 +155,13 @@ class ShiftRecord:
     def mean_error(self) -> float:
         """The mean error over corruptions and severities, not normalised by another network."""
         return 1 - self.mean("accuracy")
+
+    def same_images(self, other: "ShiftRecord") -> bool:
+        """Whether both were judged on the same test images, under the same corruptions."""
+        drawn = (self.images, self.available, self.seed)
+        return drawn == (other.images, other.available, other.seed) and set(self.cells) == set(
+            other.cells
+        )
 
     def mean_corruption_error(self, *baseline: "ShiftRecord") -> float:
         """Return the mCE: errors summed over severities, divided by the baseline's, averaged.

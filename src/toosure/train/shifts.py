@@ -19,7 +19,7 @@ from toosure.processes import join
 from toosure.runs import Run, RunWriter
 from toosure.runs.files import write_atomically
 from toosure.shifts.judge import Predict, Progress, judge_shifts
-from toosure.shifts.outside import OutsideSet, load_outside, outside_name
+from toosure.shifts.outside import OutsideSet, file_of, load_outside, outside_name, source_of
 from toosure.shifts.plan import ShiftPlan
 from toosure.shifts.record import AVERAGE_FILE, FILE, ShiftRecord
 from toosure.train.averages import Averages
@@ -160,8 +160,29 @@ def fulfils(record: ShiftRecord | None, plan: ShiftPlan, data: str) -> bool:
     if record is None or not record.covers(plan.corruptions, plan.severities):
         return False
     images = record.available if plan.images is None else min(plan.images, record.available)
-    wanted = {outside_name(word) for word in plan.without(data).ood}
-    return record.images == images and record.seed == plan.seed and wanted <= record.ood.keys()
+    return (
+        record.images == images
+        and record.seed == plan.seed
+        and all(holds_images(record, word) for word in plan.without(data).ood)
+    )
+
+
+def holds_images(record: ShiftRecord, word: str) -> bool:
+    """Whether a record has the images of a word of `--ood`, and not others of the same name."""
+    found = record.ood.get(outside_name(word))
+    if found is None:
+        return False
+    _, path = file_of(word)
+    if not found.source:  # of an earlier version: which file it was is not known
+        return path is None
+    return found.source == source_of(word)
+
+
+def with_earlier_sets(record: ShiftRecord, earlier: ShiftRecord | None) -> ShiftRecord:
+    """Add the unknown sets that a record of the same test images and weights has."""
+    if earlier is None or not record.same_images(earlier) or record.step != earlier.step:
+        return record
+    return replace(record, ood={**earlier.ood, **record.ood})
 
 
 def can_be_judged(run: Run) -> bool:
@@ -208,5 +229,6 @@ def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressList
         progress = spoken(listener, lambda: stop.requested)
         judge_averages(writer, runtime, progress)  # first: the record below says that all is done
         record = judge_finished(run.path, runtime, progress)
+        record = with_earlier_sets(record, ShiftRecord.read(run.shifts))
         write_record(writer, record)
         listener.say(summary(record))

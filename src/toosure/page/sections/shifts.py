@@ -106,6 +106,8 @@ def note_on(page: PageRuns, settings: Sequence[ShiftLine]) -> str:
     images = ", ".join(f"{images:,} of {available:,}" for images, available in counts)
     note = f"{NOTE}. Test images: {images}."
 
+    if len(counts) > 1:
+        note += " Where the runs were judged on other images than the reference there is no mCE."
     if len(settings) == 1:
         note += " In the figure a thin line is a corruption, the thick one their mean."
     if len(settings) > MAX_LINES:
@@ -159,7 +161,7 @@ def error_cell(setting: ShiftLine, reference: ShiftLine | None) -> Shown:
         return spread(setting, lambda record: record.mean_error, 100, ".2f")
 
     def relative(record: ShiftRecord) -> float:
-        others = [each for each in reference.records if set(each.cells) == set(record.cells)]
+        others = [each for each in reference.records if each.same_images(record)]
         return record.mean_corruption_error(*others) if others else math.nan
 
     return spread(setting, relative, 100, ".1f")

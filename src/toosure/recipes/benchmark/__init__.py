@@ -23,5 +23,5 @@ RECIPE = Recipe(
         ),
     ),
     options=frozenset({"--method", "--scores", "--shift"}),
-    keeps_scores=True,
+    several_data_sets=True,
 )

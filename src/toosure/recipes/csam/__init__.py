@@ -102,6 +102,6 @@ RECIPE = Recipe(
         ),
     ),
     options=frozenset({"--full", "--scores", "--shift"}),
-    keeps_scores=True,
+    several_data_sets=True,
     folder="benchmark",
 )

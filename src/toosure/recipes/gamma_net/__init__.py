@@ -66,5 +66,5 @@ RECIPE = Recipe(
         ),
     ),
     options=frozenset({"--scores"}),
-    keeps_scores=True,
+    several_data_sets=True,
 )

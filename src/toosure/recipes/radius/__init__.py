@@ -67,6 +67,6 @@ RECIPE = Recipe(
         ),
     ),
     options=frozenset({"--method", "--scores", "--shift"}),
-    keeps_scores=True,
+    several_data_sets=True,
     folder="benchmark",
 )

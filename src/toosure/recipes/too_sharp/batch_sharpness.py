@@ -7,7 +7,7 @@ from toosure.recipes.recipe import (
     Findings,
     Setting,
     Table,
-    claims_without_runs,
+    claim_without_runs,
     judge,
     missing_runs,
 )
@@ -56,7 +56,7 @@ def finite_pair(run: Run, a: str, b: str) -> tuple[np.ndarray, np.ndarray]:
 def claim(setting: Setting, runs: list[Run]) -> Claim:
     """Judge: the mean r over learning rates is strong."""
     if not runs:
-        return claims_without_runs(CORRELATES)[0]
+        return claim_without_runs(CORRELATES)
     correlations = [correlation(run, ECE, BATCH) for run in runs]
     return judge(
         CORRELATES,

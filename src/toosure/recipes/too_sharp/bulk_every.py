@@ -12,6 +12,7 @@ from toosure.recipes.recipe import (
     Findings,
     Setting,
     Table,
+    claim_without_runs,
     claims_without_runs,
     judge,
     missing_runs,
@@ -97,7 +98,7 @@ def decay_claim(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Cla
     says = "BulkSGD's training ECE decays faster than SGD's, directions renewed at every step"
     pairs = run_pairs(setting, store, bulk)
     if not pairs:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     earlier = [settling_step(run) < settling_step(sgd) for run, sgd in pairs]
     settled = settling_text([run for run, _ in pairs])

@@ -10,7 +10,7 @@ from toosure.recipes.recipe import (
     Findings,
     Setting,
     Table,
-    claims_without_runs,
+    claim_without_runs,
     judge,
     missing_runs,
     single_run,
@@ -129,7 +129,7 @@ def improvement_claim(
     """Judge: lower test ECE at no lower accuracy, by the means over seeds."""
     says = f"CalMO with {name}: lower test ECE at no lower accuracy"
     if not plain or not calmo:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     plain_accuracy = mean_of(plain, "accuracy")
     calmo_accuracy = mean_of(calmo, "accuracy")
@@ -165,7 +165,9 @@ def table(records: CellRecords) -> Table:
             (
                 *cell,
                 str(len(of)),
-                spread_text([each.step or each.config.steps for each in of], ".0f"),
+                spread_text(
+                    [each.config.steps if each.step is None else each.step for each in of], ".0f"
+                ),
                 spread_text([100 * each.test["accuracy"] for each in of], ".1f"),
                 spread_text([each.test["ece"] for each in of], ".3f"),
                 f"{accuracy:.1f}",

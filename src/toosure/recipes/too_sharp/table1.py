@@ -7,7 +7,7 @@ from toosure.recipes.recipe import (
     Findings,
     Setting,
     Table,
-    claims_without_runs,
+    claim_without_runs,
     judge,
     missing_runs,
 )
@@ -65,7 +65,7 @@ def compare_with_paper(setting: Setting, row: str, name: str, rates: RateCouplin
     says = f"Table 1: r of {row} and sharpness, {name}"
     ours = correlations(rates)
     if not ours:
-        return claims_without_runs(says)[0]
+        return claim_without_runs(says)
 
     found = f"{spread_text(ours)} (n = {len(ours)} rates)"
     if not setting.as_in_the_paper:

@@ -188,7 +188,7 @@ def test_runs_without_shifts_are_missing_once_shifts_are_asked_for(tmp_path):
     words += ("--scores", tmp_path / "kept", "--out", tmp_path / "runs")
     assert reproduce(*words).exit_code == 0
     judged = (*words, "--shift", "all:images=20")
-    assert "(1 runs)" in reproduce(*judged, "--list").stdout
+    assert "(1 runs, 1 missing)" in reproduce(*judged, "--list").stdout
 
     result = reproduce(*judged)
     assert result.exit_code == 0 and "20 of 200 test images" in result.stdout, result.output

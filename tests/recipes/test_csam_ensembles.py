@@ -235,7 +235,7 @@ def test_quick_with_shifts_keeps_mixtures_when_the_run_folders_are_gone(tmp_path
     def call(*more):
         return CliRunner().invoke(app, [*words, *more])
 
-    assert "(18 runs)" in call("--list").stdout
+    assert "(18 runs, 18 missing)" in call("--list").stdout
     first = call()
     assert first.exit_code == 0, first.output
     assert first.stdout.count("complete at step") == 18

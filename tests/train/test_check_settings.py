@@ -23,6 +23,15 @@ REFUSED = {
     "objective gamma_net:virtual_lr=-1": {"objective": "gamma_net:virtual_lr=-1"},
     "average swa:start=2": {"average": "ema+swa:start=2"},
     "control radius": {"control": "radius"},  # of SGD, which has no radius
+    "control radius:weights=ema: .*add --average ema": {
+        "optimizer": "sam:lr=0.1",
+        "control": "radius:weights=ema",
+    },
+    "control radius:return_from=0.9: .*give a batch size": {
+        "optimizer": "sam:lr=0.1",
+        "control": "radius:return_from=0.9",
+        "batch": None,
+    },
     "control radius: the rate warms up for 100%": {
         "optimizer": "sam:lr=0.1",
         "control": "radius",

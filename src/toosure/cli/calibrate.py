@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluate import in_folder
 from toosure.cli.evaluation_tables import numbers_table
 from toosure.cli.file_options import (
     ClassNames,
@@ -17,6 +16,7 @@ from toosure.cli.file_options import (
     KindOption,
     LabelColumn,
     ScoreColumns,
+    in_folder,
     refuse,
     write_text,
 )

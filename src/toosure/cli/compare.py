@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluate import in_folder
 from toosure.cli.evaluation_tables import numbers_table
 from toosure.cli.file_options import (
     ClassNames,
@@ -18,6 +17,7 @@ from toosure.cli.file_options import (
     KindOption,
     LabelColumn,
     ScoreColumns,
+    in_folder,
     write_text,
 )
 from toosure.cli.waiting import Waiting

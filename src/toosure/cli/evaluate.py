@@ -19,6 +19,7 @@ from toosure.cli.file_options import (
     LabelColumn,
     LabelsFile,
     ScoreColumns,
+    in_folder,
     paired_files,
     refuse,
     write_text,
@@ -261,18 +262,6 @@ def show(
         if len(results) > 1:
             typer.echo(f"\n{result.source}:")
         print_subgroups(group)
-
-
-def in_folder(run: Path) -> Path:
-    """Return where a run keeps its predictions, or say that it has none."""
-    path = run / "predictions.npz"
-    if not path.is_file():
-        raise ValueError(
-            f"{run} holds no predictions.npz: name the folder of one run that ended. A loop of "
-            "your own leaves one if its watch has validation data and ends with `with Watch(...)` "
-            "or `watch.finish()`"
-        )
-    return path
 
 
 def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predictions":

@@ -116,6 +116,24 @@ def refuse(others: Mapping[str, object], option: str, hint: str = "leave one of 
             raise ValueError(f"{name} does not go with {option}: {hint}")
 
 
+def in_folder(run: Path) -> Path:
+    """Return where a run keeps its predictions, or say that it has none."""
+    path = run / "predictions.npz"
+    if not path.is_file():
+        raise ValueError(
+            f"{run} holds no predictions.npz: name the folder of one run that ended. A loop of "
+            "your own leaves one if its watch has validation data and ends with `with Watch(...)` "
+            "or `watch.finish()`"
+        )
+    if (run / "best.npz").is_file():
+        typer.echo(
+            f"{path} is of the last step; {run / 'best.npz'} holds the best one (--split val or "
+            "test)",
+            err=True,
+        )
+    return path
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a page and the folders that lack for it, or say why it cannot be written."""
     try:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from toosure.cli.evaluate import in_folder
 from toosure.cli.evaluation_tables import print_files
-from toosure.cli.file_options import FileOptions
+from toosure.cli.file_options import FileOptions, in_folder
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ def reproduce(
     ],
     only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,
     quick: Annotated[
-        bool, typer.Option(help="Small, on noisy digits: the same story, not the figures.")
+        bool, typer.Option(help="Small, on digits, in minutes: every part is tried; no figures.")
     ] = False,
     data: Annotated[
         str, typer.Option(help="cifar10 or cifar100; but for too-sharp and ensembles also both.")

@@ -50,6 +50,8 @@ def control_figure(runs: Sequence[Measured], points: int = 1000) -> "Figure":
     for row, key in enumerate(panels, 1):
         if key in SENSORS:
             drawing.update_yaxes(zeroline=True, zerolinecolor=LINE, zerolinewidth=2, row=row, col=1)
+        else:  # which is moved by factors
+            drawing.update_yaxes(type="log", row=row, col=1)
     return drawing
 
 

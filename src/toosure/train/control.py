@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 MAX_SIZE = 2000  # examples of a control split whose size was not given
 SEED = 4  # of the draw, beside the run's seed
 RETURNED_SEED = 8  # of the batches that the control split is part of
+FULL_BATCH = (
+    "return_from makes the training set larger, and a full batch with it: give a batch size, or "
+    "leave return_from out"
+)
 Predict = Callable[[Tensor], Tensor]
 
 
@@ -64,8 +68,18 @@ def refresh_size(settings: Radius, available: int) -> int:
 
 
 def settings_of(config: RunConfig) -> Radius:
-    """Return the settings of a run's controller, which does nothing while the rate warms up."""
+    """Return the settings of a run's controller, which does nothing while the rate warms up.
+
+    Raise where the run has not what they ask for.
+    """
     settings: Radius = config.word("control").build()
+    if settings.weights not in ("raw", *(average.name for average in config.averages)):
+        name = settings.weights
+        raise ValueError(
+            f"control looks at weights={name}, which the run does not follow: add --average {name}"
+        )
+    if settings.return_from is not None and config.batch is None:
+        raise ValueError(FULL_BATCH)
     warmup = getattr(config.word("schedule").build(), "warmup", 0) / config.steps
     end = min(settings.until, settings.return_from or 1.0)
     if warmup >= end:
@@ -126,10 +140,7 @@ class ReturningBatches(Batches):
     ) -> None:
         super().__init__(data, size, seed, processes, in_shares)
         if self.full:
-            raise ValueError(
-                "return_from makes the training set larger, and a full batch with it: give a batch "
-                "size, or leave return_from out"
-            )
+            raise ValueError(FULL_BATCH)
         self.return_step = return_step
         everything = replace(data, train=joined(data.train, control))
         self.later = Batches(
@@ -197,11 +208,8 @@ def raw_prediction(config: RunConfig, model: nn.Module, objective: object) -> Pr
 
 def average_prediction(name: str, averages: Averages | None, split: Split, raw: Predict) -> Predict:
     """Return what predicts with an average of the weights; before it has any, with the raw ones."""
-    average = averages.averages.get(name) if averages is not None else None
-    if averages is None or average is None:
-        raise ValueError(
-            f"control looks at weights={name}, which the run does not follow: add --average {name}"
-        )
+    assert averages is not None  # by `settings_of`
+    average = averages.averages[name]
 
     def predict(x: Tensor) -> Tensor:
         return averages.logits(average.mean, split, ROW_EXAMPLES) if average.ready else raw(x)

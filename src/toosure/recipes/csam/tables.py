@@ -82,7 +82,7 @@ def tables(rows: Sequence[Scored], title: str, papers: str) -> list[Table]:
 def row_cells(scored: Scored, columns: Sequence[str], sharp: bool) -> tuple[str, ...]:
     """Print one row."""
     row = scored.row
-    cells = [row.label, row.length, str(len(scored.records))]
+    cells = [row.label, trained_text(scored), str(len(scored.records))]
     for key, form in SCORES.values():
         values = [100 * value for value in scored.values(key)]
         cells.append(kept_text(values, form, len(scored.records)))
@@ -93,6 +93,15 @@ def row_cells(scored: Scored, columns: Sequence[str], sharp: bool) -> tuple[str,
         sharpness = [r.sharpness for r in scored.records if r.sharpness is not None]
         cells.append(spread_text(sharpness, ".1f"))
     return *cells, *(row.figures.get(name, "–") for name in columns)
+
+
+def trained_text(scored: Scored) -> str:
+    """Return the network and its epochs; of a small trial what was trained in their place."""
+    config = scored.records[0].config
+    data = config.data.partition(":")[0]
+    if data == scored.row.data:
+        return scored.row.length
+    return f"{config.model}, {config.steps} steps on {data}"
 
 
 def error_after(record: Record) -> float | None:

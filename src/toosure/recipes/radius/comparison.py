@@ -109,10 +109,11 @@ def network_findings(setting: Setting, store: RunStore) -> Findings:
     """Return the same on a second network, with one seed: reported, not judged."""
     scored, files = scored_rows(setting, store, rows.network(setting))
     bounded = BoundedScores(files.examples)
+    network = "a small one" if setting.quick else "ResNet-56"
     claims: list[Claim] = []
     for data, group in by_data(scored).items():
-        claims += goal_claims(setting, f"ResNet-56, {data}", group, bounded)
-    shown = tables(scored, "A second network, ResNet-56")
+        claims += goal_claims(setting, f"{network}, {data}", group, bounded)
+    shown = tables(scored, f"A second network, {network}")
     return Findings(claims, [*shown, RULES], values_of(scored))
 
 

@@ -96,9 +96,12 @@ def test_rows_of_another_number_of_classes_are_refused(name, tmp_path):
     logits, labels = rows()
     save_calibrator(fitted(name, logits, labels), tmp_path / "a.pt")
     for calibrator in (fitted(name, logits, labels), load_calibrator(tmp_path / "a.pt")):
-        for others in (torch.randn(5, 2), torch.randn(5, 7), torch.randn(5), torch.randn(5, 1)):
+        for shape in ((5, 2), (5, 7), (2, 5, 7)):
             with pytest.raises(ValueError, match=r"fitted on 4 classes, and these rows have [27]"):
-                calibrator(others)
+                calibrator(torch.randn(*shape))
+        for shape in ((5,), (5, 1)):
+            with pytest.raises(ValueError, match=r"have one logit each, for two classes"):
+                calibrator(torch.randn(*shape))
 
 
 @EACH

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from toosure.cli import app
 from toosure.cli.waiting import Waiting
 from toosure.posthoc import Temperature, save_calibrator
+from toosure.runs.files import check_target
 
 RUN = CliRunner()
 
@@ -264,6 +265,16 @@ def test_what_is_read_is_not_overwritten(files, monkeypatch, words):
     before = (files / words.split()[-1]).read_bytes()
     assert "is what is read: write to another file" in refused(*words.split())
     assert (files / words.split()[-1]).read_bytes() == before
+
+
+def test_only_what_a_run_wrote_is_kept_from_being_overwritten(tmp_path):
+    for name in ("predictions.npz", "best.pt", "calibrator.pt", "mixture.npz", "page.html"):
+        (tmp_path / name).touch()
+    for name in ("calibrator.pt", "mixture.npz", "page.html", "new.npz"):  # of commands
+        check_target(tmp_path / name, tmp_path)
+    for name in ("predictions.npz", "best.pt"):
+        with pytest.raises(ValueError, match="is what is read"):
+            check_target(tmp_path / name, tmp_path)
 
 
 def test_a_calibrator_and_its_page_are_two_files(files, monkeypatch):

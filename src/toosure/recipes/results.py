@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from toosure.recipes.recipe import Claim, Table
 from toosure.recipes.reproduce import LOG, Outcome
 from toosure.runs import Run
+from toosure.runs.environment import torch_version
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -129,7 +130,7 @@ def provenance(run: Run) -> dict[str, Any]:
         "steps": run.last.get("step"),
         "seconds": run.last.get("seconds"),
         "device": environment.get("device"),
-        "torch": run.torch_version,
+        "torch": torch_version(environment),
         "commit": environment.get("commit"),
         "command": environment.get("command"),
     }

@@ -5,6 +5,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,6 +30,16 @@ def environment(device: str, **more: Any) -> dict[str, Any]:
         "command": shlex.join([program(sys.argv[0]), *sys.argv[1:]]),
         **more,
     }
+
+
+def torch_version(kept: Mapping[str, Any]) -> str | None:
+    """Return the version of torch in an environment that a run keeps; None: not known.
+
+    >>> torch_version({"versions": {"torch": "2.13.0"}}), torch_version({"versions": "damaged"})
+    ('2.13.0', None)
+    """
+    kept_versions = kept.get("versions")
+    return kept_versions.get("torch") if isinstance(kept_versions, dict) else None
 
 
 def versions() -> dict[str, str]:

@@ -22,6 +22,8 @@ HELD: WeakSet[BinaryIO] = WeakSet()  # locks of this process; a child would keep
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not known on Windows
 BINARY = getattr(os, "O_BINARY", 0)  # known on Windows only
+# How the names of files begin that a run writes into its folder.
+WRITTEN_BY_RUNS = ("predictions", "best.", "config.", "metrics.", "status.", "environment.")
 
 
 def check_target(path: Path, *read: Path | None) -> None:
@@ -40,10 +42,10 @@ def check_target(path: Path, *read: Path | None) -> None:
 
 
 def is_part_of(path: Path, read: Path) -> bool:
-    """Whether a file is the one that is read, or one of a run's folder that is read."""
+    """Whether a file is the one that is read, or one that the run wrote whose folder is read."""
     if not read.is_dir():
         return read.exists() and path.samefile(read)
-    return path.parent.samefile(read) and path.suffix in (".npz", ".json", ".jsonl", ".pt")
+    return path.parent.samefile(read) and path.name.startswith(WRITTEN_BY_RUNS)
 
 
 def check_folder(folder: Path) -> None:

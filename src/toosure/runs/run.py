@@ -82,12 +82,6 @@ class Run:
         """Where it ran: versions, device, commit, command."""
         return read_json(self.path / "environment.json", self.follow_links, if_damaged={})
 
-    @property
-    def torch_version(self) -> str | None:
-        """The version of torch that trained it; None where that is not known."""
-        versions = self.environment.get("versions")
-        return versions.get("torch") if isinstance(versions, dict) else None
-
     @cached_property
     def outcome(self) -> dict[str, Any]:
         """How it ended: `status`, the `step` it reached, and a `message`."""

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,14 @@ def source_of(word: str) -> str:
     _, path = file_of(word)
     if path is None:
         return word
-    return checksum(path) if path.is_file() else str(path)
+    if not path.is_file():
+        return str(path)
+    return checksum(path, path.stat().st_mtime_ns)
 
 
-def checksum(path: Path) -> str:
+@lru_cache
+def checksum(path: Path, changed: int) -> str:
+    """Return a hash of a file as it was when it was `changed`, read once for many runs."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 

@@ -114,6 +114,9 @@ def build_control(training: "Training", split: Split | None) -> RadiusControl | 
     )
     if training.processes.count > 1:  # all of them must make the same move
         control.share = training.processes.broadcast
+    training.listener.say(
+        f"control: {len(split):,} examples held out, a look every {control.every} steps"
+    )
     return control
 
 

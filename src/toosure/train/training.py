@@ -191,9 +191,6 @@ class Training:
         self.writer.write_environment(self.environment())
         self.writer.set_status("running", self.steps_taken)
         self.listener.begin(self.config, self.writer.path, self.steps_taken)
-        if self.control is not None:
-            split, every = len(self.control.y), self.control.every
-            self.listener.say(f"control: {split:,} examples held out, a look every {every} steps")
 
         watch = self.build_watch(state and state["watch"])
         watch.report = joined_reports(watch.report, self.averages, self.control)

@@ -29,6 +29,7 @@ from toosure.recipes.benchmark.shift_scores import summary_of
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
+from toosure.runs.environment import torch_version
 from toosure.shifts.record import ShiftRecord
 
 MIXTURES_FILE = "mixtures.jsonl"
@@ -91,7 +92,7 @@ def scored_mixture(
             {} if temperature is None else scores_of(temperature(logits), labels)
         ),
         device=runs[0].environment.get("device"),
-        torch=runs[0].torch_version,
+        torch=torch_version(runs[0].environment),
         commit=", ".join(commits) or None,
         alone=all_ran_alone(runs),
         calibrated_ece=None if val is None else calibrated_errors(val, (logits, labels)),

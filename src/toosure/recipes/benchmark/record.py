@@ -23,6 +23,7 @@ from toosure.recipes.benchmark.kept_rows import (
 )
 from toosure.recipes.benchmark.shift_scores import shift_summary
 from toosure.runs import Run
+from toosure.runs.environment import torch_version
 
 CONFIDENCE_STEPS = 65535  # the confidence after a temperature is kept as a whole number of 16 bits
 METRICS = (
@@ -144,7 +145,7 @@ def record_of(run: Run) -> Record:
         test_after_temperature=scores_of(temperature(logits), labels),
         status=run.status,
         device=run.environment.get("device"),
-        torch=run.torch_version,
+        torch=torch_version(run.environment),
         commit=run.environment.get("commit"),
         sharpness=None if sharpness is None else float(sharpness),
         alone=ran_alone(run),

@@ -34,10 +34,12 @@ def without_log_zero(logits: Tensor) -> Tensor:
 
     >>> without_log_zero(torch.tensor([[0.0, -torch.inf, -100.0]])).tolist()
     [[0.0, -100.0, -100.0]]
+    >>> without_log_zero(torch.tensor([[[0.0, -torch.inf], [1.0, -200.0]]])).tolist()  # tokens
+    [[[0.0, -87.33650207519531], [1.0, -200.0]]]
     """
     zero = logits == -torch.inf
-    lowest = logits.masked_fill(zero, torch.inf).amin(1, keepdim=True)  # finite logit
-    floor = torch.minimum(logits.amax(1, keepdim=True) - LOG_ZERO, lowest)
+    lowest = logits.masked_fill(zero, torch.inf).amin(-1, keepdim=True)  # finite logit
+    floor = torch.minimum(logits.amax(-1, keepdim=True) - LOG_ZERO, lowest)
     return torch.where(zero, floor, logits)
 
 

@@ -1,5 +1,6 @@
 """Predictions in named arrays: which of them are scores and labels, and of what kind."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -209,8 +210,8 @@ def stored_names(
         values = arrays.get(name)
         if isinstance(values, np.ndarray) and values.shape == (classes,):
             names = tuple(map(str, values.tolist()))
-            repeated = max(names, key=names.count)
-            if names.count(repeated) == 1:
+            repeated, times = Counter(names).most_common(1)[0]
+            if times == 1:
                 return names
             if not numbered:
                 raise ValueError(f"{name} holds {repeated!r} twice: give each class its own name")

@@ -130,14 +130,15 @@ def test_batch_sharpness_that_peaks_last_is_said_to(tmp_path):
 # -- BulkSGD, directions renewed at every step -----------------------------------------------
 
 
-def write_bulk(out, peak, settles, setting=PAPER):
+def write_bulk(out, peak, settles, setting=PAPER, others_rise=0):
     n = 41
     falling = np.linspace(2, 0.1, n)
     for config in bulk_every.configs(setting):
         bulk = config.optimizer.startswith("bulksgd")
         steps = np.linspace(0, config.steps, n)
         top, until = (peak, settles) if bulk else (0.2, 4000)
-        ece = np.where(steps < until, top, 0.001)
+        risen = steps >= (0 if bulk else others_rise)
+        ece = np.where(risen & (steps < until), top, 0.001)
         sharpness = np.linspace(10, 4000 if bulk else 50, n)
         write_run(out, config, train_ece=ece, train_loss=falling, train_gn_sharpness=sharpness)
 
@@ -159,6 +160,15 @@ def test_bulk_every_judges_sharpness_loss_peak_and_decay(tmp_path, peak, settles
     assert [drawing.name for drawing in drawings] == ["bulk-every", "trajectory-bulk-every"]
     assert drawings[1].title.endswith("(Figure A7)")
     assert drawings[0].draw().data
+
+
+def test_a_bulk_run_that_ends_before_the_others_peak_is_not_lower(tmp_path):
+    setting = Setting(steps=400)
+    write_bulk(tmp_path, 0.1, 9000, setting, others_rise=1000)
+    findings = bulk_every.findings(setting, RunStore(tmp_path))
+    peaks = findings.claims[2:5]
+    assert [claim.passed for claim in peaks] == [None] * 3
+    assert all("ends at step 400, GD and SGD peak up to 1,000" in claim.note for claim in peaks)
 
 
 def test_the_length_of_bulk_every_is_an_option():

@@ -89,7 +89,7 @@ RECIPE = Recipe(
         ),
         Part(
             "bulk-every",
-            "BulkSGD for longer, its directions renewed at every step",
+            "BulkSGD, its directions renewed at every step",
             bulk_every.configs,
             bulk_every.findings,
             bulk_every.of_bulk_every_step,

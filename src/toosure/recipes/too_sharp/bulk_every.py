@@ -21,10 +21,11 @@ from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_and_spread, spread_text
 from toosure.recipes.too_sharp import bulk_sgd, figures, sweeps
 from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL, settling_text
-from toosure.recipes.too_sharp.summaries import SMALL, peak_ece, settling_step
+from toosure.recipes.too_sharp.summaries import SMALL, peak_ece, peak_step, settling_step
 from toosure.runs import Run
 
 REFERENCES = ("GD", "SGD")
+PAPER_STEPS = 100_000
 
 
 def configs(setting: Setting) -> list[RunConfig]:
@@ -83,10 +84,21 @@ def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> lis
                 paper="substantially lower",
                 holds=peak < threshold,
                 rule=f"ours: below {SUBSTANTIAL} of the lower of GD and SGD, {threshold:.3f}",
-                unless=[setting.why_not_judged, missing_runs(present, len(chosen) + rates)],
+                unless=[
+                    setting.why_not_judged,
+                    missing_runs(present, len(chosen) + rates),
+                    ends_before_peaks(runs, references),
+                ],
             )
         )
     return claims
+
+
+def ends_before_peaks(runs: Sequence[Run], references: dict[str, list[Run]]) -> str:
+    """Return a reason where runs stop too early to have peaked, else an empty text."""
+    end = min(run.last["step"] for run in runs)
+    peak = max(peak_step(run) for of in references.values() for run in of)
+    return f"ends at step {end:,}, GD and SGD peak up to {peak:,}" if end < peak else ""
 
 
 def mean_peak(runs: Sequence[Run]) -> float:
@@ -158,8 +170,20 @@ def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> 
         if runs
     )
     header = ("", "runs", "peak ECE", f"steps to ECE < {SMALL}", "steps")
-    note = "Training split, mean ± standard deviation over learning rates."
+    note = (
+        f"Training split, mean ± standard deviation over learning rates.{paper_length(store, bulk)}"
+    )
     return Table("Peak and decay", header, rows, note)
+
+
+def paper_length(store: RunStore, bulk: sweeps.BulkRuns) -> str:
+    """Say how long the paper's number of steps would take at the speed of the slowest run."""
+    shorter = [run.last for run in store.runs(bulk.values()) if run.last["step"] < PAPER_STEPS]
+    per_step = [(row.get("seconds") or 0) / row["step"] for row in shorter]
+    if not any(per_step):
+        return ""
+    hours = max(per_step) * PAPER_STEPS / 3600
+    return f" At the speed of these runs the paper's {PAPER_STEPS:,} steps take {hours:.1f} hours."
 
 
 def of_bulk_every_step(setting: Setting, store: RunStore) -> list[Drawing]:

@@ -34,6 +34,17 @@ def peak_ece(run: Run) -> float:
     return float(np.nanmax(run.columns["train/ece"][1:]))
 
 
+def peak_step(run: Run) -> int:
+    """Return the step of the largest training ECE after the start.
+
+    >>> from types import SimpleNamespace as Row
+    >>> columns = {"step": np.array([0, 10, 20]), "train/ece": np.array([0.9, 0.2, 0.1])}
+    >>> peak_step(Row(columns=columns))
+    10
+    """
+    return int(run.columns["step"][1 + np.nanargmax(run.columns["train/ece"][1:])])
+
+
 def ece_area(run: Run, until: float = math.inf) -> float:
     """Return the area under the training ECE up to a step, in steps.
 

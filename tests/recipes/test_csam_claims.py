@@ -112,6 +112,9 @@ def test_ensembles_and_dropout_are_judged_for_each_optimizer():
     assert verdicts(result) == [True, True, True, False, True, True]
     made["CSAM/Ensemble"].records.clear()
     assert claims.ensemble_claims(PAPER, made, scores)[-1].note == "no complete run"
+    del made["SGD/Vanilla"].records[1:]
+    alone = claims.ensemble_claims(PAPER, made, scores)[0]
+    assert alone.passed is None and alone.note == "2 of 4 runs missing or ended early"
 
 
 @pytest.mark.parametrize(

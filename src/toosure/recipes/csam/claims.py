@@ -153,7 +153,7 @@ def ensemble_claims(setting: Setting, rows: Named, scores: PairedScores) -> list
                     paper=paper_pair(vanilla, other),
                     holds=result.ece.below_zero,
                     rule=LOWER_RULE,
-                    unless=[why_not_judged(setting), missing_in([other])],
+                    unless=[why_not_judged(setting), missing_in([vanilla, other])],
                 )
             )
     return claims

@@ -21,7 +21,7 @@ from toosure.ensembles import log_mean_probability
 from toosure.figures.style import PALETTE, QUIET
 from toosure.recipes import Setting
 from toosure.recipes.ensembles import sweeps
-from toosure.recipes.ensembles.tables import held_out_rows, scores_of
+from toosure.recipes.ensembles.tables import ensemble_scores, held_out_rows
 from toosure.recipes.run_store import RunStore
 
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ def scored(folder: Path) -> list[dict]:
                 if size > len(logits):
                     continue
                 chosen = sets_of(size, len(logits))
-                found = [scores_of(log_mean_probability(logits[s]), labels) for s in chosen]
+                found = [ensemble_scores(log_mean_probability(logits[s]), labels) for s in chosen]
                 means = {key: float(np.mean([each[key] for each in found])) for key in found[0]}
                 about = {"data": data, "optimizer": optimizer, "members": size}
                 lines.append({**about, "sets": len(chosen), **means})

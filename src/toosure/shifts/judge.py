@@ -46,7 +46,7 @@ def judge_shifts(
 
     report(0, sets, "clean")
     logits = predict(chosen.test.x)
-    clean = scores_of(logits, chosen.test.y)  # raises where they are probabilities
+    clean = score_logits(logits, chosen.test.y)  # raises where they are probabilities
     known = meaningful(ood_scores(logits))
 
     with known_logits():  # the same network: its outputs are not looked at again
@@ -55,7 +55,7 @@ def judge_shifts(
         for done, (corruption, severity, split) in enumerate(corrupted_splits(chosen, plan), 1):
             report(done, sets, f"{corruption}:{severity}")
             logits = predict(split.x)
-            cells[corruption, severity] = scores_of(logits, split.y)
+            cells[corruption, severity] = score_logits(logits, split.y)
             cells[corruption, severity] |= scores_after(logits, split.y, temperature)
             corrupted.append(ood_scores(logits))
 
@@ -106,7 +106,7 @@ def standardised(pixels: Tensor, data: Dataset) -> Tensor:
     return on_device.to(data.mean.dtype).div_(255).sub_(data.mean).div_(data.std)
 
 
-def scores_of(logits: Tensor, labels: Tensor) -> Scores:
+def score_logits(logits: Tensor, labels: Tensor) -> Scores:
     """Return accuracy, NLL, ECE and smECE; NaN stands for what is not finite."""
     host_logits = logits.cpu()
     host_labels = labels.cpu()

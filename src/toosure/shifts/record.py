@@ -78,7 +78,7 @@ class ShiftRecord:
     def of(cls, values: Mapping[str, Any]) -> "ShiftRecord":
         """Read what `as_json` returned."""
         cells = {
-            (str(corruption), whole(severity)): scores_of(scores)
+            (str(corruption), whole(severity)): read_scores(scores)
             for corruption, by_severity in values["corruptions"].items()
             for severity, scores in by_severity.items()
         }
@@ -88,7 +88,7 @@ class ShiftRecord:
         return cls(
             images=whole(values["images"]),
             available=whole(values["available"]),
-            clean=scores_of(values["clean"]),
+            clean=read_scores(values["clean"]),
             cells=cells,
             ood={str(name): Ood.of(found) for name, found in values.get("ood", {}).items()},
             seed=whole(values.get("seed", 0)),
@@ -188,7 +188,7 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
-def scores_of(values: Mapping[str, Any]) -> Scores:
+def read_scores(values: Mapping[str, Any]) -> Scores:
     """Return the scores of one set; null stands for a number that is not finite."""
     found = {metric: values[metric] for metric in METRICS}
     found |= {metric: values[metric] for metric in AFTER_TEMPERATURE if metric in values}

@@ -18,11 +18,11 @@ from toosure.recipes.benchmark.mixture_shifts import read_shifts
 from toosure.recipes.benchmark.record import (
     Examples,
     Record,
+    benchmark_scores,
     example_arrays,
     predictions_file,
     ran_alone,
     read_split,
-    scores_of,
 )
 from toosure.recipes.benchmark.score_files import ScoreFiles, scored_names
 from toosure.recipes.benchmark.shift_scores import summary_of
@@ -86,10 +86,10 @@ def scored_mixture(
         seconds=sum(float(last["seconds"]) for last in lasts),
         seconds_measuring=sum(measuring_seconds(run) for run in runs),
         temperature=None if temperature is None else float(temperature.temperature),
-        test=scores_of(logits, labels),
-        val={} if val is None else scores_of(*val),
+        test=benchmark_scores(logits, labels),
+        val={} if val is None else benchmark_scores(*val),
         test_after_temperature=(
-            {} if temperature is None else scores_of(temperature(logits), labels)
+            {} if temperature is None else benchmark_scores(temperature(logits), labels)
         ),
         device=runs[0].environment.get("device"),
         torch=torch_version(runs[0].environment),

@@ -87,7 +87,7 @@ class Record:
 # -- scoring --------------------------------------------------------------------------------------
 
 
-def scores_of(logits: Tensor, labels: Tensor) -> Scores:
+def benchmark_scores(logits: Tensor, labels: Tensor) -> Scores:
     """Return every score of one split, as shares of 1."""
     confidence, _ = metrics.top_label(logits, labels)
     scores = {name: float(getattr(metrics, name)(logits, labels)) for name in METRICS}
@@ -140,9 +140,9 @@ def record_of(run: Run) -> Record:
         seconds=float(run.last["seconds"]),
         seconds_measuring=measuring_seconds(run),
         temperature=float(temperature.temperature),
-        test=scores_of(logits, labels),
-        val=scores_of(*val),
-        test_after_temperature=scores_of(temperature(logits), labels),
+        test=benchmark_scores(logits, labels),
+        val=benchmark_scores(*val),
+        test_after_temperature=benchmark_scores(temperature(logits), labels),
         status=run.status,
         device=run.environment.get("device"),
         torch=torch_version(run.environment),

@@ -43,7 +43,7 @@ class ScoredRow(Generic[RowKind]):
 
     def values(self, key: str, after: bool = False) -> list[float]:
         """Return a score of the test images, per seed; older records may lack one."""
-        return [scores[key] for r in self.records if key in (scores := scores_of(r, after))]
+        return [scores[key] for r in self.records if key in (scores := scores_on_test(r, after))]
 
     def mean(self, key: str, after: bool = False) -> float:
         """Return the mean of a score over seeds; NaN without runs."""
@@ -51,7 +51,7 @@ class ScoredRow(Generic[RowKind]):
         return float(np.mean(values)) if values else float("nan")
 
 
-def scores_of(record: Record, after: bool) -> dict[str, float]:
+def scores_on_test(record: Record, after: bool) -> dict[str, float]:
     """Return the scores of the test images, as they are or after the temperature."""
     return record.test_after_temperature if after else record.test
 

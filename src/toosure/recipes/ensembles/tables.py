@@ -98,7 +98,7 @@ def row_of(runs: Sequence[Run], file: str, parameters: int) -> Row:
     for run in runs:
         pair = held_out_rows(run, file)
         if pair is not None:
-            row.scores[run.name] = scores_of(*pair) | seconds_of([run])
+            row.scores[run.name] = ensemble_scores(*pair) | seconds_of([run])
     return row
 
 
@@ -111,7 +111,7 @@ def ensemble_row(runs: Sequence[Run], members: int, parameters: int) -> Row:
         pairs = [pair for pair in found if pair is not None]
         if len(pairs) == members:
             logits = torch.stack([logits for logits, _ in pairs])
-            scores = scores_of(log_mean_probability(logits), pairs[0][1])
+            scores = ensemble_scores(log_mean_probability(logits), pairs[0][1])
             row.scores[" + ".join(run.name for run in chosen)] = scores | seconds_of(chosen)
     return row
 
@@ -133,7 +133,7 @@ def held_out_rows(run: Run, file: str) -> tuple[torch.Tensor, torch.Tensor] | No
         return None
 
 
-def scores_of(logits: torch.Tensor, labels: torch.Tensor) -> Scores:
+def ensemble_scores(logits: torch.Tensor, labels: torch.Tensor) -> Scores:
     """Return accuracy, NLL, calibration errors and the gap between confidence and accuracy."""
     accuracy = float(metrics.accuracy(logits, labels))
     return {

@@ -9,7 +9,7 @@ import torch
 from toosure import metrics
 from toosure.recipes.benchmark.paired import ResampledScores, paired_by_seed
 from toosure.recipes.benchmark.record import CONFIDENCE_STEPS, Examples, Record
-from toosure.recipes.benchmark.scored_rows import scores_of
+from toosure.recipes.benchmark.scored_rows import scores_on_test
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -112,7 +112,7 @@ class BoundedScores(ResampledScores):
         """
         if self.has(rival, score):
             return self.over_resamples(rival.name, score)
-        value = 100 * scores_of(rival, score.after)[score.metric]
+        value = 100 * scores_on_test(rival, score.after)[score.metric]
         other = self.over_resamples(ours.name, TopLabelScore(score.metric), seed=1)
         noisy: np.ndarray = value + other - other[0]
         return noisy

@@ -195,7 +195,7 @@ def test_figure_a15_has_sam_beside_muon(tmp_path):
     for name in ("SAM", "Muon"):
         for config in sweeps.rate_configs(PAPER, name, 0):
             write_run(tmp_path, config, train_ece=np.linspace(0, 1, 5))
-    drawings = figures.of_bulk_sgd(PAPER, RunStore(tmp_path))
+    drawings = figures.of_table_1(PAPER, RunStore(tmp_path))
     beside = next(drawing for drawing in drawings if drawing.name == "sam-muon")
     assert beside.title == "SAM beside Muon (Figure A15)" and beside.draw().data
     assert figures.sam_and_muon(PAPER, RunStore(tmp_path / "none")) == []

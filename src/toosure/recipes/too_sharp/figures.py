@@ -93,7 +93,7 @@ def of_figure_1(setting: Setting, store: RunStore) -> list[Drawing]:
 
 
 def of_table_1(setting: Setting, store: RunStore) -> list[Drawing]:
-    """Return the portraits A1 (A8), Table 1 as a picture, and A2 to A6 (A9 to A13)."""
+    """Return the portraits A1 (A8), Table 1 as a picture, A2 to A6 (A9 to A13), and A15."""
     groups = {name: runs_by_rate(setting, store, name) for name in sweeps.optimizers(setting)}
     groups = {name: runs for name, runs in groups.items() if runs}
 
@@ -118,7 +118,22 @@ def of_table_1(setting: Setting, store: RunStore) -> list[Drawing]:
         partial(draw_correlations, setting, store),
     )
     trajectories = [optimizer_drawing(setting, name, runs) for name, runs in groups.items()]
-    return [*portraits, table, *trajectories]
+    return [*portraits, table, *trajectories, *sam_and_muon(setting, store)]
+
+
+def sam_and_muon(setting: Setting, store: RunStore) -> list[Drawing]:
+    """Return Figure A15: SAM beside Muon."""
+    columns = [Column(name, runs_by_rate(setting, store, name)) for name in ("SAM", "Muon")]
+    if not all(column.runs for column in columns):
+        return []
+    return [
+        Drawing(
+            "sam-muon",
+            f"SAM beside Muon{paper_number(setting, 'A15')}",
+            "Training split, one colour per learning rate of its column.",
+            partial(drawings.trajectories, columns, MAIN_PANELS),
+        )
+    ]
 
 
 def draw_correlations(setting: Setting, store: RunStore) -> "Figure":
@@ -153,9 +168,8 @@ def of_bulk_sgd(setting: Setting, store: RunStore) -> list[Drawing]:
         f"One learning rate each, the last but one of its column{bulk_note}.",
         partial(drawings.trajectories, [Column("training", one_each)], FEW_PANELS),
     )
-    beside = sam_and_muon(setting, store)
     if not columns:
-        return [*beside, comparison] if one_each else beside
+        return [comparison] if one_each else []
 
     figure_2 = Drawing(
         "fig2",
@@ -166,22 +180,7 @@ def of_bulk_sgd(setting: Setting, store: RunStore) -> list[Drawing]:
     every = {
         f"{column.title}, {label}": run for column in columns for label, run in column.runs.items()
     }
-    return [figure_2, *beside, comparison, optimizer_drawing(setting, "BulkSGD", every)]
-
-
-def sam_and_muon(setting: Setting, store: RunStore) -> list[Drawing]:
-    """Return Figure A15: SAM beside Muon."""
-    columns = [Column(name, runs_by_rate(setting, store, name)) for name in ("SAM", "Muon")]
-    if not all(column.runs for column in columns):
-        return []
-    return [
-        Drawing(
-            "sam-muon",
-            f"SAM beside Muon{paper_number(setting, 'A15')}",
-            "Training split, one colour per learning rate. Dashed: 2 / lr.",
-            partial(drawings.trajectories, columns, MAIN_PANELS),
-        )
-    ]
+    return [figure_2, comparison, optimizer_drawing(setting, "BulkSGD", every)]
 
 
 def bulk_columns(setting: Setting, store: RunStore) -> list[Column]:

@@ -24,11 +24,6 @@ SHARPEST_FIRST = ("SGD", "LS", "FL", "SAM", "CSAM")  # Table S16
 Named = Mapping[str, Scored]
 
 
-def why_not_judged(setting: Setting) -> str:
-    """Why nothing is judged; empty for runs on the paper's data."""
-    return "judged on CIFAR-10 and CIFAR-100 only" if setting.quick else ""
-
-
 # -- SGD, SAM, CSAM -------------------------------------------------------------------------------
 
 
@@ -45,7 +40,7 @@ def order_claims(setting: Setting, where: str, rows: Named, scores: PairedScores
 
         errors = error_texts(rows[reference], rows[better])
         unless = [
-            why_not_judged(setting),
+            setting.why_not_judged_on_cifar,
             missing_in([rows[reference], rows[better]]),
             single_run(result.seeds),
         ]
@@ -127,7 +122,7 @@ def lowest_error_claim(setting: Setting, where: str, rows: Named) -> Claim:
         paper="yes",
         holds=ranking[0] == "CSAM",
         rule="ours: by the mean over seeds",
-        unless=[why_not_judged(setting), missing_in(rows.values())],
+        unless=[setting.why_not_judged_on_cifar, missing_in(rows.values())],
     )
 
 
@@ -153,7 +148,7 @@ def ensemble_claims(setting: Setting, rows: Named, scores: PairedScores) -> list
                     paper=paper_pair(vanilla, other),
                     holds=result.ece.below_zero,
                     rule=LOWER_RULE,
-                    unless=[why_not_judged(setting), missing_in([vanilla, other])],
+                    unless=[setting.why_not_judged_on_cifar, missing_in([vanilla, other])],
                 )
             )
     return claims
@@ -169,7 +164,7 @@ def sharpness_claims(setting: Setting, rows: Named) -> list[Claim]:
 
     found = ", ".join(f"{name} {value:.1f}" for name, value in values.items())
     seeds = min(len(rows[name].records) for name in SHARPEST_FIRST)
-    unless = [why_not_judged(setting), missing_in([rows[name] for name in SHARPEST_FIRST])]
+    unless = [setting.why_not_judged_on_cifar, missing_in([rows[name] for name in SHARPEST_FIRST])]
     rule = f"ours: by the mean, n = {seeds}; Hessian of cross-entropy on training images"
 
     plain = [values[name] for name in ("SGD", "LS", "FL")]
@@ -232,7 +227,7 @@ def grid_claim(
         holds=best[radii[0]] > best[radii[-1]],
         rule=f"ours: the gamma of least ECE is larger at the smaller rho, n = {seeds}",
         unless=[
-            why_not_judged(setting),
+            setting.why_not_judged_on_cifar,
             missing_runs(len(errors), len(radii) * len(gammas)),
             "both at the largest gamma tried" if at_the_edge else "",
         ],

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from toosure.recipes.csam.claims import why_not_judged
 from toosure.recipes.csam.figure_data import KeptRows, Theory, column
 from toosure.recipes.recipe import (
     Claim,
@@ -38,7 +37,7 @@ def theory_claims(
     if theory is None:
         return claims_without_runs(*sentences)
 
-    unless = [why_not_judged(setting)]
+    unless = [setting.why_not_judged_on_cifar]
     if theory.unconverged:
         unless.append(f"kappa_min did not converge in {theory.unconverged} rows")
     bound, line, late, proved = sentences
@@ -131,7 +130,7 @@ def ratio_claim(
         paper="about 6 (Figure 3); 1.9 and 8.3 by Tables S11, S12",
         holds=ratio >= LEAST_RATIO,
         rule=f"ours: at least {LEAST_RATIO:g} times, one seed",
-        unless=[why_not_judged(setting)],
+        unless=[setting.why_not_judged_on_cifar],
     )
 
 
@@ -166,7 +165,7 @@ def persistent_claim(setting: Setting, data: str, rows: Mapping[str, KeptRows]) 
         paper="yes (Figure 3 c, d)",
         holds=below == len(sgd),
         rule="ours: at every row after the start, one seed",
-        unless=[why_not_judged(setting)],
+        unless=[setting.why_not_judged_on_cifar],
     )
 
 
@@ -194,7 +193,7 @@ def radius_claims(
     if not numbers:
         return claims_without_runs(*sentences.values())
 
-    unless = [why_not_judged(setting), missing_runs(len(numbers), wanted)]
+    unless = [setting.why_not_judged_on_cifar, missing_runs(len(numbers), wanted)]
     return [
         radius_claim(says, key, numbers, turns and key != "entropy", unless)
         for key, says in sentences.items()
@@ -237,7 +236,7 @@ def gamma_claims(setting: Setting, numbers: Mapping[float, Mapping[str, float]])
     best = min(errors, key=lambda gamma: errors[gamma])
     found = ", ".join(f"{gamma:g}: {error:.2f}" for gamma, error in errors.items())
     large = [error for gamma, error in errors.items() if gamma >= 2]
-    unless = [why_not_judged(setting), missing_runs(len(numbers), 7)]
+    unless = [setting.why_not_judged_on_cifar, missing_runs(len(numbers), 7)]
     return [
         judge(
             helps,

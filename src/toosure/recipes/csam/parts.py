@@ -164,7 +164,7 @@ def chain_claim(setting: Setting, named: dict[str, Scored], loss: str) -> Claim:
         holds=alone > sam > csam,
         rule="ours: by the mean over seeds",
         unless=[
-            claims.why_not_judged(setting),
+            setting.why_not_judged_on_cifar,
             missing_in(chain),
             single_run(*(len(each.records) for each in chain)),
         ],

@@ -52,6 +52,14 @@ def test_blocks_stop_after_the_same_batch_with_the_same_mean(monkeypatch, rtol):
     assert (fast.converged, fast.note) == (slow.converged, slow.note)
 
 
+def test_shared_weights_are_left_to_single_batches():
+    torch.manual_seed(0)
+    shared = nn.Linear(6, 6)
+    model = nn.Sequential(shared, nn.Tanh(), shared, nn.Tanh(), nn.Linear(6, 4)).double()
+    generator = torch.Generator().manual_seed(0)
+    assert stochastic._many_batches(LossCurvature(model, examples()), 12, generator, 0, 45) is None
+
+
 def test_what_is_no_chain_is_left_to_single_batches():
     class Residual(nn.Module):
         def __init__(self):

@@ -16,12 +16,14 @@ from toosure.curvature.products.loss_hessian import OutputLoss
 def batch_quotients(chunk: LinearisedChunk, loss: OutputLoss, size: int) -> Tensor | None:
     """Return g^T H_B g / |g|^2 of consecutive batches of `size` samples, in float64: (batches,).
 
-    H_B is the Hessian of the batch's mean loss. None where the layers are no chain.
+    H_B is the Hessian of the batch's mean loss. None where the layers are no chain, and where two
+    of them share a parameter: its gradient is a sum over layers, not known as they go by.
 
     Formula: with z' and z'' the derivatives of the logits along g, sum over the batch of
     z'^T H_z z' + (dL/dz) z'', divided by its size.
     """
-    hessian = DenseHessian.of(chunk, loss)
+    slots = [slot for call in chunk.calls for slot in call.slots.values() if slot is not None]
+    hessian = DenseHessian.of(chunk, loss) if len(set(slots)) == len(slots) else None
     if hessian is None:
         return None
     with torch.no_grad():

@@ -7,7 +7,13 @@ from torch import nn
 from torch.func import functional_call
 
 from toosure import Watch
-from toosure.curvature import gn_sharpness, hessian_sharpness, kappa_min
+from toosure.curvature import (
+    CurvatureTracker,
+    gn_sharpness,
+    hessian_sharpness,
+    jacobian_norms,
+    kappa_min,
+)
 
 LABELS = torch.arange(12) % 3
 IMAGES = torch.randn(12, 1, 2, 3, generator=torch.Generator().manual_seed(0))
@@ -78,6 +84,36 @@ def test_an_embedding_with_sparse_gradients_has_the_curvature_of_a_dense_one():
     # Training goes on with sparse gradients.
     F.cross_entropy(model(TOKENS), LABELS).backward()
     assert model[0].sparse and model[0].weight.grad.is_sparse
+
+
+class LearnedScale(nn.Module):
+    """A network with a parameter that is a single number."""
+
+    def __init__(self, inputs):
+        super().__init__()
+        self.first = nn.Linear(inputs, 4)
+        self.last = nn.Linear(4, 3)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.scale * self.first(x.flatten(1))))
+
+
+def test_a_parameter_without_axes_counts_like_any_other():
+    torch.manual_seed(0)
+    model = LearnedScale(6)
+    data = (IMAGES, LABELS)
+    largest = dense_eigenvalues(model, IMAGES)[-1].item()
+    assert hessian_sharpness(model, data, rtol=1e-5).value == pytest.approx(largest, rel=1e-4)
+
+    jacobian = torch.func.jacrev(functional_call, argnums=1)
+    rows = jacobian(model, dict(model.named_parameters()), (IMAGES[:1],))
+    whole = torch.cat([row.reshape(3, -1) for row in rows.values()], 1)
+    norm = jacobian_norms(model, IMAGES[:1]).value.item()
+    assert norm == pytest.approx(torch.linalg.matrix_norm(whole, 2).item(), rel=1e-4)
+
+    value = CurvatureTracker(model, data, input_rank=3).measure()["gn_sharpness"].value
+    assert value == pytest.approx(gn_sharpness(model, data).value, rel=2e-3)
 
 
 def test_a_lazy_model_is_measured_after_the_call_that_the_sentence_asks_for():

@@ -135,7 +135,7 @@ def _jacobian_rows(curvature: LossCurvature, x: Tensor) -> Tensor:
 
     chosen = dict(zip(curvature.names, (p.detach() for p in leaves), strict=True))
     rows = vmap(jacrev(logits), in_dims=(None, 0))(chosen, x)
-    return torch.cat([rows[name].flatten(2) for name in curvature.names], 2)
+    return torch.cat([rows[name].reshape(len(x), -1, p.numel()) for name, p in chosen.items()], 2)
 
 
 def _outer(rows: Tensor) -> Tensor:

@@ -179,7 +179,7 @@ def flat(tensors: Sequence[Tensor]) -> Tensor:
 def split_blocks(vector: Tensor, sizes: list[int], shapes: list[torch.Size]) -> list[Tensor]:
     """Split the last axis of a vector, or of a block (k, P), into tensors of given shapes."""
     parts = vector.split(sizes, dim=-1)
-    return [p.view(*p.shape[:-1], *shape) for p, shape in zip(parts, shapes, strict=True)]
+    return [p.view((*p.shape[:-1], *shape)) for p, shape in zip(parts, shapes, strict=True)]
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:

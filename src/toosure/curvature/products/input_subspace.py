@@ -133,7 +133,7 @@ class InputSubspace:
         """Join blocks (k, ...) to vectors in these coordinates, with the sketch behind them."""
         inside, outside = blocks[self.weight].tensor_split([self.rank], dim=2)
         parts = [inside if i == self.weight else blocks[i] for i in range(len(self.shapes))]
-        return torch.cat([part.flatten(1) for part in [*parts, outside]], 1)
+        return torch.cat([part.reshape(len(part), -1) for part in [*parts, outside]], 1)
 
     def reduce_sum(self, tensor: Tensor) -> Tensor:
         """Return the tensor: a subspace needs all data on one process."""

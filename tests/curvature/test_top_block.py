@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from toosure.curvature import CurvatureTracker
+from toosure.curvature import CurvatureTracker, top_block
 from toosure.curvature.eigen.block_iteration import RENEWED, block_start, iterate_block
 from toosure.curvature.products.dense_hessian import DenseHessian
 from toosure.curvature.products.loss_curvature import LossCurvature
@@ -106,6 +106,17 @@ def test_one_round_a_step_holds_the_dense_eigenvectors_along_a_run(k):
     assert len(clear) > 5 and max(clear) < 0.1 and np.median(clear) < 0.02
 
 
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_the_first_call_stops_where_its_values_have_converged(k, monkeypatch):
+    pairs = CurvatureTracker(mlp(), examples(), quantities=()).top("hessian", k, rounds=1)
+    assert pairs.converged
+
+    rounds = pairs.products // (2 * (k + 2))
+    monkeypatch.setattr(top_block, "COLD_ROUNDS", rounds - 1)
+    earlier = CurvatureTracker(mlp(), examples(), quantities=()).top("hessian", k, rounds=1)
+    assert not earlier.converged and f"after {earlier.products} products" in earlier.note
+
+
 def test_rounds_converge_to_the_eigenvectors_where_nothing_moves():
     tracker = CurvatureTracker(mlp(), examples(), quantities=())
     for _ in range(10):
@@ -136,6 +147,7 @@ def test_overflow_is_said_and_the_next_call_starts_anew():
     with torch.no_grad():
         model[0].weight.fill_(float("nan"))
     assert not tracker.top("hessian", 2, rounds=1).converged
+    assert tracker.top("hessian", 2, rounds=1).products == 8  # from a random start: it ends at once
     with torch.no_grad():
         model[0].weight.copy_(weight)
     again = tracker.top("hessian", 2, rounds=1)

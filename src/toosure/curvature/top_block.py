@@ -1,6 +1,7 @@
 """The leading eigenvectors of a curvature matrix, held by block iterations from call to call."""
 
-import numpy as np
+import math
+
 import torch
 from torch import Tensor
 
@@ -77,7 +78,8 @@ class TopBlock:
         block = block_start(self.size, self.curvature.vector_like, self.seed)
         pairs = iterate_block(products, block, 1)
         for _ in range(COLD_ROUNDS - 1):
-            if not pairs.relative_residual(self.k) > rtol:  # NaN too
+            error = pairs.error(self.k)
+            if error <= rtol or not math.isfinite(error):
                 break
             spent = pairs.products
             pairs = iterate_block(products, pairs.improved, 1)
@@ -86,10 +88,9 @@ class TopBlock:
 
     def _result(self, pairs: BlockPairs, rtol: float) -> Eigenpairs:
         """Return the first k pairs with their estimated error."""
-        errors = pairs.errors(self.k)
-        error = float(errors.max())
-        converged = bool(np.isfinite(pairs.values[: self.k]).all() and error <= rtol)
-        note = "" if converged else f"estimated error {error:.1e} after {self.rounds} rounds"
+        error = pairs.error(self.k)
+        converged = error <= rtol
+        note = "" if converged else f"estimated error {error:.1e} after {pairs.products} products"
         return Eigenpairs(
             value=torch.from_numpy(pairs.values[: self.k].copy()),
             error=error,

@@ -38,14 +38,11 @@ class BlockPairs:
     residual_norms: np.ndarray  # (m,) |A x - theta x|
     products: int
 
-    def errors(self, wanted: int) -> np.ndarray:
-        """Estimate the relative errors of the first values."""
-        return np.array(
-            [
-                estimated_error(float(self.residual_norms[i]), self.values, i)
-                for i in range(min(wanted, len(self.values)))
-            ]
-        )
+    def error(self, wanted: int) -> float:
+        """Estimate the largest relative error of the first values; infinite where one is NaN."""
+        first = range(min(wanted, len(self.values)))
+        norms = self.residual_norms
+        return max(estimated_error(float(norms[i]), self.values, i) for i in first)
 
     def relative_residual(self, wanted: int) -> float:
         """Return the largest residual of the first pairs, relative to their values."""

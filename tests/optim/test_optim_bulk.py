@@ -100,6 +100,16 @@ def test_frozen_parameters_with_the_real_tracker():
     assert along.abs().max() < 1e-12
 
 
+def test_a_parameter_without_axes():
+    model = make_mlp()
+    model.register_parameter("scale", nn.Parameter(torch.tensor(2.0, dtype=torch.float64)))
+    model.register_forward_hook(lambda module, _, output: module.scale * output)
+    optimizer = real(model)
+    train(model, optimizer, F.cross_entropy, batches("mlp", 1))
+    parts = [(optimizer.state[p]["bulk"].reshape(2, -1), p.grad) for p in model.parameters()]
+    assert sum(part @ g.flatten() for part, g in parts).abs().max() < 1e-12
+
+
 def test_parameters_frozen_on_the_way():
     model = make_mlp()
     optimizer = real(model)

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from numbers import Integral
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -25,15 +25,13 @@ class TopEigenvectors(Protocol):
 
 
 class Tracker(Protocol):
-    """Find the top eigenvectors, as `toosure.curvature.CurvatureTracker` does."""
+    """Find the top eigenvectors, as `toosure.curvature.CurvatureTracker` does.
 
-    def top(self, matrix: Literal["hessian", "gn"], k: int) -> TopEigenvectors: ...
+    `top(matrix, k)` is called, and `top(matrix, k, rounds)` only where rounds are asked for.
+    """
 
-
-class HoldingTracker(Protocol):
-    """Hold them by a number of block iterations per call, as `CurvatureTracker` does."""
-
-    def top(self, matrix: Literal["hessian", "gn"], k: int, rounds: int) -> TopEigenvectors: ...
+    @property
+    def top(self) -> Callable[..., TopEigenvectors]: ...
 
 
 class BulkSGD(Wrapper):
@@ -77,7 +75,7 @@ class BulkSGD(Wrapper):
         params: ParamsT,
         lr: float,
         k: int = 1,
-        tracker: Tracker | HoldingTracker | None = None,
+        tracker: Tracker | None = None,
         refresh: int = 1,
         matrix: Literal["hessian", "gn"] = "hessian",
         rounds: int | None = None,
@@ -155,7 +153,6 @@ class BulkSGD(Wrapper):
 
     def _refresh(self, matrix: Literal["hessian", "gn"], k: int) -> None:
         """Find the directions at these weights, and store each parameter's part in its state."""
-        assert self.tracker is not None
         all_params = [p for group in self.param_groups for p in group["params"]]
         gradients = [p.grad for p in all_params]
         with torch.enable_grad():
@@ -186,9 +183,9 @@ class BulkSGD(Wrapper):
 
     def _find(self, matrix: Literal["hessian", "gn"], k: int) -> TopEigenvectors:
         """Ask the tracker; one of the user need not know rounds where none are asked for."""
-        if self.rounds is None:
-            return cast(Tracker, self.tracker).top(matrix, k)
-        return cast(HoldingTracker, self.tracker).top(matrix, k, self.rounds)
+        assert self.tracker is not None
+        rounds = () if self.rounds is None else (self.rounds,)
+        return self.tracker.top(matrix, k, *rounds)
 
     def _project(self) -> None:
         """Take g - V^T (V g); a parameter without gradient counts as zero and stays so."""
@@ -197,6 +194,6 @@ class BulkSGD(Wrapper):
         if not pairs:
             return
 
-        along = sum(part.flatten(1) @ g.flatten() for g, part in pairs)  # (k,)
+        along = sum(part.reshape(len(part), -1) @ g.flatten() for g, part in pairs)  # (k,)
         for g, part in pairs:
             g.sub_(torch.tensordot(along, part, 1))

@@ -177,7 +177,14 @@ def test_rounds_must_be_a_count_and_a_resumed_tracker_goes_on_alike():
 
     tracker.top("hessian", 1, rounds=1)
     other = CurvatureTracker(model, examples(), quantities=())
-    other.load_state_dict(tracker.state_dict())
+    state = tracker.state_dict()
+    other.load_state_dict(state)
     first = tracker.top("hessian", 1, rounds=1)
     second = other.top("hessian", 1, rounds=1)
     assert torch.equal(first.vectors, second.vectors) and second.products == 6
+
+    # A state of an earlier version had other names for the same.
+    state |= {"followers": state.pop("pairs"), "bulk": state.pop("top_vectors")}
+    third = CurvatureTracker(model, examples(), quantities=())
+    third.load_state_dict(state)
+    assert torch.equal(third.top("hessian", 1, rounds=1).vectors, first.vectors)

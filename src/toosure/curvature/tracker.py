@@ -249,8 +249,8 @@ class CurvatureTracker:
             "size": self.curvature.size,
             "steps": self._steps,
             "rank": self._rank,
-            "followers": {q: pair.state_dict() for q, pair in self._pairs.items()},
-            "bulk": [[matrix, k, v] for (matrix, k), v in self._top_vectors.items()],
+            "pairs": {q: pair.state_dict() for q, pair in self._pairs.items()},
+            "top_vectors": [[matrix, k, v] for (matrix, k), v in self._top_vectors.items()],
         }
 
     @property
@@ -260,7 +260,8 @@ class CurvatureTracker:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; raise if it is that of another tracker."""
         size = state.get("size", self.curvature.size)
-        followed = list(state.get("followers", ()))
+        pairs = state.get("pairs", state.get("followers", {}))  # of earlier versions
+        followed = list(pairs)
         if size != self.curvature.size or followed != list(self._pairs):
             raise ValueError(
                 f"a state of another tracker: it follows {followed} of {size} parameters, this one "
@@ -271,6 +272,7 @@ class CurvatureTracker:
         if state["rank"] != self._rank:
             self._start_pairs(state["rank"])
         for quantity, pair in self._pairs.items():
-            pair.load_state_dict(state["followers"][quantity])
+            pair.load_state_dict(pairs[quantity])
         like = self.curvature.vector_like
-        self._top_vectors = {(m, k): v.to(like.device, like.dtype) for m, k, v in state["bulk"]}
+        vectors = state["top_vectors"] if "top_vectors" in state else state["bulk"]
+        self._top_vectors = {(m, k): v.to(like.device, like.dtype) for m, k, v in vectors}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toosure.optim.schedules import Constant, Cosine, Step
+from toosure.optim.schedules import Constant, Cosine, StepDecay
 from toosure.words import parse
 
 
@@ -27,7 +27,7 @@ def test_settings_that_ascend_or_do_nothing(word, message):
 
 
 @pytest.mark.parametrize(
-    "schedule", [Constant(warmup=3), Step((0.3, 0.9), 0.5, 2), Cosine(0.1), Cosine(warmup=5)]
+    "schedule", [Constant(warmup=3), StepDecay((0.3, 0.9), 0.5, 2), Cosine(0.1), Cosine(warmup=5)]
 )
 def test_a_rate_stays_within_its_bounds_and_falls_after_the_warm_up(schedule):
     rates = [schedule(step, 20) for step in range(20)]

@@ -13,7 +13,7 @@ from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.objectives import Plain, as_objective, preparing
 from toosure.optim import SAM
-from toosure.optim.schedules import Constant, Cosine, Step
+from toosure.optim.schedules import Constant, Cosine, StepDecay
 from toosure.runs import Run, RunError, RunWriter
 from toosure.train import ProgressListener, Runtime, steps, train
 from toosure.train.batches import Batches
@@ -120,7 +120,7 @@ def test_batches_cover_an_epoch_and_differ_between_epochs():
 def test_the_learning_rate_follows_the_schedule(schedule, tmp_path):
     config = RunConfig(**SMALL, schedule=schedule, steps=6, every=1, measure=())
     rates = train(config, tmp_path, CPU).columns["lr"]
-    share = {"s": Step((0.5,)), "c": Cosine(warmup=2)}.get(schedule[0])
+    share = {"s": StepDecay((0.5,)), "c": Cosine(warmup=2)}.get(schedule[0])
     share = Constant(warmup=4) if schedule.startswith("constant") else share
     expected = [share(max(0, step - 1), 6) * 0.1 for step in range(7)]
     assert rates.tolist() == pytest.approx(expected)

@@ -8,11 +8,13 @@ from toosure.control.actuators import Actuator, CSAMGamma, FocalGamma, Joint, Rh
 from toosure.control.guard import AccuracyGuard
 from toosure.control.integrator import Integrator
 from toosure.control.radius import RadiusControl
-from toosure.control.sensor import Estimate, Reading, log_temperature, signed_gap
+from toosure.control.sensor import Reading, SensorReading, log_temperature, signed_gap
 from toosure.control.settings import Radius
 
 # To add a controller: write the record of its settings and list it by its name on the command line.
 CONTROLS: dict[str, type] = {"radius": Radius}
+
+Estimate = SensorReading  # its name in earlier versions
 
 __all__ = [
     "CONTROLS",
@@ -27,6 +29,7 @@ __all__ = [
     "RadiusControl",
     "Reading",
     "Rho",
+    "SensorReading",
     "log_temperature",
     "signed_gap",
 ]

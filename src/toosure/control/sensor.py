@@ -13,14 +13,14 @@ from toosure.posthoc.temperature import fit_temperature
 SensorName = Literal["log_temperature", "gap"]
 
 
-class Estimate(NamedTuple):
+class SensorReading(NamedTuple):
     """A number and its standard error, which is infinite where the number cannot be known."""
 
     value: float
     standard_error: float
 
 
-UNKNOWN = Estimate(0.0, math.inf)
+UNKNOWN = SensorReading(0.0, math.inf)
 
 
 class Reading(NamedTuple):
@@ -32,7 +32,7 @@ class Reading(NamedTuple):
     accuracy_error: float
 
 
-def log_temperature(logits: Tensor, labels: Tensor) -> Estimate:
+def log_temperature(logits: Tensor, labels: Tensor) -> SensorReading:
     """Return log T of the temperature that fits best, above 0 where the network is too sure.
 
     The standard error is that of an M-estimator: with g_i the slope of example i's NLL in log T
@@ -65,10 +65,10 @@ def log_temperature(logits: Tensor, labels: Tensor) -> Estimate:
     if not curvature > 0:
         return UNKNOWN
     noise = math.sqrt(float((slope**2).mean()) / len(labels))
-    return Estimate(math.log(fit.temperature), noise / curvature)
+    return SensorReading(math.log(fit.temperature), noise / curvature)
 
 
-def signed_gap(logits: Tensor, labels: Tensor) -> Estimate:
+def signed_gap(logits: Tensor, labels: Tensor) -> SensorReading:
     """Return mean confidence minus accuracy, and its standard error.
 
     >>> gap = signed_gap(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1]))
@@ -82,10 +82,10 @@ def signed_gap(logits: Tensor, labels: Tensor) -> Estimate:
     confidence, prediction = logits.double().softmax(1).max(1)
     difference = confidence - (prediction == labels).double()
     error = float(difference.std()) / math.sqrt(len(labels))
-    return Estimate(float(difference.mean()), error)
+    return SensorReading(float(difference.mean()), error)
 
 
-SENSORS: dict[SensorName, Callable[[Tensor, Tensor], Estimate]] = {
+SENSORS: dict[SensorName, Callable[[Tensor, Tensor], SensorReading]] = {
     "log_temperature": log_temperature,
     "gap": signed_gap,
 }

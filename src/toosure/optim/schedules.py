@@ -37,12 +37,12 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepDecay:
     """Multiply the rate by `factor` at fractions `at` of the run: 0.5:0.75 is at 1/2 and 3/4.
 
     Reference: He et al. (2016), Deep Residual Learning, Sec. 4.2, arXiv 1512.03385.
 
-    >>> [round(Step()(step, steps=4), 4) for step in range(4)]
+    >>> [round(StepDecay()(step, steps=4), 4) for step in range(4)]
     [1.0, 1.0, 0.1, 0.01]
     """
 
@@ -91,8 +91,8 @@ class Cosine:
 
 
 # To add a schedule: write its class above, and list it here by its name on the command line.
-SCHEDULES: dict[str, type[Constant] | type[Step] | type[Cosine]] = {
+SCHEDULES: dict[str, type[Constant] | type[StepDecay] | type[Cosine]] = {
     "constant": Constant,
-    "step": Step,
+    "step": StepDecay,
     "cosine": Cosine,
 }

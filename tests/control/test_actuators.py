@@ -55,10 +55,12 @@ def test_a_steered_rho_is_that_of_an_optimizer_built_with_it(kind):
 
 def test_groups_keep_their_proportion():
     model = network()
-    groups = [{"params": [model.weight], "rho": 0.1}, {"params": [model.bias], "rho": 0.0}]
+    groups = [{"params": [model.bias], "rho": 0.0}, {"params": [model.weight], "rho": 0.1}]
     optimizer = SAM(groups, lr=0.1)
-    Rho(optimizer).set_factor(3.0)
-    assert [group["rho"] for group in optimizer.param_groups] == [pytest.approx(0.3), 0.0]
+    rho = Rho(optimizer)
+    rho.set_factor(3.0)
+    assert [group["rho"] for group in optimizer.param_groups] == [0.0, pytest.approx(0.3)]
+    assert rho.values() == {"rho": pytest.approx(0.3)}  # of the first group that moves
 
 
 def test_a_steered_gamma_reaches_criteria_made_before_and_after():

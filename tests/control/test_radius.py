@@ -138,6 +138,9 @@ def test_an_unknown_error_is_not_reported():
         ({"guard": 0.0}, "guard is a number"),
         ({"size": 1}, "size must be at least 2"),
         ({"every": 0}, "every must be at least 1"),
+        ({"sensor": "foo"}, "sensor must be one of 'log_temperature', 'gap'; got 'foo'"),
+        ({"actuator": "foo"}, "actuator must be one of 'rho', .*got 'foo'"),
+        ({"weights": "foo"}, "weights must be one of 'raw', .*got 'foo'"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):
@@ -155,6 +158,9 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         ((X, Y[:3]), "as many labels as inputs"),
         ((X[:1], Y[:1]), "two examples at least; got 1 inputs"),
         ((X / 0, Y), "control inputs must be finite; example 0"),
+        ((X.double(), Y), r"they are torch.float64 and its weights torch.float32; convert"),
+        ((X, Y + 1), r"labels must be integers in \[0, 3\); got 1 to 3"),
+        ((X, nn.functional.one_hot(Y)), r"labels must have shape \(240,\)"),
     ],
 )
 def test_a_control_split_is_two_tensors(control, message):

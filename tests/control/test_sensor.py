@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from toosure.control import log_temperature, signed_gap
 from toosure.control.sensor import SENSORS, read
+from toosure.metrics import ece
 
 
 def draw(temperature, seed, n=400, classes=4):
@@ -48,7 +50,7 @@ def test_both_sensors_tell_too_sure_from_not_sure_enough(sensor):
 
 
 def test_where_there_is_no_temperature_the_error_is_unknown():
-    logits = torch.eye(4)
+    logits = 2 * torch.eye(4)
     assert log_temperature(logits, torch.arange(4)).standard_error == math.inf  # every row right
     assert log_temperature(-logits, torch.arange(4)).standard_error == math.inf  # below chance
     broken = torch.full((4, 4), math.nan)
@@ -67,3 +69,21 @@ def test_one_logit_per_example_is_two_classes():
 def test_outputs_that_are_not_finite_have_no_accuracy():
     reading = read("log_temperature", torch.full((20, 2), torch.nan), torch.zeros(20, dtype=int))
     assert math.isnan(reading.accuracy) and reading.standard_error == math.inf
+
+
+@pytest.mark.parametrize("sensor", [log_temperature, signed_gap])
+def test_probabilities_are_refused_as_logits_and_taken_as_probs(sensor):
+    logits, labels = draw(1.6, seed=0)
+    for probs, y in ((logits.softmax(1), labels), (logits[:, 0].sigmoid(), labels % 2)):
+        with pytest.raises(ValueError, match="probabilities") as refused:
+            ece(probs, y)
+        with pytest.raises(ValueError) as error:
+            sensor(probs, y)
+        assert str(error.value) == str(refused.value)
+    assert sensor(probs=logits.double().softmax(1), labels=labels) == pytest.approx(
+        sensor(logits, labels), rel=1e-5
+    )
+
+    # A network that has come near such outputs goes on being steered.
+    sure = nn.functional.one_hot(labels.roll(1), 4).float()
+    assert math.isfinite(read("gap", sure, labels).error)

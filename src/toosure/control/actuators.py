@@ -6,7 +6,7 @@ new value. On a CPU it stays a Python number.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from toosure.metrics.inputs import check_choice
 from toosure.optim import CSAM
 
 ActuatorName = Literal["rho", "gamma", "both", "focal"]
+ACTUATORS: tuple[ActuatorName, ...] = get_args(ActuatorName)
 MAX_GAMMA = 10.0  # papers take 0 to 2 for CSAM and up to 5 for focal losses
 
 
@@ -70,7 +71,8 @@ class Multiple:
         raise NotImplementedError
 
     def values(self) -> dict[str, float]:
-        return {self.name: min(self.starts[0] * self.factor, self.max_value)}
+        first = next(start for start in self.starts if start > 0)  # one of 0 does not move
+        return {self.name: min(first * self.factor, self.max_value)}
 
     def state_dict(self) -> dict[str, list[float]]:
         return {self.name: self.starts}
@@ -186,7 +188,7 @@ def make_actuator(
         return CSAMGamma(optimizer)
     if name == "focal":
         return FocalGamma(criterion, optimizer.param_groups[0]["params"][0].device)
-    check_choice("actuator", name, ("rho", "gamma", "both", "focal"))
+    check_choice("actuator", name, ACTUATORS)
     return Joint(Rho(optimizer), CSAMGamma(optimizer))
 
 

@@ -16,11 +16,14 @@ from torch.optim import Optimizer
 from toosure.control.actuators import Actuator, ActuatorName, make_actuator
 from toosure.control.sensor import Reading, read
 from toosure.control.settings import Radius, checked_settings
+from toosure.metrics.inputs import as_pair
 from toosure.optim import SAM
 from toosure.processes.dtensor import processes_in, ranks_of, reduced
 from toosure.watch.logits_model import as_logits_model, check_finite_inputs
 from toosure.watch.probability_outputs import check_no_softmax
 from toosure.watch.split import logits_of
+
+FIRST = 1024  # control examples that are tried when a controller is made
 
 
 class RadiusControl:
@@ -63,6 +66,7 @@ class RadiusControl:
         self.steps = steps
         if predict is None:
             predict = partial(logits_of, as_logits_model(model, self.x)[0])
+            check_split(predict, self.x, self.y, next(model.parameters()).dtype)
         self.predict = predict
         # Processes that shard the weights look at the same examples, and must decide alike.
         groups = ranks_of(model.parameters())
@@ -181,6 +185,23 @@ def mean_reading(
         return reading
     total = reduced(torch.tensor(reading, dtype=torch.float64, device=device), groups)
     return Reading(*(total / processes_in(groups)).tolist())
+
+
+def check_split(
+    predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, weights: torch.dtype
+) -> None:
+    """Raise for inputs and labels at which a look would fail, in the middle of a training."""
+    try:
+        logits = predict(x[:FIRST])
+    except RuntimeError as error:
+        if x.dtype == weights or not x.is_floating_point():
+            raise
+        raise ValueError(
+            f"the model does not take the control inputs: they are {x.dtype} and its weights "
+            f"{weights}; convert them by .to({weights})"
+        ) from error
+    # One row stands for all: how many classes there are is what the labels are checked against.
+    as_pair(logits[:1].expand(len(y), *logits.shape[1:]), y)
 
 
 def pair_of(control: Iterable[Tensor]) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from toosure.metrics.inputs import as_pair
+from toosure.metrics.inputs import ArrayLike, as_metric_inputs, as_pair, known_logits
 from toosure.posthoc.temperature import fit_temperature
 
 SensorName = Literal["log_temperature", "gap"]
@@ -32,7 +32,12 @@ class Reading(NamedTuple):
     accuracy_error: float
 
 
-def log_temperature(logits: Tensor, labels: Tensor) -> SensorReading:
+def log_temperature(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> SensorReading:
     """Return log T of the temperature that fits best, above 0 where the network is too sure.
 
     The standard error is that of an M-estimator: with g_i the slope of example i's NLL in log T
@@ -47,7 +52,7 @@ def log_temperature(logits: Tensor, labels: Tensor) -> SensorReading:
     >>> round(estimate.value, 4), round(estimate.standard_error, 2)
     (-0.0935, 0.42)
     """
-    logits, labels = as_pair(logits, labels)
+    logits, labels = as_metric_inputs(logits, labels, probs)
     if len(labels) < 2 or not bool(torch.isfinite(logits).all()):
         return UNKNOWN
 
@@ -68,14 +73,19 @@ def log_temperature(logits: Tensor, labels: Tensor) -> SensorReading:
     return SensorReading(math.log(fit.temperature), noise / curvature)
 
 
-def signed_gap(logits: Tensor, labels: Tensor) -> SensorReading:
+def signed_gap(
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+) -> SensorReading:
     """Return mean confidence minus accuracy, and its standard error.
 
     >>> gap = signed_gap(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1]))
     >>> round(gap.value, 4), round(gap.standard_error, 4)
     (0.4999, 0.5)
     """
-    logits, labels = as_pair(logits, labels)
+    logits, labels = as_metric_inputs(logits, labels, probs)
     if len(labels) < 2 or not bool(torch.isfinite(logits).all()):
         return UNKNOWN
 
@@ -85,7 +95,7 @@ def signed_gap(logits: Tensor, labels: Tensor) -> SensorReading:
     return SensorReading(float(difference.mean()), error)
 
 
-SENSORS: dict[SensorName, Callable[[Tensor, Tensor], SensorReading]] = {
+SENSORS: dict[SensorName, Callable[..., SensorReading]] = {
     "log_temperature": log_temperature,
     "gap": signed_gap,
 }
@@ -94,7 +104,8 @@ GAINS: dict[SensorName, float] = {"log_temperature": 0.3, "gap": 1.0}  # in the 
 
 def read(sensor: SensorName, logits: Tensor, labels: Tensor) -> Reading:
     """Return what a sensor says of the logits of a control split, with their accuracy."""
-    error = SENSORS[sensor](logits, labels)
+    with known_logits():  # a controller has looked at them
+        error = SENSORS[sensor](logits, labels)
     logits, labels = as_pair(logits, labels)
     if bool((logits.isnan() | (logits == math.inf)).any()):  # argmax would count some class
         return Reading(error.value, error.standard_error, math.nan, math.nan)

@@ -4,10 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from toosure.control.actuators import Actuator, ActuatorName
+from toosure.control.actuators import ACTUATORS, Actuator, ActuatorName
 from toosure.control.guard import AccuracyGuard
 from toosure.control.integrator import Integrator
-from toosure.control.sensor import GAINS, SensorName
+from toosure.control.sensor import GAINS, SENSORS, SensorName
+from toosure.metrics.inputs import check_choice
 
 LOOK_SHARE = 0.03  # of the forward and backward passes of training: what looks may cost
 DEFAULT_INTERVAL = 50  # steps between looks where the size of a batch is not known
@@ -53,6 +54,9 @@ class Radius:
     return_from: float | None = None
 
     def __post_init__(self) -> None:
+        check_choice("actuator", self.actuator, ACTUATORS)
+        check_choice("sensor", self.sensor, tuple(SENSORS))
+        check_choice("weights", self.weights, ("raw", "ema", "swa"))
         if self.gain is not None and not 0 < self.gain < math.inf:
             raise ValueError(f"gain must be above 0, and finite; got {self.gain}")
         for name in ("dead_band", "final_band"):

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from toosure.config import RunConfig
 from toosure.ensembles import DeepEnsemble
+from toosure.losses import FocalLoss
 from toosure.optim import ASAM, CSAM, SAM
 from toosure.quantities.of_sam import OF_SAM, SAM_PATH
 from toosure.train import train
@@ -129,6 +130,30 @@ def test_the_radius_is_read_when_a_row_is_measured():
     assert sam_radius(SAM([weight], rho=0.3, lr=0.1))() == pytest.approx(0.3)
     assert sam_radius(ASAM([weight], rho=2.0, lr=0.1)) == 0.05  # relative to the weights: not ours
     assert sam_radius(torch.optim.SGD([weight], lr=0.1)) == 0.05
+
+
+@pytest.mark.parametrize("in_tensors", [False, True])
+def test_a_deferred_row_has_the_radius_and_the_gamma_of_its_own_step(problem, in_tensors):
+    rows = [rows_while_both_move(*problem, in_tensors, defer) for defer in (False, True)]
+    assert rows[0] == rows[1]
+    assert len({row["train/sam_kappa_bound"] for row in rows[1]}) == 2
+    assert len({row["train/loss"] for row in rows[1]}) == 2
+
+
+def rows_while_both_move(model, data, in_tensors, defer):
+    """The rows of two steps, after each of which radius and gamma are moved."""
+    kept = torch.tensor if in_tensors else float
+    loss, moved = FocalLoss(kept(1.0)), {"rho": kept(0.05)}
+    options = {"measure": ("sam_theory", "gn_sharpness"), "batch": 12, "every": 1, "defer": defer}
+    with Watch(model, loss, data, rho=lambda: moved["rho"], **options) as watch:
+        for gamma, rho in ((2.0, 0.1), (4.0, 0.2)):
+            watch.step()
+            if in_tensors:  # as a control does on a GPU
+                moved["rho"].fill_(rho)
+                loss.gamma.fill_(gamma)
+            else:
+                moved["rho"], loss.gamma = rho, gamma
+    return [{key: row[key] for key in row if "seconds" not in key} for row in watch.rows]
 
 
 def test_what_it_cannot_be_measured_on_is_refused(problem):

@@ -249,7 +249,7 @@ def sam_radius(optimizer: Optimizer) -> SamRadius:
     """
     if not isinstance(optimizer, SAM) or isinstance(optimizer, ASAM | BSAM):
         return RHO
-    return lambda: float(optimizer.param_groups[0]["rho"])
+    return lambda: optimizer.param_groups[0]["rho"]
 
 
 def build_tracker(

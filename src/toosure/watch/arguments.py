@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from toosure.curvature import CurvatureTracker
 from toosure.curvature.products.loss_curvature import LossCurvature
 
-OWN = ("rho", "gather")  # of `sam_theory`, and of weights that FSDP2 shards
+OWN = ("gather",)  # of weights that FSDP2 shards
 # What a watch gives them itself.
 GIVEN = {"self", "model", "data", "loss", "quantities", "options", "group"}
 

@@ -10,89 +10,22 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-from torch import nn
 
-from toosure.objectives.contract import HasPredict
-from toosure.processes.dtensor import any_sharded
 from toosure.runs.row_reader import Row
-from toosure.watch.criterion import Criterion
 from toosure.watch.measurer import Measurer, Observations
 from toosure.watch.metrics_process import in_a_process, start_processes
 from toosure.watch.rows import Notify, RowMaker, Stopwatch
 from toosure.watch.sink import RowSink
 from toosure.watch.split import Numbers
+from toosure.watch.weights_copy import WeightsCopy
 
 Answer = TypeVar("Answer")
 THREADS = 2  # calls at a time: one per split
 MAX_AGE = 0.5  # seconds after which deferred rows are written, if no new row has started
-
-
-class WeightsCopy:
-    """A copy of a network that is brought up to date on demand, in the order of the device.
-
-    On a GPU it is read in a `with` block, on a stream of its own beside the training steps in the
-    queue: training is not waited for, and does not wait.
-    """
-
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
-        self.source = model
-        self.model = deepcopy(model)
-        self._copies = [*self.model.parameters(), *self.model.buffers()]
-        self._stream: torch.cuda.Stream | None = None
-        if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device, priority=-1)  # before what is in the queue
-            self._taken = torch.cuda.Event()
-        self.take()
-
-    def take(self) -> None:
-        """Copy the weights and buffers as they will be when all that was queued is done."""
-        originals = [*self.source.parameters(), *self.source.buffers()]
-        if [t.shape for t in originals] != [t.shape for t in self._copies]:
-            raise ValueError(
-                "the network's parameters or buffers are not those it had: make a new watch"
-            )
-        with torch.no_grad():
-            torch._foreach_copy_(self._copies, originals)
-        if self._stream is not None:
-            self._taken.record()
-
-    def wait(self) -> None:
-        """Wait until the copy is complete."""
-        if self._stream is not None:
-            self._taken.synchronize()
-
-    def __enter__(self) -> None:
-        if self._stream is not None:
-            self._stream.wait_event(self._taken)
-            self._switched = torch.cuda.stream(self._stream)
-            self._switched.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        if self._stream is not None:
-            self._switched.__exit__(*error)
-            torch.cuda.current_stream().wait_stream(self._stream)  # before the next copy is taken
-
-
-def copy_weights(
-    model: nn.Module, loss: Criterion | None, objective: object, device: torch.device
-) -> WeightsCopy | None:
-    """Copy a network that can be measured later; None where it must be measured at once.
-
-    At once: where the objective predicts for itself, where the loss is neither torch's nor ours
-    (it may change while training), and where the network cannot be copied or is sharded.
-    """
-    known_loss = type(loss).__module__.startswith(("torch.nn.", "toosure.losses."))
-    if isinstance(objective, HasPredict) or not known_loss or any_sharded(model.parameters()):
-        return None
-    try:
-        return WeightsCopy(model, device)
-    except (RuntimeError, TypeError):  # it holds what Python cannot copy
-        return None
 
 
 class Background:

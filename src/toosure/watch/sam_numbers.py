@@ -10,7 +10,8 @@ from toosure.margins import SamCertificate, certify_sam
 from toosure.margins.sam_step import NoStep
 from toosure.quantities.of_sam import SAM_PATH
 
-SamRadius = float | Callable[[], float]  # a function where the optimizer may change it
+# A function where the optimizer may change it; a tensor is read when the row is measured.
+SamRadius = float | Callable[[], float | Tensor]
 RHO = 0.05  # where the optimizer has no radius: what a step of SAM would do
 RTOL = 0.02  # of an eigenvalue: enough for a figure, and half the time of .001
 

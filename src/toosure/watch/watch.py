@@ -12,16 +12,18 @@ from toosure.runs import RunWriter
 from toosure.runs.row_reader import Row
 from toosure.runs.write import plain
 from toosure.watch.arguments import check_arguments
-from toosure.watch.background import copy_weights, make_row_maker
+from toosure.watch.background import make_row_maker
 from toosure.watch.batch_reader import InputsOf, LabelsOf
 from toosure.watch.criterion import Criterion
 from toosure.watch.joint import processes_of, without_ddp
 from toosure.watch.measurer import Data, Measurer, device_of
 from toosure.watch.rows import Notify, Stopwatch, check_numbers
+from toosure.watch.sam_numbers import RHO, SamRadius
 from toosure.watch.same_watch import check_same_watch, hashes_in
 from toosure.watch.sample import ExampleSource
 from toosure.watch.sink import RowSink
 from toosure.watch.spacing import Spacing, next_snapshot
+from toosure.watch.weights_copy import copy_weights
 
 
 class Watch:
@@ -86,6 +88,7 @@ class Watch:
         config: Mapping[str, Any] | None = None,
         processes: Processes | Literal["all"] = ALONE,
         eps: float = 0.01,
+        rho: SamRadius = RHO,
         bins: int = 15,
         **curvature: Any,
     ) -> None:
@@ -101,10 +104,10 @@ class Watch:
         self.closed = False
         # A copy of the weights can wait to be measured; a budget must know what a row costs now.
         can_wait = defer and budget is None and processes.count == 1
-        weights = copy_weights(model, loss, objective, device_of(model)) if can_wait else None
+        weights = copy_weights(model, loss, objective, rho) if can_wait else None
         self.measurer = Measurer(
             model if weights is None else weights.model,
-            loss,
+            loss if weights is None else weights.loss,
             objective,
             {"train": train, "val": val},
             test,
@@ -112,6 +115,7 @@ class Watch:
             ExampleSource(inputs, labels, examples, seed, not isinstance(run, RunWriter)),
             eps=eps,
             bins=bins,
+            rho=rho if weights is None else weights.kept_rho,
             processes=processes,
             **curvature,
         )
@@ -122,14 +126,9 @@ class Watch:
         self.rows = self.sink.rows
 
         # Under a budget rows are far apart, and flushing one early would add to its cost.
+        flush_early = budget is None
         self.maker = make_row_maker(
-            self.measurer,
-            self.sink,
-            self.stopwatch,
-            notify,
-            defer,
-            weights,
-            flush_early=budget is None,
+            self.measurer, self.sink, self.stopwatch, notify, defer, weights, flush_early
         )
         try:
             self._begin(resume, start or {})

@@ -225,6 +225,13 @@ def test_an_ensemble_can_be_averaged_too(tmp_path):
     assert "ema/nll" in run.rows[-1] and "objective/member_nll" in run.rows[-1]
 
 
+def test_a_head_that_is_not_averaged_is_refused_before_there_is_a_folder(tmp_path):
+    config = RunConfig(**CONFIG, objective="balcal", average="ema")
+    with pytest.raises(ValueError, match="balcal predicts with a second head.*leave out --average"):
+        train(config, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_words_of_averages():
     config = RunConfig(average="swag:samples=30,rank=5+ema:decay=0.9990")
     assert config.average == "swag:rank=5+ema"

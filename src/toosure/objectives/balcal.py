@@ -35,6 +35,7 @@ class BalCAL(SeededModule):
     """
 
     streams = True  # only how many training examples there are matters
+    averaged = "predicts with a second head of its own, which is not averaged"
     balance: Tensor  # lam, the share of the learned head
     frame: Tensor  # M, (width, K)
     seen: Tensor  # logits of both heads in this epoch, (2, keep, K)

@@ -49,7 +49,8 @@ class Objective(Protocol[Prepared]):
     - `setup(model, data)`: before the first step, with a `toosure.data.Dataset` or tensors (see
       `splits_of`). It may return the data without a split that it has cut off for itself.
     - `epoch_end(model)`: after the last step of each epoch.
-    - `parameters()`: parameters of its own, or groups, which join the network's optimizer.
+    - `parameters()`: parameters of its own, or groups, which join the network's optimizer. Averages
+      of weights are of the network's alone: see `averaged`.
     - `report()`: numbers for the row of a run, under keys that begin with "objective/".
     - `state_dict()`, `load_state_dict(state)`: what belongs in a checkpoint.
     - `recorded()`: called before steps are recorded as a CUDA graph, to choose a faster way.
@@ -61,6 +62,7 @@ class Objective(Protocol[Prepared]):
     - `streams = True`: `setup` reads no training examples, which may then stay on disk.
     - `cuda_graph = "reason"`: why no CUDA graph can record the loss (see `why_not_recorded`).
     - `ddp = "reason"`: why it cannot train under DDP, and what to do instead.
+    - `averaged = "reason"`: why it cannot predict with an average of the network's weights.
     - `one_pass`: set to whether the loss may take over the forward pass that `prepare` made.
     - `make_network`: set before `setup` to a function that builds the network of another seed.
     - `prepares_in_autocast`: whether `prepare` runs in the precision of the step, not in float32.

@@ -39,6 +39,7 @@ class Averages:
     def __init__(
         self, config: RunConfig, model: nn.Module, objective: object, data: Dataset
     ) -> None:
+        check_averaged(config, objective)
         self.averages = {word.name: word.build() for word in config.averages}
         self.steps = config.steps
         self.seed = config.seed
@@ -168,6 +169,15 @@ def keeping_momenta(layers: Sequence[_NormBase]) -> Iterator[None]:
     finally:
         for layer, momentum in zip(layers, before, strict=True):
             layer.momentum = momentum
+
+
+def check_averaged(config: RunConfig, objective: object) -> None:
+    """Raise where a run averages weights that its objective does not predict with alone."""
+    reason = getattr(objective, "averaged", None)
+    if config.average and reason is not None:
+        raise ValueError(
+            f"{config.objective} {reason}: leave out --average {config.average}, or the objective"
+        )
 
 
 def build_averages(

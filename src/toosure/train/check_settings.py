@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from toosure.config import RunConfig
 from toosure.control.actuators import make_actuator
 from toosure.optim.muon import hidden_and_rest
+from toosure.train.averages import check_averaged
 from toosure.train.build import build_criterion, build_objective
 from toosure.train.control import settings_of
 from toosure.words import Word
@@ -41,7 +42,9 @@ def check_settings(config: RunConfig) -> None:
 
     criterion = try_to_build(loss, lambda: build_criterion(config, cpu))
     if config.objective and is_ours(config.word("objective")):
-        try_to_build(config.word("objective"), lambda: build_objective(config, criterion, cpu))
+        word = config.word("objective")
+        objective = try_to_build(word, lambda: build_objective(config, criterion, cpu))
+        check_averaged(config, objective)
 
     for average in filter(is_ours, config.averages):
         try_to_build(average, average.build)

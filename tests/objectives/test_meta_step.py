@@ -246,6 +246,26 @@ def test_a_checkpoint_keeps_both_rates():
     assert rates[0] == rates[1] == [0.01, 1e-4, 1e-4]
 
 
+@pytest.mark.parametrize("kind", [GammaNet, MetaSmoothing])
+def test_a_checkpoint_keeps_the_signal_of_the_last_row(kind):
+    objective, again = (kind(meta=30, meta_batch=10) for _ in range(2))
+    model, batch = ready(objective)
+    ready(again)
+    for _ in range(3):
+        objective.prepare(model, batch, lr=0.1)
+    reported = objective.report()
+    assert reported["objective/meta_signal_to_noise"] > 0
+
+    state = objective.state_dict()
+    again.load_state_dict(state)
+    assert again.report() == objective.report() == reported
+    assert getattr(again, "last_mean", 0.0) == getattr(objective, "last_mean", 0.0)
+
+    for name in ("last_signal", "last_mean"):  # a checkpoint of an earlier version
+        state["_extra_state"].pop(name, None)
+    again.load_state_dict(state)
+
+
 @pytest.mark.parametrize("rate", [-0.1, math.inf, math.nan])
 def test_a_level_rate_that_is_none_is_refused(rate):
     with pytest.raises(ValueError, match="level_lr must not be negative, and finite"):

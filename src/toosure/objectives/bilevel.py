@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import astuple
 from typing import Any, Literal
 
 import torch
@@ -15,7 +16,7 @@ from toosure.metrics.inputs import at_least_float32, check_choice
 from toosure.objectives.adam_state import load_adam
 from toosure.objectives.contract import Batch, reduction_factor
 from toosure.objectives.first_pass import FirstPass
-from toosure.objectives.meta_signal import MetaSignal
+from toosure.objectives.meta_signal import MetaSignal, SignalToNoise
 from toosure.objectives.network import features_and_logits, head_of, statistics_still
 from toosure.objectives.seeded import SeededModule
 from toosure.objectives.splits import Splits, cut_meta_split, splits_of
@@ -281,6 +282,7 @@ class Bilevel(SeededModule):
             "optimizer": adam,
             "taken": self.taken,
             "signal": self.signal.sums.clone(),
+            "last_signal": astuple(self.signal.last),
         }
 
     def set_extra_state(self, state: Any) -> None:
@@ -288,5 +290,7 @@ class Bilevel(SeededModule):
         self.taken = state["taken"]
         if "signal" in state:  # older checkpoints have none
             self.signal.sums.copy_(state["signal"])
+        if "last_signal" in state:
+            self.signal.last = SignalToNoise(*state["last_signal"])
         if self.optimizer is not None and state["optimizer"]:
             load_adam(self.optimizer, state["optimizer"])

@@ -233,6 +233,13 @@ class GammaNet(Bilevel):
             stacklevel=3,
         )
 
+    def get_extra_state(self) -> Any:
+        return super().get_extra_state() | {"last_mean": self.last_mean}
+
+    def set_extra_state(self, state: Any) -> None:
+        super().set_extra_state(state)
+        self.last_mean = state.get("last_mean")  # older checkpoints have none
+
 
 class SampleGamma(nn.Module):
     """Map features to gammas between two bounds, the upper of which may be None: an MLP.

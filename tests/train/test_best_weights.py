@@ -8,8 +8,13 @@ import torch
 from test_resume import interrupted, same_run
 
 from toosure.config import RunConfig
+from toosure.data import digits
+from toosure.models import mlp
 from toosure.posthoc import split_temperature
+from toosure.runs import RunWriter
 from toosure.train import Runtime, train
+from toosure.train.best import BestWeights
+from toosure.watch.split import logits_of
 
 SMALL = {
     "data": "digits:train=60,val=60,noise=0.3",
@@ -61,6 +66,28 @@ def test_patience_ends_the_run_and_a_stopped_one_ends_alike(tmp_path):
     one, two = map(np.load, files)
     assert all(np.array_equal(one[name], two[name]) for name in one.files)
     assert train(config, tmp_path / "whole", CPU).rows == whole.rows  # over is over
+
+
+def test_predictions_and_step_are_those_of_the_kept_weights_after_a_kill(tmp_path):
+    data = digits(train=20, val=20)
+    earlier, later = (mlp((1, 8, 8), width=4) for _ in range(2))
+    best = BestWeights(RunConfig(best="nll"), data)
+    with RunWriter(tmp_path / "run", {}) as writer:
+        best.compare({"step": 5, "val/nll": 2.0})
+        best.write(writer, earlier, {})
+        checkpoint = best.state_dict()
+        best.compare({"step": 10, "val/nll": 1.0})
+        best.write(writer, later, {})
+
+        # Killed, and resumed from the checkpoint; with a budget other steps are measured then.
+        resumed = BestWeights(RunConfig(best="nll"), data)
+        resumed.load_state_dict(checkpoint)
+        resumed.compare({"step": 12, "val/nll": 3.0})
+        resumed.write_predictions(writer, earlier, None, data)
+
+    kept = np.load(tmp_path / "run" / "best.npz")
+    assert (int(kept["step"]), float(kept["val_nll"])) == (10, 1.0)
+    assert np.array_equal(kept["val_logits"], logits_of(later, data.val.x).numpy())
 
 
 def test_what_makes_no_sense_is_refused(tmp_path):

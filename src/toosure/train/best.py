@@ -67,22 +67,29 @@ class BestWeights:
 
     def write(self, writer: RunWriter, model: nn.Module, objective: dict[str, Any]) -> None:
         """Write the weights of this moment, with the objective's part in predicting."""
-        state = {"step": self.step, "model": model.state_dict(), "objective": objective}
+        state: dict[str, Any] = {"step": self.step, "value": self.value}
+        state |= {"model": model.state_dict(), "objective": objective}
         writer.write_file(WEIGHTS_FILE, lambda file: torch.save(state, file))
 
     def write_predictions(
         self, writer: RunWriter, model: nn.Module, objective: Any, data: Dataset
     ) -> None:
-        """Write `best.npz`: what the kept weights predict, their step and validation value."""
+        """Write `best.npz`: what the kept weights predict, their step and validation value.
+
+        Both are those of the file. A run that was killed after a better row and resumed from a
+        checkpoint before it may not have measured that row again, and still has its weights.
+        """
         file = Path(writer.path) / WEIGHTS_FILE
-        if self.step < 0 or not file.is_file():
+        if not file.is_file():
             return
+        kept = torch.load(file, map_location="cpu", weights_only=True)
+        value = kept.get("value", self.value)  # files of earlier versions have none
 
         # The network of the run stays as it is.
         model, objective = deepcopy(model), deepcopy(objective)
-        load_weights(model, objective, torch.load(file, map_location="cpu", weights_only=True))
+        load_weights(model, objective, kept)
         arrays = held_out_logits(predictor_of(model, objective), data, shifted=False)
-        arrays |= {"step": np.array(self.step), f"val_{self.criterion}": np.array(self.value)}
+        arrays |= {"step": np.array(kept["step"]), f"val_{self.criterion}": np.array(value)}
         writer.write_file("best.npz", lambda target: np.savez(target, **arrays))
 
     def state_dict(self) -> dict[str, float]:

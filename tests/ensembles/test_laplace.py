@@ -23,39 +23,53 @@ LOGITS = HEAD(FEATURES).detach()
 LABELS = torch.randint(4, (40,))
 
 
-def fitted(**settings):
+def logits_of(bias):
+    return LOGITS if bias else FEATURES @ HEAD.weight.detach().T
+
+
+def fitted(bias=True, **settings):
     laplace = LastLayerLaplace(**settings)
-    return laplace.fit(FEATURES, LOGITS, LABELS, HEAD.weight, HEAD.bias)
+    return laplace.fit(FEATURES, logits_of(bias), LABELS, HEAD.weight, HEAD.bias if bias else None)
 
 
-def dense(precision):
-    """The Hessian of the summed cross-entropy in (C, D + 1) weights, by autograd, and the prior."""
-    phi = torch.cat([FEATURES, torch.ones(40, 1, dtype=torch.float64)], 1)
+def dense(precision, bias=True):
+    """The Hessian of the summed cross-entropy in (C, D + 1) weights, by autograd, and the prior.
+
+    Without bias in (C, D) weights.
+    """
+    phi, weights = FEATURES, HEAD.weight.detach()
+    if bias:
+        phi = torch.cat([FEATURES, torch.ones(40, 1, dtype=torch.float64)], 1)
+        weights = torch.cat([HEAD.weight, HEAD.bias[:, None]], 1).detach()
 
     def loss(flat):
-        return nn.functional.cross_entropy(phi @ flat.view(4, 4).T, LABELS, reduction="sum")
+        return nn.functional.cross_entropy(phi @ flat.view(4, -1).T, LABELS, reduction="sum")
 
-    weights = torch.cat([HEAD.weight, HEAD.bias[:, None]], 1).detach().flatten()
-    hessian = torch.func.hessian(loss)(weights)
-    return hessian + precision * torch.eye(16, dtype=torch.float64), phi, weights, loss(weights)
+    flat = weights.flatten()
+    hessian = torch.func.hessian(loss)(flat)
+    return hessian + precision * torch.eye(len(flat), dtype=torch.float64), phi, flat, loss(flat)
 
 
-def test_variances_are_those_of_the_dense_hessian():
-    laplace = fitted(precision=0.7)
-    matrix, phi, _, _ = dense(0.7)
-    inverse = torch.linalg.inv(matrix).view(4, 4, 4, 4)
+@pytest.mark.parametrize("bias", [True, False])
+def test_variances_are_those_of_the_dense_hessian(bias):
+    laplace, logits = fitted(bias, precision=0.7), logits_of(bias)
+    matrix, phi, _, _ = dense(0.7, bias)
+    width = phi.shape[1]
+    inverse = torch.linalg.inv(matrix).view(4, width, 4, width)
     wanted = torch.stack([(phi @ inverse[k, :, k] * phi).sum(1) for k in range(4)], 1)
     torch.testing.assert_close(laplace.variance(FEATURES), wanted)
-    scaled = LOGITS / (1 + math.pi / 8 * wanted).sqrt()
-    torch.testing.assert_close(laplace.predict(FEATURES, LOGITS), scaled.log_softmax(1))
+    scaled = logits / (1 + math.pi / 8 * wanted).sqrt()
+    torch.testing.assert_close(laplace.predict(FEATURES, logits), scaled.log_softmax(1))
 
 
-def test_the_evidence_is_the_dense_one_and_the_precision_its_maximum():
-    laplace = fitted()
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_evidence_is_the_dense_one_and_the_precision_its_maximum(bias):
+    laplace = fitted(bias)
 
     def evidence(precision):
-        matrix, _, weights, loss = dense(precision)
-        log_prior = 16 / 2 * math.log(precision) - precision * float(weights @ weights) / 2
+        matrix, _, weights, loss = dense(precision, bias)
+        size = len(weights)
+        log_prior = size / 2 * math.log(precision) - precision * float(weights @ weights) / 2
         return float(-loss) + log_prior - float(torch.logdet(matrix)) / 2
 
     assert laplace.evidence == pytest.approx(evidence(laplace.precision))

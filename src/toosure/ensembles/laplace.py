@@ -19,9 +19,10 @@ class LastLayerLaplace:
     r"""Spread the logits by what the training data leave open about the head.
 
     Formula: H = sum_n (diag p_n - p_n p_n^T) (x) phi_n phi_n^T + tau I over the head's weights and
-    biases, phi the features and a 1; a logit z_k has variance V_k = phi^T (H^-1)_kk phi, and the
-    prediction is softmax(z / sqrt(1 + pi V / 8)) (probit). tau, the precision of the prior,
-    maximises the marginal likelihood unless it is given. Past 6,500 weights H is approximated as
+    biases, phi the features and, where there is a bias, a 1; a logit z_k has variance
+    V_k = phi^T (H^-1)_kk phi, and the prediction is softmax(z / sqrt(1 + pi V / 8)) (probit). tau,
+    the precision of the prior, maximises the marginal likelihood unless it is given. Past 6,500
+    weights H is approximated as
     mean_n(diag p_n - p_n p_n^T) (x) sum_n phi_n phi_n^T + tau I (Kronecker).
     Reference: Daxberger et al. (2021), Laplace Redux, arXiv 2106.14806; MacKay (1992).
 
@@ -41,6 +42,7 @@ class LastLayerLaplace:
         self.precision = precision
         self.structure = structure
         self.evidence = math.nan  # the log marginal likelihood, up to a constant
+        self.has_bias = True
         self.curvature: FullCurvature | KroneckerCurvature | None = None
 
     @torch.no_grad()
@@ -55,7 +57,8 @@ class LastLayerLaplace:
         """Fit to the training data: features (N, D), logits (N, C), labels, the head's weights."""
         if len(features) != len(logits) or len(logits) != len(labels) or not len(labels):
             raise ValueError("features, logits and labels must be of the same examples, at least 1")
-        phi = with_one(features)
+        self.has_bias = bias is not None
+        phi = self.inputs_of_head(features)
         log_p = logits.double().log_softmax(1)
         p = log_p.exp()
         size = phi.shape[1] * p.shape[1]
@@ -92,8 +95,14 @@ class LastLayerLaplace:
         """Return the variance of each logit, (N, C)."""
         if self.curvature is None or self.precision is None:
             raise ValueError("call fit(features, logits, labels, weight) first")
-        parts = with_one(features).split(CHUNK)
+        parts = self.inputs_of_head(features).split(CHUNK)
         return torch.cat([self.curvature.variance(phi, self.precision) for phi in parts])
+
+    def inputs_of_head(self, features: Tensor) -> Tensor:
+        """Return the features in float64, with a 1 behind them where there is a bias."""
+        features = features.double()
+        ones = features.new_ones(len(features), int(self.has_bias))
+        return torch.cat([features, ones], 1)
 
     def predict(self, features: Tensor, logits: Tensor) -> Tensor:
         """Return the log of the predictive probabilities, (N, C)."""
@@ -151,8 +160,3 @@ class KroneckerCurvature:
         along = squares @ inverse.T  # (N, C)
         variance: Tensor = along @ self.b_vectors.square().T
         return variance
-
-
-def with_one(features: Tensor) -> Tensor:
-    """Return the features in float64 with a 1 behind them, which the bias multiplies."""
-    return torch.cat([features.double(), features.new_ones(len(features), 1).double()], 1)

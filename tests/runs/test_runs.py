@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 
+from toosure.page import run_verdict
 from toosure.runs import Run, RunError, RunWriter
 from toosure.runs.files import is_locked
 
@@ -89,10 +90,16 @@ import os
 from toosure.runs import RunWriter
 writer = RunWriter({str(tmp_path)!r})
 writer.set_status("running", 0)
+writer.append({{"step": 20}})
 os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-c", code])
     assert Run(tmp_path).status == "interrupted"
+    assert Run(tmp_path).ending == "interrupted at step 20"
+    (tmp_path / "checkpoints").mkdir(exist_ok=True)
+    (tmp_path / "checkpoints" / "25.pt").touch()
+    assert Run(tmp_path).warnings == ["interrupted at step 25"]
+    assert run_verdict.ending(Run(tmp_path)) == "Interrupted at step 25"
     with RunWriter(tmp_path):
         assert Run(tmp_path).status == "running"
 

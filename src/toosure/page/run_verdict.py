@@ -104,7 +104,7 @@ def ending(run: Run) -> str:
     """Say how a run ended, if not as it should."""
     if run.status in USUAL:
         return ""
-    step = run.outcome.get("step")
+    step = run.step_reached
     where = f" at step {step:,}" if isinstance(step, int) else ""
     return f"{run.status.capitalize()}{where}"
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import secrets
 import stat
 import time
@@ -22,6 +23,7 @@ HELD: WeakSet[BinaryIO] = WeakSet()  # locks of this process; a child would keep
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not known on Windows
 BINARY = getattr(os, "O_BINARY", 0)  # known on Windows only
+NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")  # of a step, in the name of a file
 # How the names of files begin that a run writes into its folder.
 WRITTEN_BY_RUNS = ("predictions", "best.", "config.", "metrics.", "status.", "environment.")
 
@@ -215,3 +217,13 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def numbered_files(folder: Path, ending: str) -> list[int]:
+    """Return the numbers that name a folder's files, such as 20 of 20.npz, in order."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    stems = [name.removesuffix(ending) for name in names if name.endswith(ending)]
+    return sorted(int(stem) for stem in stems if NUMBER.fullmatch(stem))

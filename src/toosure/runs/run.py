@@ -1,7 +1,5 @@
 """Read a run folder while it grows or after: needs neither torch nor a lock."""
 
-import os
-import re
 import struct
 import zipfile
 import zlib
@@ -12,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from toosure.runs.array_file import read_arrays
-from toosure.runs.files import is_locked
+from toosure.runs.files import is_locked, numbered_files
 from toosure.runs.json_text import read_json
 from toosure.runs.notebook import as_html
 from toosure.runs.regular_files import Signature, first_line, open_regular, printable, signature
@@ -33,7 +31,6 @@ PARTS = {  # what was read of each file
     "calibrators": "calibrations",
     "shifts": "shifts",
 }
-SNAPSHOT_NAME = re.compile(r"(0|[1-9][0-9]{0,15})\.npz")
 
 
 class Run:
@@ -134,9 +131,17 @@ class Run:
         """The status in a sentence."""
         if self.damage:
             return f"unreadable: {'; '.join(self.damage)}"
-        step = self.outcome.get("step")
         message = self.outcome.get("message", "")
-        return f"{self.status} at step {step}" + (f": {message}" if message else "")
+        return f"{self.status} at step {self.step_reached}" + (f": {message}" if message else "")
+
+    @property
+    def step_reached(self) -> int | None:
+        """The step that the run came to; that of a killed one is seen from its files."""
+        said: int | None = self.outcome.get("step")
+        if self.status != "interrupted":
+            return said
+        steps = [said, self.last.get("step"), *numbered_files(self.path / "checkpoints", ".pt")]
+        return max((step for step in steps if isinstance(step, int)), default=None)
 
     @property
     def damage(self) -> list[str]:
@@ -273,11 +278,7 @@ class Run:
         if folder.is_symlink() and not self.follow_links:
             self.unreadable_files["snapshots"] = "it is a link, not a folder"
             return []
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            return []
-        return sorted(int(name[:-4]) for name in names if SNAPSHOT_NAME.fullmatch(name))
+        return numbered_files(folder, ".npz")
 
     def snapshot(self, step: int) -> dict[str, np.ndarray]:
         """Read the histograms and reliability bins of a step, by name such as `val_counts`."""

@@ -235,7 +235,7 @@ def test_one_hot_and_several_labels_per_row(tmp_path):
     np.savez(tmp_path / "a.npz", probs=PROBS, labels=np.eye(3)[LABELS])
     check(read_predictions(tmp_path / "a.npz"))
     np.savez(tmp_path / "a.npz", probs=PROBS, labels=np.ones((4, 3)))
-    with pytest.raises(ValueError, match=r"several labels per row.* say --multilabel"):
+    with pytest.raises(ValueError, match=r"several labels per row.*`toosure evaluate --mult"):
         read_predictions(tmp_path / "a.npz")
 
 
@@ -254,7 +254,7 @@ def test_ignored_rows_of_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", logits=LOGITS, labels=labels, site=[1, 2, 3, 4])
     predictions = read_predictions(tmp_path / "a.npz", ignore_index=-100)
     assert predictions.labels.tolist() == [0, 2, 1]
-    assert predictions.note.endswith("labels from 'labels', ignored 1 rows by their label")
+    assert predictions.note.endswith("'labels', ignored 1 rows by their label, left out site")
     assert predictions.extras["site"].tolist() == [1, 3, 4]
 
 

@@ -1,21 +1,26 @@
 """Predictions in named arrays: which of them are scores and labels, and of what kind."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.binary import is_one_column
 from toosure.metrics.positions import flatten_positions
-from toosure.predictions.kinds import check_log_probs, guess_kind, kind_of_one
+from toosure.predictions.array_names import missing_array, pick_scores, score_name, truth_name
+from toosure.predictions.kinds import check_log_probs, doubt_of_logits, guess_kind, kind_of_one
 from toosure.predictions.labels import (
+    by_name_note,
     class_numbers,
     flat,
     ignored_note,
     kept_rows,
+    numbered_otherwise,
     parse_booleans,
 )
 from toosure.predictions.options import ReadOptions
@@ -30,15 +35,13 @@ from toosure.predictions.predictions import (
 from toosure.predictions.usual_names import (
     CLASS_NAMES,
     CORRECT,
-    SCORES,
-    UNTOLD_SCORES,
     listed,
     pick,
     pick_label,
 )
 
 FROM_ARRAYS: dict[Kind, Callable[[Any, Any], Predictions]] = {
-    "logits": from_logits,
+    "logits": partial(from_logits, told=True),
     "probs": from_probs,
     "confidence": from_confidence,
 }
@@ -55,57 +58,41 @@ def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
         truth = pick(names, CORRECT, "what was correct", "--label-column")
     else:
         truth = pick_label(names, options.label)
-    if truth is None and score is not None and options.unlabelled:
-        own["labels"] = np.zeros(len(score_array(own[score], score)), dtype=np.int64)
-        predictions = of_classes(own, score, "labels", kind, options)
-        extras = {name: v for name, v in predictions.extras.items() if name != "labels"}
-        return replace(predictions, extras=extras, note="no labels")
-    if score is None or truth is None:
+    if score is None or (truth is None and not options.unlabelled):
         missing = score_name(kind) if score is None else truth_name(kind)
         raise ValueError(missing_array(prefix + missing, arrays, options))
 
     if kind == "confidence":
-        predictions = from_confidence(vector(own[score]), hits(own[truth]))
+        confidence = vector(own[score])
+        right = np.zeros(len(confidence)) if truth is None else hits(own[truth])
+        predictions = from_confidence(confidence, right)
+        predictions = replace(predictions, extras=row_arrays(own, score, predictions.n))
     else:
         predictions = of_classes(own, score, truth, kind, options)
 
+    remarks = [predictions.note, left_out_note(own, score, truth)]
     guessed = (score, truth) != (score_name(predictions.kind), truth_name(predictions.kind))
-    if guessed or options.ignore_index is not None:
-        note = f"read {described(predictions)} from {prefix + score!r}, "
-        note += f"{'hits' if kind == 'confidence' else 'labels'} from {prefix + truth!r}"
-        predictions = replace(predictions, note=note + predictions.note)
-    return replace(predictions, extras=predictions.extras or row_arrays(own, score, predictions.n))
-
-
-def pick_scores(names: Sequence[str], options: ReadOptions) -> tuple[Kind | None, str | None]:
-    """Return the array of the scores and its kind; no kind where only the values tell it."""
-    if options.columns:
-        if len(options.columns) > 1 or options.columns[0] not in names:
-            raise ValueError(
-                f"--columns must name one array; got {','.join(options.columns)}, and it holds "
-                f"{listed(names)}"
-            )
-        return options.kind, options.columns[0]
-    if options.kind is not None:
-        named = pick(names, SCORES[options.kind], options.kind, "--columns")
-        if named is None and options.kind != "confidence":
-            named = pick(names, UNTOLD_SCORES, "scores", "--columns")
-        return options.kind, named
-
-    kinds = {kind: pick(names, SCORES[kind], kind, "--columns") for kind in FROM_ARRAYS}
-    found = {kind: name for kind, name in kinds.items() if name is not None}
-    if len(found) > 1:
-        raise ValueError(f"holds {' and '.join(found.values())}: choose one with --kind")
-    if found:
-        return next(iter(found.items()))
-    return None, pick(names, UNTOLD_SCORES, "scores", "--columns")
+    if truth is None:
+        remarks.insert(0, "no labels")
+    elif guessed or options.ignore_index is not None:
+        what = "hits" if kind == "confidence" else "labels"
+        read = f"read {described(predictions)} from {prefix + score!r}"
+        remarks.insert(0, f"{read}, {what} from {prefix + truth!r}")
+    return replace(predictions, note=", ".join(filter(None, remarks)))
 
 
 def of_classes(
-    arrays: Mapping[str, Any], score: str, truth: str, kind: Kind | None, options: ReadOptions
+    arrays: Mapping[str, Any],
+    score: str,
+    truth: str | None,
+    kind: Kind | None,
+    options: ReadOptions,
 ) -> Predictions:
-    """Take an array of scores and one of labels."""
+    """Take an array of scores and one of labels; without labels every row counts as class 0."""
     scores = score_array(arrays[score], score)
+    if truth is None:
+        return of_rows(arrays, score, scores, None, kind, options)
+
     labels = label_array(arrays[truth], truth)
     if labels.shape == scores.shape and is_one_hot(labels):
         labels = labels.argmax(1)
@@ -113,21 +100,37 @@ def of_classes(
         return of_positions(scores, as_tensor(labels, truth), kind, options)
     if labels.ndim > 1 and labels.shape == scores.shape and np.isin(labels, (0, 1)).all():
         raise ValueError(
-            f"{truth} hold several labels per row, of independent outputs: say --multilabel"
+            f"{truth} hold several labels per row, of independent outputs, which are for "
+            "`toosure evaluate --multilabel`"
         )
     if labels.ndim > 1 or len(labels) != len(scores):  # whose shapes do not match
         return FROM_ARRAYS[kind or "logits"](scores, as_tensor(labels, truth))
+    return of_rows(arrays, score, scores, labels, kind, options)
 
-    kept = kept_rows(labels, options.ignore_index)
+
+def of_rows(
+    arrays: Mapping[str, Any],
+    score: str,
+    scores: Tensor,
+    labels: np.ndarray | None,
+    kind: Kind | None,
+    options: ReadOptions,
+) -> Predictions:
+    """Take scores (N,) or (N, C) and labels (N,), where there are some."""
+    labelled = labels is not None
+    labels = np.zeros(len(scores), dtype=np.int64) if labels is None else labels
+    kept = kept_rows(labels, options.ignore_index if labelled else None)
     if not kept.all():
         scores = scores[torch.from_numpy(kept)]
         labels = labels[kept]
-    binary = scores.ndim == 1 or scores.shape[1] == 1
-    if kind is None:
-        column = scores.reshape(-1)
-        kind = kind_of_one(score, column) if binary else guess_kind(scores)
 
+    # A run keeps the one logit z of a binary model as two, [0, z].
+    one_output = kind == "logits" and scores.shape[1:] == (2,) and not scores[:, 0].any()
+    scores = scores[:, 1] if one_output else scores
+    binary = is_one_column(scores)
     check_log_probs(score, scores)
+    if kind is None:
+        kind = kind_of_one(score, scores.reshape(-1)) if binary else guess_kind(scores)
 
     classes = 2 if binary else scores.shape[1]
     class_names = options.classes or stored_names(arrays, classes, labels.dtype.kind not in "US")
@@ -135,11 +138,19 @@ def of_classes(
         raise ValueError(
             f"--classes must name {classes} classes in their order; {len(options.classes)} given"
         )
-    numbers = class_numbers(labels, class_names, classes, binary)
-    predictions = FROM_ARRAYS[kind](scores, numbers)
+    if labelled:
+        labels = class_numbers(labels, class_names, classes, binary, told=bool(options.classes))
+    predictions = FROM_ARRAYS[kind](scores, labels)
+
+    remarks = ["the first of two logits is 0 in every row: one logit of class 1"] * one_output
+    if labelled and numbered_otherwise(class_names):
+        remarks.append(f"labels {by_name_note(class_names)}")
+    if options.ignore_index is not None:
+        remarks.append(ignored_note(int((~kept).sum())))
+    if doubt := doubt_of_logits(score, predictions, options.kind):
+        remarks.append(doubt)
     extras = {name: values[kept] for name, values in row_arrays(arrays, score, len(kept)).items()}
-    ignored = "" if options.ignore_index is None else ignored_note(int((~kept).sum()))
-    return replace(predictions, names=class_names, extras=extras, note=ignored)
+    return replace(predictions, names=class_names, extras=extras, note=", ".join(remarks))
 
 
 def score_array(values: Any, name: str) -> Tensor:
@@ -239,6 +250,12 @@ def row_arrays(arrays: Mapping[str, Any], score: str, n: int) -> dict[str, np.nd
     return extras
 
 
+def left_out_note(arrays: Mapping[str, Any], score: str, truth: str | None) -> str:
+    """Name the arrays that nothing was made of: weights, say, or groups."""
+    unused = [name for name in arrays if name not in (score, truth, *CLASS_NAMES)]
+    return f"left out {listed(unused)}" if unused else ""
+
+
 def described(predictions: Predictions) -> str:
     """Say what kind of scores were read."""
     if predictions.kind == "confidence":
@@ -247,35 +264,6 @@ def described(predictions: Predictions) -> str:
     return (
         f"{word} of class 1" if predictions.binary else f"{word} of {predictions.classes} classes"
     )
-
-
-def score_name(kind: Kind | None) -> str:
-    return kind or "logits"
-
-
-def truth_name(kind: Kind | None) -> str:
-    """Return our name of the array that says what was true."""
-    return "correct" if kind == "confidence" else "labels"
-
-
-def missing_array(name: str, arrays: Mapping[str, Any], options: ReadOptions) -> str:
-    """Say which array is missing, and where it may be."""
-    hint = split_hint(arrays, options.split)
-    if not hint and arrays:
-        hint = ": name the scores and the true classes with --columns NAME --label-column NAME"
-    return f"no array {name!r}; it holds {listed(sorted(arrays))}{hint}"
-
-
-def split_hint(arrays: Mapping[str, Any], asked: str | None) -> str:
-    """Name the other splits than the one asked for: those that have predictions and truth."""
-    splits = set()
-    for kind in FROM_ARRAYS:
-        for name in arrays:
-            prefix = name.removesuffix(kind)
-            if name.endswith(f"_{kind}") and f"{prefix}{truth_name(kind)}" in arrays:
-                splits.add(prefix.removesuffix("_"))
-    splits.discard(asked or "")
-    return f": choose --split {' or '.join(sorted(splits))}" if splits else ""
 
 
 def multilabel_arrays(

@@ -5,26 +5,50 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from toosure.binary import is_one_column
 from toosure.metrics.inputs import SUM_TOLERANCE, as_logits, distribution_problem, probs_hint
-from toosure.predictions.predictions import Kind
+from toosure.metrics.one_column import may_be_probabilities
+from toosure.predictions.predictions import Kind, Predictions
 
 
 def kind_of_columns(chosen: Sequence[str], scores: Tensor) -> Kind:
     """Tell what kind scores are, by the names of their columns and their values."""
+    check_log_probs(chosen[0], scores)
     if scores.shape[1] == 1:
         return kind_of_one(chosen[0], scores[:, 0])
-
-    check_log_probs(chosen[0], scores)
-    prefix = chosen[0].lower()
-    if prefix.startswith(("logit", "log_prob", "logprob")) and distribution_problem(scores):
+    if is_named_logits(chosen[0]) and distribution_problem(scores):
         return "logits"
     return guess_kind(as_logits(scores))
 
 
+def is_named_logits(name: str) -> bool:
+    """Whether the name of a column or array says that it holds logits.
+
+    >>> [is_named_logits(name) for name in ("logits", "Logit_cat", "p_cat", "score")]
+    [True, True, False, False]
+    """
+    return name.lower().startswith(("logit", "log_prob", "logprob"))
+
+
+def doubt_of_logits(name: str, predictions: Predictions, told: Kind | None) -> str:
+    """Say that one logit per row might be a probability, where all lie in [0, 1]; else nothing."""
+    if told or predictions.kind != "logits" or not predictions.binary:
+        return ""
+    assert predictions.logits is not None
+    if not may_be_probabilities(predictions.logits[:, 1]):
+        return ""
+    return f"all logits lie in [0, 1]: if they are probabilities, say --kind probs --columns {name}"
+
+
 def check_log_probs(name: str, scores: Tensor) -> None:
     """Refuse what is named log-probabilities and is none."""
-    if name.lower() not in ("log_probs", "logprobs", "log_prob") or scores.ndim != 2:
+    if name.lower() not in ("log_probs", "logprobs", "log_prob"):
         return
+    if is_one_column(scores):
+        raise ValueError(
+            f"{name} holds one number per row, and log P(class 1) is no logit: save P(class 1), "
+            "its exponential, as prob"
+        )
     if (problem := distribution_problem(scores.double().exp())) is not None:
         raise ValueError(
             f"{name} are no log-probabilities: of exp({name}), {problem}; save logits as logits"
@@ -32,7 +56,10 @@ def check_log_probs(name: str, scores: Tensor) -> None:
 
 
 def kind_of_one(name: str, scores: Tensor) -> Kind:
-    """Tell whether one score per row is a probability (in [0, 1]) or a logit (some are not)."""
+    """Tell whether one score per row is a probability or a logit, by its name or its values.
+
+    It is a logit where it is named so, or some lie below 0, and a probability in [0, 1].
+    """
     if not len(scores):
         return "probs"
     if not bool(scores.isfinite().all()):
@@ -45,10 +72,10 @@ def kind_of_one(name: str, scores: Tensor) -> Kind:
         )
 
     low, high = torch.stack(torch.aminmax(scores)).tolist()
+    if low < 0 or is_named_logits(name):
+        return "logits"
     if low >= 0 and high <= 1:
         return "probs"
-    if low < 0:
-        return "logits"
     percent = "; percentages must be divided by 100" if high <= 100 else ""
     raise ValueError(
         f"column {name!r} lies between {low:g} and {high:g}: neither probabilities nor, without "
@@ -70,7 +97,7 @@ def guess_kind(scores: Tensor) -> Kind:
     rule = f"probabilities sum to 1 to within {SUM_TOLERANCE:g}"
     columns = "; if other columns are the classes, say --columns NAME,NAME"
     if float(scores.max()) <= 1:  # surely no logits: none is below 0 or above 1
-        hint = f"; independent labels are for --multilabel{columns}"
+        hint = f"; independent labels are for `evaluate --multilabel`{columns}"
     else:
         hint = probs_hint(scores) or f"; if these are logits, say --kind logits{columns}"
     raise ValueError(f"{problem}, and {rule}{hint}")

@@ -33,8 +33,8 @@ def kept_rows(values: np.ndarray, ignore_index: int | None) -> np.ndarray:
 
 
 def ignored_note(count: int) -> str:
-    """Return the end of a note on what was read."""
-    return f", ignored {count:,} rows by their label"
+    """Return the part of a note that says how many rows were left out."""
+    return f"ignored {count:,} rows by their label"
 
 
 def without_fraction(label: str) -> str:
@@ -50,11 +50,16 @@ def without_fraction(label: str) -> str:
 
 
 def class_numbers(
-    values: np.ndarray, names: Sequence[str], classes: int, binary: bool = False
+    values: np.ndarray,
+    names: Sequence[str],
+    classes: int,
+    binary: bool = False,
+    told: bool = False,
 ) -> np.ndarray:
     """Number the labels: by the names of the classes, or as they are if all are whole numbers.
 
-    `names` are empty where nobody named the classes; `binary` is one score per row.
+    `names` are empty where nobody named the classes; `binary` is one score per row; `told` is
+    whether the user named the classes.
     """
     if values.dtype.kind == "b":
         return boolean_numbers(values, names, classes)
@@ -62,10 +67,68 @@ def class_numbers(
         raise ValueError("labels are complex numbers: give the number or the name of each class")
 
     spelled, inverse = np.unique(spellings_of(values), return_inverse=True)
-    numbers = numbers_by_name(spelled.tolist(), names)
-    if numbers is None:
-        numbers = whole_numbers(spelled.tolist(), names, classes, binary)
+    labels: list[str] = spelled.tolist()
+    if numbered_otherwise(names):
+        numbers = numbers_of_names(labels, names, told)
+    else:
+        by_name = numbers_by_name(labels, names)
+        numbers = whole_numbers(labels, names, classes, binary) if by_name is None else by_name
     return np.array(numbers, dtype=np.int64)[inverse]
+
+
+def numbered_otherwise(names: Sequence[str]) -> bool:
+    """Whether classes are named by whole numbers other than 0 .. C - 1, as 1, 2, 3.
+
+    >>> [numbered_otherwise(names) for names in ("123", "201", "ab", "")]
+    [True, False, False, False]
+    """
+    numbers = [without_fraction(name) for name in names]
+    if not numbers or not all(number.removeprefix("-").isdecimal() for number in numbers):
+        return False
+    return set(numbers) != set(map(str, range(len(numbers))))
+
+
+def by_name_note(names: Sequence[str]) -> str:
+    """Say that labels are names where one might take them for positions; else nothing."""
+    return f"by name: {names[0]} is the first class" if numbered_otherwise(names) else ""
+
+
+def numbers_of_names(labels: list[str], names: Sequence[str], told: bool) -> list[int]:
+    """Return the class of each label where the names of the classes are numbers, as 1, 2, 3.
+
+    A label is then a name and never a position, whichever labels occur. Where all of them could be
+    positions too, and mean other classes, the user must say which.
+    """
+    place = {without_fraction(name): k for k, name in enumerate(names)}
+    labels = [without_fraction(label) for label in labels]
+    strange = [label for label in labels if label not in place]
+    positions = [str(k) for k in range(len(names))]
+    may_be_positions = all(label in positions for label in labels)
+
+    by_position = classes_option(positions)
+    if strange and may_be_positions and not told:
+        raise ValueError(
+            f"label {strange[0]} is none of the classes {listed(names)}: if labels number the "
+            f"columns from 0, whatever their names, say {by_position}"
+        )
+    if strange:
+        raise ValueError(strange_label(strange[0], labels, names))
+    if may_be_positions and not told and any(place[label] != int(label) for label in labels):
+        raise ValueError(
+            f"labels {listed(labels)} may be the names of the classes {listed(names)}, or number "
+            f"them from 0: say {classes_option(names)} for names, {by_position} for numbers"
+        )
+    return [place[label] for label in labels]
+
+
+def strange_label(label: str, labels: list[str], names: Sequence[str]) -> str:
+    """Say that a label is none of the classes, whose names are numbers, and what to do."""
+    if not label.removeprefix("-").isdecimal():
+        return name_problem(label, labels, names, len(names), binary=False)
+    hint = ": drop such rows, or give that class a column"
+    if label in ("-1", "-100"):
+        hint = f": if {label} marks rows without a label, say --ignore-index {label}"
+    return f"label {label} is none of the classes {listed(names)}{hint}"
 
 
 def word_of_class_one(values: np.ndarray) -> str:
@@ -177,14 +240,24 @@ def name_problem(
     )
 
 
+def classes_option(names: Sequence[str]) -> str:
+    """Return the option that names the classes, the first ones of many.
+
+    >>> classes_option("0123"), classes_option(["-1", "1"])
+    ('--classes 0,1,2,...', '--classes=-1,1')
+    """
+    sign = "=" if names[0].startswith("-") else " "
+    return f"--classes{sign}{','.join(names[:3])}{',...' if len(names) > 3 else ''}"
+
+
 def range_hint(numbers: list[int], classes: int) -> str:
     """Say how labels that do not count from 0 are read, where the numbers tell; else nothing."""
     if min(numbers) == 1 and max(numbers) == classes:
-        first = ",".join(map(str, range(1, min(classes, 3) + 1)))
-        return f": if they count from 1, say --classes {first}{',...' if classes > 3 else ''}"
+        counted = [str(k) for k in range(1, classes + 1)]
+        return f": if they count from 1, say {classes_option(counted)}"
     if classes == 2 and len(set(numbers)) == 2:
         low, high = sorted(set(numbers))
-        return f": if class 1 is {high}, say --classes={low},{high}"
+        return f": if class 1 is {high}, say {classes_option([str(low), str(high)])}"
     if -100 in numbers or -1 in numbers:
         ignored = -100 if -100 in numbers else -1
         return f": if {ignored} marks rows without a label, say --ignore-index {ignored}"

@@ -78,10 +78,12 @@ def from_pair(path: Path, labels: str | Path | None, options: ReadOptions) -> Pr
     name = pair_name(path)
     pair = {name: scores, "labels": truth}
     predictions = from_arrays(pair, replace(options, split=None, label=None, columns=()))
-    if not predictions.note:
-        predictions = replace(predictions, note=f"read {predictions.kind} from {path.name!r}")
-    note = predictions.note.partition(", labels")[0].replace(f"{name!r}", f"{path.name!r}")
-    return replace(predictions, note=f"{note}, labels from {Path(labels).name!r}")
+    note = predictions.note
+    if not note.startswith("read "):  # nothing was guessed
+        told = f"read {predictions.kind} from {name!r}, labels from 'labels'"
+        note = ", ".join(filter(None, (told, note)))
+    note = note.replace(f"{name!r}", f"{path.name!r}").replace("'labels'", f"{Path(labels).name!r}")
+    return replace(predictions, note=note)
 
 
 def pair_name(path: Path) -> str:

@@ -20,7 +20,7 @@ from toosure.predictions.usual_names import (
 )
 
 
-def score_columns(columns: Columns, label: str, options: ReadOptions) -> list[str]:
+def score_columns(columns: Columns, label: str | None, options: ReadOptions) -> list[str]:
     """Return the columns that hold scores, or say how to name them."""
     chosen = score_columns_or_none(columns, label, options)
     if chosen is None:
@@ -40,8 +40,13 @@ def holds_digits(column: np.ndarray) -> bool:
     return 2 * sum(any(map(str.isdigit, cell)) for cell in cells) > len(cells)
 
 
-def score_columns_or_none(columns: Columns, label: str, options: ReadOptions) -> list[str] | None:
-    """Return the columns that hold scores: as asked, by prefix, by a usual name, or all numbers."""
+def score_columns_or_none(
+    columns: Columns, label: str | None, options: ReadOptions
+) -> list[str] | None:
+    """Return the columns that hold scores: as asked, by prefix or label, by a usual name, or all.
+
+    All are those of numbers.
+    """
     names = [name for name in columns if name != label]
     if options.columns:
         return expand(options.columns, names)
@@ -56,6 +61,8 @@ def score_columns_or_none(columns: Columns, label: str, options: ReadOptions) ->
         choices = " or ".join(f"--columns {','.join(group[:2])},..." for group in groups)
         raise ValueError(f"{listed(g[0] for g in groups)} may all begin the scores: say {choices}")
 
+    if of_labels := columns_of_labels(columns, names, label, options):
+        return of_labels
     known = SCORES[options.kind] if options.kind else (*SCORES["logits"], *SCORES["probs"])
     named = pick(names, known, "scores", "--columns")
     if named is None:
@@ -71,33 +78,53 @@ def mixed_with_classes(columns: Columns, names: list[str], named: str) -> bool:
     numeric = [name for name in names if is_numbers(columns[name]) and not is_other(name)]
     if columns[named].ndim > 1 or len(numeric) < 3:
         return False
-    return distribution_problem(stacked(columns, numeric)) is None
+    return sum_to_one(columns, numeric)
 
 
 def bare_columns(
-    columns: Columns, names: list[str], label: str, options: ReadOptions
+    columns: Columns, names: list[str], label: str | None, options: ReadOptions
 ) -> list[str] | None:
     """Return the class columns of a table whose column names are those of the classes."""
     for name in names:
         check_damaged(columns[name], name)
     numeric = [name for name in names if not is_other(name) and is_numbers(columns[name])]
     numeric = [n for n in numeric if n.lower() not in (*CORRECT, *SCORES["confidence"])]
-    spelled = set(np.unique(flat(columns[label]).astype(str)).tolist())
-    named = [name for name in numeric if name in (options.classes or spelled)]
+    spelled = spellings(columns, label)
 
-    # Only the columns that labels name, or those that may be probabilities, where these sum to 1.
+    # Only the columns that may be probabilities, where these sum to 1.
     possible = [name for name in numeric if 0 <= columns[name].min() <= columns[name].max() <= 1]
-    for part in (named, possible):
-        if 1 < len(part) < len(numeric) and distribution_problem(stacked(columns, part)) is None:
-            return part
+    if 1 < len(possible) < len(numeric) and sum_to_one(columns, possible):
+        return possible
     if len(numeric) == 1 and class_of(numeric[0]) not in (spelled - {numeric[0]}):
+        beside = f", beside the label {label!r}" if label else ""
         raise ValueError(
-            f"one column of numbers, {numeric[0]!r}, beside the label {label!r}: if it is the "
-            f"probability or the logit of class 1, say --columns {numeric[0]}"
+            f"one column of numbers, {numeric[0]!r}{beside}: if it is the probability or the "
+            f"logit of class 1, say --columns {numeric[0]}"
         )
     if options.kind != "probs":
         check_counts(columns, numeric)
     return numeric or None
+
+
+def columns_of_labels(
+    columns: Columns, names: list[str], label: str | None, options: ReadOptions
+) -> list[str]:
+    """Return the columns that labels or --classes name, where these sum to 1; else none."""
+    classes = options.classes or spellings(columns, label)
+    named = [name for name in names if name in classes and is_numbers(columns[name])]
+    return named if len(named) > 1 and sum_to_one(columns, named) else []
+
+
+def sum_to_one(columns: Columns, names: list[str]) -> bool:
+    """Whether columns hold probabilities."""
+    return distribution_problem(stacked(columns, names)) is None
+
+
+def spellings(columns: Columns, label: str | None) -> set[str]:
+    """Return the labels that occur, as text; none where there is no column of them."""
+    if label is None:
+        return set()
+    return set(np.char.strip(np.unique(flat(columns[label]).astype(str))).tolist())
 
 
 def check_counts(columns: Columns, numeric: list[str]) -> None:
@@ -120,5 +147,5 @@ def fits(prefix: str, kind: Kind | None) -> bool:
 
 def distributions_among(columns: Columns, groups: list[list[str]]) -> list[list[str]]:
     """Of several groups of columns, keep the one that alone holds probabilities."""
-    found = [g for g in groups if distribution_problem(stacked(columns, g)) is None]
+    found = [group for group in groups if sum_to_one(columns, group)]
     return found if len(found) == 1 else groups

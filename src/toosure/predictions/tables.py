@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from toosure.predictions.columns import Columns, is_numbers, number_column, other_columns, stacked
-from toosure.predictions.kinds import kind_of_columns
+from toosure.predictions.kinds import doubt_of_logits, kind_of_columns
 from toosure.predictions.labels import (
+    by_name_note,
     class_numbers,
     flat,
     ignored_note,
@@ -69,13 +70,10 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
 
     if any(len(values) == 0 for values in columns.values()):
         raise ValueError("is empty: there are no rows below the names of the columns")
-    if label is None and options.unlabelled and columns:
-        zeros = np.zeros(len(next(iter(columns.values()))), dtype=np.int64)
-        return without_labels(class_table({**columns, "labels": zeros}, "labels", options))
-    if label is None:
+    if label is None and not (options.unlabelled and columns):
         remedy = ": say which holds the true class, --label-column NAME" if names else ""
         raise ValueError(f"no column 'label'; it holds {listed(names)}{remedy}")
-    if confidence and correct and not options.kind and not options.columns:
+    if label and confidence and correct and not options.kind and not options.columns:
         chosen = score_columns_or_none(columns, label, options)
         if chosen is None:
             return confidence_table(columns, confidence, correct)
@@ -93,13 +91,6 @@ def label_by_values(columns: Columns) -> str | None:
     return found[0] if len(found) == 1 and len(classes) > 1 else None
 
 
-def without_labels(predictions: Predictions) -> Predictions:
-    """Leave out the labels that were made up for a file without any."""
-    extras = {name: values for name, values in predictions.extras.items() if name != "labels"}
-    note = predictions.note.partition(", labels")[0]
-    return replace(predictions, extras=extras, note=f"{note}, no labels")
-
-
 def confidence_table(columns: Columns, confidence: str, correct: str) -> Predictions:
     """Take the columns of confidences and hits."""
     numbers = number_column(columns, confidence)
@@ -111,11 +102,16 @@ def confidence_table(columns: Columns, confidence: str, correct: str) -> Predict
     )
 
 
-def class_table(columns: Columns, label: str, options: ReadOptions) -> Predictions:
-    """Take a table of scores and labels."""
+def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Predictions:
+    """Take a table of scores and labels; without a label every row counts as class 0."""
     chosen = score_columns(columns, label, options)
-    labels = flat(columns[label])
-    kept = kept_rows(labels, options.ignore_index)
+    if label is None:
+        labels = np.zeros(len(columns[chosen[0]]), dtype=np.int64)
+        kept = np.ones(len(labels), dtype=bool)
+    else:
+        labels = flat(columns[label])
+        kept = kept_rows(labels, options.ignore_index)
+        labels = labels[kept]
     scores = stacked(columns, chosen)[torch.from_numpy(kept)]
     kind = options.kind or kind_of_columns(chosen, scores)
 
@@ -126,48 +122,53 @@ def class_table(columns: Columns, label: str, options: ReadOptions) -> Predictio
             f"of class 1: take {chosen[0][:-1]}1, or both"
         )
     classes = 2 if binary else scores.shape[1]
-    class_names = names_of(chosen, scores.shape[1], labels[kept], options)
-    numbers = class_numbers(labels[kept], class_names, classes, binary)
+    class_names = names_of(chosen, scores.shape[1], labels, options)
+    numbers = labels
+    if label is not None:
+        numbers = class_numbers(labels, class_names, classes, binary, told=bool(options.classes))
 
-    take = from_logits if kind == "logits" else from_probs
-    predictions = take(scores[:, 0] if binary else scores, numbers)
+    one_or_all = scores[:, 0] if binary else scores
+    if kind == "logits":
+        predictions = from_logits(one_or_all, numbers, told=True)
+    else:
+        predictions = from_probs(one_or_all, numbers)
+    remarks = [f"read {scores_read(kind, chosen, scores.shape[1])}"]
+    remarks.append(labels_read(label, labels, class_names, binary))
     unused = [name for name in columns if name not in (*chosen, label)]
-    ignored = None if options.ignore_index is None else int((~kept).sum())
-    one = word_of_class_one(labels[kept]) if binary and not class_names else ""
+    if unused:
+        remarks.append(f"left out {listed(unused)}")
+    if options.ignore_index is not None:
+        remarks.append(ignored_note(int((~kept).sum())))
+    if doubt := doubt_of_logits(chosen[0], predictions, options.kind):
+        remarks.append(doubt)
     return replace(
         predictions,
         names=class_names if len(class_names) == classes else (),
-        note=note_of(kind, chosen, scores.shape[1], label, unused, ignored, one),
+        note=", ".join(remarks),
         extras=other_columns(columns, chosen, kept),
     )
 
 
-def note_of(
-    kind: Kind,
-    chosen: Sequence[str],
-    width: int,
-    label: str,
-    unused: list[str],
-    ignored: int | None,
-    one: str = "",
-) -> str:
-    """Say in one line what was read; `one` is how the labels spell class 1."""
+def scores_read(kind: Kind, chosen: Sequence[str], width: int) -> str:
+    """Say which columns were read as scores, and of what kind."""
     word = KIND_WORDS[kind]
     if len(chosen) == 1 and width > 1:
-        what = f"{width} {word} columns from {chosen[0]!r}"
-    elif len(chosen) == 1:
-        what = f"one {word} column {chosen[0]!r} of class 1"
-    else:
-        what = f"{len(chosen)} {word} columns {listed(chosen)}"
+        return f"{width} {word} columns from {chosen[0]!r}"
+    if len(chosen) == 1:
+        return f"one {word} column {chosen[0]!r} of class 1"
+    return f"{len(chosen)} {word} columns {listed(chosen)}"
 
-    note = f"read {what}, labels from {label!r}"
-    if one:
-        note += f" ({one!r} is class 1)"
-    if unused:
-        note += f", left out {listed(unused)}"
-    if ignored is not None:
-        note += ignored_note(ignored)
-    return note
+
+def labels_read(
+    label: str | None, labels: np.ndarray, class_names: Sequence[str], binary: bool
+) -> str:
+    """Say where labels come from, and what they mean where that is not plain."""
+    if label is None:
+        return "no labels"
+    meant = by_name_note(class_names)
+    if binary and not class_names and (one := word_of_class_one(labels)):
+        meant = f"{one!r} is class 1"
+    return f"labels from {label!r}" + (f" ({meant})" if meant else "")
 
 
 def check_order(chosen: Sequence[str], width: int, classes: Sequence[str]) -> None:

@@ -1,0 +1,128 @@
+"""What numbers in a file mean, whichever of them occur: labels as names, logits in [0, 1]."""
+
+import numpy as np
+import pytest
+import torch
+
+from toosure.predictions import from_frame, from_logits, read_predictions
+
+PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.2, 0.2, 0.6], [0.3, 0.5, 0.2]])
+Z = np.array([0.1, 0.9, 0.4, 0.6])
+
+
+def table(names, labels, rows=slice(None)):
+    columns = dict(zip(names, PROBS.T[:, rows], strict=True))
+    return columns | {"label": np.array(labels)[rows]}
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["p_0", "p_1", "p_2"], [0, 1, 2, 1]),
+        (["p_2", "p_0", "p_1"], [2, 0, 1, 0]),  # in another order: still by name
+        (["class_1", "class_2", "class_3"], [1, 2, 3, 2]),
+        (["p_0", "p_1", "p_3"], [0, 1, 3, 1]),
+        (["p_-1", "p_0", "p_1"], [-1, 0, 1, 0]),
+        (["p_1.0", "p_2.0", "p_3.0"], [1, 2, 3, 2]),
+        (["p_a", "p_b", "p_c"], [0, 1, 2, 1]),
+        (["p_a", "p_b", "p_c"], list("abcb")),
+    ],
+)
+def test_labels_are_names_of_columns(names, labels):
+    assert from_frame(table(names, labels)).labels.tolist() == [0, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "words"),
+    [
+        (["p_1", "p_2", "p_3"], [0, 1, 2, 1], "label 0 is none of .* say --classes 0,1,2$"),
+        (["p_0", "p_1", "p_3"], [0, 1, 2, 1], "label 2 is none of .* say --classes 0,1,2$"),
+        (["p_1", "p_2", "p_3"], [1, 2, 9, 1], "label 9 is none of the classes 1, 2, 3: drop such"),
+        (["p_1", "p_2", "p_3"], [1, 2, -1, 3], "if -1 marks rows without .*--ignore-index -1"),
+        (["p_1", "p_2", "p_3"], ["1", "2", "x", "3"], "got 'x', and the classes are 1, 2, 3"),
+    ],
+)
+def test_numbers_that_name_no_column(names, labels, words):
+    with pytest.raises(ValueError, match=words):
+        from_frame(table(names, labels))
+
+
+def test_numbers_that_could_be_names_or_positions(tmp_path):
+    """Rows 1 and 3 alone: labels 1 and 2 name columns, and could number them as well."""
+    names = ["p_1", "p_2", "p_3"]
+    some = table(names, [0, 1, 0, 2], rows=[1, 3])
+    with pytest.raises(ValueError, match=r"say --classes 1,2,3 for names, --classes 0,1,2 for"):
+        from_frame(some)
+    by_name = from_frame(some, classes=["1", "2", "3"])
+    assert by_name.labels.tolist() == [0, 1] and "by name: 1 is the first class" in by_name.note
+    assert from_frame(some, classes=["0", "1", "2"]).labels.tolist() == [1, 2]
+    with pytest.raises(ValueError, match="label 0 is none of the classes 1, 2, 3: drop"):
+        from_frame(table(names, [0, 1, 2, 1]), classes=["1", "2", "3"])
+
+    # What means the same either way is not asked for.
+    assert from_frame(table(["p_0", "p_1", "p_3"], [0, 1, 1, 0])).labels.tolist() == [0, 1, 1, 0]
+    # So it is with names that an array file holds.
+    np.savez(tmp_path / "a.npz", probs=PROBS, labels=[1, 2, 2, 1], class_names=list("123"))
+    with pytest.raises(ValueError, match=r"^a\.npz: labels 1, 2 may be the names"):
+        read_predictions(tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", probs=PROBS, labels=[1, 2, 3, 1], class_names=list("123"))
+    assert read_predictions(tmp_path / "a.npz").note == "labels by name: 1 is the first class"
+
+
+def test_scores_without_labels_need_no_reading_of_labels(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("p_1,p_2,p_3\n.5,.3,.2\n.1,.1,.8\n")
+    assert read_predictions(path, unlabelled=True).note.endswith("p_1, p_2, p_3, no labels")
+    np.savez(tmp_path / "a.npz", probs=PROBS, class_names=list("123"))
+    assert read_predictions(tmp_path / "a.npz", unlabelled=True).names == ("1", "2", "3")
+
+    path.write_text("p_sick\n0.2\n0.7\n")
+    with pytest.raises(ValueError, match=r"one column of numbers, 'p_sick': if it is the prob"):
+        read_predictions(path, unlabelled=True)
+
+
+@pytest.mark.parametrize("name", ["logit", "logits", "logit_1"])
+def test_one_column_called_logit_holds_logits(tmp_path, name):
+    """Also where all lie in [0, 1]: its name is believed, and the doubt is said."""
+    labels = [0, 1, 0, 1]
+    frame = {name: Z, "label": labels}
+    read = from_frame(frame, columns=[name])
+    torch.testing.assert_close(read.logits[:, 1], torch.tensor(Z))
+    assert read.note.endswith(f"if they are probabilities, say --kind probs --columns {name}")
+    assert from_frame(frame, columns=[name], kind="probs").kind == "probs"
+
+    obeyed = from_frame({"score": Z, "label": labels}, kind="logits")
+    assert obeyed.kind == "logits" and "[0, 1]" not in obeyed.note
+
+    np.savez(tmp_path / "a.npz", logits=Z, labels=labels)
+    stored = read_predictions(tmp_path / "a.npz")
+    assert stored.binary and stored.note.startswith("all logits lie in [0, 1]")
+    with pytest.raises(ValueError, match=r"all lie in \[0, 1\], as probabilities do"):
+        from_logits(Z, labels)  # nobody named them
+
+
+def test_one_column_of_log_probabilities_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"log_prob holds one number per row.* as prob$"):
+        from_frame({"log_prob": np.log(Z), "label": [0, 1, 0, 1]})
+
+
+def test_a_run_of_one_logit_is_read_as_one(tmp_path):
+    """A watch keeps the one logit z of a binary model as two, [0, z]."""
+    two = np.stack([np.zeros(4), 2 - 4 * Z], 1)
+    np.savez(tmp_path / "predictions.npz", val_logits=two, val_labels=[0, 1, 0, 1])
+    read = read_predictions(tmp_path / "predictions.npz", split="val")
+    assert read.binary and read.note.endswith("0 in every row: one logit of class 1")
+    np.savez(tmp_path / "predictions.npz", val_logits=two + 1, val_labels=[0, 1, 0, 1])
+    assert not read_predictions(tmp_path / "predictions.npz", split="val").binary
+
+
+def test_arrays_of_which_nothing_is_made_are_named(tmp_path):
+    rows = {"groups": [1, 1, 2, 2], "weights": Z}
+    np.savez(tmp_path / "a.npz", probs=PROBS, labels=[0, 1, 2, 1], **rows)
+    assert read_predictions(tmp_path / "a.npz").note == "left out groups, weights"
+
+
+def test_columns_that_labels_name_come_before_a_score():
+    bare = dict(zip("abc", PROBS.T, strict=True))
+    read = from_frame(bare | {"label": list("abca"), "age": [31, 40, 55, 62], "score": Z})
+    assert read.names == ("a", "b", "c") and read.note.endswith("left out age, score")

@@ -125,6 +125,16 @@ def test_separators_and_the_label_column(tmp_path):
         read_predictions(path, label="diagnosi")
 
 
+def test_decimal_commas(tmp_path):
+    """As pandas writes them with sep=";" and decimal=",", small numbers with an exponent."""
+    probs = np.array([[1 - 1.5e-5, 1.5e-5], [0.25, 0.75]])
+    rows = [";".join(str(p).replace(".", ",") for p in row) for row in probs]
+    path = tmp_path / "a.csv"
+    path.write_text(f"p_a;p_b;label\n{rows[0]};a\n{rows[1]};b\n")
+    assert "e-05" in path.read_text()
+    np.testing.assert_array_equal(read_predictions(path).probs, probs)
+
+
 def test_columns_are_chosen_and_ordered(tmp_path):
     columns = {**three("q_"), "z_c": LOGITS[:, 2], "label": LABELS}
     path = table(tmp_path / "a.csv", columns)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-DECIMAL_COMMA = re.compile(r"^-?\d+(,\d+)?$")
+DECIMAL_COMMA = re.compile(r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$")
 SEPARATORS = (",", ";", "\t", "|")
 
 

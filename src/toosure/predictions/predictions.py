@@ -42,6 +42,7 @@ class Predictions:
     groups: Tensor | None = None  # (N,) int64, the sequence or image of each row, 0 .. G - 1
     group_name: str = "group"  # what the groups are: "sequence", "image"
     note: str = ""  # what a reader guessed about a file, in one line
+    column: str = ""  # of a table that held one score per row: its name
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)  # other columns, (N,) each
 
     @property

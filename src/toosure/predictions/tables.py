@@ -145,6 +145,7 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
         predictions,
         names=class_names if len(class_names) == classes else (),
         note=", ".join(remarks),
+        column=chosen[0] if binary else "",
         extras=other_columns(columns, chosen, kept),
     )
 

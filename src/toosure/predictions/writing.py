@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from toosure.predictions.csv_files import cells_of
+from toosure.predictions.kinds import is_named_logits
 from toosure.predictions.predictions import Predictions, as_tensor
+from toosure.predictions.usual_names import class_of
 from toosure.runs.files import check_target
 
 SUFFIXES = (".npz", ".pt", ".csv")
@@ -82,6 +84,20 @@ def as_spelled(predictions: Predictions, file: Path, output: Path) -> Prediction
     return replace(predictions, extras={**predictions.extras, **same_rows})
 
 
+def column_of_class_one(predictions: Predictions) -> str:
+    """Return the name of the one column to write: that of the one that came, or of its class.
+
+    What came as logits goes out as probabilities, and must not be called logits.
+    """
+    came = predictions.column
+    if came and not is_named_logits(came):
+        return came
+    own = class_of(came)
+    if predictions.names or own != came:
+        return f"p_{predictions.names[1] if predictions.names else own}"
+    return "prob"
+
+
 def write_csv(
     path: Path, probs: np.ndarray, extras: dict[str, np.ndarray], predictions: Predictions
 ) -> None:
@@ -89,7 +105,7 @@ def write_csv(
     names = predictions.names or tuple(map(str, range(probs.shape[1])))
     columns = {f"p_{name}": probs[:, k] for k, name in enumerate(names)}
     if predictions.binary:
-        columns = {"prob": probs[:, 1]}
+        columns = {column_of_class_one(predictions): probs[:, 1]}
     extras = {name: values for name, values in extras.items() if name not in columns}
 
     with path.open("w", encoding="utf-8", newline="") as file:

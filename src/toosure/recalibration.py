@@ -74,7 +74,9 @@ def recalibrate(
     sides = [side(each, bins, options) for each in (before, after)]
     judged = (judged_view(before), judged_view(after))
     hits_gained = after.correct.double() - before.correct.double()
-    gap_after = judged[1].confidence.double() - judged[1].correct.double()
+    top_gap = None
+    if before.binary:
+        top_gap = mean_change(gap_rows(after), level, before.groups, seed)
 
     return Recalibration(
         source=fit.source,
@@ -89,15 +91,22 @@ def recalibrate(
         change=nll_change(before, after, level, seed),
         ece_change=change_of_ece(before, after, bins, options),
         accuracy_change=mean_change(hits_gained, level, before.groups, seed),
-        gap_after=mean_change(gap_after, level, before.groups, seed),
+        gap_after=mean_change(gap_rows(judged[1]), level, before.groups, seed),
         chance=chance_after(judged[1], bins, options),
         class_one=before.binary,
+        top_gap_after=top_gap,
+        classes=logits.shape[1],
     )
 
 
 def judged_view(predictions: Predictions) -> Predictions:
     """Return what diagrams and binned errors are of: P(class 1) of a binary classifier."""
     return class_one_view(predictions) if predictions.binary else predictions
+
+
+def gap_rows(predictions: Predictions) -> Tensor:
+    """Return confidence minus whether it is right, (N,)."""
+    return predictions.confidence.double() - predictions.correct.double()
 
 
 def makers(method: str) -> dict[str, Callable[[], Calibrator]]:
@@ -178,6 +187,7 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
         source=predictions.source,
         binary=predictions.binary,
         groups=predictions.groups,
+        column=predictions.column,
         extras=predictions.extras,
     )
 

@@ -154,7 +154,8 @@ def test_independent_labels(tmp_path):
     assert result.stdout.startswith("1 of 2 labels is miscalibrated: cat")
     found = json.loads(toosure("evaluate", tmp_path / "a.npz", "--multilabel", "--json").stdout)
     assert found["worst"] == ["cat"]
-    assert "say --multilabel" in refused("evaluate", tmp_path / "a.npz")
+    for command in ("evaluate", "calibrate"):
+        assert "`toosure evaluate --multilabel`" in refused(command, tmp_path / "a.npz")
     (tmp_path / "a.csv").write_text("a,label\n1,1\n")
     assert "takes arrays" in refused("evaluate", tmp_path / "a.csv", "--multilabel")
 
@@ -168,7 +169,7 @@ def test_the_page_of_independent_labels_and_what_does_not_go_with_them(tmp_path)
     assert result.exit_code == 0 and f"page: {page}" in result.stderr
     assert "How often a label is true" in page.read_text(encoding="utf-8")
 
-    for option in (("--fail-if", "ece > 0.1"), ("--by", "site"), ("--all",), ("--top-label",)):
+    for option in (("--fail-if", "ece > 0.1"), ("--by", "site"), ("--all",), ("--class-1",)):
         assert f"{option[0]} does not go with --multilabel" in refused(*words, *option)
     assert "is a folder: name a file" in refused(*words, "--html", tmp_path)
 

@@ -151,7 +151,7 @@ def test_what_is_no_mixture_says_why(runs, tmp_path):
         ((first, "--shifts"), "needs two members or more"),
         ((first, first, "--shifts"), "is given twice"),
         ((first, tmp_path, "--shifts"), "members are folders of runs"),
-        ((first, second, "--ood", "noise"), "--ood and --images go with --shifts"),
+        ((first, second, "--ood", "noise"), "--ood goes with --shifts alone"),
         ((first, second, "--shifts", "--of", "ema"), "--of does not go with --shifts"),
         ((first, second, "--shifts", "--images", 9, "--ood", "cifar7"), "--ood cifar7"),
     ]

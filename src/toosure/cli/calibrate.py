@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluation_tables import numbers_table
+from toosure.cli.evaluation_tables import numbers_table, print_judged, print_table
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
@@ -16,7 +16,9 @@ from toosure.cli.file_options import (
     KindOption,
     LabelColumn,
     ScoreColumns,
+    TopLabel,
     in_folder,
+    only_with,
     refuse,
     write_text,
 )
@@ -63,13 +65,16 @@ def calibrate(
     test_split: Annotated[
         str | None, typer.Option(help="The same of TEST, as 'test'; without TEST, of VAL.")
     ] = None,
+    top_label: TopLabel = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the choice.")] = 5,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
     ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Seed of folds and bootstrap.")
     ] = 0,
-    data_root: Annotated[Path, typer.Option(help="With laplace: where data lie.")] = Path("data"),
+    data_root: Annotated[
+        Path | None, typer.Option(help="With laplace: where data lie. [data]", show_default=False)
+    ] = None,
     device: Annotated[str | None, typer.Option(help="With laplace: cpu, cuda.")] = None,
 ) -> None:
     """Fit a calibrator on VAL, chosen by held-out NLL, and show before and after on TEST.
@@ -78,7 +83,7 @@ def calibrate(
     """
     from toosure.recalibration import recalibrate
 
-    reading = FileOptions(kind, label_column, columns, classes, ignore_index)
+    reading = FileOptions(kind, label_column, columns, classes, ignore_index, top_label=top_label)
     run = val if val.is_dir() else None
     try:
         if method == "laplace":
@@ -87,6 +92,7 @@ def calibrate(
             refuse(files | arrays | {"--test-split": test_split}, "--method laplace")
             calibrate_by_laplace(val, data_root, device, as_json, bins, ci, seed)
             return
+        only_with("--method laplace", {"--device": device, "--data-root": data_root})
         check_wanted(method, output, html, (val, test, labels, test_labels))
         if run is not None:
             val, split = in_folder(run), split or "val"
@@ -213,8 +219,6 @@ def write_page(result: "Recalibration", path: Path) -> None:
 
 def print_result(result: "Recalibration") -> None:
     """Print the sentence, before and after, and how the calibrators did."""
-    from rich.console import Console
-
     from toosure.page.html import printed
 
     note = result.choice.calibrator.note
@@ -231,8 +235,9 @@ def print_result(result: "Recalibration") -> None:
     for name, before in result.before.metrics.items():
         shown = (printed(each, ".4f") for each in (*before, *result.after.metrics[name]))
         both.add_row(name, *shown)
-    Console().print(both)
+    print_table(both)
     typer.echo(f"\nJudged on {result.held_out}; {100 * result.level:g} % intervals.")
+    print_judged(result)
     typer.echo(f"{result.omissions}\n" if result.omissions else "")
 
     trials = numbers_table("method", "NLL held out", "change", "± s.e.")
@@ -240,7 +245,7 @@ def print_result(result: "Recalibration") -> None:
         change = printed(trial.change, "+.4f")
         error = printed(trial.error, ".4f")
         trials.add_row(trial.name, printed(trial.nll, ".4f"), change, error)
-    Console().print(trials)
+    print_table(trials)
     for trial in result.choice.trials:
         if trial.note:
             typer.echo(f"{trial.name}: {trial.note}.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluation_tables import numbers_table
+from toosure.cli.evaluation_tables import numbers_table, print_judged, print_table
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
@@ -17,6 +17,7 @@ from toosure.cli.file_options import (
     KindOption,
     LabelColumn,
     ScoreColumns,
+    TopLabel,
     in_folder,
     write_text,
 )
@@ -46,6 +47,7 @@ def compare(
     split: Annotated[
         str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
     ] = None,
+    top_label: TopLabel = None,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the ECE.")] = 15,
     ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
@@ -57,7 +59,7 @@ def compare(
     from toosure.evaluate.paired import compare as paired
     from toosure.runs.files import check_target
 
-    reading = FileOptions(kind, label_column, columns, classes, ignore_index)
+    reading = FileOptions(kind, label_column, columns, classes, ignore_index, top_label=top_label)
     try:
         if html:
             check_target(html, first, second)
@@ -108,8 +110,6 @@ def write_page(result: "Comparison", path: Path) -> None:
 
 def print_comparison(result: "Comparison") -> None:
     """Print the verdict, then each number of both and its change."""
-    from rich.console import Console
-
     from toosure.page.html import printed
     from toosure.page.two_models import word
 
@@ -121,11 +121,12 @@ def print_comparison(result: "Comparison") -> None:
         both = (printed(each, ".4f") for each in (row.first, row.second))
         change = (printed(each, "+.4f") for each in row.change)
         table.add_row(row.key, *both, *change, word(row.direction))
-    Console().print(table)
+    print_table(table)
 
     typer.echo(
         f"\nn = {result.n:,} ({result.checked}), {result.bins} bins, {100 * result.level:g} % "
         "intervals, each by itself, by resampling the same rows of both"
     )
+    print_judged(result)
     if result.left_out:
         typer.echo(result.left_out)

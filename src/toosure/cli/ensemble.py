@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluation_tables import numbers_table, print_evaluation
-from toosure.cli.file_options import FileOptions, write_text
+from toosure.cli.evaluation_tables import numbers_table, print_metrics, print_table
+from toosure.cli.file_options import FileOptions, only_with, write_text
 from toosure.cli.shifts import Images, OodWords, ensemble_shifts, runtime_of_shifts
 from toosure.cli.waiting import Waiting
 
@@ -55,13 +55,15 @@ def ensemble(
     ] = False,
     ood: OodWords = None,
     images: Images = None,
-    data_root: Annotated[Path, typer.Option(help="With --shifts: where data lie.")] = Path("data"),
+    data_root: Annotated[
+        Path | None, typer.Option(help="With --shifts: where data lie. [data]", show_default=False)
+    ] = None,
     device: Annotated[str | None, typer.Option(help="With --shifts: cpu, cuda.")] = None,
 ) -> None:
     """Average the probabilities of finished runs, and say how far the mixture can be trusted.
 
     Shows each member alone, how far they disagree, and what each adds. The file that -o writes is
-    read by evaluate, calibrate and compare, with --split test.
+    read by evaluate, calibrate and compare; with --split test where the members are runs.
     """
     from toosure.evaluate.ensemble import average_predictions
     from toosure.runs.files import check_target
@@ -71,10 +73,10 @@ def ensemble(
         runtime = runtime_of_shifts(ood, images, data_root, device, options)
         ensemble_shifts(runs, runtime, output, as_json)
         return
-    if ood or images:
-        fail("--ood and --images go with --shifts")
 
     try:
+        of_shifts = {"--ood": ood, "--images": images, "--device": device}
+        only_with("--shifts", of_shifts | {"--data-root": data_root})
         if output is not None and output.suffix.lower() != ".npz":
             raise ValueError(f"{output}: the mixture is written as .npz")
         for path in filter(None, (output, html)):
@@ -165,24 +167,25 @@ def write_files(result: "Ensemble", output: Path | None, html: Path | None) -> N
 
 def print_ensemble(result: "Ensemble") -> None:
     """Print the verdict on the mixture, and one row per member."""
-    from rich.console import Console
-
     from toosure.page.html import printed
     from toosure.quantities import shown_in
 
     keys = [q.key for q in shown_in("first") if q.key != "gap"]
-    print_evaluation(result.evaluation, keys)
+    evaluation = result.evaluation
+    print_metrics(evaluation, keys)
+    if evaluation.judged:
+        typer.echo(f"{evaluation.judged}.")
     typer.echo(f"\n{result.sentence}.\n")
 
     table = numbers_table("member", "accuracy", "NLL", "ECE", "gap", "adds (NLL)")
     for member in result.members:
         numbers = (member.accuracy, member.nll, member.ece, member.gap, member.adds)
         table.add_row(with_both_ends(member.name), *(printed(each, ".4f") for each in numbers))
-    Console().print(table)
-    typer.echo(
-        "\ngap: mean confidence minus accuracy. adds: NLL of the mixture without the member minus "
-        "that with it."
-    )
+    print_table(table)
+    gap = "mean confidence minus accuracy"
+    if evaluation.class_one:
+        gap = "mean P(class 1) minus the frequency of class 1"
+    typer.echo(f"\ngap: {gap}. adds: NLL of the mixture without the member minus that with it.")
 
 
 def with_both_ends(name: str) -> str:

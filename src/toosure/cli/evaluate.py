@@ -12,6 +12,7 @@ import typer
 from toosure.cli.app import app, fail
 from toosure.cli.evaluation_tables import print_evaluation, print_files, print_subgroups
 from toosure.cli.file_options import (
+    DATA_ROOT,
     ClassNames,
     FileOptions,
     IgnoreIndex,
@@ -19,7 +20,9 @@ from toosure.cli.file_options import (
     LabelColumn,
     LabelsFile,
     ScoreColumns,
+    TopLabel,
     in_folder,
+    only_with,
     paired_files,
     refuse,
     write_text,
@@ -80,12 +83,7 @@ def evaluate(
     classes: ClassNames = None,
     ignore_index: IgnoreIndex = None,
     labels: LabelsFile = None,
-    top_label: Annotated[
-        bool,
-        typer.Option(
-            "--top-label", help="Of two classes: judge the predicted one, not P(class 1)."
-        ),
-    ] = False,
+    top_label: TopLabel = None,
     multilabel: Annotated[
         bool, typer.Option("--multilabel", help="Outputs (N, K) are independent, as labels are.")
     ] = False,
@@ -115,7 +113,9 @@ def evaluate(
     baseline: Annotated[
         Path | None, typer.Option(help="With --shifts: the run that errors are divided by.")
     ] = None,
-    data_root: Annotated[Path, typer.Option(help="With a shift: where data lie.")] = Path("data"),
+    data_root: Annotated[
+        Path | None, typer.Option(help="With a shift: where data lie. [data]", show_default=False)
+    ] = None,
     device: Annotated[str | None, typer.Option(help="With a shift: cpu, cuda.")] = None,
 ) -> None:
     """Say how far the probabilities in FILE can be trusted, with intervals.
@@ -126,24 +126,27 @@ def evaluate(
     from toosure.evaluate.subgroups import subgroups
     from toosure.runs.files import check_target
 
+    judged = {"--top-label": bool(top_label), "--class-1": top_label is False}
     outlive_readers("")  # the exit code is the verdict of --fail-if, also under `| head`
     if shifts or ood or images or baseline:
         if not shifts:
             fail("--ood, --images and --baseline go with --shifts")
-        options = {"--html": html, "--by": by, "--fail-if": fail_if, "--shift": shift}
+        options = {"--html": html, "--by": by, "--fail-if": fail_if, "--shift": shift} | judged
         runtime = runtime_of_shifts(ood, images, data_root, device, options, REPORT_HINT)
         evaluate_shifts(files, runtime, baseline, as_json)
         return
 
-    reading = FileOptions(kind, label_column, columns, classes, ignore_index)
+    reading = FileOptions(kind, label_column, columns, classes, ignore_index, top_label=top_label)
     settings: Settings = {"bins": bins, "edge": edge.value, "level": ci, "seed": seed}
-    judged: Settings = settings | ({"top_label": True} if top_label else {})
     try:
+        if not shift:
+            only_with("--shift or --shifts", {"--device": device, "--data-root": data_root})
         if html:
             check_target(html, *files, labels)
         if multilabel:
             others = {"--by": by, "--fail-if": fail_if, "--shift": shift, "--labels": labels}
-            refuse(others | {"--all": everything, "--top-label": top_label}, "--multilabel")
+            refuse(others | {"--all": everything}, "--multilabel")
+            refuse(judged, "--multilabel")
             only_one(files, "--multilabel")
             show_labels(evaluate_labels(files[0], reading, split, settings), html, as_json)
             return
@@ -152,14 +155,15 @@ def evaluate(
         keys = None if everything or as_json or html else first_keys(conditions)
         with Waiting("reading") as waiting:
             if shift:
-                predictions = [of_run(only_one(files, "--shift"), shift, data_root, device)]
+                shifted = of_run(only_one(files, "--shift"), shift, data_root, device)
+                predictions = [reading.judged(shifted)]
             else:
                 predictions = read_all(files, reading, split, labels)
             if html:
                 only_one(predictions, "--html")
 
-            results = measure_all(predictions, keys, judged, waiting)
-            groups = [subgroups(each, by, **judged) for each in predictions] if by else []
+            results = measure_all(predictions, keys, settings, waiting)
+            groups = [subgroups(each, by, **settings) for each in predictions] if by else []
             if html:
                 write_page(results[0], html)
         verdicts = judge_all(conditions, results)
@@ -197,10 +201,11 @@ def judge_all(
 
 def first_keys(conditions: Sequence["Condition"]) -> list[str]:
     """Return the metrics that people read first, and those that conditions name."""
+    from toosure.evaluate.conditions import metric_of
     from toosure.quantities import shown_in
 
-    keys = [*(q.key for q in shown_in("first")), *(each.name for each in conditions)]
-    return [key for key in dict.fromkeys(keys) if key != "gap"]
+    keys = [q.key for q in shown_in("first") if q.key != "gap"]
+    return list(dict.fromkeys([*keys, *filter(None, map(metric_of, conditions))]))
 
 
 def measure_all(
@@ -264,7 +269,7 @@ def show(
         print_subgroups(group)
 
 
-def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predictions":
+def of_run(run: Path, shift: str, data_root: Path | None, device: str | None) -> "Predictions":
     """Predict the test set of a run under a corruption, with the weights of its checkpoint."""
     from toosure.data.corruptions import Shift
     from toosure.predictions import from_logits
@@ -278,7 +283,7 @@ def of_run(run: Path, shift: str, data_root: Path, device: str | None) -> "Predi
         corruption = read(shift, Shift)
     except ValueError as error:
         raise ValueError(f"--shift {error}") from error
-    logits, labels = predict_shifted(run, corruption, Runtime(device, data_root))
+    logits, labels = predict_shifted(run, corruption, Runtime(device, data_root or DATA_ROOT))
     return replace(from_logits(logits, labels), source=f"{run.name} under {shift}")
 
 

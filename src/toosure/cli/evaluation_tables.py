@@ -10,7 +10,11 @@ if TYPE_CHECKING:
 
     from toosure.evaluate import Evaluation
     from toosure.evaluate.estimates import Estimate
+    from toosure.evaluate.paired import Comparison
+    from toosure.evaluate.recalibrated import Recalibration
     from toosure.evaluate.subgroups import Subgroups
+
+WIDE = 1000  # characters of a line that goes to a file
 
 
 def numbers_table(first: str, *headings: str) -> "Table":
@@ -19,14 +23,41 @@ def numbers_table(first: str, *headings: str) -> "Table":
 
     table = Table(first, box=None, pad_edge=False, header_style="dim")
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     return table
 
 
-def print_evaluation(result: "Evaluation", keys: Sequence[str] | None = None) -> None:
-    """Print the verdict, then metrics with their intervals: those in `keys`, or all by group."""
+def print_table(table: "Table") -> None:
+    """Print a table as wide as it is, where no terminal sets the width."""
     from rich.console import Console
 
+    console = Console()
+    console = console if console.is_terminal else Console(width=WIDE)
+    console.print(table)
+
+
+def print_evaluation(result: "Evaluation", keys: Sequence[str] | None = None) -> None:
+    """Print the verdict and metrics as `toosure evaluate` does, and which options show others."""
+    print_metrics(result, keys)
+    print_judged(result)
+    if keys is not None:
+        typer.echo("--all prints the other metrics.")
+        return
+    for line in result.omissions():
+        typer.echo(line)
+
+
+def print_judged(result: "Evaluation | Comparison | Recalibration") -> None:
+    """Say whether P(class 1) or the predicted class is judged, and how to judge the other."""
+    if result.judged:
+        other = "--top-label judges the predicted class"
+        if not result.class_one:
+            other = "--class-1 judges P(class 1)"
+        typer.echo(f"{result.judged}; {other}.")
+
+
+def print_metrics(result: "Evaluation", keys: Sequence[str] | None = None) -> None:
+    """Print the verdict, then metrics with their intervals: those in `keys`, or all by group."""
     from toosure.evaluate.verdict import verdict
     from toosure.page.html import printed
     from toosure.quantities import evaluation_groups
@@ -40,23 +71,16 @@ def print_evaluation(result: "Evaluation", keys: Sequence[str] | None = None) ->
         for name in (name for name in names if name in result.metrics):
             table.add_row(name, *(printed(each, ".4f") for each in result.metrics[name]))
         table.add_section()
-    Console().print(table)
+    print_table(table)
 
     edges = "(a, b]" if result.edge == "right" else "[a, b)"
     typer.echo(
         f"\nn = {result.n:,}, {result.bins} bins {edges}, {100 * result.level:g} % intervals"
     )
-    if keys is not None:
-        typer.echo("--all prints the other metrics.")
-        return
-    for line in result.omissions():
-        typer.echo(line)
 
 
 def print_files(results: Sequence["Evaluation"], keys: Sequence[str]) -> None:
     """Print the verdict on each of several files, then one row of numbers per file."""
-    from rich.console import Console
-
     from toosure.evaluate.verdict import verdict
     from toosure.page.html import printed
 
@@ -69,16 +93,18 @@ def print_files(results: Sequence["Evaluation"], keys: Sequence[str]) -> None:
     for result in results:
         values = (result.metrics[key].value if key in result.metrics else None for key in shown)
         table.add_row(result.source, f"{result.n:,}", *(printed(each, ".4f") for each in values))
-    Console().print(table)
+    print_table(table)
+    typer.echo("")
+    for judged in dict.fromkeys(filter(None, (result.judged for result in results))):
+        named = [result.source for result in results if result.judged == judged]
+        typer.echo(f"{judged}: {', '.join(named)}.")
     typer.echo(
-        "\nFor intervals name one file; `toosure compare A B` tests two files on the same rows."
+        "For intervals name one file; `toosure compare A B` tests two files on the same rows."
     )
 
 
 def print_subgroups(result: "Subgroups") -> None:
     """Print one row per subgroup, and how many groups were accounted for."""
-    from rich.console import Console
-
     shares = ("class 1 true", "P(class 1)") if result.class_one else ("accuracy", "confidence")
     table = numbers_table(result.column, "n", *shares, "gap, points", "ECE, points", "verdict")
     for group in result.groups:
@@ -92,7 +118,7 @@ def print_subgroups(result: "Subgroups") -> None:
             group.sentence,
         )
     typer.echo("")
-    Console().print(table)
+    print_table(table)
     typer.echo(f"\n{result.sentence}")
 
 

@@ -1,7 +1,7 @@
 """Options that say how to read a file of predictions, shared by the commands that take one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from toosure.predictions import Predictions
+
+DATA_ROOT = Path("data")  # where data lie, unless --data-root says otherwise
 
 
 class Kind(StrEnum):
@@ -37,6 +39,15 @@ ClassNames = Annotated[
 IgnoreIndex = Annotated[
     int | None, typer.Option("--ignore-index", help="Leave out rows with this label, as -100.")
 ]
+TopLabel = Annotated[
+    bool | None,
+    typer.Option(
+        "--top-label/--class-1",
+        help="Of two classes: judge the predicted class, or P(class 1). [P(class 1) of one column, "
+        "and of a run whose model has one output; else the predicted class]",
+        show_default=False,
+    ),
+]
 LabelsFile = Annotated[
     Path | None, typer.Option("--labels", help="The .npy of the labels, beside a .npy of scores.")
 ]
@@ -61,6 +72,7 @@ class FileOptions:
     classes: str | None = None
     ignore_index: int | None = None
     unlabelled: bool = False
+    top_label: bool | None = None  # of two classes; None for what came: one column, or two
 
     def read(
         self, path: Path, split: str | None = None, labels: Path | None = None
@@ -84,7 +96,18 @@ class FileOptions:
             raise ValueError(f"{str(path).removesuffix(path.name)}{error}") from error
         if predictions.note:
             typer.echo(f"{path.name}: {predictions.note}", err=True)
-        return predictions
+        return self.judged(predictions)
+
+    def judged(self, predictions: "Predictions") -> "Predictions":
+        """Return predictions that are judged as --top-label or --class-1 asks, where one does."""
+        if self.top_label is None:
+            return predictions
+        if predictions.classes != 2:
+            came = f"{predictions.classes} classes" if predictions.classes else "confidences alone"
+            raise ValueError(
+                f"--top-label and --class-1 are of two classes; {predictions.source} has {came}"
+            )
+        return replace(predictions, binary=not self.top_label)
 
 
 def paired_files(files: Sequence[Path], labels: Path | None) -> list[tuple[Path, Path | None]]:
@@ -114,6 +137,13 @@ def refuse(others: Mapping[str, object], option: str, hint: str = "leave one of 
     for name, value in others.items():
         if value:
             raise ValueError(f"{name} does not go with {option}: {hint}")
+
+
+def only_with(option: str, others: Mapping[str, object]) -> None:
+    """Raise on the first of other options that was given: it only goes with `option`."""
+    for name, value in others.items():
+        if value:
+            raise ValueError(f"{name} goes with {option} alone: leave it out")
 
 
 def in_folder(run: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from toosure.cli.evaluation_tables import print_files
-from toosure.cli.file_options import FileOptions, in_folder
+from toosure.cli.file_options import DATA_ROOT, FileOptions, in_folder
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def calibrate_by_laplace(
-    run: Path, data_root: Path, device: str | None, as_json: bool, bins: int, ci: float, seed: int
+    run: Path,
+    data_root: Path | None,
+    device: str | None,
+    as_json: bool,
+    bins: int,
+    ci: float,
+    seed: int,
 ) -> None:
     """Fit Laplace to a run, write its predictions, and judge both on the test set."""
     from toosure.train import Runtime
@@ -26,7 +32,7 @@ def calibrate_by_laplace(
         raise ValueError(f"laplace needs the folder of a run, with its network; got {run}")
     plain = in_folder(run)
     with Waiting("fitting the head") as waiting:
-        laplace = laplace_of_run(run, Runtime(device, data_root))
+        laplace = laplace_of_run(run, Runtime(device, data_root or DATA_ROOT))
         waiting.update("measuring")
         before, after = (
             judged(path, name, bins, ci, seed)
@@ -49,4 +55,4 @@ def judged(path: Path, name: str, bins: int, ci: float, seed: int) -> "Evaluatio
 
     predictions = FileOptions().read(path, "test")
     predictions = replace(predictions, source=name)
-    return evaluate(predictions, bins=bins, level=ci, seed=seed, top_label=True)
+    return evaluate(predictions, bins=bins, level=ci, seed=seed)

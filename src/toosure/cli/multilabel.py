@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from toosure.cli.evaluation_tables import in_points, numbers_table
+from toosure.cli.evaluation_tables import in_points, numbers_table, print_table
 from toosure.cli.file_options import FileOptions, listed_words, write_text
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ def show_labels(result: "MultilabelEvaluation", html: Path | None, as_json: bool
 
 def print_labels(result: "MultilabelEvaluation", as_json: bool) -> None:
     """Print the verdict, then one row per label and one for all pooled."""
-    from rich.console import Console
-
     if as_json:
         print(json.dumps(result.as_json(), allow_nan=False))
         return
@@ -67,5 +65,5 @@ def print_labels(result: "MultilabelEvaluation", as_json: bool) -> None:
         table.add_row(row.name, *shares, *errors, row.fault)
     pooled = (in_points(result.pooled["gap"], "+.1f"), in_points(result.pooled["ece"], ".1f"))
     table.add_row("all pooled", "", "", *pooled, "")
-    Console().print(table)
+    print_table(table)
     typer.echo(f"\nn = {result.n:,}, {result.bins} bins, {100 * result.level:g} % intervals")

@@ -9,7 +9,7 @@ import typer
 
 from toosure.cli.app import fail
 from toosure.cli.evaluation_tables import numbers_table
-from toosure.cli.file_options import refuse
+from toosure.cli.file_options import DATA_ROOT, refuse
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def plan_of_options(shift: list[str] | None, ood: list[str] | None) -> "ShiftPla
 def runtime_of_shifts(
     ood: list[str] | None,
     images: int | None,
-    data_root: Path,
+    data_root: Path | None,
     device: str | None,
     others: Mapping[str, object],
     hint: str = "leave one of them out",
@@ -59,7 +59,8 @@ def runtime_of_shifts(
 
     try:
         refuse(others, "--shifts", hint)
-        return Runtime(device, data_root, shifts=ShiftPlan(ood=tuple(ood or ()), images=images))
+        plan = ShiftPlan(ood=tuple(ood or ()), images=images)
+        return Runtime(device, data_root or DATA_ROOT, shifts=plan)
     except ValueError as error:
         fail(str(error))
 

@@ -20,7 +20,7 @@ FORM = re.compile(r"^\s*(\w+)\s*(>=|<=|>|<)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*$
 class Condition:
     """A bound on one number of an evaluation: `ece > 0.05`, in the unit of the JSON."""
 
-    name: str  # a metric, or "gap"
+    name: str  # a metric, "gap" or "binary_brier"
     above: bool  # it holds above the bound, or else below
     bound: float
     text: str
@@ -36,7 +36,12 @@ class Judgement:
 
 def known_names() -> list[str]:
     """Return the numbers that a condition may name."""
-    return ["gap", *metric_keys()]
+    return ["gap", *metric_keys(), "binary_brier"]
+
+
+def metric_of(condition: Condition) -> str | None:
+    """Return the metric that a condition needs; None where every evaluation has its number."""
+    return {"gap": None, "binary_brier": "brier"}.get(condition.name, condition.name)
 
 
 def parse_condition(text: str) -> Condition:
@@ -79,9 +84,11 @@ def check_possible(condition: Condition) -> None:
 
 def judge(condition: Condition, result: Evaluation) -> Judgement:
     """Say whether a condition holds with the whole interval; a ValueError if it cannot be told."""
-    estimate = result.gap if condition.name == "gap" else result.metrics.get(condition.name)
+    estimate = result.number(condition.name)
     if estimate is None:
         reason = result.left_out.get(condition.name, "it was not measured")
+        if condition.name == "binary_brier":
+            reason = "it is of two classes; of others, name brier"
         raise ValueError(f"{condition.text}: {condition.name} is not known ({reason})")
     if math.isnan(estimate.value):
         raise ValueError(f"{condition.text}: {condition.name} is undefined for these predictions")

@@ -1,7 +1,7 @@
 """Average the predictions of finished runs: the mixture, its members, and what each adds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.binary import one_column
 from toosure.ensembles import disagreement, log_mean_probability, mean_pairwise_kl
 from toosure.evaluate.by_kind import evaluate
+from toosure.evaluate.class_one import class_one_view
 from toosure.evaluate.paired import check_same_classes, check_same_rows
 from toosure.evaluate.result import Evaluation
-from toosure.metrics import accuracy, ece, nll
+from toosure.metrics import ece_from_confidence, nll
 from toosure.predictions import Predictions, from_logits
+from toosure.predictions.labels import numbered_otherwise
 
 Split = str  # "test", "val", "shift", or "" where a file holds one set of rows
 Numbers = dict[str, float]
@@ -36,7 +39,7 @@ class Member:
     accuracy: float
     nll: float
     ece: float
-    gap: float  # mean confidence minus accuracy
+    gap: float  # mean confidence minus accuracy; of P(class 1), its mean minus the frequency
     adds: float | None  # None where it is the only one
 
 
@@ -65,14 +68,19 @@ class Ensemble:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what a file holds that `toosure evaluate` reads: log-probabilities and labels."""
+        """Return what a file holds that `toosure evaluate` reads: log-probabilities and labels.
+
+        Members of one output each make one logit. Labels count from 0; names that are other numbers
+        would not agree with them, and are left out.
+        """
         found: dict[str, np.ndarray] = {}
         for split, predictions in self.predictions.items():
             assert predictions.logits is not None and predictions.labels is not None
             prefix = f"{split}_" if split else ""
-            found[f"{prefix}logits"] = predictions.logits.cpu().numpy()
+            logits = one_column(predictions.logits) if predictions.binary else predictions.logits
+            found[f"{prefix}logits"] = logits.cpu().numpy()
             found[f"{prefix}labels"] = predictions.labels.cpu().numpy()
-            if predictions.names:
+            if predictions.names and not numbered_otherwise(predictions.names):
                 found["class_names"] = np.array(predictions.names)
         return found
 
@@ -109,14 +117,14 @@ def average_predictions(
             with suppress(OtherRows):
                 mixed[split] = mixture({name: of[split] for name, of in members.items()})
 
-    logits = torch.stack([logits_in(name, of[judged]) for name, of in members.items()])
-    labels = mixed[judged].labels
-    assert labels is not None
+    alone = {name: of[judged] for name, of in members.items()}
+    logits = torch.stack([logits_in(name, each) for name, each in alone.items()])
+    evaluation = evaluate(mixed[judged], **options)
     return Ensemble(
         mixed,
         judged,
-        evaluate(mixed[judged], top_label=True, **options),
-        tuple(member_rows(list(members), logits, labels)),
+        evaluation,
+        tuple(member_rows(alone, logits, evaluation)),
         disagreement(logits),
         mean_pairwise_kl(logits),
     )
@@ -141,24 +149,32 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
         if rows.shape != logits[0].shape:
             raise ValueError(f"{name} has other classes than {names[0]}")
     predictions = from_logits(log_mean_probability(torch.stack(logits)), as_labels(first))
-    return replace(predictions, names=first.names, source=f"mixture of {len(names)}")
+    binary = all(each.binary for each in members.values())
+    source = f"mixture of {len(names)}"
+    return replace(predictions, names=first.names, source=source, binary=binary)
 
 
-def member_rows(names: Sequence[str], logits: Tensor, labels: Tensor) -> list[Member]:
-    """Return the numbers of each member: alone, and by what the others lack without it."""
+def member_rows(
+    members: Mapping[str, Predictions], logits: Tensor, mixed: Evaluation
+) -> list[Member]:
+    """Return the numbers of each member: alone, and by what the others lack without it.
+
+    Calibration is that of the predicted class or of P(class 1), as the mixture's is.
+    """
+    labels = as_labels(next(iter(members.values())))
     whole = float(nll(log_mean_probability(logits), labels))
     rows = []
-    for place, name in enumerate(names):
-        own = logits[place]
+    for place, (name, member) in enumerate(members.items()):
         others = torch.cat([logits[:place], logits[place + 1 :]])
-        hits = float(accuracy(own, labels))
+        judged = class_one_view(member) if mixed.class_one else member
+        pair = (judged.confidence, judged.correct)
         rows.append(
             Member(
                 name,
-                accuracy=hits,
-                nll=float(nll(own, labels)),
-                ece=float(ece(own, labels)),
-                gap=float(own.softmax(1).amax(1).mean()) - hits,
+                accuracy=float(member.correct.double().mean()),
+                nll=float(nll(logits[place], labels)),
+                ece=float(ece_from_confidence(*pair, mixed.bins, mixed.edge)),
+                gap=float(pair[0].double().mean() - pair[1].double().mean()),
                 adds=float(nll(log_mean_probability(others), labels)) - whole,
             )
         )

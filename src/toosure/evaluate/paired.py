@@ -56,6 +56,8 @@ class Comparison:
     left_out: str  # why some numbers are missing; empty if none is
     checked: str  # how it is known that the rows are the same
     tables: tuple[Reliability, Reliability]
+    judged: str = ""  # what the ECE is of, where there are two classes
+    class_one: bool = False  # whether calibration errors and tables are those of P(class 1)
 
     @property
     def sentence(self) -> str:
@@ -90,7 +92,8 @@ class Comparison:
         }
         about = {"first": self.first, "second": self.second, "n": self.n, "bins": self.bins}
         verdict = {"verdict": self.sentence, "kind": self.kind}
-        return about | {"level": self.level, **verdict, "differences": rows}
+        of = {"of": "class 1" if self.class_one else "the predicted class"} if self.judged else {}
+        return about | of | {"level": self.level, **verdict, "differences": rows}
 
 
 def names(differences: list[Difference]) -> str:
@@ -132,7 +135,8 @@ def compare(
         for score in scores:
             replicas[score.key].append(score.change(weights))
 
-    rows = [(side.confidence, side.correct) for side in judged(first, second)]
+    views = judged(first, second)
+    rows = [(side.confidence, side.correct) for side in views]
     tables = [reliability_from_confidence(*pair, bins, level=level) for pair in rows]
     return Comparison(
         first=first.source or "the first",
@@ -146,7 +150,22 @@ def compare(
         left_out=left_out,
         checked=checked,
         tables=(tables[0], tables[1]),
+        judged=what_is_judged(first, second),
+        class_one=views[0] is not first,
     )
+
+
+def what_is_judged(first: Predictions, second: Predictions) -> str:
+    """Say what ECE and smECE are of, where there are two classes, and why; else nothing."""
+    if first.classes != 2 or second.classes != 2:
+        return ""
+    if first.binary and second.binary:
+        return "ECE and smECE are of P(class 1)"
+    reason = ""
+    if first.binary or second.binary:
+        named = second.source or "the second" if first.binary else first.source or "the first"
+        reason = f", since {named} holds both classes"
+    return f"ECE and smECE are of the predicted class{reason}"
 
 
 def check_same_rows(first: Predictions, second: Predictions) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from toosure.evaluate.class_one import judge_gaps
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import MAX_CALL_NUMBERS
 from toosure.metrics.binned import Reliability
@@ -38,6 +39,8 @@ class Recalibration:
     gap_after: Estimate  # confidence minus accuracy, or P(class 1) minus its frequency
     chance: float  # the ECE that a calibrated model shows at most in 97.5 % of such samples
     class_one: bool = False  # whether tables and binned errors are those of P(class 1)
+    top_gap_after: Estimate | None = None  # with `class_one`: that of the predicted class
+    classes: int = 0
 
     @property
     def held_out(self) -> str:
@@ -66,15 +69,32 @@ class Recalibration:
 
     @property
     def remaining(self) -> str:
-        """Say which way the probabilities are still wrong afterwards; empty where chance may be."""
+        """Say which way the probabilities are still wrong afterwards; empty where chance may be.
+
+        As in the verdict of `evaluate`: of P(class 1), the larger of its two gaps is named.
+        """
         gap = self.gap_after
+        of_class = False
+        if self.top_gap_after is not None:
+            verdict = judge_gaps(gap, self.top_gap_after, self.n)
+            of_class = verdict.sentence.startswith("P(class 1)")
+            gap = gap if of_class else self.top_gap_after
+
         if gap.low is None or gap.high is None or gap.low <= 0 <= gap.high:
             return ""
         points = f"{100 * abs(gap.value):.1f} ± {50 * (gap.high - gap.low):.1f} points"
-        if self.class_one:
+        if of_class:
             return f"P(class 1) is then too {'high' if gap.value > 0 else 'low'} by {points}"
         way = "over" if gap.value > 0 else "under"
         return f"They are then {way}-confident by {points} on average"
+
+    @property
+    def judged(self) -> str:
+        """Say what binned errors are of, where there are two classes."""
+        if self.classes != 2:
+            return ""
+        what = "P(class 1)" if self.class_one else "the predicted class"
+        return f"ece and adaptive_ece are of {what}"
 
     @property
     def omissions(self) -> str:
@@ -83,6 +103,14 @@ class Recalibration:
         names = [name for name in METRICS if any(side[name].low is None for side in sides)]
         why = f"too slow to resample above {MAX_CALL_NUMBERS:,} numbers"
         return f"No interval: {', '.join(names)} ({why})." if names else ""
+
+    def of_two_classes(self) -> dict[str, Any]:
+        """Return what is only said of two classes: which one is judged, and its other gap."""
+        if self.classes != 2:
+            return {}
+        if self.top_gap_after is None:
+            return {"of": "the predicted class"}
+        return {"of": "class 1", "top_gap_after": self.top_gap_after.as_json()}
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values: the choice, the trials, and before and after with intervals."""
@@ -102,6 +130,7 @@ class Recalibration:
             "ece_change": self.ece_change.as_json(),
             "accuracy_change": self.accuracy_change.as_json(),
             "gap_after": self.gap_after.as_json(),
+            **self.of_two_classes(),
             "chance": self.chance,
             "trials": trials,
         }

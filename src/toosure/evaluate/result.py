@@ -42,6 +42,29 @@ class Evaluation:
         """How often the prediction is right; with `class_one`, how often class 1 is true."""
         return float(self.table.accuracy.nan_to_num() @ self.table.counts.double()) / self.n
 
+    @property
+    def judged(self) -> str:
+        """Say what calibration errors and the gap are of, where there are two classes."""
+        if self.classes != 2:
+            return ""
+        what = "P(class 1)" if self.class_one else "the predicted class"
+        return f"Calibration errors and the gap are of {what}"
+
+    def number(self, name: str) -> Estimate | None:
+        """Return a number of the JSON with its interval: a metric, the gap, or `binary_brier`.
+
+        The last is scikit-learn's Brier score of two classes, half of `brier`.
+        """
+        if name == "gap":
+            return self.gap
+        if name != "binary_brier":
+            return self.metrics.get(name)
+        both = self.metrics.get("brier")
+        if both is None or self.classes != 2:
+            return None
+        low, high = (end if end is None else end / 2 for end in both[1:])
+        return Estimate(both.value / 2, low, high)
+
     def omissions(self) -> list[str]:
         """Return why metrics were left out, one line per reason."""
         reasons = dict.fromkeys(self.left_out.values())
@@ -65,10 +88,12 @@ class Evaluation:
 
         both = dict.fromkeys(self.left_out) | values
         ordered = {name: both[name] for name in metric_keys() if name in both}
+        if self.classes == 2:
+            counts |= {"of": "class 1" if self.class_one else "the predicted class"}
         if self.class_one:
-            counts |= {"of": "class 1", "frequency": self.frequency}
-        if self.class_one and "brier" in self.metrics:
-            counts |= {"binary_brier": self.metrics["brier"].value / 2}
+            counts |= {"frequency": self.frequency}
+        if (score := self.number("binary_brier")) is not None:
+            counts |= {"binary_brier": score.value}
         if self.groups is not None:
             counts |= {"groups": self.groups}
         if self.class_gaps is not None:

@@ -14,8 +14,15 @@ from toosure.page.html import page, section, table, tiles
 
 NOTE = (
     "Each member judged alone, on the same rows. The gap is mean confidence minus accuracy: below "
-    "0 a member is less sure than it is right, and averaging makes that stronger. The last column "
-    "is the NLL of the mixture without the member minus that with it; above 0 the member helps."
+    "0 a member is less sure than it is right, and averaging makes that stronger."
+)
+CLASS_ONE_NOTE = (
+    "Each member judged alone, on the same rows, by P(class 1): the gap is its mean minus the "
+    "frequency of class 1."
+)
+ADDS = (
+    "The last column is the NLL of the mixture without the member minus that with it; above 0 the "
+    "member helps."
 )
 
 
@@ -60,5 +67,6 @@ def members_table(result: Ensemble) -> str:
     )
     header = ("member", "accuracy, %", "NLL", "ECE, points", "gap, points", "adds (NLL)")
     formats = ("", ".2f", ".4f", ".2f", "+.2f", "+.4f")
-    note = f"{result.sentence}. {NOTE}"
+    about = CLASS_ONE_NOTE if result.evaluation.class_one else NOTE
+    note = f"{result.sentence}. {about} {ADDS}"
     return section("Members and mixture", note, table(header, rows, formats, True), name="members")

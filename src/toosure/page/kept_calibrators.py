@@ -41,7 +41,7 @@ def kept_calibrator(name: str, record: object) -> KeptCalibrator | None:
         assert isinstance(record, dict)
         return KeptCalibrator(
             name=printable(name),
-            note=printable(str(record.get("note") or "")),
+            note=note_of(record),
             n=int(number(record["n"])),
             ece=estimate(record["before"], "ece"),
             ece_after=estimate(record["after"], "ece"),
@@ -53,6 +53,12 @@ def kept_calibrator(name: str, record: object) -> KeptCalibrator | None:
         )
     except (AssertionError, KeyError, TypeError, ValueError):
         return None
+
+
+def note_of(record: Mapping[str, Any]) -> str:
+    """Return what to know of a calibrator; its ECE may be of something else than the run's own."""
+    of = "ECE of P(class 1)" if record.get("of") == "class 1" else ""
+    return printable("; ".join(filter(None, [of, str(record.get("note") or "")])))
 
 
 def number(value: object) -> float:

@@ -3,7 +3,7 @@
 from html import escape
 
 from toosure.evaluate.paired import Comparison
-from toosure.figures import reliability_diagram
+from toosure.figures import TOP_LABEL, probability_wording, reliability_diagram
 from toosure.page.html import figure, page, prose, section, table
 from toosure.quantities import QUANTITIES
 
@@ -29,8 +29,10 @@ def differences(result: Comparison) -> str:
     header = ("metric", result.first, result.second, "change", "low", "high", "second is")
     note = (
         f"The second less the first, with {100 * result.level:g} % intervals of each by itself, by "
-        f"resampling the same rows of both. ECE over {result.bins} bins. {result.left_out}"
+        f"resampling the same rows of both. ECE over {result.bins} bins. "
     )
+    note += f"{result.judged}. " if result.judged else ""
+    note += result.left_out
     forms = ("", ".4f", ".4f", "+.4f", "+.4f", "+.4f", "")
     return section("Differences", note.strip(), table(header, rows, forms))
 
@@ -42,12 +44,18 @@ def word(direction: int) -> str:
 
 def diagrams(result: Comparison) -> str:
     """Return both reliability diagrams, side by side."""
+    below = "P(class 1) is too high" if result.class_one else "the model is too sure"
+    wording = probability_wording("class 1") if result.class_one else TOP_LABEL
     note = (
         f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
-        f"{100 * result.level:g} % intervals. Below the dashed line the model is too sure."
+        f"{100 * result.level:g} % intervals. Below the dashed line {below}."
     )
     drawn = [
-        figure(reliability_diagram(each, result.level), f"{name}: accuracy over confidence", note)
+        figure(
+            reliability_diagram(each, result.level, wording),
+            f"{name}: {wording.true} over {wording.claimed}",
+            note,
+        )
         for name, each in zip((result.first, result.second), result.tables, strict=True)
     ]
     return f'<div class="pair">{"".join(drawn)}</div>'

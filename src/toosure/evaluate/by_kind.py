@@ -96,7 +96,7 @@ def evaluate(
             predictions, labels, probs, bins, edge, ignore_index, names, **bootstrap
         )
 
-    if is_frame(predictions):
+    if is_frame(predictions) and labels is None:
         predictions = from_frame(predictions, label, columns, classes=names)
         names = ()
     given = predictions_of(predictions, labels, probs, ignore_index, groups, names)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from toosure.binary import is_one_column
+from toosure.metrics.conversion import to_tensor
 from toosure.metrics.distributions import SUM_TOLERANCE as SUM_TOLERANCE
 from toosure.metrics.distributions import are_probabilities as are_probabilities
 from toosure.metrics.distributions import distribution_problem as distribution_problem
@@ -27,7 +28,7 @@ from toosure.metrics.one_column import (
     may_be_probabilities,
 )
 
-# Numbers in any form that torch.as_tensor takes; the shape is checked, not typed.
+# Numbers in any form that `to_tensor` takes; the shape is checked, not typed.
 ArrayLike = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
 
 # Whether the logits of metrics called now were looked at before; see `known_logits`.
@@ -36,7 +37,7 @@ _logits_are_known: ContextVar[bool] = ContextVar("logits_are_known", default=Fal
 
 def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
     """Return `logits` as a floating tensor of shape (N, C), or raise with what came instead."""
-    logits = torch.as_tensor(logits)
+    logits = to_tensor(logits)
     if logits.ndim != 2:
         raise ValueError(
             f"{name} must have shape (N, C); got {tuple(logits.shape)}{dimension_hint(logits)}"
@@ -57,7 +58,7 @@ def dimension_hint(logits: Tensor) -> str:
 
 def as_labels(labels: ArrayLike, n: int, classes: int) -> Tensor:
     """Return `labels` as int64 of shape (n,) in [0, classes), or raise with what came instead."""
-    labels = torch.as_tensor(labels)
+    labels = to_tensor(labels)
     if labels.shape != (n,):
         raise ValueError(
             f"labels must have shape ({n},) to match logits; got {tuple(labels.shape)}"
@@ -80,9 +81,9 @@ def as_pair(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
 
     One logit per example, with 0/1 labels, becomes the two columns of two classes.
     """
-    logits = torch.as_tensor(logits)
+    logits = to_tensor(logits)
     if is_one_column(logits):
-        truth = labels_of_two_classes(torch.as_tensor(labels), len(logits))
+        truth = labels_of_two_classes(to_tensor(labels), len(logits))
         return columns_of_logits(logits), truth.to(logits.device)
 
     logits = as_logits(logits)
@@ -101,7 +102,7 @@ def as_metric_inputs(
         raise ValueError("labels are missing: give the true class of each row, integers (N,)")
 
     if is_one_column(outputs):  # labels first: those of more classes are what is wrong then
-        truth = labels_of_two_classes(torch.as_tensor(labels), len(outputs))
+        truth = labels_of_two_classes(to_tensor(labels), len(outputs))
         return as_metric_logits(logits, probs), truth.to(outputs.device)
 
     checked = as_metric_logits(logits, probs)
@@ -113,7 +114,7 @@ def one_of(logits: ArrayLike | None, probs: ArrayLike | None) -> Tensor:
     if (logits is None) == (probs is None):
         came = "neither" if logits is None else "both"
         raise ValueError(f"give logits, or probabilities as probs=...; got {came}")
-    return torch.as_tensor(logits if probs is None else probs)
+    return to_tensor(logits if probs is None else probs)
 
 
 def as_metric_logits(logits: ArrayLike | None, probs: ArrayLike | None = None) -> Tensor:
@@ -136,7 +137,7 @@ def as_metric_logits(logits: ArrayLike | None, probs: ArrayLike | None = None) -
 
 def check_one_column(logits: ArrayLike | None) -> None:
     """Refuse one logit per example where all lie in [0, 1]: they are rather probabilities."""
-    logits = torch.as_tensor(logits) if logits is not None else None
+    logits = to_tensor(logits) if logits is not None else None
     if is_one_column(logits) and len(logits) and may_be_probabilities(logits):
         raise ValueError(LOGITS_MAY_BE_PROBABILITIES)
 
@@ -165,7 +166,7 @@ def as_distributions(probs: ArrayLike) -> Tensor:
 
     One probability per example, that of class 1, becomes two columns.
     """
-    probs = torch.as_tensor(probs)
+    probs = to_tensor(probs)
     if is_one_column(probs):
         return columns_of_probs(probs)
 
@@ -180,9 +181,9 @@ def as_distributions(probs: ArrayLike) -> Tensor:
 
 def as_probabilities(probs: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     """Check `(probs, labels)`: floats in [0, 1], of shape (N, C) and at least float32."""
-    probs = torch.as_tensor(probs)
+    probs = to_tensor(probs)
     if is_one_column(probs):
-        truth = labels_of_two_classes(torch.as_tensor(labels), len(probs))
+        truth = labels_of_two_classes(to_tensor(labels), len(probs))
         return columns_of_probs(probs), truth.to(probs.device)
 
     probs = as_logits(probs, "probabilities")
@@ -198,8 +199,8 @@ def as_confidence(
 
     With `soft`, `correct` may also be floats in [0, 1].
     """
-    confidence = torch.as_tensor(confidence)
-    correct = torch.as_tensor(correct)
+    confidence = to_tensor(confidence)
+    correct = to_tensor(correct)
     if confidence.ndim != 1 or len(confidence) == 0:
         raise ValueError(f"confidence must have shape (N,), N > 0; got {tuple(confidence.shape)}")
     if not confidence.is_floating_point():

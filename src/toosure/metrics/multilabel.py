@@ -18,6 +18,7 @@ from toosure.metrics.cluster_intervals import (
     interval_around,
     mean_offsets,
 )
+from toosure.metrics.conversion import to_tensor
 from toosure.metrics.inputs import ArrayLike, as_logits, at_least_float32, check_finite, one_of
 from toosure.metrics.intervals import Interval, confidence_interval_from_confidence
 from toosure.metrics.label_faults import LabelChance, judge_labels
@@ -114,7 +115,7 @@ def as_multilabel(
     outputs = as_logits(one_of(logits, probs), "logits" if probs is None else "probs").detach()
     if targets is None:
         raise ValueError("targets are missing: give 0 or 1 for every output, (N, K)")
-    targets = torch.as_tensor(targets).to(outputs.device)
+    targets = to_tensor(targets).to(outputs.device)
     if targets.shape != outputs.shape or len(outputs) < 2:
         raise ValueError(
             "targets of independent labels have the outputs' shape (N, K), of two rows at least; "

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from toosure.binary import is_one_column
 from toosure.metrics.confidence import odds_of_rows, row_chunks
+from toosure.metrics.conversion import to_tensor
 from toosure.metrics.inputs import (
     LOGITS_ARE_PROBABILITIES,
     ArrayLike,
@@ -85,7 +86,7 @@ def join_one_column(logits: ArrayLike | None, others: ArrayLike | None) -> Tenso
     """Return both sets of one logit per example as one, to be looked at together; else None."""
     if logits is None or others is None:
         return None
-    sets = [torch.as_tensor(each) for each in (logits, others)]
+    sets = [to_tensor(each) for each in (logits, others)]
     if not all(is_one_column(each) for each in sets):
         return None
     return torch.cat([each.reshape(-1) for each in sets])

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from toosure.metrics.conversion import to_tensor
 from toosure.metrics.inputs import ArrayLike
 
 
@@ -30,8 +31,8 @@ def flatten_positions(
     >>> rows.outputs.shape, rows.groups.tolist()
     (torch.Size([5, 5]), [0, 0, 1, 1, 1])
     """
-    outputs = torch.as_tensor(outputs)
-    labels = torch.as_tensor(labels).to(outputs.device)
+    outputs = to_tensor(outputs)
+    labels = to_tensor(labels).to(outputs.device)
     rows = class_rows(outputs, labels)
     n = len(labels)
     groups = torch.arange(n, device=labels.device).repeat_interleave(labels[0].numel() if n else 0)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from toosure.binary import is_one_column, one_column, two_columns
 from toosure.metrics import nll
+from toosure.metrics.conversion import to_tensor
 from toosure.metrics.inputs import (
     ArrayLike,
     are_probabilities,
@@ -111,7 +112,7 @@ class Calibrator(nn.Module):
         """Return calibrated logits in the shape that came, (N, C) or one per example."""
         if any(getattr(self, name).numel() == 0 for name in self.fitted_names):
             raise ValueError(f"{type(self).__name__} is not fitted: call fit(logits, labels) first")
-        logits = torch.as_tensor(logits)
+        logits = to_tensor(logits)
         if is_one_column(logits):
             columns = two_columns(at_least_float32(logits))
             self.check_classes(columns, "one logit each, for two classes; one row is logits[None]")

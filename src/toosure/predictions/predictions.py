@@ -10,6 +10,7 @@ from torch import Tensor
 
 from toosure.binary import is_one_column
 from toosure.metrics.confidence import top_label
+from toosure.metrics.conversion import tensor_of_array
 from toosure.metrics.inputs import (
     ArrayLike,
     are_probabilities,
@@ -132,13 +133,9 @@ def as_tensor(values: object, name: str) -> Tensor:
     if array.dtype.kind not in "bifu":
         raise ValueError(f"{name} must be numbers; got {array.dtype}")
 
-    # torch has no wide floats, few unsigned integers, and only the byte order of the machine.
     if array.dtype.kind == "u":
         array = array.astype(np.int64)
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    return tensor_of_array(np.require(array, requirements="C"))
 
 
 def renumbered(groups: Tensor | None) -> Tensor | None:

@@ -1,0 +1,41 @@
+"""Numbers in any form as a tensor: lists, arrays of numpy, columns of a data frame."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def to_tensor(values: object) -> Tensor:
+    """Return numbers as a tensor, which shares the memory of an array where torch can read it.
+
+    What offers itself as an array of numpy is taken as one, whatever its index: a column of a data
+    frame, say.
+
+    >>> to_tensor(np.arange(3)[::-1]).tolist()
+    [2, 1, 0]
+    """
+    if isinstance(values, Tensor) or not hasattr(values, "__array__"):
+        return torch.as_tensor(values)
+    if hasattr(values, "__cuda_array_interface__"):  # it stays on its device
+        return torch.as_tensor(values)
+    return tensor_of_array(np.asarray(values))
+
+
+def tensor_of_array(array: np.ndarray) -> Tensor:
+    """Return an array as a tensor, with one copy where torch cannot read it as it lies.
+
+    torch has no wide floats, few unsigned integers, only the byte order of the machine, and reads
+    neither backwards nor what must not be written.
+    """
+    if array.dtype.kind not in "bifuc":
+        raise ValueError(f"numbers are needed; got an array of {array.dtype}")
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+
+    backwards = any(stride < 0 for stride in array.strides)
+    if backwards or not array.flags.writeable:
+        array = array.copy()
+    return torch.as_tensor(array)

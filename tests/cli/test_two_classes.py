@@ -108,6 +108,22 @@ def test_an_ensemble_of_one_column_is_judged_as_its_members_are(files):
     assert "gap: mean P(class 1) minus the frequency" in said and "--all" not in said
 
 
+def test_an_ensemble_reads_its_files_as_it_is_told(files):
+    rng = np.random.default_rng(0)
+    for name in ("first.csv", "second.csv"):
+        p = rng.dirichlet([1, 1, 1], 30)
+        columns = dict(zip(("p_1", "p_2", "p_3"), p.T, strict=True))
+        table(files / name, **columns, label=np.arange(30) % 2 + 1)
+    members = ("ensemble", files / "first.csv", files / "second.csv")
+    assert "--classes 0,1,2 for numbers" in toosure(*members, code=2).stderr
+    for classes, mean in (("1,2,3", 0.5), ("0,1,2", 1.5)):
+        toosure(*members, "--classes", classes, "-o", files / "told.npz")
+        assert np.load(files / "told.npz")["labels"].mean() == mean
+    assert toosure("evaluate", files / "told.npz").stderr == ""
+    refusal = toosure(*members, "--shifts", "--classes", "1,2,3", code=2).stderr
+    assert "--classes does not go with --shifts" in refusal
+
+
 def test_binary_brier_is_a_number_to_check(files, one, two):
     for name, found in (("one.csv", one), ("two.csv", two)):
         brier = found["binary_brier"]

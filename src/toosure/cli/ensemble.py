@@ -8,7 +8,16 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.evaluation_tables import numbers_table, print_metrics, print_table
-from toosure.cli.file_options import FileOptions, only_with, write_text
+from toosure.cli.file_options import (
+    ClassNames,
+    FileOptions,
+    IgnoreIndex,
+    KindOption,
+    LabelColumn,
+    ScoreColumns,
+    only_with,
+    write_text,
+)
 from toosure.cli.shifts import Images, OodWords, ensemble_shifts, runtime_of_shifts
 from toosure.cli.waiting import Waiting
 
@@ -42,6 +51,11 @@ def ensemble(
     split: Annotated[
         str | None, typer.Option(help="Judge on these rows. [test, or val where there is none]")
     ] = None,
+    kind: KindOption = None,
+    label_column: LabelColumn = None,
+    columns: ScoreColumns = None,
+    classes: ClassNames = None,
+    ignore_index: IgnoreIndex = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
@@ -68,8 +82,9 @@ def ensemble(
     from toosure.evaluate.ensemble import average_predictions
     from toosure.runs.files import check_target
 
+    reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     if shifts:
-        options = {"--of": of, "--split": split, "--html": html}
+        options = {"--of": of, "--split": split, "--html": html} | reading.given()
         runtime = runtime_of_shifts(ood, images, data_root, device, options)
         ensemble_shifts(runs, runtime, output, as_json)
         return
@@ -82,7 +97,7 @@ def ensemble(
         for path in filter(None, (output, html)):
             check_target(path, *runs)
         with Waiting("reading") as waiting:
-            members = read_members(runs, of, split)
+            members = read_members(runs, of, split, reading)
             judged = judged_split(members, split)
             waiting.update("measuring")
             settings = {"bins": bins, "level": ci, "seed": seed}
@@ -98,7 +113,7 @@ def ensemble(
 
 
 def read_members(
-    runs: list[Path], of: str | None, split: str | None
+    runs: list[Path], of: str | None, split: str | None, reading: FileOptions
 ) -> "dict[str, dict[str, Predictions]]":
     """Read the predictions of each run by split, under a name that tells the runs apart."""
     members: dict[str, dict[str, Predictions]] = {}
@@ -108,11 +123,14 @@ def read_members(
             raise ValueError(f"{run} is given twice: every member counts once")
         if of and not run.is_dir():
             raise ValueError(f"--of goes with folders of runs; {run} is none")
-        members[name] = in_run(run, of) if run.is_dir() else in_file(run, split)
+        if run.is_dir():
+            members[name] = in_run(run, of, reading)
+        else:
+            members[name] = {split or "": reading.read(run, split)}
     return members
 
 
-def in_run(run: Path, of: str | None) -> "dict[str, Predictions]":
+def in_run(run: Path, of: str | None, reading: FileOptions) -> "dict[str, Predictions]":
     """Read every split that a run saved."""
     from toosure.predictions.file_formats import array_names
 
@@ -124,12 +142,7 @@ def in_run(run: Path, of: str | None) -> "dict[str, Predictions]":
 
     arrays = array_names(path)
     names = [name for name in SPLITS if f"{name}_logits" in arrays]
-    return {name: FileOptions().read(path, name) for name in names}
-
-
-def in_file(path: Path, split: str | None) -> "dict[str, Predictions]":
-    """Read the one set of rows of a file, or the split that is asked for."""
-    return {split or "": FileOptions().read(path, split)}
+    return {name: reading.read(path, name) for name in names}
 
 
 def judged_split(members: "dict[str, dict[str, Predictions]]", split: str | None) -> str:

@@ -126,12 +126,12 @@ def evaluate(
     from toosure.evaluate.subgroups import subgroups
     from toosure.runs.files import check_target
 
-    judged = {"--top-label": bool(top_label), "--class-1": top_label is False}
+    judged: dict[str, object] = {"--top-label": bool(top_label), "--class-1": top_label is False}
     outlive_readers("")  # the exit code is the verdict of --fail-if, also under `| head`
     if shifts or ood or images or baseline:
         if not shifts:
             fail("--ood, --images and --baseline go with --shifts")
-        options = {"--html": html, "--by": by, "--fail-if": fail_if, "--shift": shift} | judged
+        options = judged | {"--html": html, "--by": by, "--fail-if": fail_if, "--shift": shift}
         runtime = runtime_of_shifts(ood, images, data_root, device, options, REPORT_HINT)
         evaluate_shifts(files, runtime, baseline, as_json)
         return
@@ -144,9 +144,8 @@ def evaluate(
         if html:
             check_target(html, *files, labels)
         if multilabel:
-            others = {"--by": by, "--fail-if": fail_if, "--shift": shift, "--labels": labels}
-            refuse(others | {"--all": everything}, "--multilabel")
-            refuse(judged, "--multilabel")
+            others = judged | {"--by": by, "--fail-if": fail_if, "--shift": shift}
+            refuse(others | {"--labels": labels, "--all": everything}, "--multilabel")
             only_one(files, "--multilabel")
             show_labels(evaluate_labels(files[0], reading, split, settings), html, as_json)
             return
@@ -155,8 +154,7 @@ def evaluate(
         keys = None if everything or as_json or html else first_keys(conditions)
         with Waiting("reading") as waiting:
             if shift:
-                shifted = of_run(only_one(files, "--shift"), shift, data_root, device)
-                predictions = [reading.judged(shifted)]
+                predictions = [reading.judged(of_run(files, shift, data_root, device))]
             else:
                 predictions = read_all(files, reading, split, labels)
             if html:
@@ -269,7 +267,9 @@ def show(
         print_subgroups(group)
 
 
-def of_run(run: Path, shift: str, data_root: Path | None, device: str | None) -> "Predictions":
+def of_run(
+    files: Sequence[Path], shift: str, data_root: Path | None, device: str | None
+) -> "Predictions":
     """Predict the test set of a run under a corruption, with the weights of its checkpoint."""
     from toosure.data.corruptions import Shift
     from toosure.predictions import from_logits
@@ -277,6 +277,7 @@ def of_run(run: Path, shift: str, data_root: Path | None, device: str | None) ->
     from toosure.train.predict import predict_shifted
     from toosure.words.values import read
 
+    run = only_one(files, "--shift")
     if not run.is_dir():
         raise ValueError(f"--shift needs the folder of a run; got {run}")
     try:

@@ -39,7 +39,7 @@ class Predictions:
     names: tuple[str, ...] = ()  # of the C classes
     source: str = ""
     probs: Tensor | None = None  # (N, C) as they came, where probabilities came
-    binary: bool = False  # one output per example came: columns 1 are P(class 1)
+    binary: bool = False  # one output per example came, or P(class 1) is to be judged: columns 1
     groups: Tensor | None = None  # (N,) int64, the sequence or image of each row, 0 .. G - 1
     group_name: str = "group"  # what the groups are: "sequence", "image"
     note: str = ""  # what a reader guessed about a file, in one line

@@ -38,7 +38,7 @@ NAMES_OF_FILES: dict[str, tuple[str, ...]] = {
         *("ECE", "MCE", "AdaptiveECE", "ClasswiseECE", "ReliabilityTable"),
         *("NLL", "Brier", "Accuracy"),
     ),
-    "toosure.optim.schedules": ("Constant", "Step", "Cosine"),
+    "toosure.optim.schedules": ("Constant", "StepDecay", "Cosine"),
     "toosure.page.calibration": ("calibration_page",),
     "toosure.page.evaluation": ("evaluation_page",),
     "toosure.page.live": ("make_app", "serve"),

@@ -366,7 +366,54 @@ def test_calibrate_wraps_a_model_and_leaves_it_as_it_was(method):
     torch.testing.assert_close(probs.sum(1), torch.ones(500))
 
 
+class Scaled(nn.Module):
+    """A model that takes two inputs, and gives its logits in a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(4.0))
+
+    def forward(self, image, mask=1.0):
+        return {"logits": self.scale * image * mask}
+
+
+def dict_batches(inputs, labels):
+    rows = range(len(labels))
+    return DataLoader(
+        [{"image": inputs[i], "label": labels[i], "mask": torch.ones(3)} for i in rows], 64
+    )
+
+
+@pytest.mark.parametrize(
+    ("give", "options"),
+    [
+        (lambda x, y: (x, y), {}),
+        (lambda x, y: {"image": x, "labels": y}, {}),
+        (lambda x, y: TensorDataset(x, y), {}),
+        (lambda x, y: ((x[i : i + 50], y[i : i + 50]) for i in range(0, 300, 50)), {}),
+        (dict_batches, {}),
+        (lambda x, y: DataLoader(TensorDataset(y, x, x**0)), {"inputs": [1, 2], "labels": 0}),
+        (lambda x, y: DataLoader(TensorDataset(y, x)), {"inputs": lambda b: b[1], "labels": 0}),
+        (lambda x, y: (torch.cat([x, x[:9]]), torch.cat([y, torch.full((9,), -100)])), {}),
+    ],
+    ids=["pair", "dict", "data set", "iterator", "dict batches", "places", "function", "ignored"],
+)
+def test_calibrate_reads_what_a_watch_reads(give, options):
+    inputs, labels = drawn(300, 0)
+    wanted = CALIBRATORS["temperature"]().fit(4 * inputs, labels)
+    found = toosure.calibrate(Scaled(), give(inputs, labels), "temperature", **options)
+    torch.testing.assert_close(found(inputs).detach(), wanted(4 * inputs), rtol=1e-4, atol=1e-5)
+
+
 def test_calibrate_says_what_it_cannot_do():
+    class Pair(nn.Linear):
+        def forward(self, x):
+            return super().forward(x), x
+
+    with pytest.raises(ValueError, match="the model gives tuple, and logits are needed"):
+        toosure.calibrate(Pair(3, 3), drawn(50, 0))
+    with pytest.raises(ValueError, match=r"a batch of the data must be \(inputs, labels\)"):
+        toosure.calibrate(nn.Linear(3, 3), drawn(50, 0)[0])
     with pytest.raises(ValueError, match="gave no batches"):
         toosure.calibrate(nn.Linear(3, 3), [])
     with pytest.raises(ValueError, match="method must be auto or one of temperature"):

@@ -229,6 +229,11 @@ def test_curvature_of_dict_inputs_is_that_of_one_tensor(measure):
     rtol = 0.05 if measure == "trace" else 2e-3
     assert row[f"train/{measure}"] == pytest.approx(expected[f"train/{measure}"], rel=rtol)
 
+    parts = DataLoader(TensorDataset(batch["left"], y, batch["right"]), batch_size=ROWS)
+    for inputs in ([0, 2], lambda parts: (parts[0], parts[2])):  # called in this order
+        in_order = Watch.of(net, parts, measure=measure, inputs=inputs, labels=1).last
+        assert numbers(in_order) == pytest.approx(numbers(row), rel=1e-5)
+
     some = Watch.of(net, batch, measure="gn_sharpness", parameters=["a.*"]).last
     of_joined = Watch.of(Joined(net), (x, y), measure="gn_sharpness", parameters=["net.a.*"]).last
     key = "train/gn_sharpness"

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer
 
+from toosure.batches.reader import predicts_next_token
 from toosure.integrations.watched_loop import innermost
 from toosure.optim import CSAM, SAM
-from toosure.watch.batch_reader import predicts_next_token
 
 
 class SAMTrainer(Trainer):

@@ -10,12 +10,12 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from transformers.trainer_utils import RemoveColumnsCollator
 
+from toosure.batches.reader import LABEL_KEYS, names_of_arguments
 from toosure.integrations.sam_trainer import SAMTrainer
 from toosure.integrations.watched_loop import WatchedLoop
 from toosure.processes.dtensor import any_sharded
 from toosure.processes.wrappers import unwrapped
 from toosure.watch import Watch
-from toosure.watch.batch_reader import LABEL_KEYS, names_of_arguments
 from toosure.watch.criterion import Criterion
 from toosure.watch.measurer import Data
 from toosure.watch.sample import in_memory

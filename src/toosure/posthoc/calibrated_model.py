@@ -1,15 +1,23 @@
 """A model with its calibrator: fitted from a data loader, and wrapped as one module."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
+from toosure.batches.inputs import called_with, moved, rows_of
+from toosure.batches.outputs import logits_in
+from toosure.batches.reader import BatchReader, InputsOf, LabelsOf, one_batch
 from toosure.binary import is_one_column, two_columns
 from toosure.eval_mode import evaluating
 from toosure.posthoc.all_calibrators import CALIBRATORS
 from toosure.posthoc.calibrator import Calibrator
 from toosure.posthoc.select import choose
+
+CHUNK = 1024  # examples of a forward pass
+IGNORED = -100  # the label of rows that do not count
 
 
 class Calibrated(nn.Module):
@@ -27,7 +35,7 @@ class Calibrated(nn.Module):
 
     def forward(self, *inputs: object, **named: object) -> Tensor:
         """Return calibrated logits."""
-        logits: Tensor = self.calibrator(self.model(*inputs, **named))
+        logits: Tensor = self.calibrator(logits_in(self.model(*inputs, **named)))
         return logits
 
     def predict_proba(self, *inputs: object, **named: object) -> Tensor:
@@ -38,46 +46,75 @@ class Calibrated(nn.Module):
 
 def calibrate(
     model: nn.Module,
-    loader: Iterable[Sequence[Tensor]],
+    loader: Any,
     method: str | Calibrator = "auto",
     folds: int = 5,
     seed: int = 0,
+    *,
+    inputs: InputsOf = None,
+    labels: LabelsOf = None,
 ) -> Calibrated:
-    """Fit a calibrator on `(inputs, labels, ...)` batches of rows not trained on; wrap the model.
+    """Fit a calibrator on rows that were not trained on, and wrap the model.
 
-    The model gives logits (N, C), or one logit per example of a binary classifier.
+    `loader` is what `Watch.of` takes (docs/watch.md): a loader of (inputs, labels, ...) or dict
+    batches, a Dataset, or (inputs, labels) in memory; all of it is used. `inputs` and `labels` say
+    which part of a batch is which. The model gives logits (N, C), or one logit per example of a
+    binary classifier; as a tensor, a dict with "logits" or an object with `.logits`.
 
     "auto" tries all and takes the one with the lowest NLL on rows it was not fitted on, none of
     them if none helps; or name one ("temperature"), or give one (`Dirichlet(lam=0.1)`).
 
-    >>> from torch.utils.data import DataLoader, TensorDataset
-    >>> inputs = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
-    >>> labels = torch.multinomial((inputs / 2).softmax(1), 1).squeeze(1)
-    >>> loader = DataLoader(TensorDataset(inputs, labels), batch_size=50)
-    >>> calibrate(nn.Flatten(), loader, "temperature").calibrator.note
+    >>> x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    >>> y = torch.multinomial((x / 2).softmax(1), 1).squeeze(1)
+    >>> calibrate(nn.Flatten(), (x, y), "temperature").calibrator.note
     ''
     """
-    logits, labels = collect_logits(model, loader)
+    logits, truth = collect_logits(model, loader, BatchReader(inputs, labels))
     if isinstance(method, Calibrator):
-        return Calibrated(model, method.fit(logits, labels))
+        return Calibrated(model, method.fit(logits, truth))
 
     if method == "auto":
-        calibrator = choose(logits, labels, CALIBRATORS, folds, seed).calibrator
+        calibrator = choose(logits, truth, CALIBRATORS, folds, seed).calibrator
     elif method in CALIBRATORS:
-        calibrator = CALIBRATORS[method]().fit(logits, labels)
+        calibrator = CALIBRATORS[method]().fit(logits, truth)
     else:
         raise ValueError(f"method must be auto or one of {', '.join(CALIBRATORS)}; got {method!r}")
     return Calibrated(model, calibrator)
 
 
 @torch.no_grad()
-def collect_logits(model: nn.Module, loader: Iterable[Sequence[Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return the logits and labels of all batches, with the model in eval mode meanwhile."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    with evaluating(model):
-        pairs = [(model(batch[0].to(device)), batch[1].to(device)) for batch in loader]
+def collect_logits(model: nn.Module, data: Any, reader: BatchReader) -> tuple[Tensor, Tensor]:
+    """Return the logits and labels of all rows, with the model in eval mode meanwhile.
 
-    if not pairs:
+    Rows whose label is -100 are left out, as torch's losses do.
+    """
+    reader.learn_from(model, IGNORED)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    logits: list[Tensor] = []
+    labels: list[Tensor] = []
+    with evaluating(model):
+        for batch in batches_of(data):
+            if isinstance(batch, tuple | list) and reader.inputs is reader.labels is None:
+                batch = batch[:2]  # what comes after inputs and labels is left alone
+            x, y = reader.read("the data", batch)
+            for rows in torch.arange(len(y)).split(CHUNK):
+                logits.append(logits_in(called_with(model, moved(rows_of(x, rows), device))))
+            labels.append(y.to(device))
+
+    if not logits:
         raise ValueError("the loader gave no batches: it must yield (inputs, labels)")
-    logits, labels = (torch.cat(part) for part in zip(*pairs, strict=True))
-    return logits, labels
+    truth = torch.cat(labels)
+    kept = truth != IGNORED if truth.ndim == 1 else slice(None)
+    return torch.cat(logits)[kept], truth[kept]
+
+
+def batches_of(data: Any) -> Iterable[Any]:
+    """Return what gives all examples in batches: of tensors in memory, a data set or a loader."""
+    batch = one_batch(data)
+    if batch is not None:
+        return [batch]
+    by_index = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if by_index and not isinstance(data, tuple | list):
+        return DataLoader(data, CHUNK)
+    batches: Iterable[Any] = data
+    return batches

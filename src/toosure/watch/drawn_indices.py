@@ -16,7 +16,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from toosure.watch.batch_reader import LabelsOf, label_key
+from toosure.batches.reader import LabelsOf, label_key
 
 EVERY_EXAMPLE = (SequentialSampler, RandomSampler, DistributedSampler)
 

@@ -3,22 +3,22 @@
 Each class wraps a model and shares its parameters; `as_rows` picks those that a split needs.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from toosure.batches.inputs import Inputs, called_with, moved, rows_of, tensors_of
+from toosure.batches.outputs import logits_in
 from toosure.binary import binary_labels, is_one_column
 from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import as_labels
 from toosure.processes.dtensor import resharded_after
 from toosure.processes.wrappers import unwrapped
-from toosure.watch.batch_reader import Inputs, tensors_of
 from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
 from toosure.watch.probability_outputs import as_type, check_no_sigmoid
-from toosure.watch.sample import Sample, rows_of
+from toosure.watch.sample import Sample
 
 MAX_LOGITS = 1 << 27  # of a split whose examples have many rows: 512 MB in float32
 
@@ -78,7 +78,7 @@ class LabelLogits(nn.Module):
 class HeldInputs(nn.Module):
     """A model on inputs that are held here: called with the numbers of rows.
 
-    So a dict of inputs is one tensor to whoever measures. Floating inputs follow the type of the
+    So several inputs are one tensor to whoever measures. Floating inputs follow the type of the
     weights, which curvature raises to float32.
     """
 
@@ -92,7 +92,7 @@ class HeldInputs(nn.Module):
         inputs = rows_of(self.inputs, rows)
         if isinstance(inputs, Tensor):
             return self.model(as_type(inputs, dtype))
-        return self.model(**{name: as_type(t, dtype) for name, t in inputs.items()})
+        return called_with(self.model, {key: as_type(t, dtype) for key, t in inputs.items()})
 
 
 class PlacesOf(nn.Module):
@@ -235,23 +235,6 @@ def first_outputs(model: nn.Module, x: Tensor) -> Any:
         return model(x[:1024])
 
 
-def logits_in(outputs: Any) -> Tensor:
-    """Return the logits that a model gave as a tensor, as `.logits` or under "logits"."""
-    found = outputs
-    if isinstance(outputs, Mapping):
-        found = outputs.get("logits")
-    elif not isinstance(outputs, Tensor):
-        found = getattr(outputs, "logits", None)
-
-    if not isinstance(found, Tensor):
-        keys = f" with the keys {list(outputs)}" if isinstance(outputs, Mapping) else ""
-        raise ValueError(
-            f"the model gives {type(outputs).__name__}{keys}, and a watch needs logits: return a "
-            "tensor, an object with .logits, or a dict with 'logits' (or watch a Module that does)"
-        )
-    return found
-
-
 def classes_last(logits: Tensor, shape: torch.Size) -> Tensor:
     """Return logits of labels (N, *shape) as (N, *shape, C); they may come as (N, C, *shape)."""
     if logits.shape[1:-1] == shape:
@@ -273,9 +256,3 @@ def check_finite_inputs(name: str, inputs: Inputs) -> None:
             raise ValueError(
                 f"{name} inputs must be finite; example {int(bad[0])} holds NaN or infinity"
             )
-
-
-def moved(inputs: Inputs, device: torch.device) -> Inputs:
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    return {name: tensor.to(device) for name, tensor in inputs.items()}

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
+from toosure.batches.inputs import Inputs, rows_of
+from toosure.batches.reader import BatchReader, Examples, InputsOf, LabelsOf, one_batch
 from toosure.data.dataset import Split
 from toosure.metrics.inputs import check_count
-from toosure.watch.batch_reader import BatchReader, Examples, Inputs, InputsOf, LabelsOf
 from toosure.watch.drawn_indices import chosen_rows, indices_of, known_labels
 
 EXAMPLES = 2000  # drawn from a loader or a data set, where nothing else is asked
@@ -158,13 +159,7 @@ class ExampleSource:
 
 def in_memory(data: Any) -> Any:
     """Return what is one batch of tensors or arrays as it is; None for all else."""
-    if isinstance(data, Mapping):
-        return data
-    arrays = Tensor | np.ndarray
-    parts = list(data) if isinstance(data, tuple | list | Split) else []
-    if len(parts) == 2 and isinstance(parts[0], arrays | Mapping) and isinstance(parts[1], arrays):
-        return tuple(parts)
-    return None
+    return one_batch(tuple(data) if isinstance(data, Split) else data)
 
 
 def check_kind(name: str, data: Any) -> None:
@@ -185,13 +180,6 @@ def check_kind(name: str, data: Any) -> None:
 def check_not_empty(name: str, count: int) -> None:
     if not count:
         raise ValueError(f"{name} is empty: give it examples, or leave it out")
-
-
-def rows_of(inputs: Inputs, rows: Tensor) -> Inputs:
-    """Return some rows of inputs."""
-    if isinstance(inputs, Tensor):
-        return inputs[rows.to(inputs.device)]
-    return {key: tensor[rows.to(tensor.device)] for key, tensor in inputs.items()}
 
 
 @contextmanager
@@ -220,7 +208,7 @@ def random_state_restored(data: Any, seed: int) -> Iterator[None]:
 def hash_of(inputs: Inputs, labels: Tensor) -> str:
     """Return a hash of examples, by which a resumed run knows whether they are the same."""
     digest = hashlib.sha256()
-    named = {"": inputs} if isinstance(inputs, Tensor) else inputs
+    named: dict[str | int, Tensor] = {"": inputs} if isinstance(inputs, Tensor) else inputs
     for name, tensor in [*named.items(), ("labels", labels)]:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         step = max(1, tensor.nbytes // MAX_HASHED_BYTES)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from toosure.batches.reader import InputsOf, LabelsOf
 from toosure.config import as_measures
 from toosure.processes import ALONE, Processes
 from toosure.runs import RunWriter
@@ -13,7 +14,6 @@ from toosure.runs.row_reader import Row
 from toosure.runs.write import plain
 from toosure.watch.arguments import check_arguments
 from toosure.watch.background import make_row_maker
-from toosure.watch.batch_reader import InputsOf, LabelsOf
 from toosure.watch.criterion import Criterion
 from toosure.watch.joint import processes_of, without_ddp
 from toosure.watch.measurer import Data, Measurer, device_of

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from toosure.batches.inputs import Inputs, first_of, tensors_of
 from toosure.processes.wrappers import unwrapped
 
-Inputs = Tensor | dict[str, Tensor]  # a model is called with the tensor, or by these names
 Examples = tuple[Inputs, Tensor]  # inputs and labels, the same number of each
-InputsOf = str | int | Sequence[str] | Callable[[Any], Any] | None
+InputsOf = str | int | Sequence[str] | Sequence[int] | Callable[[Any], Any] | None
 LabelsOf = str | int | Callable[[Any], Any] | None
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
@@ -22,8 +22,9 @@ LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 class BatchReader:
     """Take the batches of a loop apart, and join them.
 
-    `inputs` and `labels` say where they are: a key or place of the batch, or a function of it;
-    `inputs` may be several keys, by which the model is then called. Without them a batch is
+    `inputs` and `labels` say where they are: a key or place of the batch, or a function of it.
+    `inputs` may be several keys, by which the model is then called, or several places, called in
+    their order, as is what a function returns as several tensors. Without them a batch is
     (inputs, labels), or a dict with "labels" (or another usual name) whose other entries are what
     the model's forward takes. The labels of a causal language model of transformers are shifted
     here, as the model does itself: the output at a place predicts the next one.
@@ -49,9 +50,11 @@ class BatchReader:
         """Return the inputs and labels of a batch of the split `name`."""
         labels = as_tensor(f"the labels of {name}", self._labels_of(name, batch))
         inputs = self._inputs_of(name, batch)
+        checked: Inputs
         if isinstance(inputs, Mapping):
-            tensors = {str(k): as_tensor(f"{k} of {name}", v) for k, v in inputs.items()}
-            checked: Inputs = tensors
+            checked = {str(k): as_tensor(f"{k} of {name}", v) for k, v in inputs.items()}
+        elif are_tensors(inputs):
+            checked = dict(enumerate(inputs))
         else:
             checked = as_tensor(f"the inputs of {name}", inputs)
 
@@ -86,7 +89,10 @@ class BatchReader:
         if isinstance(self.inputs, str | int) or callable(self.inputs):
             return chosen(name, "inputs", batch, self.inputs)
         if self.inputs is not None:
-            return {key: chosen(name, "inputs", batch, key) for key in self.inputs}
+            parts = {key: chosen(name, "inputs", batch, key) for key in self.inputs}
+            if all(isinstance(key, str) for key in parts):
+                return parts
+            return [as_tensor(f"part {key} of {name}", part) for key, part in parts.items()]
         if not isinstance(batch, Mapping):
             return pair_of(name, batch)[0]
 
@@ -95,9 +101,7 @@ class BatchReader:
         known = others if self.takes is None else [key for key in others if key in self.takes]
         if known:
             return {key: batch[key] for key in known}
-        if (
-            len(others) == 1
-        ):  # {"image": ..., "label": ...} of a model that is called with one tensor
+        if len(others) == 1:  # {"image": ..., "label": ...}: the model is called with one tensor
             return batch[others[0]]
         raise ValueError(
             f"a batch of {name} has the keys {list(batch)}, and the model takes "
@@ -115,7 +119,7 @@ class BatchReader:
         masked = "attention_mask" in first
         fills = {key: self.padding if key == "input_ids" else 0 for key in first}
         tensors = {
-            key: joined(name, key, [x[key] for x in dicts], fill if masked else None)
+            key: joined(name, str(key), [x[key] for x in dicts], fill if masked else None)
             for key, fill in fills.items()
         }
         return tensors, labels
@@ -188,14 +192,21 @@ def as_tensor(what: str, values: Any) -> Tensor:
     return tensor.detach()
 
 
-def tensors_of(inputs: Inputs) -> list[Tensor]:
-    """Return the tensors that inputs consist of."""
-    return [inputs] if isinstance(inputs, Tensor) else list(inputs.values())
+def one_batch(data: Any) -> Any:
+    """Return what is one batch of tensors or arrays as it is; None for all else."""
+    if isinstance(data, Mapping):
+        return data
+    arrays = Tensor | np.ndarray
+    parts = list(data) if isinstance(data, tuple | list) else []
+    if len(parts) == 2 and isinstance(parts[0], arrays | Mapping) and isinstance(parts[1], arrays):
+        return tuple(parts)
+    return None
 
 
-def first_of(inputs: Inputs) -> Tensor:
-    """Return the first of the tensors that inputs consist of; all have as many examples."""
-    return tensors_of(inputs)[0]
+def are_tensors(inputs: Any) -> bool:
+    """Whether inputs are several tensors, to call a model with in this order."""
+    several = isinstance(inputs, tuple | list) and len(inputs) > 0
+    return several and all(isinstance(t, Tensor) and t.ndim > 0 for t in inputs)
 
 
 def names_of_arguments(model: nn.Module) -> tuple[str, ...] | None:

@@ -1,0 +1,42 @@
+"""What a model is called with: one tensor, several in their order, or several by name."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# A tensor; or several, each under the name of an argument, or under its place (0, 1, ...).
+Inputs = Tensor | dict[str | int, Tensor]
+
+
+def called_with(model: nn.Module, inputs: Inputs) -> Any:
+    """Return what a model gives for inputs."""
+    if isinstance(inputs, Tensor):
+        return model(inputs)
+    by_place = [tensor for key, tensor in inputs.items() if isinstance(key, int)]
+    by_name = {key: tensor for key, tensor in inputs.items() if isinstance(key, str)}
+    return model(*by_place, **by_name)
+
+
+def tensors_of(inputs: Inputs) -> list[Tensor]:
+    """Return the tensors that inputs consist of."""
+    return [inputs] if isinstance(inputs, Tensor) else list(inputs.values())
+
+
+def first_of(inputs: Inputs) -> Tensor:
+    """Return the first of the tensors that inputs consist of; all have as many examples."""
+    return tensors_of(inputs)[0]
+
+
+def rows_of(inputs: Inputs, rows: Tensor) -> Inputs:
+    """Return some rows of inputs."""
+    if isinstance(inputs, Tensor):
+        return inputs[rows.to(inputs.device)]
+    return {key: tensor[rows.to(tensor.device)] for key, tensor in inputs.items()}
+
+
+def moved(inputs: Inputs, device: torch.device) -> Inputs:
+    """Return inputs on a device."""
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    return {key: tensor.to(device) for key, tensor in inputs.items()}

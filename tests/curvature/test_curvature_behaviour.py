@@ -100,6 +100,10 @@ def test_bad_input_is_refused():
         gn_sharpness(model, (x, y), loss="hinge")
     with pytest.raises(ValueError, match="no free parameter matches"):
         gn_sharpness(model, (x, y), parameters=["nothing"])
+    with pytest.raises(ValueError, match="parameters of the model; got Parameter of another"):
+        gn_sharpness(model, (x, y), parameters=nn.Linear(2, 2).parameters())
+    with pytest.raises(ValueError, match="parameters of the model; got tuple"):
+        gn_sharpness(model, (x, y), parameters=model.named_parameters())
     with pytest.raises(ValueError, match="matrix must be one of"):
         top_eigenpairs(model, (x, y), matrix="jacobian")
     with pytest.raises(ValueError, match="more than the 66 parameters"):

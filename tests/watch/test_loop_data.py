@@ -236,8 +236,9 @@ def test_curvature_of_dict_inputs_is_that_of_one_tensor(measure):
 
     some = Watch.of(net, batch, measure="gn_sharpness", parameters=["a.*"]).last
     of_joined = Watch.of(Joined(net), (x, y), measure="gn_sharpness", parameters=["net.a.*"]).last
+    own = Watch.of(net, batch, measure="gn_sharpness", parameters=net.a.parameters()).last
     key = "train/gn_sharpness"
-    assert some[key] == pytest.approx(of_joined[key], rel=2e-3)
+    assert some[key] == own[key] == pytest.approx(of_joined[key], rel=2e-3)
 
 
 # -- mistakes -------------------------------------------------------------------------------

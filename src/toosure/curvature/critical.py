@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from toosure.curvature.line_loss import LineLoss
+from toosure.curvature.products.functional_model import ParameterChoice
 from toosure.curvature.products.loss_hessian import LossLike
 from toosure.curvature.result import Result, check_rtol
 
@@ -24,7 +25,7 @@ def critical_sharpness(
     rtol: float = 0.02,
     *,
     update: Sequence[Tensor] | None = None,
-    parameters: Sequence[str] | None = None,
+    parameters: ParameterChoice | None = None,
     chunk: int = 512,
     group: "dist.ProcessGroup | None" = None,
     warm: "WarmStep | None" = None,

@@ -1,11 +1,10 @@
 """Exact per-sample Jacobian norms: how far a sample's logits can move with the parameters."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vjp, vmap
 
+from toosure.curvature.products.functional_model import ParameterChoice
 from toosure.curvature.products.jacobian_products import LinearisedChunk, gradients
 from toosure.curvature.products.layer_calls import LayerCall
 from toosure.curvature.products.loss_curvature import LossCurvature
@@ -21,7 +20,7 @@ def jacobian_norms(
     x: Tensor,
     *,
     chunk: int | None = None,
-    parameters: Sequence[str] | None = None,
+    parameters: ParameterChoice | None = None,
 ) -> Result:
     """Measure |J_i|_op of every sample, J_i = d logits_i / d theta; `value` has shape (N,).
 

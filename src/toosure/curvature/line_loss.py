@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from toosure.curvature.products.chunked_model import inputs_and_labels
-from toosure.curvature.products.functional_model import choose_parameters
+from toosure.curvature.products.functional_model import ParameterChoice, choose_parameters
 from toosure.curvature.products.loss_hessian import LossLike, output_loss, over_all_samples
 from toosure.curvature.products.precision import tensor_cores
 from toosure.eval_mode import evaluating
@@ -39,7 +39,7 @@ class LineLoss:
         model: nn.Module,
         data: tuple[Tensor, Tensor],
         loss: LossLike,
-        parameters: Sequence[str] | None,
+        parameters: ParameterChoice | None,
         chunk: int,
         group: "dist.ProcessGroup | None",
     ) -> None:

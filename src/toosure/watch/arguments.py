@@ -3,8 +3,12 @@
 import inspect
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from typing import Any
+
+from torch import nn
 
 from toosure.curvature import CurvatureTracker
+from toosure.curvature.products.functional_model import as_patterns
 from toosure.curvature.products.loss_curvature import LossCurvature
 
 OWN = ("gather",)  # of weights that FSDP2 shards
@@ -29,3 +33,10 @@ def check_arguments(names: Iterable[str], named: Callable[..., object]) -> None:
 
 def arguments_of(function: Callable[..., object]) -> list[str]:
     return list(inspect.signature(function).parameters)
+
+
+def with_names(settings: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """Return settings with the choice `parameters` by name: what is measured may be a copy."""
+    if settings.get("parameters") is None:
+        return settings
+    return {**settings, "parameters": as_patterns(model, settings["parameters"])}

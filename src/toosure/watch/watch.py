@@ -12,7 +12,7 @@ from toosure.processes import ALONE, Processes
 from toosure.runs import RunWriter
 from toosure.runs.row_reader import Row
 from toosure.runs.write import plain
-from toosure.watch.arguments import check_arguments
+from toosure.watch.arguments import check_arguments, with_names
 from toosure.watch.background import make_row_maker
 from toosure.watch.criterion import Criterion
 from toosure.watch.joint import processes_of, without_ddp
@@ -96,6 +96,7 @@ class Watch:
         self.measures = as_measures(measure)
         self.spacing = Spacing(every, at, budget)
         model = without_ddp(model)
+        curvature = with_names(curvature, model)
         self.processes = processes = processes_of(processes, device_of(model))
         self.report = getattr(objective, "report", None)
         self.steps = 0

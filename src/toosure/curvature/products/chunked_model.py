@@ -1,6 +1,6 @@
 """A model on fixed data, linearised chunk by chunk; the pass of a single chunk is cached."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from toosure.curvature.products.cuda_graphs import GraphCache
-from toosure.curvature.products.functional_model import FunctionalModel, Mode, flat
+from toosure.curvature.products.functional_model import FunctionalModel, Mode, ParameterChoice, flat
 from toosure.curvature.products.jacobian_products import LinearisedChunk
 from toosure.curvature.products.layer_calls import LayerSlots, linear_layers, record_calls
 from toosure.curvature.products.loss_hessian import LossLike, output_loss
@@ -31,7 +31,7 @@ class ChunkedModel(FunctionalModel):
         model: nn.Module,
         data: tuple[Tensor, Tensor],
         loss: LossLike,
-        parameters: Sequence[str] | None,
+        parameters: ParameterChoice | None,
         chunk: int | None,
         mode: Mode,
     ) -> None:

@@ -1,8 +1,9 @@
 """A functional view of a model; its mode, buffers and random state stay unchanged."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from glob import escape
 from typing import Literal
 
 import torch
@@ -24,6 +25,7 @@ from toosure.curvature.products.precision import double_differentiable
 from toosure.processes.wrappers import unwrapped
 
 Mode = Literal["eval", "train"]
+ParameterChoice = Iterable[str | Tensor]  # names, patterns of names, or parameters themselves
 
 
 class FunctionalModel:
@@ -32,7 +34,7 @@ class FunctionalModel:
     Vectors in parameter space are flat, in the order of `model.named_parameters()`.
     """
 
-    def __init__(self, model: nn.Module, parameters: Sequence[str] | None, mode: Mode) -> None:
+    def __init__(self, model: nn.Module, parameters: ParameterChoice | None, mode: Mode) -> None:
         if mode not in ("eval", "train"):
             raise ValueError(f'mode must be "eval" or "train"; got {mode!r}')
 
@@ -190,12 +192,27 @@ def _at_least_float32(dtypes: list[torch.dtype]) -> torch.dtype:
     return torch.float64 if torch.float64 in dtypes else torch.float32
 
 
-def choose_parameters(model: nn.Module, patterns: Sequence[str] | None) -> list[str]:
+def as_patterns(model: nn.Module, choice: ParameterChoice) -> list[str]:
+    """Return a choice of parameters as patterns of names: what is a parameter, by its own name."""
+    names = {id(p): name for name, p in unwrapped(model).named_parameters()}
+    patterns = []
+    for each in [choice] if isinstance(choice, str) else choice:
+        if not isinstance(each, str) and id(each) not in names:
+            raise ValueError(
+                "parameters holds names or patterns (head.*), or parameters of the model; got "
+                f"{type(each).__name__}" + " of another" * isinstance(each, Tensor)
+            )
+        patterns.append(each if isinstance(each, str) else escape(names[id(each)]))
+    return patterns
+
+
+def choose_parameters(model: nn.Module, choice: ParameterChoice | None) -> list[str]:
     """Return the names of the parameters to differentiate by: all free ones, or a choice."""
     free = [name for name, p in model.named_parameters() if p.requires_grad]
-    if patterns is None:
+    if choice is None:
         chosen = free
     else:
+        patterns = as_patterns(model, choice)
         chosen = [n for n in free if any(fnmatchcase(n, pattern) for pattern in patterns)]
         missing = [w for w in patterns if not any(fnmatchcase(n, w) for n in free)]
         if missing:

@@ -1,6 +1,6 @@
 """The curvature of a model's mean loss as products of matrices that are never formed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import Literal, TypeVar
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from toosure.curvature.products.chunked_model import ChunkedModel
 from toosure.curvature.products.cuda_graphs import GraphCache
-from toosure.curvature.products.functional_model import Mode, flat
+from toosure.curvature.products.functional_model import Mode, ParameterChoice, flat
 from toosure.curvature.products.jacobian_products import LinearisedChunk
 from toosure.curvature.products.loss_hessian import (
     LossLike,
@@ -45,7 +45,7 @@ class LossCurvature(ChunkedModel):
         data: tuple[Tensor, Tensor],
         loss: LossLike = "ce",
         *,
-        parameters: Sequence[str] | None = None,
+        parameters: ParameterChoice | None = None,
         chunk: int | None = None,
         mode: Mode = "eval",
         group: dist.ProcessGroup | None = None,

@@ -1,16 +1,16 @@
 """Intervals over groups against plain resampling of groups, and how often they hold the truth."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
+from scipy.stats import t as student
 
 from toosure import metrics
-from toosure.metrics.cluster_intervals import (
-    cluster_interval,
-    cluster_interval_from_confidence,
-    group_numbers,
-    resampled_sums,
-)
+from toosure.metrics.cluster_intervals import cluster_interval, cluster_interval_from_confidence
+from toosure.metrics.group_draws import group_numbers, resampled_sums
+from toosure.metrics.student import student_quantile
 
 generator = torch.Generator().manual_seed(0)
 GROUPS = torch.arange(40).repeat_interleave(torch.randint(1, 9, (40,), generator=generator))
@@ -29,19 +29,16 @@ def by_hand(metric, samples=600):
     return torch.stack([metric(LOGITS[i], LABELS[i]) for i in picks]).std()
 
 
-@pytest.mark.parametrize("name", ["nll", "accuracy", "aurc", "classwise_ece", "debiased_ece"])
+@pytest.mark.parametrize("name", ["nll", "accuracy", "aurc", "debiased_ece"])
 def test_width_is_that_of_groups_resampled_by_hand(name):
     metric = getattr(metrics, name)
-    samples = 200 if name == "classwise_ece" else 1000
-    value, low, high = cluster_interval(metric, LOGITS, LABELS, GROUPS, samples=samples)
+    value, low, high = cluster_interval(metric, LOGITS, LABELS, GROUPS)
     assert float(value) == pytest.approx(float(metric(LOGITS, LABELS)), abs=1e-12)
     width = float(high - low)
-    if name == "debiased_ece":
-        assert 0 < width < 6 * float(by_hand(metric))  # cut off at 0
+    if name == "debiased_ece":  # cut off at 0, and as wide as that of the ECE
+        assert 0 < width < 6 * float(by_hand(metric))
     else:
-        # An interval of a binned error also allows for its bias: it is somewhat wider.
-        tolerance = 0.45 if name == "classwise_ece" else 0.2
-        assert width == pytest.approx(2 * 1.96 * float(by_hand(metric)), rel=tolerance)
+        assert width == pytest.approx(2 * 1.96 * float(by_hand(metric)), rel=0.2)
 
 
 def test_probabilities_and_logits_agree():
@@ -54,7 +51,7 @@ def test_probabilities_and_logits_agree():
 
 def test_groups_of_one_row_are_independent_rows():
     rows = torch.arange(N)
-    for metric in (metrics.ece, metrics.nll):
+    for metric in (metrics.ece, metrics.smece, metrics.classwise_ece, metrics.mmce, metrics.nll):
         grouped = cluster_interval(metric, LOGITS, LABELS, rows)
         plain = metrics.confidence_interval(metric, LOGITS, LABELS)
         assert float(grouped.value) == pytest.approx(float(plain.value))
@@ -72,19 +69,43 @@ def clustered_rows(seed, groups=40, size=25, spread=0.25):
     return torch.from_numpy(confidence.ravel()), torch.from_numpy(correct.ravel()), index
 
 
-def test_intervals_over_groups_hold_an_ece_of_zero_where_those_over_rows_do_not():
+@pytest.mark.parametrize("name", ["ece", "smece", "classwise_ece"])
+def test_intervals_over_groups_hold_an_error_of_zero_where_those_over_rows_do_not(name):
+    metric = getattr(metrics, name)
     held = {"groups": 0, "rows": 0}
     for seed in range(30):
         confidence, correct, index = clustered_rows(seed)
-        grouped = cluster_interval_from_confidence(
-            metrics.ece_from_confidence, confidence, correct, index, samples=200
-        )
-        rows = metrics.confidence_interval_from_confidence(
-            metrics.ece_from_confidence, confidence, correct, samples=200
-        )
+        probs = torch.stack([1 - confidence, confidence], 1)
+        if name != "classwise_ece":  # of a pair, of which class 1 need not be the predicted one
+            metric = getattr(metrics, f"{name}_from_confidence")
+            pair = (confidence, correct)
+            grouped = cluster_interval_from_confidence(metric, *pair, index, samples=100)
+            rows = metrics.confidence_interval_from_confidence(metric, *pair, samples=100)
+        else:
+            given = {"probs": probs, "labels": correct.long(), "samples": 100}
+            grouped = cluster_interval(metric, groups=index, **given)
+            rows = metrics.confidence_interval(metric, **given)
+        assert grouped.low <= rows.low and rows.high <= grouped.high
         held["groups"] += float(grouped.low) <= 1e-9
         held["rows"] += float(rows.low) <= 1e-9
     assert held["groups"] >= 26 and held["rows"] < held["groups"]  # 95 % of 30 less two errors
+
+
+def test_an_error_that_all_groups_share_is_seen():
+    confidence, correct, index = clustered_rows(0)
+    for name in ("ece", "smece", "mmce"):
+        metric = getattr(metrics, f"{name}_from_confidence")
+        value, low, high = cluster_interval_from_confidence(
+            metric, confidence + 0.3, correct, index, samples=100
+        )
+        assert 0.1 < low < value < high
+
+
+def test_students_quantiles_are_those_of_scipy():
+    shares, freedoms = (0.75, 0.95, 0.975, 0.9999), (1, 2, 3, 4, 9, 30, 199, 200, 5000)
+    for share, freedom in itertools.product(shares, freedoms):
+        wanted = student.ppf(share, freedom)
+        assert student_quantile(share, freedom) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_sums_are_drawn_group_by_group():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from toosure.binary import is_one_column
-from toosure.metrics.cluster_intervals import group_numbers
+from toosure.metrics.group_draws import group_numbers
 from toosure.metrics.inputs import ArrayLike, one_of
 from toosure.metrics.positions import flatten_positions
 from toosure.predictions import Predictions, from_logits, from_probs

@@ -1,6 +1,7 @@
 """Evaluate predictions: every metric with its interval, the gap, and one row per class."""
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -158,8 +159,6 @@ def estimate(
             options["edge"] = edge
 
     resampled = QUANTITIES[key].resampled
-    if key == "smece" and predictions.groups is not None:
-        resampled = "calls"  # its own interval is of independent rows
     too_slow = resampled == "calls" and pair[0].numel() > MAX_CALL_NUMBERS
     if not resampled or too_slow:
         return Estimate(float(metric(*pair, **options)))
@@ -176,8 +175,8 @@ def estimate(
         if of_confidence:
             resample = metrics.cluster_interval_from_confidence
         options["groups"] = predictions.groups
-    interval = resample(metric, *pair, **options)
-    return Estimate(*(float(each) for each in interval))
+    value, low, high = map(float, resample(metric, *pair, **options))
+    return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
 
 
 def metric_and_arguments(

@@ -2,16 +2,11 @@
 
 import torch
 
-from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.estimates import Estimate, calibrated_ece, confidence_gap, hit_rate
 from toosure.metrics.binned import equal_width_edges, error_of
-from toosure.metrics.cluster_intervals import (
-    group_bin_sums,
-    interval_around,
-    mean_offsets,
-    small_sample_factor,
-    sums_and_replicas,
-    without_gaps,
-)
+from toosure.metrics.cluster_intervals import interval_around, mean_offsets
+from toosure.metrics.group_draws import group_count, small_sample_factor
+from toosure.metrics.grouped_bins import group_bin_sums, sums_and_replicas, without_gaps
 from toosure.predictions import Predictions
 
 
@@ -27,15 +22,28 @@ def grouped_mean(
 def grouped_hit_rate(predictions: Predictions, level: float, seed: int, samples: int) -> Estimate:
     """Return the accuracy with an interval over groups, within [0, 1]."""
     assert predictions.groups is not None
-    value, low, high = grouped_mean(predictions.correct, predictions.groups, level, seed, samples)
-    return Estimate(value, max(0.0, low or 0.0), min(1.0, 1.0 if high is None else high))
+    of_groups = grouped_mean(predictions.correct, predictions.groups, level, seed, samples)
+    value, low, high = at_least(of_groups, hit_rate(predictions.correct, level))
+    return Estimate(value, max(0.0, low), min(1.0, high))
 
 
 def grouped_gap(predictions: Predictions, level: float, seed: int, samples: int) -> Estimate:
     """Return mean confidence minus accuracy with an interval over groups."""
     assert predictions.groups is not None
     gaps = predictions.confidence.double() - predictions.correct.double()
-    return grouped_mean(gaps, predictions.groups, level, seed, samples)
+    of_groups = grouped_mean(gaps, predictions.groups, level, seed, samples)
+    value, low, high = at_least(of_groups, confidence_gap(predictions, level, seed, samples))
+    return Estimate(value, low, high)
+
+
+def at_least(of_groups: Estimate, of_rows: Estimate) -> tuple[float, float, float]:
+    """Return value and ends of an interval over groups, widened to hold that over rows.
+
+    Rows of a group are alike: nothing is known better than if they were independent. And groups
+    whose rows are all right, or all wrong, do not vary when they are resampled.
+    """
+    (low, high), (lower, higher) = of_groups.ends, of_rows.ends
+    return of_groups.value, min(low, lower), max(high, higher)
 
 
 def grouped_chance(
@@ -43,7 +51,8 @@ def grouped_chance(
 ) -> Estimate:
     """Return the ECE that a calibrated model with groups as noisy as these shows by chance.
 
-    Each bin's gap is taken away from the resampled groups: what is left is their noise.
+    Each bin's gap is taken away from the resampled groups: what is left is their noise. It is no
+    less than that of independent rows.
     """
     groups = predictions.groups
     assert groups is not None
@@ -52,6 +61,9 @@ def grouped_chance(
     per_group = group_bin_sums(confidence, predictions.correct, groups, edges, edge)
     sums, replicas = sums_and_replicas(per_group, seed, samples)
 
-    errors = small_sample_factor(groups, level) * error_of(without_gaps(replicas, sums.gaps()), 1)
+    factor = small_sample_factor(group_count(groups), level)
+    errors = factor * error_of(without_gaps(replicas, sums.gaps()), 1)
     low, high = errors.quantile(torch.tensor([0.5 - level / 2, 0.5 + level / 2]).double()).tolist()
-    return Estimate(float(errors.mean()), low, high)
+    of_groups = Estimate(float(errors.mean()), low, high)
+    of_rows = calibrated_ece(predictions, bins, edge, level, seed, samples)
+    return max(of_groups, of_rows, key=lambda each: each.ends[1])

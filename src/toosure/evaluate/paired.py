@@ -12,7 +12,7 @@ from toosure.evaluate.evaluation import check_level_and_bins
 from toosure.evaluate.paired_scores import PairedScore, judged, paired_scores
 from toosure.evaluate.result import finite
 from toosure.metrics.binned import Reliability, reliability_from_confidence
-from toosure.metrics.cluster_intervals import small_sample_factor
+from toosure.metrics.group_draws import group_count, small_sample_factor
 from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
 from toosure.predictions.usual_names import listed
@@ -260,7 +260,7 @@ def difference(
 
     low, high = np.nanquantile(replicas, [0.5 - level / 2, 0.5 + level / 2])
     if groups is not None:
-        factor = small_sample_factor(groups, level)
+        factor = small_sample_factor(group_count(groups), level)
         low, high = (value + factor * (end - value) for end in (low, high))
     if score.biased:
         low, high = both_intervals(value, low, high)

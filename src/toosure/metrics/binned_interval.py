@@ -4,17 +4,22 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from toosure.metrics.binned import BinSums, error_of
 from toosure.metrics.bootstrap_cells import (
+    ROUNDING,
     Cells,
     Interval,
     bin_sums_of_cells,
+    claimed_cells,
     error_along,
+    holding_value,
     quantiles,
     with_claimed_hits,
+    with_imaginary_rows,
 )
 from toosure.metrics.resampler import Resampler
 
@@ -34,14 +39,22 @@ class BinnedError(NamedTuple):
         return bin_sums_of_cells(cells, self.bins), bin_sums_of_cells(drawn, self.bins)
 
 
-def interval_of_gaps(
+def interval_over_rows(
     error: BinnedError, value: Tensor, cells: Cells, level: float, resampler: Resampler
 ) -> Interval:
-    """Return a binned error with an interval that bounds the bias of absolute gaps."""
+    """Return a binned error with an interval that bounds the bias of absolute gaps.
+
+    The low end is 0 where hits drawn from the confidences themselves show such an error by chance.
+    """
     norm = error.norm
+    if error.of_sums is not error_of:  # it estimates the plain error less its bias
+        plain = error_of(bin_sums_of_cells(cells, error.bins), norm).to(value)
+        plain_error = error._replace(of_sums=error_of)
+        interval = interval_over_rows(plain_error, plain, cells, level, resampler)
+        return holding_value(interval._replace(value=value))
 
     # The high end holds the direction of every gap: replicas without bias.
-    sums, replicas = error.sums_and_replicas(cells, resampler)
+    sums, replicas = error.sums_and_replicas(with_imaginary_rows(cells, error.bins), resampler)
     above = error_along(sums, replicas, norm) - error_of(sums, norm)
     high = value - quantiles(above, level)[0].to(value.device)
 
@@ -50,11 +63,31 @@ def interval_of_gaps(
     below = error_of(replicas, norm) - error_of(sums, norm)
     low = value - quantiles(below, level)[1].to(value.device)
 
+    by_chance = quantiles(errors_by_chance(error, cells, resampler), level)[1]
+    if float(value) <= float(by_chance) + ROUNDING:
+        low = torch.zeros_like(low)
+
     if norm == math.inf:  # the largest gap is no smaller than the mean one
         mean = error_of(bin_sums_of_cells(cells, error.bins), 1).to(value)
-        mean_interval = interval_of_gaps(error._replace(norm=1), mean, cells, level, resampler)
+        mean_interval = interval_over_rows(error._replace(norm=1), mean, cells, level, resampler)
         low = low.maximum(mean_interval.low)
+    return holding_value(Interval(value, low.clamp(0, 1), high.clamp(0, 1)))
 
-    low = torch.minimum(low, value)
-    high = torch.maximum(high, value)
-    return Interval(value, low.clamp(0, 1), high.clamp(0, 1))
+
+def errors_by_chance(error: BinnedError, cells: Cells, resampler: Resampler) -> Tensor:
+    """Return the errors (samples,) of hits that are drawn from the confidences.
+
+    Consistency resampling (Bröcker & Smith 2007): hits are binomial at every level of confidence.
+    """
+    claimed = claimed_cells(cells)
+    n = claimed.counts.sum(-1)
+    rng = np.random.default_rng(resampler.seed)
+    drawn = rng.binomial(
+        n.round().long().cpu().numpy(),
+        claimed.confidence[:, 1].clamp(0, 1).cpu().numpy(),
+        (resampler.samples, len(n)),
+    )
+    hits = torch.from_numpy(drawn).to(n)
+
+    counts = torch.stack([n - hits, hits], -1)
+    return error_of(bin_sums_of_cells(claimed._replace(counts=counts), error.bins), error.norm)

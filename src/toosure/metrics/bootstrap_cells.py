@@ -16,15 +16,36 @@ from toosure.metrics.inputs import ArrayLike, as_distributions, check_level
 from toosure.metrics.ranking import auroc_of_counts
 
 MAX_LEVELS = 512  # more distinct values than this are merged into about that many levels
+ROUNDING = 1e-12  # sums of the same numbers in another order may differ by so much
 MAX_BINNED_LEVELS = 256  # or, within bins, into about that many: at least 8 slices per bin
 
 
 class Interval(NamedTuple):
-    """A value and the interval around it."""
+    """A value and the interval around it; the ends are NaN where there is none."""
 
     value: Tensor
     low: Tensor
     high: Tensor
+
+
+def without_interval(value: Tensor) -> Interval:
+    """Return a value with ends that are NaN."""
+    nowhere = torch.full_like(value, torch.nan)
+    return Interval(value, nowhere, nowhere)
+
+
+def holding_value(interval: Interval) -> Interval:
+    """Return the interval, widened to hold its value; NaN stays."""
+    value, low, high = interval
+    return Interval(value, torch.minimum(low, value), torch.maximum(high, value))
+
+
+def hull(first: Interval, second: Interval) -> Interval:
+    """Return the first interval, widened to hold the second."""
+    value, low, high = first
+    return Interval(
+        value, torch.minimum(low, second.low.to(low)), torch.maximum(high, second.high.to(high))
+    )
 
 
 def quantiles(offsets: Tensor, level: float) -> Tensor:
@@ -82,21 +103,42 @@ def with_claimed_hits(cells: Cells, bins: int) -> Cells:
     """Return the cells with as many hits as claimed in each bin whose gap may be chance.
 
     That is a gap within sqrt(log N) standard errors (the cut of Andrews & Soares 2010), the error
-    being that of a calibrated bin, sqrt(c (1 - c) / n).
+    being that of a calibrated bin, sqrt(c (1 - c) / n). Other bins get an imaginary row.
     """
     sums = bin_sums_of_cells(cells, bins)
     mean = sums.confidence / sums.counts.clamp(min=1)
     standard_error = (mean * (1 - mean) / sums.counts.clamp(min=1)).clamp(min=0).sqrt()
     cut = cells.counts.sum().clamp(min=2).log().sqrt()
-    chance = (sums.gaps().abs() <= cut * standard_error)[cells.bins, None]  # (levels, 1)
+    chance = sums.gaps().abs() <= cut * standard_error
+    return mixed_with_claims(cells, torch.where(chance, 1.0, 1 / (sums.counts + 1)))
 
+
+def with_imaginary_rows(cells: Cells, bins: int) -> Cells:
+    """Return the cells with one imaginary row in each bin, right as often as claimed.
+
+    A bin of rows that are all right, or all wrong, would not vary when it is resampled.
+    """
+    return mixed_with_claims(cells, 1 / (bin_sums_of_cells(cells, bins).counts + 1))
+
+
+def mixed_with_claims(cells: Cells, weight: Tensor) -> Cells:
+    """Return cells of which a part, (bins,), is right as often as claimed; their sizes stay."""
+    claims = claimed_cells(cells)
+    part = weight.double()[cells.bins, None]  # (levels, 1)
+    counts = (1 - part) * cells.counts + part * claims.counts
+
+    kept = (1 - part) * cells.counts * cells.confidence
+    summed = kept + part * claims.counts * claims.confidence
+    mean = torch.where(counts > 0, summed / counts.clamp(min=1e-300), claims.confidence)
+    return cells._replace(counts=counts, confidence=mean)
+
+
+def claimed_cells(cells: Cells) -> Cells:
+    """Return the cells with as many hits as claimed at every level of confidence."""
     n = cells.counts.sum(-1, keepdim=True)
     claimed = (cells.counts * cells.confidence).sum(-1, keepdim=True) / n.clamp(min=1)
-    claimed_counts = torch.cat([n * (1 - claimed), n * claimed], -1)
-    return cells._replace(
-        counts=torch.where(chance, claimed_counts, cells.counts),
-        confidence=torch.where(chance, claimed, cells.confidence),
-    )
+    counts = torch.cat([n * (1 - claimed), n * claimed], -1)
+    return cells._replace(counts=counts, confidence=claimed.expand_as(counts))
 
 
 def error_along(sums: BinSums, replicas: BinSums, norm: float) -> Tensor:
@@ -108,7 +150,7 @@ def error_along(sums: BinSums, replicas: BinSums, norm: float) -> Tensor:
     """
     gaps = sums.gaps()
     error = error_of(sums, norm)
-    if error == 0:
+    if error <= ROUNDING:
         return -error_of(replicas, norm)
     if norm == math.inf:
         top = gaps.abs().argmax()

@@ -1,6 +1,5 @@
 """Calibration of independent binary outputs (N, K): each label, all pooled, and the worst ones."""
 
-import math
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -13,19 +12,21 @@ from toosure.metrics.binned import (
     reliability_from_confidence,
     wilson_interval,
 )
+from toosure.metrics.bootstrap_cells import without_interval
 from toosure.metrics.cluster_intervals import (
     cluster_interval_from_confidence,
     interval_around,
     mean_offsets,
 )
 from toosure.metrics.conversion import to_tensor
+from toosure.metrics.group_draws import group_count
 from toosure.metrics.inputs import ArrayLike, as_logits, at_least_float32, check_finite, one_of
 from toosure.metrics.intervals import Interval, confidence_interval_from_confidence
 from toosure.metrics.label_faults import LabelChance, judge_labels
+from toosure.metrics.mean_interval import interval_of_mean
 from toosure.metrics.smooth import smece_from_confidence
+from toosure.metrics.student import student_quantile
 
-MAX_SMOOTH_NUMBERS = 20_000  # of a smECE that gets an interval
-MAX_SMOOTH_SAMPLES = 100
 Fault = Literal["", "too high", "too low", "uneven"]
 
 
@@ -216,15 +217,13 @@ def gap_interval(p: Tensor, true: Tensor, level: float) -> Interval:
 
 
 def mean_interval(values: Tensor, level: float) -> Interval:
-    """Return the mean of independent rows with Student's interval; ends are NaN of a single row."""
-    from scipy.stats import t as student  # here: slow to import
-
+    """Return the mean of rows from 0 up with Student's interval; its ends are NaN of one row."""
     mean = values.mean()
     n = len(values)
     if n < 2:
         return without_interval(mean)
-    half = float(student.ppf(0.5 + level / 2, n - 1)) * values.std() / n**0.5
-    return Interval(mean, mean - half, mean + half)
+    half = student_quantile(0.5 + level / 2, n - 1) * values.std() / n**0.5
+    return Interval(mean, (mean - half).clamp(min=0), mean + half)
 
 
 def fault_of(test: LabelChance, level: float) -> Fault:
@@ -249,28 +248,24 @@ def pooled(
         offsets = mean_offsets(values, rows, seed, samples)
         return interval_around(values.mean(), offsets, rows, level)
 
-    bootstrap: dict[str, Any] = {"level": level, "seed": seed}
-    smooth = without_interval(smece_from_confidence(p, true))
-    if p.numel() <= MAX_SMOOTH_NUMBERS:
-        draws = min(samples, MAX_SMOOTH_SAMPLES)
-        smooth = cluster_interval_from_confidence(
-            smece_from_confidence, p, true, rows, **bootstrap, samples=draws
-        )
+    def score(values: Tensor) -> Interval:
+        offsets = mean_offsets(values, rows, seed, samples)
+        interval = interval_of_mean(values.mean(), offsets, group_count(rows), level)
+        return interval._replace(low=interval.low.clamp(min=0))
 
+    bootstrap: dict[str, Any] = {"level": level, "seed": seed, "samples": samples}
     gaps = p.double() - true.double()
-    ece = cluster_interval_from_confidence(
-        ece_from_confidence, p, true, rows, **bootstrap, samples=samples, bins=bins, edge=edge
-    )
-    return {"gap": mean(gaps), "ece": ece, "smece": smooth} | {
-        "brier": mean(gaps.square()),
-        "nll": mean(nll),
+    return {
+        "gap": mean(gaps),
+        "ece": cluster_interval_from_confidence(
+            ece_from_confidence, p, true, rows, **bootstrap, bins=bins, edge=edge
+        ),
+        "smece": cluster_interval_from_confidence(
+            smece_from_confidence, p, true, rows, **bootstrap
+        ),
+        "brier": score(gaps.square()),
+        "nll": score(nll),
     }
-
-
-def without_interval(value: Tensor) -> Interval:
-    """Return a value with ends that are NaN."""
-    nowhere = torch.full_like(value, math.nan)
-    return Interval(value, nowhere, nowhere)
 
 
 def pooled_table(pairs: Pairs, bins: int, edge: str, level: float) -> Reliability:

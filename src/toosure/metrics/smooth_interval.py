@@ -6,15 +6,21 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from toosure.metrics.bootstrap_cells import ROUNDING
+from toosure.metrics.group_draws import small_sample_factor
+
 MIN_GRID = 128
 MAX_GRID = 4096
 NODES_PER_WIDTH = 4
 BLOCK = 250  # replicas smoothed at a time
+MAX_GROUPS = 500  # sums at the nodes are held for each of them
 
 
 class GridSums(NamedTuple):
     """Sums over the rows that lie nearest to each node of a grid on [0, 1], (nodes,)."""
 
+    rows: np.ndarray  # how many
+    confidence: np.ndarray
     residual: np.ndarray  # of a_i - c_i
     squared: np.ndarray  # of (a_i - c_i)^2
     claimed: np.ndarray  # of c_i (1 - c_i), the variance of a calibrated row
@@ -28,11 +34,11 @@ def smece_ends(
     The area of an absolute gap is pushed up by noise, as a binned error is, and the interval bounds
     that bias in the same way (`confidence_interval`): the high end keeps the sign of the smoothed
     gap (no bias), the low end lets the gap be 0 wherever it lies within sqrt(log N) standard errors
-    of 0 (the most bias). The width stays: a fixed point moves less than the area at a fixed width.
+    of 0 (the most bias). It is 0 where hits drawn from the confidences show such an area by chance.
+    The width stays: a fixed point moves less than the area at a fixed width.
     """
     n = len(confidence)
-    grid = 2 ** math.ceil(math.log2(NODES_PER_WIDTH / max(width, 1e-9)))
-    grid = min(MAX_GRID, max(MIN_GRID, grid))
+    grid = grid_of(width)
     sums = grid_sums(confidence, correct, grid)
     gap = smooth(sums.residual, width) / n
     rng = np.random.default_rng(seed)
@@ -43,15 +49,62 @@ def smece_ends(
     variance = max(variance, signs**2 @ sums.claimed / n)
     above = normal_quantile(0.5 + level / 2) * math.sqrt(variance / n)
 
+    by_chance = smooth(residuals_by_chance(sums, rng, samples), width) / n
+    if area(gap) <= np.quantile(area(by_chance), 0.5 + level / 2) + ROUNDING:
+        return math.inf, above
+
     # Where the gap may be chance the noise is that of calibrated rows, elsewhere that of the rows.
-    error = noise_at_nodes(sums.claimed, width, rng, samples).std(0) / n
-    chance = np.abs(gap) <= math.sqrt(math.log(max(n, 2))) * error
+    chance = np.abs(gap) <= math.sqrt(math.log(max(n, 2))) * by_chance.std(0)
     drift = np.where(chance, 0.0, gap)
     variances = np.where(chance, sums.claimed, sums.squared)
-    replicas = np.abs(drift + noise_at_nodes(variances, width, rng, samples) / n)
+    replicas = drift + noise_at_nodes(variances, width, rng, samples) / n
+    return float(np.quantile(area(replicas), 0.5 + level / 2) - area(drift)), above
 
-    areas = replicas @ trapezoid_weights(grid) - np.abs(drift) @ trapezoid_weights(grid)
-    return float(np.quantile(areas, 0.5 + level / 2)), above
+
+def smece_ends_of_groups(
+    confidence: Tensor,
+    correct: Tensor,
+    groups: Tensor,
+    width: float,
+    level: float,
+    seed: int,
+    samples: int,
+) -> tuple[float, float]:
+    """Return the same where groups are independent and their rows are not.
+
+    The residuals of each group are multiplied by a Gaussian number of its own (the wild bootstrap,
+    Wu 1986). Groups beyond `MAX_GROUPS` are merged: a union of independent groups is one, too.
+    """
+    n = len(confidence)
+    blocks = groups.cpu() % MAX_GROUPS
+    grid = grid_of(width)
+    sizes = np.bincount(blocks.numpy()).astype(np.float64)
+    residuals = group_residuals(confidence, correct, blocks.numpy(), grid)
+    gap = smooth(residuals.sum(0), width) / n
+    factor = small_sample_factor(len(sizes), level)
+
+    # With the signs held, the area is a mean over rows, of groups that differ in size.
+    signs = smooth(np.where(gap < 0, -1.0, 1.0) * trapezoid_weights(grid), width)
+    along = residuals @ signs
+    around = along - sizes * along.sum() / n
+    above = factor * normal_quantile(0.5 + level / 2) * math.sqrt(around @ around) / n
+
+    weights = np.random.default_rng(seed).standard_normal((samples, len(sizes)))
+    noise = smooth(weights @ residuals, width) / n
+    if area(gap) <= factor * np.quantile(area(noise), 0.5 + level / 2) + ROUNDING:
+        return math.inf, above
+
+    # Where the gap is more than chance, it is no part of the noise of a group.
+    chance = np.abs(gap) <= math.sqrt(math.log(len(sizes))) * noise.std(0)
+    drift = np.where(chance, 0.0, gap)
+    moved = area(drift + noise - (weights @ sizes / n)[:, None] * drift) - area(drift)
+    return factor * float(np.quantile(moved, 0.5 + level / 2)), above
+
+
+def grid_of(width: float) -> int:
+    """Return how many steps a grid on [0, 1] has, fine enough for a width."""
+    steps = math.ceil(math.log2(NODES_PER_WIDTH / max(width, 1e-9)))
+    return min(MAX_GRID, max(MIN_GRID, 1 << max(0, steps)))
 
 
 def grid_sums(confidence: Tensor, correct: Tensor, grid: int) -> GridSums:
@@ -59,8 +112,33 @@ def grid_sums(confidence: Tensor, correct: Tensor, grid: int) -> GridSums:
     c = confidence.double().cpu().numpy()
     residual = correct.cpu().numpy() - c
     node = np.rint(c * grid).astype(np.int64)
-    columns = (residual, residual**2, c * (1 - c))
+    columns = (np.ones_like(c), c, residual, residual**2, c * (1 - c))
     return GridSums(*(np.bincount(node, each, minlength=grid + 1) for each in columns))
+
+
+def group_residuals(
+    confidence: Tensor, correct: Tensor, groups: np.ndarray, grid: int
+) -> np.ndarray:
+    """Return the sums of a_i - c_i of each group at the nodes, (G, grid + 1)."""
+    c = confidence.double().cpu().numpy()
+    count = int(groups.max()) + 1
+    cell = groups * (grid + 1) + np.rint(c * grid).astype(np.int64)
+    sums = np.bincount(cell, correct.cpu().numpy() - c, minlength=count * (grid + 1))
+    return sums.reshape(count, grid + 1)
+
+
+def residuals_by_chance(sums: GridSums, rng: np.random.Generator, samples: int) -> np.ndarray:
+    """Return hits drawn from the confidences less the confidences, at the nodes, (samples, nodes).
+
+    Bröcker & Smith 2007. Exact also for a single row, of which a Gaussian would say little.
+    """
+    (used,) = sums.rows.nonzero()
+    rows = sums.rows[used].astype(np.int64)
+    claimed = sums.confidence[used]
+    residuals = np.zeros((samples, len(sums.rows)))
+    drawn = rng.binomial(rows, np.clip(claimed / rows, 0, 1), (samples, len(used)))
+    residuals[:, used] = drawn - claimed
+    return residuals
 
 
 def noise_at_nodes(
@@ -88,6 +166,12 @@ def smooth(masses: np.ndarray, width: float) -> np.ndarray:
     damped = np.fft.rfft(mirrored) * np.exp(-0.5 * (width * k) ** 2)
     smoothed: np.ndarray = np.fft.irfft(damped, 2 * grid)[..., : grid + 1] * grid
     return smoothed
+
+
+def area(gap: np.ndarray) -> np.ndarray:
+    """Return the integral over [0, 1] of an absolute gap at the nodes, (...)."""
+    total: np.ndarray = np.abs(gap) @ trapezoid_weights(gap.shape[-1] - 1)
+    return total
 
 
 def trapezoid_weights(grid: int) -> np.ndarray:

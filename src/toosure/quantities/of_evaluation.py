@@ -76,7 +76,6 @@ OF_EVALUATION = (
         better="lower",
         splits=("evaluation",),
         group="Errors without bins",
-        resampled="calls",
         binned=True,
         needs_classes=True,
     ),

@@ -1,0 +1,73 @@
+"""Groups of rows (sequences, images, people), drawn whole: their numbers, sums and replicas."""
+
+import math
+from itertools import islice
+from statistics import NormalDist
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toosure.metrics.inputs import ArrayLike
+from toosure.metrics.resampler import Resampler
+from toosure.metrics.student import student_quantile
+
+MAX_DRAWN = 1 << 22  # group counts drawn at a time
+ONE_GROUP = "all rows are of one group: an interval over groups needs two at least"
+
+
+def group_numbers(groups: ArrayLike | None, n: int) -> Tensor:
+    """Return the group of each row as a number in 0 .. G - 1, (n,), of names or numbers."""
+    if groups is None:
+        raise ValueError("groups are missing: give the sequence, image or person of each row, (N,)")
+    array = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
+    if array.shape != (n,):
+        raise ValueError(f"groups must have shape ({n},), one per row; got {array.shape}")
+
+    names, index = np.unique(array, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(ONE_GROUP)
+    return torch.from_numpy(index.astype(np.int64).reshape(-1))
+
+
+def group_count(groups: Tensor) -> int:
+    """Return how many groups there are, of their numbers."""
+    return int(groups.max()) + 1
+
+
+def group_sums(values: Tensor, groups: Tensor) -> Tensor:
+    """Return the sum of rows (N, K) over each group, (G, K) float64, on the CPU."""
+    values = values.detach().double().cpu()
+    total = torch.zeros(group_count(groups), values.shape[1], dtype=torch.float64)
+    return total.index_add_(0, groups.cpu(), values)
+
+
+def resampled_sums(per_group: Tensor, seed: int, samples: int) -> Tensor:
+    """Return the sums (samples, K) of as many groups as there are, drawn with replacement."""
+    counts = Resampler(seed, samples).row_counts(len(per_group))
+    replicas = max(1, MAX_DRAWN // len(per_group))  # of a block, so that memory stays bounded
+    sums = []
+    while block := list(islice(counts, replicas)):
+        sums.append(torch.from_numpy(np.stack(block)).double() @ per_group)
+    return torch.cat(sums)
+
+
+def resampled_rows(groups: Tensor, seed: int, samples: int) -> list[Tensor]:
+    """Return the row numbers of each replica: all rows of the groups drawn."""
+    order = groups.argsort(stable=True)
+    members = order.split(torch.bincount(groups).tolist())
+    draws = Resampler(seed, samples).torch_rows(len(members))
+    return [torch.cat([members[g] for g in drawn.tolist()]) for drawn in draws]
+
+
+def small_sample_factor(count: int, level: float) -> float:
+    """Return by how much replicas of few groups vary too little: sqrt(G / (G - 1)) t / z.
+
+    Groups (or rows) drawn from G vary less than those of the population, and their spread is itself
+    an estimate: Student's quantile with G - 1 degrees of freedom in place of the normal one.
+    """
+    if count < 2:
+        raise ValueError(ONE_GROUP)
+    tail = 0.5 + level / 2
+    ratio = student_quantile(tail, count - 1) / NormalDist().inv_cdf(tail)
+    return ratio * math.sqrt(count / (count - 1))

@@ -7,6 +7,7 @@ import numpy as np
 
 CHANCE_DRAWS = 100
 CHANCE_QUANTILE = 0.975
+LOPSIDED = 0.25  # by this share of its half width the middle of an interval is off its value
 MAX_HALF_WIDTH = 0.01  # a gap known to one point or better may be called none
 
 
@@ -31,9 +32,7 @@ def judge_gap(gap: float, low: float, high: float, n: int, uneven: bool = False)
     """
     half = (high - low) / 2
     known = math.isfinite(half)
-    size = f"{points(abs(gap), half)} points"
-    if known:
-        size = f"{points(abs(gap), half)} ± {points(half, half)} points"
+    size = size_of(gap, low, high)
 
     if (low > 0) if known else (gap > 0):
         return GapVerdict("over", f"Over-confident by {size}")
@@ -44,6 +43,26 @@ def judge_gap(gap: float, low: float, high: float, n: int, uneven: bool = False)
     if half <= MAX_HALF_WIDTH:
         return GapVerdict("fine", "Well calibrated, as far as these samples can tell")
     return GapVerdict("unclear", f"Cannot tell with {n:,} {plural(n, 'sample')}")
+
+
+def size_of(gap: float, low: float, high: float) -> str:
+    """Print the size of a gap in points: with ±, or with its interval where that is lopsided.
+
+    Half of an interval says nothing of ends that lie unevenly about the value, and a ± that
+    reaches over 0 would deny what an interval on one side of 0 shows.
+
+    >>> size_of(-0.163, -0.206, -0.124), size_of(0.007, 0.0002, 0.037)
+    ('16.3 ± 4.1 points', '0.7 points (0.02 to 3.7)')
+    """
+    half = (high - low) / 2
+    size = points(abs(gap), half)
+    if not math.isfinite(half):
+        return f"{size} points"
+    lopsided = abs((low + high) / 2 - gap) > LOPSIDED * half
+    if lopsided or abs(gap) <= half:
+        near, far = sorted((abs(low), abs(high)))
+        return f"{size} points ({points(near, min(near, half))} to {points(far, half)})"
+    return f"{size} ± {points(half, half)} points"
 
 
 def points(value: float, half: float) -> str:

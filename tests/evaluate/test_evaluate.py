@@ -10,13 +10,15 @@ import torch
 from scipy.stats import binom, binomtest
 from sklearn.metrics import roc_auc_score
 
-from toosure.evaluate import evaluate
+from toosure.evaluate import Estimate, evaluate
+from toosure.evaluate.class_one import judge_gaps
 from toosure.evaluate.estimates import calibrated_ece, confidence_gap, hit_rate
 from toosure.evaluate.evaluation import metric_keys
 from toosure.evaluate.verdict import verdict
 from toosure.metrics import binary_entropy, brier_split, ece_from_confidence, nll_split
 from toosure.predictions import from_confidence, from_logits, from_probs, read_predictions
 from toosure.quantities import QUANTITIES
+from toosure.verdicts import judge_gap
 
 BOOTSTRAP = {"level": 0.95, "seed": 0, "samples": 1000}
 NAMES = metric_keys()
@@ -174,6 +176,25 @@ def test_the_gap_of_equal_confidences_is_exact(n, hits):
 def test_rows_that_are_all_right_prove_little(confidence, sentence, only_the_verdict):
     found = verdict(evaluate(from_confidence(confidence, [True] * len(confidence))))
     assert found.sentence == sentence
+
+
+def test_groups_that_do_not_vary_prove_no_more_than_their_rows(only_the_verdict):
+    given = replace(from_confidence([0.57, 0.57], [True, True]), groups=torch.arange(2))
+    result = evaluate(given)
+    assert verdict(result).kind == "unclear" and result.gap.ends[1] > 0
+    low, high = result.metrics["accuracy"].ends
+    assert low <= hit_rate(given.correct, 0.95).ends[0] < 0.4 and high == 1
+
+
+def test_a_lopsided_interval_is_printed_as_it_is():
+    lopsided = Estimate(0.007, 0.0002, 0.037)
+    assert judge_gap(*lopsided, 150).sentence == "Over-confident by 0.7 points (0.02 to 3.7)"
+    mirrored = judge_gap(-0.007, -0.037, -0.0002, 150)
+    assert mirrored == ("under", "Under-confident by 0.7 points (0.02 to 3.7)")
+    of_class = judge_gaps(lopsided, Estimate(0.0, -0.01, 0.01), 150)
+    assert of_class.sentence == "P(class 1) is too high by 0.7 points (0.02 to 3.7)"
+    assert judge_gap(0.02, 0.001, 0.041, 150).sentence.endswith("by 2.0 points (0.1 to 4.1)")
+    assert judge_gap(0.05, 0.04, 0.061, 150).sentence == "Over-confident by 5.0 ± 1.0 points"
 
 
 def test_kinds_agree():

@@ -155,6 +155,35 @@ def test_a_condition_holds_only_with_the_whole_interval():
         judge(parse_condition("nll > 1"), known)
 
 
+@pytest.mark.parametrize("groups", [None, 3])
+def test_no_condition_holds_of_very_few_rows_or_groups(groups):
+    n = 1 if groups is None else 30
+    given = from_confidence([0.57] * n, [True] * n)
+    if groups is not None:
+        given = replace(given, groups=torch.arange(n) % groups)
+    result = evaluate(given)
+    low, high = result.metrics["ece"].ends
+    assert low < result.metrics["ece"].value < high
+    for text in ("ece > 0.05", "aurc < 0.5", "sece > 0.01", "accuracy > 0.5"):
+        if parse_condition(text).name in result.metrics:
+            judgement = judge(parse_condition(text), result)
+            noun = "1 row" if groups is None else "3 groups"
+            assert not judgement.holds and f"cannot be told of {noun}" in judgement.sentence
+
+
+def test_gates_do_not_fail_by_noise_alone():
+    """Calibrated models of 5 to 20 rows: `ece > 0.05` failed in a fifth of them."""
+    failed = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        confidence = rng.uniform(0.5, 1.0, rng.integers(5, 21))
+        given = from_confidence(confidence, rng.random(len(confidence)) < confidence)
+        result = evaluate(given, only=["smece"], samples=200)
+        conditions = (parse_condition(text) for text in ("ece > 0.05", "smece > 0.05"))
+        failed += any(judge(each, result).holds for each in conditions)
+    assert failed <= 4
+
+
 def test_only_the_metrics_asked_for():
     result = evaluate(rows(), only=["smece"])
     assert set(result.metrics) == {"smece", "accuracy", "ece"} and result.per_class == ()

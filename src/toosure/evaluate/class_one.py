@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from toosure.evaluate.estimates import Estimate
 from toosure.metrics.confidence import class_one
 from toosure.predictions import Predictions
-from toosure.verdicts import GapVerdict, judge_gap, points, signed
+from toosure.verdicts import GapVerdict, judge_gap, signed, size_of
 
 if TYPE_CHECKING:
     from toosure.evaluate.evaluation import Evaluation
@@ -64,9 +64,8 @@ def judge_gaps(gap: Estimate, top: Estimate, n: int, uneven: bool = False) -> Ga
     shifted = low > 0 or high < 0
     larger = abs(gap.value) >= 0.99 * abs(top.value)  # equal where every p lies on one side of 1/2
     if shifted and (larger or top_verdict.kind not in ("over", "under")):
-        half = gap.half
         direction = "high" if gap.value > 0 else "low"
-        size = f"{points(abs(gap.value), half)} ± {points(half, half)} points"
+        size = size_of(gap.value, low, high)
         return GapVerdict(
             "over" if gap.value > 0 else "under", f"P(class 1) is too {direction} by {size}"
         )

@@ -7,12 +7,14 @@ from difflib import get_close_matches
 
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import Evaluation, metric_keys
+from toosure.verdicts import plural
 
 # Where numbers lie that are no share: the others are between 0 and 1.
 RANGES = {"gap": (-1.0, 1.0), "brier": (0.0, 2.0), "debiased_ece": (-1.0, 1.0), "skce": (-2.0, 2.0)}
 UNBOUNDED = {key for key in metric_keys() if key.startswith(("nll", "brier_"))} | {
     *("entropy", "binary_entropy", "mmce", "kde_ece", "dece", "sece", "rmsce", "class_gap")
 }
+MIN_DRAWN = 5  # rows, or groups of rows: of fewer no condition is said to hold
 FORM = re.compile(r"^\s*(\w+)\s*(>=|<=|>|<)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*$")
 
 
@@ -83,7 +85,10 @@ def check_possible(condition: Condition) -> None:
 
 
 def judge(condition: Condition, result: Evaluation) -> Judgement:
-    """Say whether a condition holds with the whole interval; a ValueError if it cannot be told."""
+    """Say whether a condition holds with the whole interval; a ValueError if it is not known.
+
+    Of very few rows noise says anything: none holds.
+    """
     estimate = result.number(condition.name)
     if estimate is None:
         reason = result.left_out.get(condition.name, "it was not measured")
@@ -93,6 +98,13 @@ def judge(condition: Condition, result: Evaluation) -> Judgement:
     if math.isnan(estimate.value):
         raise ValueError(f"{condition.text}: {condition.name} is undefined for these predictions")
 
+    drawn = result.n if result.groups is None else result.groups
+    if drawn < MIN_DRAWN:
+        noun = plural(drawn, "row" if result.groups is None else "group")
+        found = f"{condition.name} is {estimate.value:.4g}"
+        sentence = f"passes: {condition.text} cannot be told of {drawn} {noun} ({found})"
+        return Judgement(False, sentence)
+
     low, high = estimate.ends
     holds = low > condition.bound if condition.above else high < condition.bound
     return Judgement(holds, sentence_of(condition, estimate, result.level, holds))
@@ -100,9 +112,9 @@ def judge(condition: Condition, result: Evaluation) -> Judgement:
 
 def sentence_of(condition: Condition, estimate: Estimate, level: float, holds: bool) -> str:
     """Say what was found and what follows."""
-    low, high = estimate.ends
     found = f"{condition.name} is {estimate.value:.4g}"
-    if low < high:
+    if estimate.has_interval:
+        low, high = estimate.ends
         found += f", {100 * level:g} % interval {low:.4g} to {high:.4g}"
     else:
         found += ", without an interval"

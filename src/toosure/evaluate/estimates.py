@@ -32,10 +32,16 @@ class Estimate(NamedTuple):
         return math.inf if self.low is None or self.high is None else (self.high - self.low) / 2
 
     @property
+    def has_interval(self) -> bool:
+        """Whether there are two ends."""
+        return self.low is not None and self.high is not None and not math.isnan(self.low)
+
+    @property
     def ends(self) -> tuple[float, float]:
         """Both ends of the interval; the value itself where there is none."""
-        if self.low is None or self.high is None or math.isnan(self.low):
+        if not self.has_interval:
             return self.value, self.value
+        assert self.low is not None and self.high is not None
         return self.low, self.high
 
     def as_json(self) -> list[float | None]:

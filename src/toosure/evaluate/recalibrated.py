@@ -8,6 +8,7 @@ from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import MAX_CALL_NUMBERS
 from toosure.metrics.binned import Reliability
 from toosure.posthoc import Choice
+from toosure.verdicts import size_of
 
 METRICS = ("nll", "brier", "accuracy", "ece", "adaptive_ece", "classwise_ece")
 
@@ -82,7 +83,7 @@ class Recalibration:
 
         if gap.low is None or gap.high is None or gap.low <= 0 <= gap.high:
             return ""
-        points = f"{100 * abs(gap.value):.1f} ± {50 * (gap.high - gap.low):.1f} points"
+        points = size_of(gap.value, gap.low, gap.high)
         if of_class:
             return f"P(class 1) is then too {'high' if gap.value > 0 else 'low'} by {points}"
         way = "over" if gap.value > 0 else "under"

@@ -13,7 +13,7 @@ from toosure.data import digits
 from toosure.losses import FocalLoss, InverseFocalLoss
 from toosure.models import mlp
 from toosure.objectives import CRL, MIT, AdaFocal, Mixup
-from toosure.objectives.adafocal import BinnedFocalLoss, equal_mass_edges, next_gamma
+from toosure.objectives.adafocal import BinnedFocalLoss, interpolated_inner_edges, next_gamma
 from toosure.objectives.crl import rank_penalty, scores
 from toosure.objectives.mixup import far_apart, mixed, unmixed
 from toosure.optim import SAM
@@ -79,9 +79,9 @@ def test_bins_hold_equal_mass():
     confidence = torch.rand(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     ordered = np.sort(confidence.numpy())
     published = np.interp(np.linspace(0, 100, 16), np.arange(100), ordered)[1:-1]
-    assert equal_mass_edges(confidence, 15).tolist() == pytest.approx(published)
+    assert interpolated_inner_edges(confidence, 15).tolist() == pytest.approx(published)
     loss = BinnedFocalLoss(15, 1.0).double()
-    loss.edges.copy_(equal_mass_edges(confidence, 15))
+    loss.edges.copy_(interpolated_inner_edges(confidence, 15))
     counts = torch.bincount(loss.bins_of(confidence), minlength=15)
     assert counts.sum() == 100 and counts.min() >= 6 and counts.max() <= 8
 

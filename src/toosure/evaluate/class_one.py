@@ -58,18 +58,29 @@ def judge_class_one(result: "Evaluation", uneven: bool) -> GapVerdict:
 
 def judge_gaps(gap: Estimate, top: Estimate, n: int, uneven: bool = False) -> GapVerdict:
     """Judge the gap of P(class 1) and that of the predicted class together."""
-    top_verdict = judge_gap(top.value, *top.ends, n, uneven=uneven)
+    if not class_one_is_named(gap, top):
+        return judge_gap(top.value, *top.ends, n, uneven=uneven)
 
-    low, high = gap.ends
-    shifted = low > 0 or high < 0
+    direction = "high" if gap.value > 0 else "low"
+    size = size_of(gap.value, *gap.ends)
+    return GapVerdict(
+        "over" if gap.value > 0 else "under", f"P(class 1) is too {direction} by {size}"
+    )
+
+
+def class_one_is_named(gap: Estimate, top: Estimate) -> bool:
+    """Whether the gap of P(class 1) leaves out 0, and that of the predicted class is no larger.
+
+    A larger one counts only where it leaves out 0 itself.
+    """
     larger = abs(gap.value) >= 0.99 * abs(top.value)  # equal where every p lies on one side of 1/2
-    if shifted and (larger or top_verdict.kind not in ("over", "under")):
-        direction = "high" if gap.value > 0 else "low"
-        size = size_of(gap.value, low, high)
-        return GapVerdict(
-            "over" if gap.value > 0 else "under", f"P(class 1) is too {direction} by {size}"
-        )
-    return top_verdict
+    return leaves_out_zero(gap) and (larger or not leaves_out_zero(top))
+
+
+def leaves_out_zero(gap: Estimate) -> bool:
+    """Whether a gap is beyond chance; without an interval, whether it is not 0."""
+    low, high = gap.ends
+    return low > 0 or high < 0
 
 
 def class_one_means(result: "Evaluation") -> tuple[str, ...]:

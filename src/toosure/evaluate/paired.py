@@ -68,11 +68,11 @@ class Comparison:
             rows = f"{self.n:,} {plural(self.n, 'row')}"
             return f"{rows} show no difference between {self.first} and {self.second}"
 
-        parts = [f"better in {names(better)}"] if better else []
-        parts += [f"worse in {names(worse)}"] if worse else []
+        parts = [f"better in {listed_names(better)}"] if better else []
+        parts += [f"worse in {listed_names(worse)}"] if worse else []
         said = f"{self.second} is {' and '.join(parts)}"
         open_ones = [d for d in self.differences if d.direction == 0]
-        remainder = f"; {names(open_ones)}: no difference shown" if open_ones else ""
+        remainder = f"; {listed_names(open_ones)}: no difference shown" if open_ones else ""
         return f"{said} than {self.first}{remainder}"
 
     @property
@@ -96,7 +96,7 @@ class Comparison:
         return about | of | {"level": self.level, **verdict, "differences": rows}
 
 
-def names(differences: list[Difference]) -> str:
+def listed_names(differences: list[Difference]) -> str:
     """Name the numbers, as in a sentence."""
     short = [QUANTITIES[d.key].short for d in differences]
     return short[0] if len(short) == 1 else f"{', '.join(short[:-1])} and {short[-1]}"
@@ -170,10 +170,10 @@ def what_is_judged(first: Predictions, second: Predictions) -> str:
 
 def check_same_rows(first: Predictions, second: Predictions) -> str:
     """Refuse files of other rows; return how it is known that they are the same."""
-    names = f"{first.source or 'the first'} and {second.source or 'the second'}"
+    both = f"{first.source or 'the first'} and {second.source or 'the second'}"
     if first.n != second.n:
         raise ValueError(
-            f"{names} have {first.n:,} and {second.n:,} rows: give the same rows in the same order"
+            f"{both} have {first.n:,} and {second.n:,} rows: give the same rows in the same order"
         )
     known_by = ""
     for column in ID_COLUMNS:
@@ -182,7 +182,7 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
             if (own != other).any():
                 row = int(np.flatnonzero(own != other)[0])
                 raise ValueError(
-                    f"{names} are not of the same rows: row {row} has {column} {own[row]} and "
+                    f"{both} are not of the same rows: row {row} has {column} {own[row]} and "
                     f"{other[row]}; sort both by {column}"
                 )
             known_by = f"same rows by {column!r}"
@@ -194,7 +194,7 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
     if len(different):
         row = int(different[0])
         raise ValueError(
-            f"{names} are not of the same rows: {len(different):,} of {first.n:,} labels differ, "
+            f"{both} are not of the same rows: {len(different):,} of {first.n:,} labels differ, "
             f"first in row {row} ({int(first.labels[row])} and {int(second.labels[row])}); save "
             "both in the same order"
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from toosure.evaluate.class_one import judge_gaps
+from toosure.evaluate.class_one import class_one_is_named
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import MAX_CALL_NUMBERS
 from toosure.metrics.binned import Reliability
@@ -77,8 +77,7 @@ class Recalibration:
         gap = self.gap_after
         of_class = False
         if self.top_gap_after is not None:
-            verdict = judge_gaps(gap, self.top_gap_after, self.n)
-            of_class = verdict.sentence.startswith("P(class 1)")
+            of_class = class_one_is_named(gap, self.top_gap_after)
             gap = gap if of_class else self.top_gap_after
 
         if gap.low is None or gap.high is None or gap.low <= 0 <= gap.high:

@@ -110,7 +110,7 @@ class AdaFocal(nn.Module):
         """Move edges and gammas by confidence and correctness, (N,) each."""
         focal = self.focal
         bins = len(focal.gamma)
-        focal.edges.copy_(equal_mass_edges(confidence, bins))
+        focal.edges.copy_(interpolated_inner_edges(confidence, bins))
 
         bin_of = focal.bins_of(confidence)
         zero = torch.zeros(bins, dtype=confidence.dtype, device=confidence.device)
@@ -147,7 +147,7 @@ def next_gamma(
     return moved.clamp(least, most)
 
 
-def equal_mass_edges(confidence: Tensor, bins: int) -> Tensor:
+def interpolated_inner_edges(confidence: Tensor, bins: int) -> Tensor:
     """Return the edges between bins of equal mass, interpolated between sorted confidences."""
     ordered = confidence.sort().values
     last = len(ordered) - 1

@@ -1,6 +1,7 @@
 """How often a 95 % interval holds the true calibration error, and how wide it is.
 
     PYTHONPATH=src python benchmarks/coverage.py [--sets 400] [--write]
+    PYTHONPATH=src python benchmarks/coverage.py --sets 300 --methods    # for docs/metrics.md
 
 Rows are right with probability confidence - error, so that every bin, and smECE at any width, has
 the true error. Confidences are even on 0.52 to 1, or crowd near 1 as those of a trained network do.
@@ -28,6 +29,17 @@ TEMPERATURES = (1.0, 1.3)
 NLL_SIZES = (20, 150, 500, 5_000)
 CLASSWISE_SAMPLES = 200  # as `toosure evaluate` takes
 METRICS = {"ECE": metrics.ece_from_confidence, "smECE": metrics.smece_from_confidence}
+METHODS = ("percentile", "basic", "auto")
+COMPARED = (  # metric, n, true error: what the methods are compared on
+    ("ece", 500, 0.0),
+    ("ece", 500, 0.1),
+    ("ece", 5_000, 0.0),
+    ("ece", 5_000, 0.1),
+    ("adaptive_ece", 500, 0.0),
+    ("rmsce", 500, 0.0),
+    ("mce", 500, 0.0),
+    ("mce", 500, 0.1),
+)
 
 
 def even(rng, n):
@@ -48,13 +60,13 @@ def sure(rng, n):
 DRAWS = {"even": even, "crowded": crowded}
 
 
-def interval_of_confidences(metric, draw, n, error, seed):
+def interval_of_confidences(metric, draw, n, error, seed, method="auto"):
     """Return the ends of one set; it has a seed of its own, for its rows and its bootstrap."""
     rng = np.random.default_rng([n, seed])
     confidence = draw(rng, n)
     correct = rng.random(n) < confidence - error
     return metrics.confidence_interval_from_confidence(
-        metric, torch.tensor(confidence), torch.tensor(correct), seed=seed
+        metric, torch.tensor(confidence), torch.tensor(correct), seed=seed, method=method
     )[1:]
 
 
@@ -119,6 +131,20 @@ def rows_of(sets):
         yield line_of("NLL", "sure", n, true_nll(), result)
 
 
+def rows_of_methods(sets):
+    """Yield a line for every metric, size and error of `COMPARED`: what each method holds."""
+    for name, n, error in COMPARED:
+        metric = getattr(metrics, f"{name}_from_confidence")
+        results = {}
+        for method in METHODS:
+            interval_of = partial(interval_of_confidences, metric, even, n, error, method=method)
+            results[method] = coverage(interval_of, error, sets)
+
+        shares = " | ".join(f"{100 * results[method][0]:.0f} %" for method in METHODS)
+        widths = ", ".join(f"{results[method][-1]:.3f}" for method in METHODS[1:])
+        yield f"| `{name}`, {n:,}, {error:g} | {shares} | {widths} |"
+
+
 def line_of(name, draw, n, error, result):
     """Return one line of the table."""
     held, below, above, width = result
@@ -132,7 +158,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", type=int, default=400)
     parser.add_argument("--write", action="store_true", help="write results/coverage.md")
+    parser.add_argument("--methods", action="store_true", help="compare the methods of intervals")
     options = parser.parse_args()
+    if options.methods:
+        print(*rows_of_methods(options.sets), sep="\n")
+        return
 
     lines = [
         "| metric | confidences | n | true error | held | too low | too high | mean width |",

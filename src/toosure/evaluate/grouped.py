@@ -23,7 +23,7 @@ def grouped_hit_rate(predictions: Predictions, level: float, seed: int, samples:
     """Return the accuracy with an interval over groups, within [0, 1]."""
     assert predictions.groups is not None
     of_groups = grouped_mean(predictions.correct, predictions.groups, level, seed, samples)
-    value, low, high = at_least(of_groups, hit_rate(predictions.correct, level))
+    value, low, high = widened_to(of_groups, hit_rate(predictions.correct, level))
     return Estimate(value, max(0.0, low), min(1.0, high))
 
 
@@ -32,11 +32,11 @@ def grouped_gap(predictions: Predictions, level: float, seed: int, samples: int)
     assert predictions.groups is not None
     gaps = predictions.confidence.double() - predictions.correct.double()
     of_groups = grouped_mean(gaps, predictions.groups, level, seed, samples)
-    value, low, high = at_least(of_groups, confidence_gap(predictions, level, seed, samples))
+    value, low, high = widened_to(of_groups, confidence_gap(predictions, level, seed, samples))
     return Estimate(value, low, high)
 
 
-def at_least(of_groups: Estimate, of_rows: Estimate) -> tuple[float, float, float]:
+def widened_to(of_groups: Estimate, of_rows: Estimate) -> tuple[float, float, float]:
     """Return value and ends of an interval over groups, widened to hold that over rows.
 
     Rows of a group are alike: nothing is known better than if they were independent. And groups

@@ -78,7 +78,7 @@ def test_what_is_changed_is_in_the_runs():
 
     assert all(config.model == "resnet56" for config in RECIPE.part("network").configs(C100))
     returned = [row for row in rows.combinations(C100) if "returned" in row.name]
-    assert len(returned) == 5 and all("return_from=0.9" in row.method for row in returned)
+    assert len(returned) == 7 and all("return_from=0.9" in row.method for row in returned)
     assert len(names(BOTH, "ablations")) == len(set(names(BOTH, "ablations")))
 
 
@@ -286,7 +286,12 @@ def test_the_combination_of_least_validation_nll_is_taken(tmp_path):
     (claim,) = found.claims
     assert claim.found.startswith("`csam:rho=0.05,gamma=1+radius:actuator=both,weights=ema+ema`")
     assert claim.passed is None and "missing" not in claim.note
-    assert len(found.tables) == 2 and len(found.tables[0].rows) == 10
+    assert len(found.tables) == 2 and len(found.tables[0].rows) == 14
+
+    # Another one was taken before: its words and its mean come first.
+    setting = replace(setting, methods=(rows.ASAM,))
+    (claim,) = combinations.findings(setting, RunStore(tmp_path)).claims
+    assert claim.found.startswith(f"`{rows.ASAM}`, 0.4000; the least now: CSAM, EMA 0.3000")
 
 
 def test_a_start_far_away_must_end_near(tmp_path):

@@ -5,12 +5,7 @@ from collections.abc import Sequence
 
 from toosure.recipes.benchmark.scored_rows import by_data, missing_in
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.scores import (
-    TEST,
-    Scored,
-    radius_text,
-    scored_rows,
-)
+from toosure.recipes.radius.scores import TEST, Scored, radius_text, scored_rows
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
@@ -32,7 +27,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         for data, group in by_data(scored).items()
     ]
     values = {f"{e.row.data}/{e.name}": [r.val for r in e.records] for e in scored}
-    return Findings([choice(scored)], shown, dict(values))
+    return Findings([choice(setting, scored)], shown, dict(values))
 
 
 def cells(scored: Scored) -> tuple[str, ...]:
@@ -44,8 +39,12 @@ def cells(scored: Scored) -> tuple[str, ...]:
     return f"{scored.name} (`{scored.row.method}`)", *texts, radius_text(scored.records)
 
 
-def choice(scored: Sequence[Scored]) -> Claim:
-    """Say which combination has the least validation NLL over the data sets."""
+def choice(setting: Setting, scored: Sequence[Scored]) -> Claim:
+    """Say which combination has the least validation NLL over the data sets.
+
+    Where the command names the one that was taken, say where that stands: it may have been taken
+    by runs that were repeated since.
+    """
     says = "the combination that is taken"
     missing = missing_in(scored)
     means = validation_means(scored)
@@ -53,10 +52,16 @@ def choice(scored: Sequence[Scored]) -> Claim:
         return Claim(says, "–", note=missing)
 
     ranking = sorted(means, key=lambda name: means[name])
-    method = next(each.row.method for each in scored if each.name == ranking[0])
-    found = ", ".join(f"{name} {means[name]:.4f}" for name in ranking[:4])
+    methods = {each.name: each.row.method for each in scored}
+    found = f"`{methods[ranking[0]]}`"
+    if setting.methods:
+        means_by_method = {methods[name]: mean for name, mean in means.items()}
+        taken = rows.ours(setting)
+        found = f"`{taken}`, {means_by_method.get(taken, math.nan):.4f}; the least now"
+
+    least = ", ".join(f"{name} {means[name]:.4f}" for name in ranking[:4])
     note = f"a choice, not a claim: {RULE}" + (f"; {missing}" if missing else "")
-    return Claim(says, f"`{method}`: {found}", note=note)
+    return Claim(says, f"{found}: {least}", note=note)
 
 
 def validation_means(scored: Sequence[Scored]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from toosure.recipes.recipe import Setting
 
 SAM = "sam:rho=0.05+radius"
 CSAM = "csam:rho=0.05,gamma=1+radius:actuator=both"
+ASAM = "asam:rho=0.5+radius"
 EMA = "weights=ema"
 RETURNED = "return_from=0.9"
 NARROWING = ("final=5", "final_band=0")  # against the drift at the end of the cosine schedule
@@ -101,9 +102,10 @@ def chosen(setting: Setting, data: str) -> dict[str, str]:
 
 
 def combinations(setting: Setting) -> list[Row]:
-    """Return radius control on SAM and on CSAM, each with an EMA, each also with the return.
+    """Return radius control on SAM, CSAM and ASAM, each also with the control split returned.
 
-    On SAM also with a dead band that narrows and a gain that rises further towards the end.
+    SAM and CSAM also with an EMA; SAM and ASAM also with a dead band that narrows and a gain that
+    rises further towards the end.
     """
     base = {
         "SAM": SAM,
@@ -111,6 +113,8 @@ def combinations(setting: Setting) -> list[Row]:
         "CSAM": CSAM,
         "SAM, EMA": f"{with_options(SAM, EMA)}+ema",
         "CSAM, EMA": f"{with_options(CSAM, EMA)}+ema",
+        "ASAM": ASAM,
+        "ASAM, narrowing band": with_options(ASAM, *NARROWING),
     }
     returned = {f"{name}, returned": with_options(word, RETURNED) for name, word in base.items()}
     words = {**base, **returned}
@@ -139,6 +143,7 @@ def rivals(setting: Setting, data: str) -> list[Row]:
         SGD: "sgd",
         CHOSEN_SAM: words["SAM"],
         "CSAM, chosen": words["CSAM"],
+        "ASAM, chosen": words["ASAM"],
         **{word: word for word in radii if word != words["SAM"]},
         "SAM + EMA": f"{words['SAM']}+ema",
         "mixup": "mixup",

@@ -68,6 +68,22 @@ def test_a_stopped_loop_goes_on_bit_for_bit():
         assert torch.equal(one, two)
 
 
+def test_a_controller_made_anew_around_a_moved_gamma_keeps_its_bounds():
+    """As in a notebook: the loss has the gamma of before, and the state says where it started."""
+    model, loss = nn.Linear(5, 3), FocalLoss(gamma=1.0)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    settings = Radius(actuator="focal", dead_band=1e6)  # no look moves anything
+    control = RadiusControl(model, sgd, CONTROL, 100, settings, criterion=loss)
+    control.integrator.position = math.log(5)
+    control.actuator.set_factor(5.0)
+
+    again = RadiusControl(model, sgd, CONTROL, 100, settings, criterion=loss)
+    again.load_state_dict(control.state_dict())
+    again.look(0.5)
+    assert loss.gamma == pytest.approx(5.0)
+    assert again.integrator.high == pytest.approx(math.log(10))
+
+
 def test_any_optimizer_with_a_radius_and_any_focal_loss_can_be_steered():
     model = nn.Linear(5, 3)
     foreign = ForeignSAM(model.parameters(), rho=0.1)

@@ -166,6 +166,8 @@ class RadiusControl:
         self.steps_taken = state["steps"]
         self.reading = None if state["reading"] is None else Reading(*state["reading"])
         self.actuator.load_state_dict(state["starts"])
+        # Its bounds are factors of the start, which may not be where this one was made.
+        self.integrator = self.settings.integrator(self.actuator)
         self.integrator.load_state_dict(state["integrator"])
         self.actuator.set_factor(math.exp(self.integrator.position))
 

@@ -28,6 +28,23 @@ def test_log_temperature_is_found_within_its_standard_error(temperature):
     assert 0.90 <= (z.abs() < 2).double().mean() <= 0.99
 
 
+@pytest.mark.parametrize(("scale", "wrong"), [(1.0, 0.2), (4.0, 0.0), (4.0, 0.2)])
+def test_the_standard_error_is_the_spread_over_splits_where_no_temperature_is_right(scale, wrong):
+    """Over-fitted logits and wrong labels: the sandwich of White holds where 1 / (N h) does not."""
+    generator = torch.Generator().manual_seed(3)
+    logits, labels = draw(1.0, seed=3, n=60_000)
+    mistaken = torch.rand(len(labels), generator=generator) < wrong
+    labels = torch.where(mistaken, torch.randint(4, labels.shape, generator=generator), labels)
+    logits = scale * logits
+
+    all_rows = log_temperature(logits, labels).value
+    splits = zip(logits.split(400), labels.split(400), strict=True)
+    estimates = [log_temperature(*split) for split in splits]
+    z = torch.tensor([(e.value - all_rows) / e.standard_error for e in estimates])
+    assert len(z) == 150 and abs(z.mean()) < 0.25
+    assert 0.85 < z.std() < 1.17
+
+
 def test_the_signed_gap_is_confidence_minus_accuracy_with_its_standard_error():
     logits, labels = draw(1.6, seed=0, n=2000)
     confidence, top = logits.softmax(1).max(1)

@@ -7,11 +7,12 @@ import numpy as np
 import torch
 
 from toosure import metrics
-from toosure.recipes.benchmark.paired import ResampledScores, paired_by_seed
+from toosure.recipes.benchmark.paired import ResampledScores, paired_by_seed, tails_of
 from toosure.recipes.benchmark.record import CONFIDENCE_STEPS, Examples, Record
 from toosure.recipes.benchmark.scored_rows import scores_on_test
 
 RESAMPLES = 1000
+CHANCE_DRAWS = 20
 LEVEL = 0.95
 
 
@@ -24,13 +25,15 @@ class BoundedDifference:
     high: float  # below it with 95 %
     by_seed: tuple[float, ...]
     paired: bool = True  # whether the same test images were compared one by one
+    by_chance: float | None = None  # what either would show if it were calibrated
 
     def text(self) -> str:
         seeds = ", ".join(f"{each:+.2f}" for each in self.by_seed)
         unpaired = "" if self.paired else "; unpaired, which is wider: not all images were kept"
+        chance = "" if self.by_chance is None else f"; chance alone shows {self.by_chance:.2f}"
         return (
             f"{self.value:+.2f}, one-sided 95 % from {self.low:+.2f} and to {self.high:+.2f}; "
-            f"by seed {seeds}{unpaired}"
+            f"by seed {seeds}{chance}{unpaired}"
         )
 
 
@@ -80,9 +83,9 @@ class BoundedScores(ResampledScores):
     ) -> BoundedDifference | None:
         """Return second minus first over the seeds of both; None where no pair has its examples.
 
-        `after` takes the first, not the second, after temperature scaling. The resamples are
-        centred on their mean before the bounds are taken: resampling adds noise to bins, so that
-        errors of resamples lie above that of all images.
+        `after` takes the first, not the second, after temperature scaling. The bounds are those of
+        errors as measured on so many images, with what chance adds to each (`by_chance`). Chance
+        adds most to a network without error, so that ours, if it has one, looks nearer than it is.
         """
         own = TopLabelScore(metric)
         rival = TopLabelScore(metric, after)
@@ -94,15 +97,30 @@ class BoundedScores(ResampledScores):
             self.over_resamples(b.name, own) - self.rival_scores(a, b, rival) for a, b in pairs
         ]
         mean = np.mean(by_seed, axis=0)
-        noise = mean[1:] - mean[1:].mean()
-        low, high = np.quantile(noise, [1 - LEVEL, LEVEL])
+        low, high = tails_of(mean, [1 - LEVEL, LEVEL], centred=True)
         return BoundedDifference(
             value=float(mean[0]),
-            low=float(mean[0] + low),
-            high=float(mean[0] + high),
+            low=float(low),
+            high=float(high),
             by_seed=tuple(float(each[0]) for each in by_seed),
             paired=all(self.has(a, rival) for a, _ in pairs),
+            by_chance=None if metric == "accuracy" else self.by_chance([b for _, b in pairs], own),
         )
+
+    def by_chance(self, records: Sequence[Record], score: TopLabelScore) -> float:
+        """Return the error that runs with these confidences would show if they were calibrated.
+
+        The hits are drawn from the confidences (Bröcker & Smith 2007).
+        """
+        rng = np.random.default_rng(0)
+        errors = []
+        for record in records:
+            confidence = self.examples[record.name]["confidence"].astype(float)
+            every_row = np.arange(len(confidence))
+            for _ in range(CHANCE_DRAWS):
+                hits = rng.random(len(confidence)) < confidence
+                errors.append(score({"confidence": confidence, "correct": hits}, every_row))
+        return float(np.mean(errors))
 
     def rival_scores(self, rival: Record, ours: Record, score: TopLabelScore) -> np.ndarray:
         """Return the scores of a rival; where its images were not kept, its score with noise.

@@ -259,3 +259,12 @@ def test_mistakes_in_a_loop_of_ones_own():
         control.load_state_dict({})
     with pytest.raises(ValueError, match="of a controller of gamma, and this one is of rho"):
         control.load_state_dict({**control.state_dict(), "starts": {"gamma": [1.0]}})
+
+
+def test_a_loop_that_goes_on_beyond_its_steps_is_told_once():
+    model = nn.Linear(5, 3)
+    control = RadiusControl(model, SAM(model.parameters(), lr=0.1), CONTROL, 5, Radius(every=1))
+    assert all(control.step() for _ in range(5))
+    with pytest.warns(UserWarning, match="made for 5 steps"):
+        assert not control.step()
+    assert not control.step()  # a second warning would be an error

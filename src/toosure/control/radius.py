@@ -108,6 +108,12 @@ class RadiusControl:
             self.integrator.acted = 0
 
         self.steps_taken += 1
+        if self.steps_taken == self.steps + 1:
+            warnings.warn(
+                f"control looks no more: it was made for {self.steps} steps, and the loop goes on; "
+                "give all of them, steps=epochs * len(loader)",
+                stacklevel=2,
+            )
         due = self.steps_taken % self.every == 0
         if not due or not self.settings.looks_after(self.steps_taken, self.steps):
             return False

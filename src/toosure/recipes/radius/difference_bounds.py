@@ -126,7 +126,8 @@ class BoundedScores(ResampledScores):
         """Return the scores of a rival; where its images were not kept, its score with noise.
 
         The noise is then that of our run over other resamples, as if the two were judged on
-        different images. It does not cancel, so that the bounds are wider than paired ones.
+        different images. It does not cancel, so that the bounds are wider than paired ones. That
+        asks for a rival whose error is not larger than ours: one of larger error varies more.
         """
         if self.has(rival, score):
             return self.over_resamples(rival.name, score)

@@ -427,6 +427,7 @@ def test_options_that_make_no_sense_are_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:control never looks")  # of an EMA, in runs of 8 steps
 def test_every_part_of_a_quick_recipe(tmp_path):
     words = ("--quick", "--device", "cpu", "--out", tmp_path, "--json")
     result = reproduce(*words, "--shift", "all:images=20")

@@ -92,31 +92,6 @@ def test_csam_must_have_the_lowest_error_of_all_rows(ece, passed):
     assert claim.passed is None and claim.note == "3 of 48 runs missing or ended early"
 
 
-def test_ensembles_and_dropout_are_judged_for_each_optimizer():
-    errors = {"Vanilla": 0.03, "MC-Dropout": 0.02, "Ensemble": 0.01}
-    made = {
-        row.name: scored(PAPER, row, ece=errors[row.name.partition("/")[2]])
-        for row in ensemble_rows.ood(PAPER)
-    }
-    examples = {
-        record.name: examples_with(0.9, record.test["ece"])
-        for each in made.values()
-        for record in each.records
-    }
-    scores = PairedScores(examples, resamples=20)
-    assert verdicts(claims.ensemble_claims(PAPER, made, scores)) == [True] * 6
-
-    (only,) = made["SAM/Ensemble"].records
-    examples[only.name] = examples_with(0.9, 0.04)
-    result = claims.ensemble_claims(PAPER, made, PairedScores(examples, resamples=20))
-    assert verdicts(result) == [True, True, True, False, True, True]
-    made["CSAM/Ensemble"].records.clear()
-    assert claims.ensemble_claims(PAPER, made, scores)[-1].note == "no complete run"
-    del made["SGD/Vanilla"].records[1:]
-    alone = claims.ensemble_claims(PAPER, made, scores)[0]
-    assert alone.passed is None and alone.note == "2 of 4 runs missing or ended early"
-
-
 @pytest.mark.parametrize(
     ("sharpness", "passed"),
     [

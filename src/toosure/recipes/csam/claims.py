@@ -81,6 +81,11 @@ def paper_pair(reference: Scored, better: Scored) -> str:
     return f"{better.row.figures.get('ECE', '–')} : {reference.row.figures.get('ECE', '–')}"
 
 
+def paper_number(scored: Scored, column: str) -> float:
+    """Return one of the paper's figures without its deviation."""
+    return float(scored.row.figures[column].partition(" ")[0])
+
+
 def seed_text(difference: Difference) -> str:
     """Print a difference with its interval and the number of seeds."""
     return f"{difference.text()} (n = {len(difference.by_seed)})"
@@ -126,32 +131,7 @@ def lowest_error_claim(setting: Setting, where: str, rows: Named) -> Claim:
     )
 
 
-# -- ensembles, sharpness, grid -------------------------------------------------------------------
-
-
-def ensemble_claims(setting: Setting, rows: Named, scores: PairedScores) -> list[Claim]:
-    """Judge: an ensemble and MC-Dropout lower the ECE of each optimizer (Table 1)."""
-    claims = []
-    for optimizer in ("SGD", "SAM", "CSAM"):
-        vanilla = rows[f"{optimizer}/Vanilla"]
-        for variant in ("MC-Dropout", "Ensemble"):
-            says = f"{variant} lowers the ECE of {optimizer}"
-            other = rows[f"{optimizer}/{variant}"]
-            result = scores.differences(vanilla.records, other.records)
-            if result is None:
-                claims += claims_without_runs(says)
-                continue
-            claims.append(
-                judge(
-                    says,
-                    found=f"{error_texts(vanilla, other)}; paired {seed_text(result.ece)}",
-                    paper=paper_pair(vanilla, other),
-                    holds=result.ece.below_zero,
-                    rule=LOWER_RULE,
-                    unless=[setting.why_not_judged_on_cifar, missing_in([vanilla, other])],
-                )
-            )
-    return claims
+# -- sharpness, grid ------------------------------------------------------------------------------
 
 
 def sharpness_claims(setting: Setting, rows: Named) -> list[Claim]:

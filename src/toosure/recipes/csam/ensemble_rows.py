@@ -8,7 +8,7 @@ from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.mixture_scores import kept_mixtures
 from toosure.recipes.benchmark.mixture_shifts import judge_mixtures
 from toosure.recipes.csam import paper
-from toosure.recipes.csam.rows import Row, main_methods, single_seeds, size_of
+from toosure.recipes.csam.rows import PAPER_SETTINGS, Row, single_seeds, size_of
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.train import Runtime
@@ -55,7 +55,8 @@ def ood(setting: Setting) -> list[Row]:
     """Return Table 1: ResNet-18 on CIFAR-10, alone, with MC-Dropout and as an ensemble."""
     if "cifar10" not in setting.data_sets:
         return []
-    main = main_methods(setting, "cifar10")
+    chosen = methods.sharpness_aware("cifar10")
+    main = PAPER_SETTINGS["cifar10"] if setting.full else chosen
     size = size_of(setting, "ResNet-18")
     several, few = methods.main_seeds(setting), single_seeds(setting)
 

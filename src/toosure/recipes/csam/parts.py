@@ -4,7 +4,7 @@ import re
 
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.scored_rows import by_data, by_name, missing_in
-from toosure.recipes.csam import claims, ensemble_rows, paper, rows
+from toosure.recipes.csam import claims, ensemble_rows, ood_claims, paper, rows
 from toosure.recipes.csam.tables import (
     Scored,
     absent_words,
@@ -182,7 +182,7 @@ def sharpness(setting: Setting, store: RunStore) -> Findings:
 def ood(setting: Setting, store: RunStore) -> Findings:
     """Return Table 1: accuracy and ECE of the test images, and AUROC against unknown ones."""
     scored, files = scored_rows(setting, store, ensemble_rows.ood(setting))
-    found = claims.ensemble_claims(setting, by_name(scored), PairedScores(files.examples))
+    found = ood_claims.ood_claims(setting, by_name(scored), PairedScores(files.examples))
     text = (
         "ResNet-18, length not said; near 89 %, so short or without augmentation. Our ensembles "
         "are mixtures of five runs; where these were validated on different images, there is no TCE"

@@ -19,7 +19,7 @@ NOTE = (
     "here; CIFAR-100 test images, each under one of these in turn; the same images clean, which "
     "the paper does not have. The paper does not say its score, nor which corruptions and "
     "severities it averages. A run has these numbers if it was trained with `--shift all` "
-    "(`--ood svhn=FILE.npz` for SVHN). Reported without a verdict."
+    "(`--ood svhn=FILE.npz` for SVHN)."
 )
 
 

@@ -1,0 +1,204 @@
+"""What the paper reads from Table 1, with the rules by which it is judged here.
+
+The rules on unknown data were written before any run of the table was judged on shifts.
+"""
+
+import math
+from collections.abc import Sequence
+
+from toosure.recipes.benchmark.paired import PairedScores
+from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.scored_rows import missing_in
+from toosure.recipes.benchmark.shift_scores import auroc_against
+from toosure.recipes.csam.claims import (
+    LOWER_RULE,
+    Named,
+    error_texts,
+    paper_number,
+    paper_pair,
+    seed_text,
+)
+from toosure.recipes.csam.ensemble_rows import KINDS
+from toosure.recipes.csam.tables import Scored
+from toosure.recipes.csam.unknown_data import SETS
+from toosure.recipes.recipe import (
+    Claim,
+    Setting,
+    claim_without_runs,
+    judge,
+    single_run,
+)
+
+OPTIMIZERS = ("SGD", "SAM", "CSAM")
+LEAST_RATIO = 1.5  # of SGD's ECE to SAM's, where the paper says about two
+PAPER_SETS = {name: column for name, column in SETS.items() if column is not None}
+NOT_JUDGED = "no runs of these rows were judged on it: `--shift all`, `--ood svhn=FILE.npz`"
+
+
+def ood_claims(setting: Setting, rows: Named, scores: PairedScores) -> list[Claim]:
+    """Judge all that the paper says of Table 1: first errors, then unknown data."""
+    return [
+        *ensemble_claims(setting, rows, scores),
+        *(ratio_claim(setting, rows, kind) for kind in KINDS),
+        *(csam_claim(setting, rows, scores, kind) for kind in KINDS),
+        *(ensemble_auroc_claim(setting, rows, name) for name in PAPER_SETS),
+        *(dropout_auroc_claim(setting, rows, optimizer) for optimizer in OPTIMIZERS),
+        dropout_order_claim(setting, rows),
+    ]
+
+
+# -- ECE of the test images -----------------------------------------------------------------------
+
+
+def ensemble_claims(setting: Setting, rows: Named, scores: PairedScores) -> list[Claim]:
+    """Judge: an ensemble and MC-Dropout lower the ECE of each optimizer."""
+    claims = []
+    for optimizer in OPTIMIZERS:
+        vanilla = rows[f"{optimizer}/Vanilla"]
+        for variant in ("MC-Dropout", "Ensemble"):
+            says = f"{variant} lowers the ECE of {optimizer}"
+            other = rows[f"{optimizer}/{variant}"]
+            claims.append(lower_claim(setting, says, vanilla, other, scores))
+    return claims
+
+
+def csam_claim(setting: Setting, rows: Named, scores: PairedScores, kind: str) -> Claim:
+    """Judge: CSAM's ECE is below SAM's."""
+    says = f"{kind}: CSAM's ECE is below SAM's"
+    return lower_claim(setting, says, rows[f"SAM/{kind}"], rows[f"CSAM/{kind}"], scores)
+
+
+def lower_claim(
+    setting: Setting, says: str, reference: Scored, better: Scored, scores: PairedScores
+) -> Claim:
+    """Judge by pairs of runs and images whether one row has a lower ECE than another."""
+    result = scores.differences(reference.records, better.records)
+    if result is None:
+        return claim_without_runs(says)
+    return judge(
+        says,
+        found=f"{error_texts(reference, better)}; paired {seed_text(result.ece)}",
+        paper=paper_pair(reference, better),
+        holds=result.ece.below_zero,
+        rule=LOWER_RULE,
+        unless=[setting.why_not_judged_on_cifar, missing_in([reference, better])],
+    )
+
+
+def ratio_claim(setting: Setting, rows: Named, kind: str) -> Claim:
+    """Judge: SGD's ECE remains about twice SAM's."""
+    says = f"{kind}: SGD's ECE is about twice SAM's"
+    sgd, sam = rows[f"SGD/{kind}"], rows[f"SAM/{kind}"]
+    if not sgd.records or not sam.records:
+        return claim_without_runs(says)
+
+    ratio = sgd.mean("ece") / sam.mean("ece")
+    printed = paper_number(sgd, "ECE") / paper_number(sam, "ECE")
+    return judge(
+        says,
+        found=f"{100 * sgd.mean('ece'):.2f} : {100 * sam.mean('ece'):.2f}, {ratio:.1f} times",
+        paper=f"{printed:.1f} times",
+        holds=ratio >= LEAST_RATIO,
+        rule=f"ours: at least {LEAST_RATIO:g} times, by the mean over seeds",
+        unless=reasons(setting, sgd, sam),
+    )
+
+
+# -- unknown data ---------------------------------------------------------------------------------
+
+
+def ensemble_auroc_claim(setting: Setting, rows: Named, name: str) -> Claim:
+    """Judge: the ensembles of SAM and CSAM tell unknown images better than that of SGD."""
+    says = f"Ensemble: SAM and CSAM have a higher AUROC than SGD against {name}"
+    ensembles = [rows[f"{optimizer}/Ensemble"] for optimizer in OPTIMIZERS]
+    if not all(each.records for each in ensembles):
+        return claim_without_runs(says)
+
+    values = [100 * mean_auroc(each.records, name) for each in ensembles]
+    if any(math.isnan(value) for value in values):
+        return Claim(says, "–", note=NOT_JUDGED)
+    sgd, sam, csam = values
+    return judge(
+        says,
+        found=f"SGD {sgd:.2f}, SAM {sam:.2f}, CSAM {csam:.2f}",
+        paper=", ".join(each.row.figures[PAPER_SETS[name]] for each in ensembles),
+        holds=min(sam, csam) > sgd,
+        rule="ours: both, by the mean over ensembles",
+        unless=reasons(setting, *ensembles),
+    )
+
+
+def dropout_auroc_claim(setting: Setting, rows: Named, optimizer: str) -> Claim:
+    """Judge: MC-Dropout tells unknown images less well than the network alone."""
+    says = f"MC-Dropout lowers the AUROC of {optimizer} against unknown data"
+    vanilla, dropout = dropout_pair(rows, optimizer)
+    if not vanilla.records or not dropout.records:
+        return claim_without_runs(says)
+
+    changes = auroc_changes(vanilla, dropout)
+    if any(math.isnan(change) for change in changes.values()):
+        return Claim(says, "–", note=NOT_JUDGED)
+    printed = (
+        f"{column} {paper_number(dropout, column) - paper_number(vanilla, column):+.2f}"
+        for column in PAPER_SETS.values()
+    )
+    return judge(
+        says,
+        found=", ".join(f"{name} {change:+.2f}" for name, change in changes.items()),
+        paper=", ".join(printed),
+        holds=max(changes.values()) < 0,
+        rule="ours: against each set, by the mean over the seeds of both",
+        unless=reasons(setting, vanilla, dropout),
+    )
+
+
+def dropout_order_claim(setting: Setting, rows: Named) -> Claim:
+    """Judge: MC-Dropout costs SAM more AUROC than SGD."""
+    says = "MC-Dropout lowers the AUROC of SAM more than that of SGD"
+    sgd, sam = dropout_pair(rows, "SGD"), dropout_pair(rows, "SAM")
+    if not all(each.records for each in (*sgd, *sam)):
+        return claim_without_runs(says)
+
+    for_sgd, for_sam = auroc_changes(*sgd), auroc_changes(*sam)
+    changes = (*for_sgd.values(), *for_sam.values())
+    if any(math.isnan(change) for change in changes):
+        return Claim(says, "–", note=NOT_JUDGED)
+    return judge(
+        says,
+        found=", ".join(f"{k} {for_sam[k]:+.2f} : {for_sgd[k]:+.2f}" for k in for_sam),
+        paper="yes, against each",
+        holds=all(for_sam[name] < for_sgd[name] for name in for_sam),
+        rule="ours: against each set, by the mean over the seeds of both",
+        unless=reasons(setting, *sgd, *sam),
+    )
+
+
+def dropout_pair(rows: Named, optimizer: str) -> tuple[Scored, Scored]:
+    """Return the single networks of an optimizer, and those with MC-Dropout."""
+    return rows[f"{optimizer}/Vanilla"], rows[f"{optimizer}/MC-Dropout"]
+
+
+def auroc_changes(vanilla: Scored, dropout: Scored) -> dict[str, float]:
+    """Return what MC-Dropout adds to the AUROC against each set, in points, at the same seeds."""
+    seeds = {record.config.seed for record in dropout.records}
+    alike = [record for record in vanilla.records if record.config.seed in seeds]
+    return {
+        name: 100 * (mean_auroc(dropout.records, name) - mean_auroc(alike, name))
+        for name in PAPER_SETS
+    }
+
+
+def mean_auroc(records: Sequence[Record], name: str) -> float:
+    """Return the mean AUROC against a set; NaN where a run was not judged on it."""
+    values = [auroc_against(record, name) for record in records]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else math.nan
+
+
+def reasons(setting: Setting, *rows: Scored) -> list[str]:
+    """Say why rows that are compared by their means are not judged."""
+    return [
+        setting.why_not_judged_on_cifar,
+        missing_in(rows),
+        single_run(*(len(each.records) for each in rows)),
+    ]

@@ -5,7 +5,7 @@ from made_up_scores import examples_with, scored
 
 from toosure.recipes import Setting
 from toosure.recipes.benchmark.paired import PairedScores
-from toosure.recipes.csam import claims, ensemble_rows, paper, parts, rows
+from toosure.recipes.csam import claims, contradictions, ensemble_rows, paper, parts, rows
 
 PAPER = Setting(data="cifar10,cifar100")
 
@@ -177,3 +177,39 @@ def test_the_full_size_is_the_papers():
     assert (config.model, config.steps, config.batch) == ("wrn28_10", 70_312, 128)
     assert rows.baselines(full)[0].length == "wrn28_10, 200"
     assert {row.size.model for row in rows.sam_variants(full)} == {"resnet56"}
+
+
+# -- contradictions of the paper ------------------------------------------------------------------
+
+
+def test_what_two_tables_print_differently_is_found():
+    found = contradictions.printed()
+    assert found["Mixup, CIFAR-10, WRN-28-10: ECE"] == "2.21 ± 1.11 (3), 4.66 ± 1.11 (S7)"
+    assert found["DualFocal, CIFAR-100, WRN-28-10: ECE"] == "2.68 ± .51 (S5), 12.66 ± .51 (S7)"
+    assert found["LS, CIFAR-100, ResNet-56: ECE"] == "4.38 ± .14 (S13), 2.31 ± .15 (S16)"
+    assert "SAM, CIFAR-100, ResNet-56: classwise ECE" not in found  # .16 ± .00 and .17 ± .01
+    assert "SAM, CIFAR-100, ResNet-56: accuracy" not in found  # within what seeds differ by
+    assert not any("Tiny-ImageNet" in row for row in found)  # in one table only
+
+
+def test_sentences_of_the_paper_are_held_against_its_tables():
+    """The figures that the hand-written contradictions rest on are those of the tables."""
+
+    def number(table, row, column):
+        return float(table[row][column].partition(" ")[0])
+
+    s4 = {key: number(paper.TABLE_S4, key, "ECE") for key in paper.TABLE_S4}
+    for radius in ("0.05", "0.1"):
+        cells = {key: error for key, error in s4.items() if key.startswith(f"CIFAR-100/{radius}/")}
+        assert min(cells, key=cells.get).endswith("/1.5")
+    assert number(paper.TABLE_3, "BatchEnsemble", "TCE") < number(paper.TABLE_3, "CSAM", "TCE")
+    for table in (paper.TABLE_S11, paper.TABLE_S12):
+        assert number(table, "ASAM", "TCE") < number(table, "CSAM", "TCE")
+    for table, kind in ((paper.TABLE_1, "/Vanilla"), (paper.TABLE_S12, "")):
+        assert number(table, f"CSAM{kind}", "accuracy") < number(table, f"SAM{kind}", "accuracy")
+    dropout, alone = (number(paper.TABLE_1, f"SGD/{k}", "SVHN") for k in ("MC-Dropout", "Vanilla"))
+    assert dropout > alone
+    assert number(paper.TABLE_3, "FL", "accuracy") > number(paper.TABLE_3, "CE", "accuracy")
+    assert number(paper.TABLE_S11, "ASAM", "accuracy") > number(paper.TABLE_S11, "SAM", "accuracy")
+    losses = {row: number(paper.TABLE_S13, row, "accuracy") for row in paper.TABLE_S13}
+    assert min(losses, key=losses.get) == "SGD"

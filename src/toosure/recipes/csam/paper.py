@@ -18,25 +18,6 @@ def table(columns: str, rows: str) -> PaperTable:
     return read
 
 
-# The paper's tables disagree with each other here; the differences are not ours to settle.
-CONTRADICTIONS = {
-    "Mixup, CIFAR-10, WRN: ECE": "2.21 (3), 4.66 (S7)",
-    "DualFocal, CIFAR-10, WRN: ECE": "1.74 (3), 4.74 (S7)",
-    "SAM, CIFAR-100, WRN: AdaECE": "2.17 (S5), 4.67 (S9)",
-    "ACLS, CIFAR-100, ResNet-56: ECE": "2.32 (S13), 5.88 (S15)",
-    "focal, CIFAR-100, ResNet-56: ECE": "8.25 (S7), 1.85 (S16)",
-    "CE, CIFAR-100, WRN: accuracy": "81.01 (S5), 81.04 (S6)",
-    "CE, CIFAR-100, WRN: classwise ECE": ".21 (S5), .18 (S8)",
-    "SAM, CIFAR-10, ResNet-56: ECE": ".64 (S7), 1.83 (S11), by another rho",
-    "SGD against SAM, CIFAR-10, ResNet-56: ratio of ECE": "about 6 (Figure 3), 1.9 (S11)",
-    "SAM raw below SGD after a temperature": "generally (Figure 3), not on CIFAR-10 (S11)",
-    "CSAM, CIFAR-10, ResNet-56, rho .05: gamma of least ECE": "1 (Figure S6), 1.5 (S4)",
-    "ImageNet, ViT-S/32: ECE of SAM, CSAM": "3.04, 2.88 (2); 2.47, 1.79 (S14)",
-    "ImageNet, ViT-S/32: the base optimizer": "AdamW (2), SGD (S14)",
-    "ImageNet, ViT-S/32: the hardest corruption": "impulse noise (2), defocus blur (S14)",
-    "Lemma 1: the fall of log p_y": "rho |g|^2 / 2 (printed), rho |g| / 2 (its proof, Eq. 2)",
-}
-
 # Table 1: ResNet-18, CIFAR-10; AUROC of the test images against three other data sets.
 TABLE_1 = table(
     "accuracy ECE SVHN CIFAR10-C CIFAR100-C",

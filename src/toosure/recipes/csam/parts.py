@@ -4,7 +4,8 @@ import re
 
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.scored_rows import by_data, by_name, missing_in
-from toosure.recipes.csam import claims, ensemble_rows, ood_claims, paper, rows
+from toosure.recipes.csam import claims, ensemble_rows, ood_claims, rows
+from toosure.recipes.csam.contradictions import contradictions
 from toosure.recipes.csam.tables import (
     Scored,
     absent_words,
@@ -78,15 +79,9 @@ def baselines(setting: Setting, store: RunStore) -> Findings:
         claims.lowest_error_claim(setting, data, by_name(group))
         for data, group in by_data(scored).items()
     ]
-    contradictions = Table(
-        "Where the paper's tables contradict each other",
-        ("figures", "in its tables"),
-        tuple((what, where) for what, where in paper.CONTRADICTIONS.items()),
-        "Named, not settled.",
-    )
     shown = tables(scored, "Baselines (Tables 3, S5)", f"WRN-28-10, {LONGER}")
     return Findings(
-        [*found, *absent_words(table_rows)], [*shown, contradictions], values_of(scored)
+        [*found, *absent_words(table_rows)], [*shown, contradictions()], values_of(scored)
     )
 
 

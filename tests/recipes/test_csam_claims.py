@@ -3,7 +3,7 @@
 import pytest
 from made_up_scores import examples_with, scored
 
-from toosure.recipes import Setting
+from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.csam import claims, contradictions, ensemble_rows, paper, parts, rows
 
@@ -177,6 +177,36 @@ def test_the_full_size_is_the_papers():
     assert (config.model, config.steps, config.batch) == ("wrn28_10", 70_312, 128)
     assert rows.baselines(full)[0].length == "wrn28_10, 200"
     assert {row.size.model for row in rows.sam_variants(full)} == {"resnet56"}
+
+
+def test_tiny_imagenet_is_one_of_the_networks():
+    """The last row of Tables S6 to S10: ResNet-18, which no other part is trained on."""
+    both = Setting(data="cifar10,tiny_imagenet", full=True)
+    made = rows.networks(both)
+    assert len(made) == 27 + 9 and made[-1].name == "ResNet-18: CSAM"
+    assert made[-1].figures["accuracy"] == "57.13 ± .96" and made[-1].length == "resnet18, 200"
+    config = made[-1].configs(both)[0]
+    assert config.data == "tiny_imagenet:augment=true" and config.steps == 148_437
+
+    short = Setting(data="tiny_imagenet")
+    assert rows.networks(short)[0].length == "resnet18, 30"
+    assert len(recipe("csam").part("networks").configs(short)) == 9
+    with pytest.raises(ValueError, match="networks also on tiny_imagenet"):
+        recipe("csam").part("grid").configs(short)
+
+
+def test_the_order_is_judged_on_tiny_imagenet_too():
+    setting = Setting(data="tiny_imagenet", full=True)
+    errors = {"CE": 0.05, "SAM": 0.03, "CSAM": 0.01}
+    made = {}
+    for row in rows.networks(setting):
+        name = row.name.partition(": ")[2]
+        made[name] = scored(setting, row, ece=errors.get(name, 0.02))
+    made["SGD"] = made["CE"]
+    records = [record for each in made.values() for record in each.records]
+    examples = {record.name: examples_with(0.9, record.test["ece"]) for record in records}
+    found = claims.order_claims(setting, "tiny_imagenet", made, PairedScores(examples, 50))
+    assert verdicts(found) == [True] * 4 and found[0].paper == "2.75 ± .47 : 3.46 ± .15"
 
 
 # -- contradictions of the paper ------------------------------------------------------------------

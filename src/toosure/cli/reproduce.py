@@ -39,7 +39,11 @@ def reproduce(
         bool, typer.Option(help="Small, on digits, in minutes: every part is tried; no figures.")
     ] = False,
     data: Annotated[
-        str, typer.Option(help="cifar10 or cifar100; but for too-sharp and ensembles also both.")
+        str,
+        typer.Option(
+            help="cifar10 or cifar100; but for too-sharp and ensembles also both. gamma-net, and "
+            "csam's networks: also tiny_imagenet."
+        ),
     ] = "cifar10",
     seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
     method: Annotated[

@@ -16,16 +16,23 @@ from toosure.recipes.csam import (
 )
 from toosure.recipes.recipe import Part, Recipe, Setting
 
+CIFAR = ("cifar10", "cifar100")
+
 
 def configs_of(
-    table_rows: Callable[[Setting], list[rows.Row]],
+    table_rows: Callable[[Setting], list[rows.Row]], also_on: tuple[str, ...] = ()
 ) -> Callable[[Setting], list[RunConfig]]:
-    """Return the function that gives the runs of a table's rows, members of mixtures too."""
+    """Return the function that gives the runs of a table's rows, members of mixtures too.
+
+    The table is of the CIFAR sets, and of those in `also_on`.
+    """
 
     def configs(setting: Setting) -> list[RunConfig]:
-        unknown = set(setting.data_sets) - {"cifar10", "cifar100"}
-        if unknown:
-            raise ValueError(f"csam runs on cifar10 and cifar100; got --data {setting.data}")
+        if set(setting.data_sets) - {*CIFAR, *also_on}:
+            raise ValueError(
+                f"csam runs on {' and '.join(CIFAR)}, --only networks also on tiny_imagenet; got "
+                f"--data {setting.data}"
+            )
         runs: list[RunConfig] = []
         for row in table_rows(setting):
             runs += row.configs(setting)
@@ -77,8 +84,8 @@ RECIPE = Recipe(
         ),
         Part(
             "networks",
-            "three networks, nine methods (Tables S6 to S10)",
-            configs_of(rows.networks),
+            "four networks, nine methods; also Tiny-ImageNet (Tables S6 to S10)",
+            configs_of(rows.networks, also_on=("tiny_imagenet",)),
             parts.networks,
             usual=False,
         ),

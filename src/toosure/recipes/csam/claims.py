@@ -40,7 +40,7 @@ def order_claims(setting: Setting, where: str, rows: Named, scores: PairedScores
 
         errors = error_texts(rows[reference], rows[better])
         unless = [
-            setting.why_not_judged_on_cifar,
+            "judged on the paper's data only" if setting.quick else "",
             missing_in([rows[reference], rows[better]]),
             single_run(result.seeds),
         ]

@@ -8,7 +8,7 @@ from toosure.recipes.csam import paper
 from toosure.recipes.csam.paper_networks import NETWORKS
 from toosure.recipes.recipe import Table
 
-# The text, a proof or a single run against a table. What two tables print of one row is found by `printed`.
+# The text, a proof or a single run against a table. `printed` finds what two tables differ in.
 IN_WORDS = {
     "the backbone of Tables 3 and S5": "WRN-20-10, which does not exist (Sec. 5.3); their figures "
     "are those of WRN-28-10 (S6 to S10)",

@@ -9,11 +9,10 @@ from toosure.recipes.csam import paper
 from toosure.recipes.csam.paper_networks import NETWORKS
 from toosure.recipes.recipe import RunMixture, Setting
 
-TRAINING_IMAGES = 45_000
+TRAINING_IMAGES = {"cifar10": 45_000, "cifar100": 45_000, "tiny_imagenet": 95_000}
 # The paper does not say how long it trains on CIFAR; its Figure 2 shows epochs up to 200.
 FULL_EPOCHS = 200
 FULL_BATCH = 128
-FULL_STEPS = FULL_EPOCHS * TRAINING_IMAGES // FULL_BATCH
 
 # Ours, and the paper's. It does not say the width of its PyramidNet.
 MODELS: dict[str, tuple[str, str]] = {
@@ -41,6 +40,8 @@ PAPER_SETTINGS: dict[str, dict[str, str]] = {
         "CSAM": "csam:rho=0.2,gamma=0.5",
     },
 }
+# Of Tiny-ImageNet the paper does not say rho; ours is that of CIFAR-100.
+PAPER_SETTINGS["tiny_imagenet"] = PAPER_SETTINGS["cifar100"]
 WORDS = {**methods.OTHERS, "FL": methods.OTHERS["Focal"]}
 BASELINES = tuple(paper.TABLE_3)
 LOSSES = tuple(paper.TABLE_S13)
@@ -85,16 +86,17 @@ class Row:
     @property
     def length(self) -> str:
         """The network and the epochs, as the table says them."""
-        epochs = self.size.steps * self.size.batch / TRAINING_IMAGES
+        epochs = self.size.steps * self.size.batch / TRAINING_IMAGES[self.data]
         return f"{self.size.model}, {epochs:.0f}"
 
 
-def size_of(setting: Setting, network: str) -> Size:
+def size_of(setting: Setting, network: str, data: str = "cifar10") -> Size:
     """Return the network with 30 epochs of the common protocol, or the paper's with 200."""
     ours, papers = MODELS[network]
+    images = TRAINING_IMAGES[data]
     if setting.full:
-        return Size(papers, FULL_STEPS, FULL_BATCH)
-    return Size(ours, COMMON.steps, COMMON.batch)
+        return Size(papers, FULL_EPOCHS * images // FULL_BATCH, FULL_BATCH)
+    return Size(ours, COMMON.steps * images // TRAINING_IMAGES["cifar10"], COMMON.batch)
 
 
 def main_methods(setting: Setting, data: str) -> dict[str, str]:
@@ -201,18 +203,18 @@ def grid(setting: Setting) -> list[Row]:
 
 
 def networks(setting: Setting) -> list[Row]:
-    """Return Tables S6 to S10 on CIFAR: three networks, nine methods."""
+    """Return Tables S6 to S10: three networks on CIFAR, one on Tiny-ImageNet, nine methods."""
+    seeds = single_seeds(setting)
     rows = []
-    for data in setting.data_sets:
-        for network in ("ResNet-56", "WRN-28-10", "PyramidNet-110"):
-            figures = NETWORKS[data, network]
-            known = {**WORDS, **PAPER_SETTINGS[data], "CE": "sgd"}
-            size = size_of(setting, network)
-            seeds = single_seeds(setting)
-            rows += [
-                Row(f"{network}: {name}", known[name], data, size, seeds, figures[name])
-                for name in figures
-            ]
+    for (data, network), figures in NETWORKS.items():
+        if data not in setting.data_sets:
+            continue
+        known = {**WORDS, **PAPER_SETTINGS[data], "CE": "sgd"}
+        size = size_of(setting, network, data)
+        rows += [
+            Row(f"{network}: {name}", known[name], data, size, seeds, figures[name])
+            for name in figures
+        ]
     return rows
 
 

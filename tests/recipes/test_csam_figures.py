@@ -16,7 +16,7 @@ from toosure.recipes import RunStore, Setting
 from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY, calibrated_errors
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.score_files import ScoreFiles
-from toosure.recipes.csam import figure_claims, figure_data, figure_rows, figures
+from toosure.recipes.csam import figure_claims, figure_data, figure_rows, figures, sweep_claims
 from toosure.recipes.csam.charts import Curve, Panel, draw
 from toosure.recipes.csam.figure_data import FigureRuns, Theory
 
@@ -59,7 +59,7 @@ def theory(fall=1.0, bend=0.0, bound=-10.0, late=2.0, failed=0.0, unconverged=0)
     ],
 )
 def test_what_the_paper_reads_from_figure_2(changed, expected):
-    result = figure_claims.theory_claims(PAPER, "here", theory(**changed), MOMENTS)
+    result = figure_claims.theory_claims("2", "here", theory(**changed), MOMENTS, "")
     assert verdicts(result) == expected
 
 
@@ -82,10 +82,11 @@ def test_the_theory_is_read_from_the_rows_that_were_kept():
 
 
 def test_without_its_run_figure_2_is_not_judged():
-    result = figure_claims.theory_claims(PAPER, "here", None, MOMENTS)
+    result = figure_claims.theory_claims("2", "here", None, MOMENTS, "")
     assert {claim.note for claim in result} == {"no complete run"}
-    quick = figure_claims.theory_claims(Setting(quick=True), "here", theory(), MOMENTS)
-    assert verdicts(quick) == [None] * 4
+    quick = figure_claims.theory_claims("S4", "here", theory(), MOMENTS, "not its data")
+    assert verdicts(quick) == [None] * 4 and {claim.note for claim in quick} == {"not its data"}
+    assert quick[0].paper == "yes (Figure S4 a)"
 
 
 # -- Figure 3 -------------------------------------------------------------------------------------
@@ -147,17 +148,35 @@ def swept(entropy, accuracy, ece):
 
 def test_a_growing_radius():
     numbers = swept((1, 2, 3, 4, 5), (90, 92, 93, 92, 91), (3, 2, 1, 2, 3))
-    judged = figure_claims.radius_claims(PAPER, "cifar10", numbers, 5, turns=True)
+    judged = sweep_claims.radius_claims(PAPER, "cifar10", numbers, 5, turns=True)
     assert verdicts(judged) == [True, True, True]
-    judged = figure_claims.radius_claims(PAPER, "cifar100", numbers, 5, turns=False)
+    judged = sweep_claims.radius_claims(PAPER, "cifar100", numbers, 5, turns=False)
     assert verdicts(judged) == [True, False] and len(judged) == 2
 
     falling = swept((1, 2, 2, 4, 5), (90, 91, 92, 93, 94), (5, 4, 3, 2, 1))
-    judged = figure_claims.radius_claims(PAPER, "cifar10", falling, 5, turns=True)
+    judged = sweep_claims.radius_claims(PAPER, "cifar10", falling, 5, turns=True)
     assert verdicts(judged) == [False, False, False]
     del falling[0.2]
-    judged = figure_claims.radius_claims(PAPER, "cifar10", falling, 5, turns=True)
+    judged = sweep_claims.radius_claims(PAPER, "cifar10", falling, 5, turns=True)
     assert {claim.note for claim in judged} == {"1 of 5 runs missing or ended early"}
+
+
+def test_a_larger_network_under_a_growing_radius():
+    flat = (1, 2, 3, 4, 5)
+    small = swept(flat, flat, (2, 1, 1, 3, 4))
+    large = swept(flat, flat, (3, 2, 1, 1, 2))
+    judged = sweep_claims.capacity_claims(PAPER, "cifar10", small, large, 5, turns=True)
+    assert verdicts(judged) == [True, True] and judged[1].found == "rho 0.2: 2.00 : 4.00"
+    judged = sweep_claims.capacity_claims(PAPER, "cifar10", large, small, 5, turns=True)
+    assert verdicts(judged) == [False, False]
+    judged = sweep_claims.capacity_claims(PAPER, "cifar100", small, large, 5, turns=False)
+    assert verdicts(judged) == [True]  # of what follows the paper speaks for CIFAR-10
+
+    del small[0.2]
+    judged = sweep_claims.capacity_claims(PAPER, "cifar10", small, large, 5, turns=True)
+    assert {claim.note for claim in judged} == {"1 of 10 runs missing or ended early"}
+    absent = sweep_claims.capacity_claims(PAPER, "cifar10", {}, large, 5, turns=True)
+    assert {claim.note for claim in absent} == {"no complete run"}
 
 
 @pytest.mark.parametrize(
@@ -169,8 +188,8 @@ def test_a_growing_radius():
 )
 def test_gamma(errors, expected):
     numbers = {0.5 * i: {"ece": error, "accuracy": 94 + (i == 1)} for i, error in enumerate(errors)}
-    assert verdicts(figure_claims.gamma_claims(PAPER, numbers)) == expected
-    assert {c.note for c in figure_claims.gamma_claims(PAPER, {})} == {"no complete run"}
+    assert verdicts(sweep_claims.gamma_claims(PAPER, numbers)) == expected
+    assert {c.note for c in sweep_claims.gamma_claims(PAPER, {})} == {"no complete run"}
 
 
 def test_the_entropy_of_the_label_is_that_of_two_classes():

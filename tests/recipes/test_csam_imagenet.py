@@ -37,11 +37,45 @@ def test_the_runs_are_those_of_the_paper():
 
 
 def test_each_row_stands_beside_the_papers_figures():
-    figures = {row.name: row.figures for row in imagenet_rows.all_rows()}
-    assert figures["ResNet-50/CSAM"]["ECE C3"] == "5.47"
-    assert figures["ViT-S/32/SAM"]["ECE"] == "3.04"  # of Table 2; S14 has 2.47
-    assert figures["ViT-S/32/MBLS"]["ECE"] == "2.21"
-    assert all(figures.values())
+    """SAM on ViT-S/32 is in both tables, with different figures."""
+    rows = {row.name: row for row in imagenet_rows.all_rows()}
+    assert rows["ResNet-50/CSAM"].in_table_2["ECE C3"] == "5.47"
+    assert rows["ViT-S/32/SAM"].in_table_2["ECE"] == "3.04"
+    assert rows["ViT-S/32/SAM"].in_table_s14["ECE"] == "2.47"
+    assert rows["ViT-S/32/MBLS"].in_table_s14["ECE"] == "2.21"
+    assert not rows["ViT-S/32/MBLS"].in_table_2 and not rows["ViT-S/16/SAM"].in_table_s14
+
+    known = {name: record_with(row.config(PAPER)) for name, row in rows.items()}
+    two, s14 = imagenet.tables_of(known)
+    assert [len(two.rows), len(s14.rows)] == [9, 7]
+    assert two.header[-1] == "paper: ECE C3" and "paper: TCE" not in s14.header
+    (sam,) = [row for row in s14.rows if row[0].startswith("ViT-S/32/SAM")]
+    assert sam[s14.header.index("paper: ECE")] == "2.47"
+
+
+def test_sam_and_csam_against_the_losses_of_table_s14():
+    errors = {"SAM": 0.02, "CSAM": 0.01}
+    known = {}
+    for row in imagenet_rows.all_rows():
+        name = row.name.rpartition("/")[2]
+        better = name in errors
+        record = record_with(
+            row.config(PAPER), accuracy=0.7 if better else 0.6, ece=errors.get(name, 0.03)
+        )
+        known[row.name] = record
+    judged = imagenet.loss_claims(PAPER, known)
+    assert [claim.passed for claim in judged] == [True, True, None, None, None]
+    assert judged[0].found.startswith("SAM 70.00, CSAM 70.00, MBLS 60.00")
+
+    best = known["ViT-S/32/MBLS"]
+    known["ViT-S/32/MBLS"] = replace(best, test={**best.test, "ece": 0.015})  # as in the paper
+    corrupted = {name: {"accuracy": 0.4, "ece": 0.1} for name in imagenet_c.CORRUPTIONS.values()}
+    known = {name: replace(record, corrupted=corrupted) for name, record in known.items()}
+    judged = imagenet.loss_claims(PAPER, known)
+    assert [claim.passed for claim in judged] == [True, False, False, False, False]
+    quick = imagenet.loss_claims(Setting(quick=True), known)
+    assert {claim.note for claim in quick} == {"judged on ImageNet only"}
+    assert {c.note for c in imagenet.loss_claims(PAPER, {})} == {"no complete run"}
 
 
 def known_records(errors, corrupted=None):

@@ -1,4 +1,4 @@
-"""What the paper reads from its figures, with the rules by which it is judged here.
+"""What the paper reads from Figures 2, S4 and 3, with the rules by which it is judged here.
 
 The rules were written before any of these runs was trained.
 """
@@ -14,12 +14,10 @@ from toosure.recipes.recipe import (
     claim_without_runs,
     claims_without_runs,
     judge,
-    missing_runs,
 )
 
 LEAST_R_SQUARED = 0.95  # of a straight line through kappa_min on the way to theta~
 LEAST_RATIO = 3.0  # of SGD's ECE to SAM's, where the paper says about six
-WORSE_BY = 0.5  # points of ECE that count as clearly worse
 BOUND = "{}: kappa_min at theta and at theta~ stays above -|g| / rho"
 LINE = "{}: kappa_min falls along a line from theta to theta~"
 LATE = "{}: the entropy penalty lambda is stronger late in training than early"
@@ -30,21 +28,24 @@ PROVED = "{}: lambda_0 <= lambda, and no lemma or theorem fails"
 
 
 def theory_claims(
-    setting: Setting, where: str, theory: Theory | None, moments: tuple[float, ...]
+    figure: str, where: str, theory: Theory | None, moments: tuple[float, ...], reason: str
 ) -> list[Claim]:
-    """Judge what the paper reads from kappa_min, lambda and lambda_0 along one run."""
+    """Judge what the paper reads from kappa_min, lambda and lambda_0 along one run.
+
+    `figure` is 2 or S4; `reason` says why nothing is judged, and is empty where it is.
+    """
     sentences = [text.format(where) for text in (BOUND, LINE, LATE, PROVED)]
     if theory is None:
         return claims_without_runs(*sentences)
 
-    unless = [setting.why_not_judged_on_cifar]
+    unless = [reason]
     if theory.unconverged:
         unless.append(f"kappa_min did not converge in {theory.unconverged} rows")
     bound, line, late, proved = sentences
     return [
-        bound_claim(bound, theory, unless),
-        line_claim(line, theory, moments, unless),
-        late_claim(late, theory, unless[:1]),
+        bound_claim(bound, figure, theory, unless),
+        line_claim(line, figure, theory, moments, unless),
+        late_claim(late, figure, theory, unless[:1]),
         judge(
             proved,
             found=f"{theory.failed:.0f} failures in {len(theory.epochs)} rows",
@@ -56,7 +57,7 @@ def theory_claims(
     ]
 
 
-def bound_claim(says: str, theory: Theory, unless: list[str]) -> Claim:
+def bound_claim(says: str, figure: str, theory: Theory, unless: list[str]) -> Claim:
     """Judge the assumption of Lemmas 1 and 2 at both ends of the way."""
     at_start = int((theory.path[:, 0] >= theory.bound).sum())
     at_end = int((theory.path[:, -1] >= theory.bound).sum())
@@ -64,14 +65,16 @@ def bound_claim(says: str, theory: Theory, unless: list[str]) -> Claim:
     return judge(
         says,
         found=f"at theta in {at_start} of {rows} rows, at theta~ in {at_end}",
-        paper="yes (Figure 2 a)",
+        paper=f"yes (Figure {figure} a)",
         holds=at_start == at_end == rows,
         rule="ours: in every row, one run",
         unless=unless,
     )
 
 
-def line_claim(says: str, theory: Theory, moments: tuple[float, ...], unless: list[str]) -> Claim:
+def line_claim(
+    says: str, figure: str, theory: Theory, moments: tuple[float, ...], unless: list[str]
+) -> Claim:
     """Judge whether kappa_min falls along a straight line, at the moments the paper shows."""
     chosen = theory.path[theory.rows_at(moments)]
     fits = [r_squared(np.array(theory.shares), values) for values in chosen]
@@ -80,14 +83,14 @@ def line_claim(says: str, theory: Theory, moments: tuple[float, ...], unless: li
         says,
         found=f"R^2 {', '.join(f'{fit:.2f}' for fit in fits)}; falls in {sum(falls)} of "
         f"{len(falls)}",
-        paper="yes (Figure 2 b)",
+        paper=f"yes (Figure {figure} b)",
         holds=all(falls) and min(fits) >= LEAST_R_SQUARED,
         rule=f"ours: falls from point to point, R^2 of a line at least {LEAST_R_SQUARED}",
         unless=unless,
     )
 
 
-def late_claim(says: str, theory: Theory, unless: list[str]) -> Claim:
+def late_claim(says: str, figure: str, theory: Theory, unless: list[str]) -> Claim:
     """Judge whether lambda is larger in the last quarter of the rows than in the first."""
     quarter = max(1, len(theory.lam) // 4)
     early = float(np.nanmean(theory.lam[:quarter]))
@@ -95,7 +98,7 @@ def late_claim(says: str, theory: Theory, unless: list[str]) -> Claim:
     return judge(
         says,
         found=f"{early:.3g} early, {late:.3g} late",
-        paper="yes (Figure 2 c)",
+        paper=f"yes (Figure {figure} c)",
         holds=late > early,
         rule=f"ours: mean of the last {quarter} rows above that of the first {quarter}",
         unless=unless,
@@ -167,100 +170,3 @@ def persistent_claim(setting: Setting, data: str, rows: Mapping[str, KeptRows]) 
         rule="ours: at every row after the start, one seed",
         unless=[setting.why_not_judged_on_cifar],
     )
-
-
-# -- Figures S5 and S6 ----------------------------------------------------------------------------
-
-
-def radius_claims(
-    setting: Setting,
-    where: str,
-    numbers: Mapping[float, Mapping[str, float]],
-    wanted: int,
-    turns: bool,
-) -> list[Claim]:
-    """Judge what a growing radius does: H(p_y) rises, accuracy too; on CIFAR-10 it `turns`.
-
-    There accuracy rises, then falls, and ECE falls, then rises. Of the ECE on CIFAR-100 the paper
-    says nothing.
-    """
-    sentences = {"entropy": f"{where}: H(p_y) rises with rho"}
-    if turns:
-        sentences["accuracy"] = f"{where}: accuracy rises with rho, then falls"
-        sentences["ece"] = f"{where}: ECE falls with rho, then rises"
-    else:
-        sentences["accuracy"] = f"{where}: accuracy rises with rho"
-    if not numbers:
-        return claims_without_runs(*sentences.values())
-
-    unless = [setting.why_not_judged_on_cifar, missing_runs(len(numbers), wanted)]
-    return [
-        radius_claim(says, key, numbers, turns and key != "entropy", unless)
-        for key, says in sentences.items()
-    ]
-
-
-def radius_claim(
-    says: str,
-    key: str,
-    numbers: Mapping[float, Mapping[str, float]],
-    turns: bool,
-    unless: list[str],
-) -> Claim:
-    """Judge one number over the radii: it rises, or (`turns`) is best at a radius in between."""
-    radii = sorted(numbers)
-    values = np.array([numbers[rho].get(key, np.nan) for rho in radii])
-    found = ", ".join(f"{rho:g}: {value:.3g}" for rho, value in zip(radii, values, strict=True))
-    if not np.isfinite(values).all():
-        unless = [*unless, "examples of a run were not kept"]
-
-    holds = bool((np.diff(values) > 0).all())
-    rule = "ours: from radius to radius, one seed"
-    if turns:
-        best = int(np.argmin(values) if key == "ece" else np.argmax(values))
-        holds = 0 < best < len(radii) - 1
-        rule = "ours: the best radius is neither the first nor the last, one seed"
-    return judge(says, found=found, paper="yes (Figure S5)", holds=holds, rule=rule, unless=unless)
-
-
-def gamma_claims(setting: Setting, numbers: Mapping[float, Mapping[str, float]]) -> list[Claim]:
-    """Judge Figure S6: a little gamma helps, gamma 1 calibrates best, gamma 2 and more is worse."""
-    helps = "gamma .5 improves accuracy and ECE over SAM"
-    least = "the least ECE is at gamma 1"
-    worse = "gamma 2 and more is clearly worse calibrated"
-    if not {0.0, 0.5, 1.0} <= set(numbers):
-        return claims_without_runs(helps, least, worse)
-
-    errors = {gamma: numbers[gamma]["ece"] for gamma in sorted(numbers)}
-    accuracies = {gamma: numbers[gamma]["accuracy"] for gamma in (0.0, 0.5)}
-    best = min(errors, key=lambda gamma: errors[gamma])
-    found = ", ".join(f"{gamma:g}: {error:.2f}" for gamma, error in errors.items())
-    large = [error for gamma, error in errors.items() if gamma >= 2]
-    unless = [setting.why_not_judged_on_cifar, missing_runs(len(numbers), 7)]
-    return [
-        judge(
-            helps,
-            found=f"accuracy {accuracies[0.0]:.2f} to {accuracies[0.5]:.2f}, ECE {errors[0.0]:.2f} "
-            f"to {errors[0.5]:.2f}",
-            paper="yes (Figure S6)",
-            holds=errors[0.5] < errors[0.0] and accuracies[0.5] > accuracies[0.0],
-            rule="ours: both, one seed",
-            unless=unless,
-        ),
-        judge(
-            least,
-            found=f"at {best:g}; {found}",
-            paper="yes (text); at 1.5 by Table S4",
-            holds=best == 1.0,
-            rule="ours: of all gammas, one seed",
-            unless=unless,
-        ),
-        judge(
-            worse,
-            found=found,
-            paper="yes (text)",
-            holds=bool(large) and min(large) > errors[best] + WORSE_BY,
-            rule=f"ours: each at least {WORSE_BY} points above the least, one seed",
-            unless=unless,
-        ),
-    ]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY
-from toosure.recipes.csam import figure_claims, figure_data, figure_rows
+from toosure.recipes.csam import figure_claims, figure_data, figure_rows, sweep_claims
 from toosure.recipes.csam.figure_data import FigureRuns
 from toosure.recipes.csam.theory_figures import theory_run, theory_table
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
@@ -22,18 +22,20 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     if "cifar10" in setting.data_sets:
         theory = theory_run(setting, runs)
         moments = figure_rows.PATH_MOMENTS
-        claims += figure_claims.theory_claims(setting, "ResNet-56, CIFAR-10", theory, moments)
+        unless = setting.why_not_judged_on_cifar
+        where = "ResNet-56, CIFAR-10"
+        claims += figure_claims.theory_claims("2", where, theory, moments, unless)
         if theory is not None:
             tables.append(theory_table("SAM's theory along training (Figure 2)", theory))
 
     for data in setting.data_sets:
         claims += error_claims(setting, runs, data)
         tables += error_tables(setting, runs, data)
-        claims += sweep_claims(setting, runs, data)
+        claims += radius_claims(setting, runs, data)
     tables += sweep_tables(setting, runs)
     if "cifar10" in setting.data_sets:
         by_gamma = figure_data.sweep_numbers(runs, figure_rows.gammas(setting))
-        claims += figure_claims.gamma_claims(setting, by_gamma)
+        claims += sweep_claims.gamma_claims(setting, by_gamma)
     return Findings(claims, tables, {"runs": sorted(r.name for r in runs.records.values())})
 
 
@@ -81,19 +83,19 @@ def cell(numbers: Mapping[str, float], name: str, form: str = ".2f") -> str:
 # -- Figures S5 and S6 ----------------------------------------------------------------------------
 
 
-def sweep_claims(setting: Setting, runs: FigureRuns, data: str) -> list[Claim]:
+def radius_claims(setting: Setting, runs: FigureRuns, data: str) -> list[Claim]:
     """Judge Figure S5 on one data set."""
-    return [
+    wanted, turns = len(figure_rows.RADII), data == "cifar10"
+    numbers = {name: figure_data.radius_numbers(setting, runs, data, name) for name in NETWORKS}
+    claims = [
         claim
-        for network in NETWORKS
-        for claim in figure_claims.radius_claims(
-            setting,
-            f"{data}, {network}",
-            figure_data.radius_numbers(setting, runs, data, network),
-            wanted=len(figure_rows.RADII),
-            turns=data == "cifar10",
+        for network, values in numbers.items()
+        for claim in sweep_claims.radius_claims(
+            setting, f"{data}, {network}", values, wanted, turns
         )
     ]
+    small, large = numbers.values()
+    return claims + sweep_claims.capacity_claims(setting, data, small, large, wanted, turns)
 
 
 def sweep_tables(setting: Setting, runs: FigureRuns) -> list[Table]:

@@ -80,15 +80,15 @@ class ImageNetRow:
     theory: bool = False  # measures the theory of SAM, for Figure S4
 
     @property
-    def figures(self) -> dict[str, str]:
-        """The paper's figures: those of Table 2, or of S14 where that alone has the row."""
-        return {**TABLE_S14.get(self.s14_name, {}), **TABLE_2.get(self.name, {})}
+    def in_table_2(self) -> dict[str, str]:
+        """The paper's figures in Table 2; none for the rows of losses."""
+        return TABLE_2.get(self.name, {})
 
     @property
-    def s14_name(self) -> str:
-        """The name of its row in Table S14, which is of ViT-S/32 alone; else empty."""
+    def in_table_s14(self) -> dict[str, str]:
+        """The paper's figures in Table S14, which is of ViT-S/32 alone."""
         network, _, name = self.name.rpartition("/")
-        return name if network == "ViT-S/32" else ""
+        return TABLE_S14.get(name, {}) if network == "ViT-S/32" else {}
 
     def config(self, setting: Setting) -> RunConfig:
         """Return the run."""

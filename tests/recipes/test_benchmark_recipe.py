@@ -11,7 +11,7 @@ from made_up_scores import examples_with, record_with
 from typer.testing import CliRunner
 
 from toosure.cli import app
-from toosure.recipes import Setting
+from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark import methods, protocol, tables
 from toosure.recipes.benchmark.paired import PairedScores, accuracy_nll_ece
 from toosure.recipes.benchmark.record import Record
@@ -290,6 +290,8 @@ def test_the_parts_of_csam_are_listed_with_their_runs():
     lines = {line.split()[0]: line for line in result.stdout.splitlines()}
     for part, runs in {"sam-variants": 35, "baselines": 70, "losses": 42, "grid": 20}.items():
         assert f"({runs} runs" in lines[part]
+    assert set(lines) == {part.name for part in recipe("csam").parts}
+    assert "by name: --only figures" in lines["figures"] and "--only" not in lines["grid"]
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ def reproduce(
         parts = paper.chosen(part_names)
         folder = from_ or out or Path("runs") / (paper.folder or name)
         if list_:
-            list_parts(parts, setting, folder)
+            list_parts(parts if part_names else paper.parts, setting, folder)
             return
         check_paths(from_, html, write, folder)
         warn_of_damage(scores)
@@ -202,14 +202,15 @@ def warn_of_damage(scores: Path | None) -> None:
         typer.echo(f"{scores / SCORES_FILE}: damaged lines, left out: {damaged}", err=True)
 
 
-def list_parts(parts: "list[Part]", setting: "Setting", folder: Path) -> None:
+def list_parts(parts: "Sequence[Part]", setting: "Setting", folder: Path) -> None:
     """Print each part with its number of runs, and how many of them are still missing."""
     from toosure.recipes.needed_runs import missing_configs
 
     for part in parts:
         configs = set(part.configs(setting))
         missing = len(list(missing_configs(configs, setting, folder, part.mixtures(setting))))
-        typer.echo(f"{part.name:14} {part.says} ({len(configs)} runs, {missing} missing)")
+        only = "" if part.usual else f"; by name: --only {part.name}"
+        typer.echo(f"{part.name:14} {part.says} ({len(configs)} runs, {missing} missing{only})")
 
 
 def progress_for(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "ProgressListener":

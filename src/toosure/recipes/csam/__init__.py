@@ -99,7 +99,7 @@ RECIPE = Recipe(
         ),
         Part(
             "imagenet",
-            "three networks on ImageNet and ImageNet-C, at the paper's size (Tables 2, S14, S4)",
+            "ImageNet and ImageNet-C, at the paper's size (Tables 2, S14; Figure S4)",
             imagenet_rows.configs,
             imagenet.findings,
             imagenet.drawings,

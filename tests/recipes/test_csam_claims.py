@@ -140,6 +140,24 @@ def test_an_incomplete_grid_is_not_judged():
     assert claims.grid_claim(PAPER, "cifar10", {}).note == "no complete run"
 
 
+@pytest.mark.parametrize(("large", "passed"), [(0.5, True), (0.0, False)])
+def test_a_tuned_gamma_is_better_than_none(large, passed):
+    claim = claims.tuned_claim(PAPER, "cifar10", grid_errors(1.5, large))
+    assert claim.passed is passed and claim.found.startswith("rho 0.05: 1.00 : 2.50, rho 0.1: 1.")
+    errors = grid_errors(1.5, 0.5)
+    del errors[0.1, 1.0]
+    claim = claims.tuned_claim(PAPER, "cifar10", errors)
+    assert claim.note == "1 of 10 runs missing or ended early"
+    assert claims.tuned_claim(PAPER, "cifar10", {}).note == "no complete run"
+    alone = {(0.05, 0.0): 0.01, (0.1, 0.5): 0.01}  # of each radius one run
+    assert claims.tuned_claim(PAPER, "cifar10", alone).passed is None
+
+
+def test_the_papers_own_grid_is_told_for_each_data_set():
+    by_data = [claims.grid_claim(PAPER, d, grid_errors(1, 1)).paper for d in PAPER.data_sets]
+    assert by_data[0].startswith("yes: gamma 1.5") and "both by Table S4" in by_data[1]
+
+
 @pytest.mark.parametrize(("csam", "passed"), [(0.01, True), (0.03, False)])
 def test_sam_and_csam_on_another_loss(csam, passed):
     setting = Setting(data="cifar100", seeds=(0, 1))

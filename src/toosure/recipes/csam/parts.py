@@ -102,7 +102,7 @@ def losses(setting: Setting, store: RunStore) -> Findings:
 
 
 def grid(setting: Setting, store: RunStore) -> Findings:
-    """Return Table S4, and whether a small rho wants a large gamma."""
+    """Return Table S4, whether a small rho wants a large gamma, and what a tuned one is worth."""
     scored, _ = scored_rows(setting, store, rows.grid(setting))
     found = []
     for data, group in by_data(scored).items():
@@ -113,6 +113,7 @@ def grid(setting: Setting, store: RunStore) -> Findings:
                 errors[rho, gamma] = each.mean("ece")
         seeds = len(group[0].row.seeds)
         found.append(claims.grid_claim(setting, data, errors, seeds))
+        found.append(claims.tuned_claim(setting, data, errors, seeds))
     text = f"ResNet-56, {LONGER}"
     return Findings(found, tables(scored, "rho by gamma (S4)", text), values_of(scored))
 

@@ -166,10 +166,10 @@ def folder(tmp_path_factory):
     for name, power in (("predictions", 2.0), ("second", 1.0)):
         sharper = probs**power / (probs**power).sum(1, keepdims=True)
         rows = [
-            ",".join([*map(str, row), site, str(label)])
-            for row, site, label in zip(sharper, sites, labels, strict=True)
+            ",".join([*map(str, row), site, str(number // 5), str(label)])
+            for number, (row, site, label) in enumerate(zip(sharper, sites, labels, strict=True))
         ]
-        (folder / f"{name}.csv").write_text("\n".join(["p_0,p_1,p_2,site,target", *rows]))
+        (folder / f"{name}.csv").write_text("\n".join(["p_0,p_1,p_2,site,patient,target", *rows]))
 
     yes = [f"{p},{1 - p},{int(label != 1)}" for p, label in zip(probs[:, 1], labels, strict=True)]
     (folder / "odd.csv").write_text("\n".join(["yes,no,answer", *yes]))

@@ -171,6 +171,11 @@ def test_the_page_of_independent_labels_and_what_does_not_go_with_them(tmp_path)
 
     for option in (("--fail-if", "ece > 0.1"), ("--by", "site"), ("--all",), ("--class-1",)):
         assert f"{option[0]} does not go with --multilabel" in refused(*words, *option)
+
+    labels[:100] = -1
+    np.savez(file, probs=np.full((200, 2), 0.5), labels=labels)
+    ignored = toosure(*words, "--ignore-index", -1, "--json")
+    assert [label["samples"] for label in json.loads(ignored.stdout)["per_label"]] == [100, 100]
     assert "is a folder: name a file" in refused(*words, "--html", tmp_path)
 
 
@@ -203,6 +208,8 @@ def test_calibrate_says_what_is_left_wrong(files):
 def test_laplace_refuses_what_it_would_not_write(files):
     words = ("calibrate", files / "sure.npz", "--method", "laplace", "-o", files / "c.pt")
     assert "-o does not go with --method laplace" in refused(*words)
+    words = ("calibrate", files / "sure.npz", "--method", "laplace", "--kind", "logits")
+    assert "--kind does not go with --method laplace" in refused(*words)
 
 
 def test_compare(files):

@@ -92,9 +92,13 @@ def test_what_cannot_be_judged_says_why(runs, tmp_path):
     cases = [
         ((bare, "--shifts", "--images", 30), "a complete run (it is complete) and its checkpoint"),
         ((tmp_path, "--shifts"), "needs the folder of a run"),
-        ((bare, "--images", 30), "go with --shifts"),
-        ((bare, "--ood", "noise"), "go with --shifts"),
+        ((bare, "--images", 30), "goes with --shifts"),
+        ((bare, "--ood", "noise"), "goes with --shifts"),
         ((bare, "--shifts", "--html", "a.html"), "--html does not go with --shifts"),
+        ((bare, "--shifts", "--kind", "probs"), "--kind does not go with --shifts"),
+        ((bare, "--shifts", "--bins", 7), "--bins does not go with --shifts"),
+        ((bare, "--shifts", "--class-1"), "--class-1 does not go with --shifts"),
+        ((bare, "--shift", "fog:3", "--kind", "probs"), "--kind does not go with --shift"),
         ((runs[0].path, "--shifts", "--ood", "cifar7"), "--ood cifar7"),
         ((runs[0].path, "--shifts", "--device", "tpu"), "cannot be used"),
     ]
@@ -153,6 +157,7 @@ def test_what_is_no_mixture_says_why(runs, tmp_path):
         ((first, tmp_path, "--shifts"), "members are folders of runs"),
         ((first, second, "--ood", "noise"), "--ood goes with --shifts alone"),
         ((first, second, "--shifts", "--of", "ema"), "--of does not go with --shifts"),
+        ((first, second, "--shifts", "--ci", 0.9), "--ci does not go with --shifts"),
         ((first, second, "--shifts", "--images", 9, "--ood", "cifar7"), "--ood cifar7"),
     ]
     for words, message in cases:

@@ -12,6 +12,7 @@ from toosure.cli.evaluation_tables import numbers_table, print_judged, print_tab
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
+    Groups,
     IgnoreIndex,
     KindOption,
     LabelColumn,
@@ -20,6 +21,7 @@ from toosure.cli.file_options import (
     in_folder,
     only_with,
     refuse,
+    refuse_all_but,
     write_text,
 )
 from toosure.cli.laplace import calibrate_by_laplace
@@ -29,9 +31,12 @@ if TYPE_CHECKING:
     from toosure.posthoc import Trial
     from toosure.predictions import Predictions
 
+WITH_LAPLACE = ("--method", "--data-root", "--device", "--json", "--bins", "--ci", "--seed")
+
 
 @app.command()
 def calibrate(
+    context: typer.Context,
     val: Annotated[
         Path,
         typer.Argument(help="Predictions to fit on, which the model never saw; or a run folder."),
@@ -55,6 +60,7 @@ def calibrate(
     columns: ScoreColumns = None,
     classes: ClassNames = None,
     ignore_index: IgnoreIndex = None,
+    groups: Groups = None,
     labels: Annotated[
         Path | None, typer.Option(help="The .npy of the labels, where VAL is a .npy of scores.")
     ] = None,
@@ -83,13 +89,14 @@ def calibrate(
     """
     from toosure.recalibration import recalibrate
 
-    reading = FileOptions(kind, label_column, columns, classes, ignore_index, top_label=top_label)
+    reading = FileOptions(
+        kind, label_column, columns, classes, ignore_index, top_label=top_label, groups=groups
+    )
     run = val if val.is_dir() else None
     try:
         if method == "laplace":
-            files = {"TEST": test, "-o": output, "--html": html}
-            arrays = {"--labels": labels, "--test-labels": test_labels, "--split": split}
-            refuse(files | arrays | {"--test-split": test_split}, "--method laplace")
+            refuse({"TEST": test}, "--method laplace")
+            refuse_all_but(context, "--method laplace", WITH_LAPLACE)
             calibrate_by_laplace(val, data_root, device, as_json, bins, ci, seed)
             return
         only_with("--method laplace", {"--device": device, "--data-root": data_root})

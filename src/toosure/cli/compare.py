@@ -13,6 +13,7 @@ from toosure.cli.evaluation_tables import numbers_table, print_judged, print_tab
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
+    Groups,
     IgnoreIndex,
     KindOption,
     LabelColumn,
@@ -41,6 +42,7 @@ def compare(
     columns: ScoreColumns = None,
     classes: ClassNames = None,
     ignore_index: IgnoreIndex = None,
+    groups: Groups = None,
     labels: Annotated[
         Path | None, typer.Option(help="The .npy of the labels, where both are .npy of scores.")
     ] = None,
@@ -59,7 +61,9 @@ def compare(
     from toosure.evaluate.paired import compare as paired
     from toosure.runs.files import check_target
 
-    reading = FileOptions(kind, label_column, columns, classes, ignore_index, top_label=top_label)
+    reading = FileOptions(
+        kind, label_column, columns, classes, ignore_index, top_label=top_label, groups=groups
+    )
     try:
         if html:
             check_target(html, first, second)

@@ -16,6 +16,7 @@ from toosure.cli.file_options import (
     LabelColumn,
     ScoreColumns,
     only_with,
+    refuse_all_but,
     write_text,
 )
 from toosure.cli.shifts import Images, OodWords, ensemble_shifts, runtime_of_shifts
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from toosure.evaluate.ensemble import Ensemble
     from toosure.predictions import Predictions
 
+WITH_SHIFTS = ("--ood", "--images", "--data-root", "--device", "-o", "--json")
 SPLITS = ("val", "test", "shift")
 
 
 @app.command()
 def ensemble(
+    context: typer.Context,
     runs: Annotated[
         list[Path],
         typer.Argument(
@@ -83,13 +86,13 @@ def ensemble(
     from toosure.runs.files import check_target
 
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
-    if shifts:
-        options = {"--of": of, "--split": split, "--html": html} | reading.given()
-        runtime = runtime_of_shifts(ood, images, data_root, device, options)
-        ensemble_shifts(runs, runtime, output, as_json)
-        return
-
     try:
+        if shifts:
+            refuse_all_but(context, "--shifts", WITH_SHIFTS)
+            runtime = runtime_of_shifts(ood, images, data_root, device)
+            ensemble_shifts(runs, runtime, output, as_json)
+            return
+
         of_shifts = {"--ood": ood, "--images": images, "--device": device}
         only_with("--shifts", of_shifts | {"--data-root": data_root})
         if output is not None and output.suffix.lower() != ".npz":

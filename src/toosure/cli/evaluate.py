@@ -1,7 +1,7 @@
 """`toosure evaluate`: how far the probabilities in a file can be trusted."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -11,10 +11,12 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.evaluation_tables import print_evaluation, print_files, print_subgroups
+from toosure.cli.fail_if import exit_with, judge_all
 from toosure.cli.file_options import (
     DATA_ROOT,
     ClassNames,
     FileOptions,
+    Groups,
     IgnoreIndex,
     KindOption,
     LabelColumn,
@@ -25,6 +27,7 @@ from toosure.cli.file_options import (
     only_with,
     paired_files,
     refuse,
+    refuse_all_but,
     write_text,
 )
 from toosure.cli.multilabel import evaluate_labels, show_labels
@@ -39,6 +42,11 @@ if TYPE_CHECKING:
     from toosure.predictions import Predictions
 
 REPORT_HINT = "`toosure report` shows shifts on its page"
+WITH_SHIFTS = ("--ood", "--images", "--baseline", "--data-root", "--device", "--json")
+WITH_MULTILABEL = (
+    *("--kind", "--label-column", "--columns", "--classes", "--ignore-index", "--split"),
+    *("--bins", "--edge", "--ci", "--seed", "--json", "--html"),
+)
 Settings = dict[str, Any]  # bins, edge, level and seed
 Thing = TypeVar("Thing")
 
@@ -52,6 +60,7 @@ class Edge(StrEnum):
 
 @app.command()
 def evaluate(
+    context: typer.Context,
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -82,6 +91,7 @@ def evaluate(
     columns: ScoreColumns = None,
     classes: ClassNames = None,
     ignore_index: IgnoreIndex = None,
+    groups: Groups = None,
     labels: LabelsFile = None,
     top_label: TopLabel = None,
     multilabel: Annotated[
@@ -126,26 +136,27 @@ def evaluate(
     from toosure.evaluate.subgroups import subgroups
     from toosure.runs.files import check_target
 
-    judged: dict[str, object] = {"--top-label": bool(top_label), "--class-1": top_label is False}
     outlive_readers("")  # the exit code is the verdict of --fail-if, also under `| head`
-    if shifts or ood or images or baseline:
-        if not shifts:
-            fail("--ood, --images and --baseline go with --shifts")
-        options = judged | {"--html": html, "--by": by, "--fail-if": fail_if, "--shift": shift}
-        runtime = runtime_of_shifts(ood, images, data_root, device, options, REPORT_HINT)
-        evaluate_shifts(files, runtime, baseline, as_json)
-        return
-
-    reading = FileOptions(kind, label_column, columns, classes, ignore_index, top_label=top_label)
+    reading = FileOptions(
+        kind, label_column, columns, classes, ignore_index, top_label=top_label, groups=groups
+    )
     settings: Settings = {"bins": bins, "edge": edge.value, "level": ci, "seed": seed}
     try:
-        if not shift:
+        if shifts:
+            refuse_all_but(context, "--shifts", WITH_SHIFTS, REPORT_HINT)
+            runtime = runtime_of_shifts(ood, images, data_root, device)
+            evaluate_shifts(files, runtime, baseline, as_json)
+            return
+        only_with("--shifts", {"--ood": ood, "--images": images, "--baseline": baseline})
+        if shift:
+            others = {"--labels": labels, "--split": split, "--by": by}
+            refuse(reading.given() | others, "--shift")
+        else:
             only_with("--shift or --shifts", {"--device": device, "--data-root": data_root})
         if html:
             check_target(html, *files, labels)
         if multilabel:
-            others = judged | {"--by": by, "--fail-if": fail_if, "--shift": shift}
-            refuse(others | {"--labels": labels, "--all": everything}, "--multilabel")
+            refuse_all_but(context, "--multilabel", WITH_MULTILABEL)
             only_one(files, "--multilabel")
             show_labels(evaluate_labels(files[0], reading, split, settings), html, as_json)
             return
@@ -161,40 +172,17 @@ def evaluate(
                 only_one(predictions, "--html")
 
             results = measure_all(predictions, keys, settings, waiting)
-            groups = [subgroups(each, by, **settings) for each in predictions] if by else []
+            by_column = [subgroups(each, by, **settings) for each in predictions] if by else []
             if html:
                 write_page(results[0], html)
         verdicts = judge_all(conditions, results)
     except ValueError as error:
         fail(str(error))
 
-    show(results, groups, as_json, first_keys(conditions) if not everything else None)
+    show(results, by_column, as_json, first_keys(conditions) if not everything else None)
     if html:
         typer.echo(f"page: {html}", err=True)
     exit_with(verdicts)
-
-
-def exit_with(verdicts: Mapping[str, bool]) -> None:
-    """Print what became of each condition; end with code 1 where one holds."""
-    for sentence in verdicts:
-        typer.echo(sentence, err=True)
-    if any(verdicts.values()):
-        raise typer.Exit(1)
-
-
-def judge_all(
-    conditions: Sequence["Condition"], results: Sequence["Evaluation"]
-) -> dict[str, bool]:
-    """Judge the conditions of --fail-if: sentences, which name the file where there are several."""
-    from toosure.evaluate.conditions import judge
-
-    verdicts = {}
-    for result in results:
-        file = f"{result.source}: " if len(results) > 1 else ""
-        for condition in conditions:
-            judgement = judge(condition, result)
-            verdicts[f"{file}--fail-if {judgement.sentence}"] = judgement.holds
-    return verdicts
 
 
 def first_keys(conditions: Sequence["Condition"]) -> list[str]:

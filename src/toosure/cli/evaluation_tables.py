@@ -74,8 +74,11 @@ def print_metrics(result: "Evaluation", keys: Sequence[str] | None = None) -> No
     print_table(table)
 
     edges = "(a, b]" if result.edge == "right" else "[a, b)"
+    over = ""
+    if result.groups is not None:
+        over = f" over {result.groups:,} {result.group_name}s, resampled whole"
     typer.echo(
-        f"\nn = {result.n:,}, {result.bins} bins {edges}, {100 * result.level:g} % intervals"
+        f"\nn = {result.n:,}, {result.bins} bins {edges}, {100 * result.level:g} % intervals{over}"
     )
 
 

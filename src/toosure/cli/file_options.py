@@ -1,6 +1,6 @@
 """Options that say how to read a file of predictions, shared by the commands that take one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -39,6 +39,14 @@ ClassNames = Annotated[
 IgnoreIndex = Annotated[
     int | None, typer.Option("--ignore-index", help="Leave out rows with this label, as -100.")
 ]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        "--groups",
+        help="The column or array that says which rows come together, as patient: intervals "
+        "resample whole groups.",
+    ),
+]
 TopLabel = Annotated[
     bool | None,
     typer.Option(
@@ -73,6 +81,7 @@ class FileOptions:
     ignore_index: int | None = None
     unlabelled: bool = False
     top_label: bool | None = None  # of two classes; None for what came: one column, or two
+    groups: str | None = None
 
     def given(self) -> dict[str, object]:
         """Return what the user said of files, by option."""
@@ -82,6 +91,7 @@ class FileOptions:
             "--columns": self.columns,
             "--classes": self.classes,
             "--ignore-index": self.ignore_index is not None,
+            "--groups": self.groups,
         }
 
     def read(
@@ -101,6 +111,7 @@ class FileOptions:
                 classes=listed_words(self.classes),
                 ignore_index=self.ignore_index,
                 unlabelled=self.unlabelled,
+                groups=self.groups,
             )
         except ValueError as error:  # which begins with the name, and several folders may have it
             raise ValueError(f"{str(path).removesuffix(path.name)}{error}") from error
@@ -147,6 +158,30 @@ def refuse(others: Mapping[str, object], option: str, hint: str = "leave one of 
     for name, value in others.items():
         if value:
             raise ValueError(f"{name} does not go with {option}: {hint}")
+
+
+def refuse_all_but(
+    context: typer.Context,
+    option: str,
+    allowed: Collection[str],
+    hint: str = "leave one of them out",
+) -> None:
+    """Raise on the first option of a command line that has no effect beside `option`."""
+    without_effect = [name for name in options_given(context) if name not in (option, *allowed)]
+    refuse(dict.fromkeys(without_effect, True), option, hint)
+
+
+def options_given(context: typer.Context) -> list[str]:
+    """Return the options that the user wrote, in the order of the help."""
+    names = []
+    for option in context.command.params:
+        assert option.name is not None
+        source = context.get_parameter_source(option.name)
+        if source is None or source.name != "COMMANDLINE" or option.param_type_name != "option":
+            continue
+        is_off = option.secondary_opts and not context.params[option.name]
+        names.append(option.secondary_opts[0] if is_off else option.opts[0])
+    return names
 
 
 def only_with(option: str, others: Mapping[str, object]) -> None:

@@ -18,8 +18,8 @@ def evaluate_labels(
 ) -> "MultilabelEvaluation":
     """Read outputs (N, K) and labels (N, K) of a .npz or .pt, and evaluate every label."""
     from toosure.evaluate import evaluate
-    from toosure.predictions.arrays import multilabel_arrays
     from toosure.predictions.file_formats import TABLES, read_arrays
+    from toosure.predictions.multilabel_arrays import multilabel_arrays
     from toosure.predictions.options import ReadOptions
 
     try:
@@ -35,6 +35,8 @@ def evaluate_labels(
         kind, scores, labels, names = multilabel_arrays(read_arrays(file), options)
         logits = None if kind == "probs" else scores
         probs = scores if kind == "probs" else None
+        if reading.ignore_index is not None:
+            settings = settings | {"ignore_index": reading.ignore_index}
         return evaluate(logits, labels, probs=probs, multilabel=True, names=names, **settings)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error

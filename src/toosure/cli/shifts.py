@@ -9,7 +9,7 @@ import typer
 
 from toosure.cli.app import fail
 from toosure.cli.evaluation_tables import numbers_table
-from toosure.cli.file_options import DATA_ROOT, refuse
+from toosure.cli.file_options import DATA_ROOT
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -50,19 +50,13 @@ def runtime_of_shifts(
     images: int | None,
     data_root: Path | None,
     device: str | None,
-    others: Mapping[str, object],
-    hint: str = "leave one of them out",
 ) -> "Runtime":
-    """Return where and on what runs are judged; options that do not go with it are refused."""
+    """Return where and on what runs are judged."""
     from toosure.shifts.plan import ShiftPlan
     from toosure.train import Runtime
 
-    try:
-        refuse(others, "--shifts", hint)
-        plan = ShiftPlan(ood=tuple(ood or ()), images=images)
-        return Runtime(device, data_root or DATA_ROOT, shifts=plan)
-    except ValueError as error:
-        fail(str(error))
+    plan = ShiftPlan(ood=tuple(ood or ()), images=images)
+    return Runtime(device, data_root or DATA_ROOT, shifts=plan)
 
 
 def evaluate_shifts(

@@ -188,6 +188,10 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
             known_by = f"same rows by {column!r}"
             break
 
+    groups = [side.groups for side in (first, second) if side.groups is not None]
+    if len(groups) == 2 and not groups[0].equal(groups[1]):
+        raise ValueError(f"{both} are not of the same rows: their rows come in other groups")
+
     if first.labels is None or second.labels is None:
         return known_by or "confidences only: that the rows are the same cannot be checked"
     different = (first.labels != second.labels).nonzero().flatten()

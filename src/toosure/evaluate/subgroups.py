@@ -125,6 +125,7 @@ def subgroups(
     groups = []
     for name, rows in members.items():
         own = take_rows(predictions, rows)
+        check_groups(own, f"{by} {name}")
         accuracy = estimate("accuracy", own, bins, edge, bootstrap)
         judged = class_one_view(own) if of_class_one else own
         gap = gap_of(judged, bootstrap)
@@ -159,6 +160,15 @@ def members_of(extras: Mapping[str, np.ndarray], by: str) -> dict[str, np.ndarra
         )
     names = [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in distinct]
     return {name or "(empty)": np.flatnonzero(inverse == k) for k, name in enumerate(names)}
+
+
+def check_groups(own: Predictions, name: str) -> None:
+    """Raise where all rows of a subgroup are of one group, which shows no spread."""
+    if own.groups is not None and not bool(own.groups.any()):
+        raise ValueError(
+            f"all rows of {name} are of one {own.group_name}, and an interval over groups needs "
+            "two at least: choose a coarser column, or name no groups"
+        )
 
 
 def quarters(values: np.ndarray) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from toosure.binary import is_one_column
+from toosure.metrics.group_draws import group_numbers
 from toosure.metrics.positions import flatten_positions
 from toosure.predictions.array_names import missing_array, pick_scores, score_name, truth_name
 from toosure.predictions.kinds import check_log_probs, doubt_of_logits, guess_kind, kind_of_one
@@ -32,6 +33,7 @@ from toosure.predictions.predictions import (
     from_logits,
     from_probs,
 )
+from toosure.predictions.row_groups import check_group_name, groups_note, groups_of, with_groups
 from toosure.predictions.usual_names import (
     CLASS_NAMES,
     CORRECT,
@@ -61,16 +63,19 @@ def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
     if score is None or (truth is None and not options.unlabelled):
         missing = score_name(kind) if score is None else truth_name(kind)
         raise ValueError(missing_array(prefix + missing, arrays, options))
+    check_group_name(options, own, score, truth)
 
     if kind == "confidence":
         confidence = vector(own[score])
         right = np.zeros(len(confidence)) if truth is None else hits(own[truth])
         predictions = from_confidence(confidence, right)
         predictions = replace(predictions, extras=row_arrays(own, score, predictions.n))
+        predictions = with_groups(predictions, options)
     else:
         predictions = of_classes(own, score, truth, kind, options)
 
-    remarks = [predictions.note, left_out_note(own, score, truth)]
+    remarks = [predictions.note, groups_note(predictions, options)]
+    remarks.append(left_out_note(own, score, truth, options.groups))
     guessed = (score, truth) != (score_name(predictions.kind), truth_name(predictions.kind))
     if truth is None:
         remarks.insert(0, "no labels")
@@ -97,7 +102,7 @@ def of_classes(
     if labels.shape == scores.shape and is_one_hot(labels):
         labels = labels.argmax(1)
     if scores.ndim > 2:
-        return of_positions(scores, as_tensor(labels, truth), kind, options)
+        return of_positions(arrays, score, scores, as_tensor(labels, truth), kind, options)
     if labels.ndim > 1 and labels.shape == scores.shape and np.isin(labels, (0, 1)).all():
         raise ValueError(
             f"{truth} hold several labels per row, of independent outputs, which are for "
@@ -150,7 +155,8 @@ def of_rows(
     if doubt := doubt_of_logits(score, predictions, options.kind):
         remarks.append(doubt)
     extras = {name: values[kept] for name, values in row_arrays(arrays, score, len(kept)).items()}
-    return replace(predictions, names=class_names, extras=extras, note=", ".join(remarks))
+    predictions = replace(predictions, names=class_names, extras=extras, note=", ".join(remarks))
+    return with_groups(predictions, options)
 
 
 def score_array(values: Any, name: str) -> Tensor:
@@ -175,17 +181,32 @@ def is_one_hot(labels: np.ndarray) -> bool:
 
 
 def of_positions(
-    scores: Tensor, labels: Tensor, kind: Kind | None, options: ReadOptions
+    arrays: Mapping[str, Any],
+    score: str,
+    scores: Tensor,
+    labels: Tensor,
+    kind: Kind | None,
+    options: ReadOptions,
 ) -> Predictions:
-    """Take scores of tokens (N, T, C) or pixels (N, C, H, W); each sequence or image is a group."""
+    """Take scores of tokens (N, T, C) or pixels (N, C, H, W); each sequence or image is a group.
+
+    The groups that are asked for are those of the N sequences or images.
+    """
     ignored = -100 if options.ignore_index is None else options.ignore_index
     rows = flatten_positions(scores, labels, ignored)
     predictions = FROM_ARRAYS[kind or guess_kind(rows.outputs)](rows.outputs, rows.labels)
 
-    groups = rows.groups.unique(return_inverse=True)[1]
+    groups = rows.groups
+    group_name = rows.group_name
+    if options.groups is not None:
+        n = len(scores)
+        of_all = groups_of(row_arrays(arrays, score, n), options.groups, n)
+        groups = group_numbers(of_all[rows.groups], len(rows.groups))
+        group_name = "group"
+    groups = groups.unique(return_inverse=True)[1]
     if int(groups.max()) == 0:  # one sequence alone shows no spread
         return replace(predictions, names=options.classes)
-    return replace(predictions, names=options.classes, groups=groups, group_name=rows.group_name)
+    return replace(predictions, names=options.classes, groups=groups, group_name=group_name)
 
 
 def label_array(values: Any, name: str) -> np.ndarray:
@@ -250,9 +271,9 @@ def row_arrays(arrays: Mapping[str, Any], score: str, n: int) -> dict[str, np.nd
     return extras
 
 
-def left_out_note(arrays: Mapping[str, Any], score: str, truth: str | None) -> str:
-    """Name the arrays that nothing was made of: weights, say, or groups."""
-    unused = [name for name in arrays if name not in (score, truth, *CLASS_NAMES)]
+def left_out_note(arrays: Mapping[str, Any], *used: str | None) -> str:
+    """Name the arrays that nothing was made of: weights, say."""
+    unused = [name for name in arrays if name not in (*used, *CLASS_NAMES)]
     return f"left out {listed(unused)}" if unused else ""
 
 
@@ -264,24 +285,3 @@ def described(predictions: Predictions) -> str:
     return (
         f"{word} of class 1" if predictions.binary else f"{word} of {predictions.classes} classes"
     )
-
-
-def multilabel_arrays(
-    arrays: Mapping[str, Any], options: ReadOptions
-) -> tuple[Kind, Tensor, Tensor, tuple[str, ...]]:
-    """Return the kind, the outputs (N, K), the 0/1 labels (N, K) and the names of the labels."""
-    prefix = f"{options.split}_" if options.split else ""
-    own = {name.removeprefix(prefix): v for name, v in arrays.items() if name.startswith(prefix)}
-    kind, score = pick_scores(list(own), options)
-    truth = pick_label(list(own), options.label)
-    if score is None or truth is None:
-        missing = score_name(kind) if score is None else "labels"
-        raise ValueError(missing_array(prefix + missing, arrays, options))
-
-    scores = score_array(own[score], score)
-    labels = as_tensor(own[truth], truth)
-    if kind is None:
-        inside = bool(((scores >= 0) & (scores <= 1)).all())
-        kind = "probs" if inside else "logits"
-    names = options.classes or stored_names(own, scores.shape[-1])
-    return kind, scores.double(), labels, names

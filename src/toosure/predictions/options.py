@@ -16,6 +16,7 @@ class ReadOptions:
     classes: tuple[str, ...] = ()  # their names, in the order of the columns
     ignore_index: int | None = None  # rows with this label are left out
     unlabelled: bool = False  # without labels every row counts as class 0: for scores alone
+    groups: str | None = None  # the column or array that says which rows come together
 
     def __post_init__(self) -> None:
         for option, words in (("--classes", self.classes), ("--columns", self.columns)):

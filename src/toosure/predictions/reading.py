@@ -27,6 +27,7 @@ def read_predictions(
     classes: Sequence[str] = (),
     ignore_index: int | None = None,
     unlabelled: bool = False,
+    groups: str | None = None,
 ) -> Predictions:
     """Read predictions and truth from a .npz, .npy, .pt, .csv, .jsonl or .parquet file.
 
@@ -37,13 +38,14 @@ def read_predictions(
 
     Where names do not tell, `label` names the column of the labels, `columns` those of the scores,
     `classes` the classes in the order of the columns. Rows labelled `ignore_index` are left out;
-    with `unlabelled`, a file without labels counts every row as class 0.
+    with `unlabelled`, a file without labels counts every row as class 0. `groups` names the column
+    or array that says which rows come together (a patient, a sequence): these are resampled whole.
     `note` of the result says what was guessed. A ValueError says in one line what is wrong.
     """
     path = Path(path)
     try:
         options = ReadOptions(
-            kind, split, label, tuple(columns), tuple(classes), ignore_index, unlabelled
+            kind, split, label, tuple(columns), tuple(classes), ignore_index, unlabelled, groups
         )
         if path.suffix.lower() in TABLES:
             if labels is not None:

@@ -25,6 +25,7 @@ from toosure.predictions.predictions import (
     from_logits,
     from_probs,
 )
+from toosure.predictions.row_groups import check_group_name, groups_note, with_groups
 from toosure.predictions.score_columns import score_columns, score_columns_or_none
 from toosure.predictions.usual_names import (
     CORRECT,
@@ -45,10 +46,14 @@ KIND_WORDS: dict[Kind, str] = {
 
 
 def text_columns(names: Sequence[str], options: ReadOptions) -> list[str]:
-    """Return the columns of a .csv that are text though they look like numbers: labels and hits."""
+    """Return the columns of a .csv that are text though they look like numbers.
+
+    Labels and hits, and groups: 01 and 1 are two.
+    """
     strong = any(name.lower() in LABELS for name in names)
     labels = LABELS if strong else WEAK_LABELS
-    return [n for n in names if n == options.label or n.lower() in (*labels, *CORRECT)]
+    asked = (options.label, options.groups)
+    return [n for n in names if n in asked or n.lower() in (*labels, *CORRECT)]
 
 
 def from_table(columns: Columns, options: ReadOptions) -> Predictions:
@@ -59,11 +64,12 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
     label = pick_label(names, options.label) or label_by_values(columns)
     confidence = pick(names, SCORES["confidence"], "confidences", "--columns")
     correct = pick(names, CORRECT, "what was correct", "--columns")
+    check_group_name(options, columns, label, confidence, correct)
 
     asked = options.kind == "confidence"
     if asked or (options.kind is None and label is None and not options.columns):
         if confidence and correct:
-            return confidence_table(columns, confidence, correct)
+            return confidence_table(columns, confidence, correct, options)
         if asked or (confidence and not label):
             needed = "confidence" if correct else "correct"
             raise ValueError(f"no column {needed!r}; it holds {listed(names)}")
@@ -76,7 +82,7 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
     if label and confidence and correct and not options.kind and not options.columns:
         chosen = score_columns_or_none(columns, label, options)
         if chosen is None:
-            return confidence_table(columns, confidence, correct)
+            return confidence_table(columns, confidence, correct, options)
     return class_table(columns, label, options)
 
 
@@ -91,15 +97,19 @@ def label_by_values(columns: Columns) -> str | None:
     return found[0] if len(found) == 1 and len(classes) > 1 else None
 
 
-def confidence_table(columns: Columns, confidence: str, correct: str) -> Predictions:
+def confidence_table(
+    columns: Columns, confidence: str, correct: str, options: ReadOptions
+) -> Predictions:
     """Take the columns of confidences and hits."""
     numbers = number_column(columns, confidence)
     predictions = from_confidence(numbers, parse_booleans(flat(columns[correct])))
-    return replace(
-        predictions,
-        note=f"read confidences from {confidence!r}, hits from {correct!r}",
-        extras=other_columns(columns, (confidence,), np.ones(len(numbers), dtype=bool)),
-    )
+    every = np.ones(len(numbers), dtype=bool)
+    extras = other_columns(columns, (confidence,), every)
+    predictions = with_groups(replace(predictions, extras=extras), options)
+
+    remarks = [f"read confidences from {confidence!r}, hits from {correct!r}"]
+    remarks.append(groups_note(predictions, options))
+    return replace(predictions, note=", ".join(filter(None, remarks)))
 
 
 def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Predictions:
@@ -132,9 +142,14 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
         predictions = from_logits(one_or_all, numbers, told=True)
     else:
         predictions = from_probs(one_or_all, numbers)
+    predictions = replace(predictions, extras=other_columns(columns, chosen, kept))
+    predictions = with_groups(predictions, options)
+
     remarks = [f"read {scores_read(kind, chosen, scores.shape[1])}"]
     remarks.append(labels_read(label, labels, class_names, binary))
-    unused = [name for name in columns if name not in (*chosen, label)]
+    if said := groups_note(predictions, options):
+        remarks.append(said)
+    unused = [name for name in columns if name not in (*chosen, label, options.groups)]
     if unused:
         remarks.append(f"left out {listed(unused)}")
     if options.ignore_index is not None:
@@ -146,7 +161,6 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
         names=class_names if len(class_names) == classes else (),
         note=", ".join(remarks),
         column=chosen[0] if binary else "",
-        extras=other_columns(columns, chosen, kept),
     )
 
 

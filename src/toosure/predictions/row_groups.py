@@ -1,0 +1,59 @@
+"""Rows that come in groups (patients, sequences), by a column or an array beside the scores."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from toosure.metrics.group_draws import group_count, group_numbers
+from toosure.predictions.options import ReadOptions
+from toosure.predictions.predictions import Predictions
+from toosure.predictions.usual_names import listed
+
+
+def check_group_name(options: ReadOptions, arrays: Mapping[str, Any], *taken: str | None) -> None:
+    """Raise where the groups that are asked for are scores or labels, or cannot be read."""
+    name = options.groups
+    if name is None:
+        return
+    if name in taken:
+        raise ValueError(
+            f"--groups {name} names scores or labels: name what rows have in common, as a patient"
+        )
+    if name in arrays and arrays[name] is None:
+        raise ValueError(
+            f"{name} holds Python objects, which are not read: save names as text, "
+            f"np.array({name}, dtype=str)"
+        )
+
+
+def with_groups(predictions: Predictions, options: ReadOptions) -> Predictions:
+    """Return predictions with the groups that are asked for, one for each row that is kept."""
+    if options.groups is None:
+        return predictions
+    groups = groups_of(predictions.extras, options.groups, predictions.n)
+    return replace(predictions, groups=groups)
+
+
+def groups_of(arrays: Mapping[str, np.ndarray], name: str, n: int) -> Tensor:
+    """Return the group of each of n rows, 0 .. G - 1, by an array of one name or number per row."""
+    if name not in arrays or arrays[name].shape != (n,):
+        rows = [other for other, values in arrays.items() if values.shape == (n,)]
+        there = f"there is {listed(rows)}" if rows else "there is none"
+        raise ValueError(f"no column or array {name!r} of one value per row, as groups; {there}")
+
+    values = arrays[name]
+    empty = np.isnan(values) if values.dtype.kind == "f" else values.astype(str) == ""
+    if empty.any():
+        row = int(np.flatnonzero(empty)[0])
+        raise ValueError(f"{name!r} names no group in row {row}: drop such rows, or fill them")
+    return group_numbers(values, n)
+
+
+def groups_note(predictions: Predictions, options: ReadOptions) -> str:
+    """Say how many groups were read, and from where."""
+    if options.groups is None or predictions.groups is None:
+        return ""
+    return f"{group_count(predictions.groups):,} groups from {options.groups!r}"

@@ -313,7 +313,14 @@ def test_json_lines(tmp_path):
         ('{"probs": [[0.5, 0.5]], "label": 0}\n', "column 'probs' holds lists of lists"),
         ('{"p_a": 0.5, "p_b": 0.5, "label": null}\n', "column 'label' misses 1 of 1 values"),
         ("nonsense\n", "cannot be read as .jsonl"),
-        ('{"a": 1}\n{"a": 2}\n{"a', "line 3, column 2 is no JSON: Unterminated string"),
+        ('{"a": 1}\n{"a": 2}\n{"a', r"line 3, column 2 is no whole object \(Unterminated string\)"),
+        ("[" * 100_000, "line 1 is nested too deep: write one per line"),
+        ('{"a": 1' + "0" * 5000 + "}", "line 1 holds a number of too many digits"),
+        ('{"probs": [], "label": 0}\n', "column 'probs' holds empty lists"),
+        ('{"probs": [[1, 2], [3]], "label": 0}\n', "'probs' holds lists within lists"),
+        ('{"p": 0.5, "label": 0}\n{"p": {}, "label": 0}\n', "'p' holds dict in row 1, and float"),
+        ('{"p": 0.5, "label": 0}\n{"p": [1], "label": 0}\n', "'p' holds list in row 1, and float"),
+        ('{"p": [0.5], "label": 0}\n{"p": null, "label": 0}\n', "'p' misses 1 of 2 values"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=words):

@@ -1,5 +1,6 @@
 """Files of predictions: each kind read back as saved, each fault refused in one line."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -164,7 +165,10 @@ def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
         ("x,y,label\n", "empty"),
         ("x,z\n1,2\n", "no column 'label'; it holds x, z: .*--label-column NAME"),
         ("label\n1\n", "no column of a class"),
-        ("x,y,label\n1,oops,0\n1,2,0\n1,2,0\n", "'y' holds 'oops' in row 0 .line 2.: numbers"),
+        (
+            "x,y,label\n1,oops,0\n1,2,0\n1,2,0\n",
+            "'y' holds 'oops' in row 0 .line 2 of a .csv.: numbers",
+        ),
         ("x,y,label\n1,oops,0\n", "one column of numbers, 'x', beside the label"),
         ("x,y,label\n1,-1,0\n2\n", "cannot be read as .csv"),
         ("x,y,label\n-1,1,cat\n", "class column's name or an integer in \\[0, 2\\); got 'cat'"),
@@ -235,6 +239,29 @@ def test_pt_is_tensors_and_nothing_else(tmp_path):
     for content in (whole[: len(whole) // 2], whole[:-3], bytes(3000), b"PK", b"not torch"):
         path.write_bytes(content)
         refused(path, r"cannot be read as .pt \((damaged, or not written by|refused: )")
+
+
+def test_a_pt_with_other_bytes_than_were_written_is_refused(tmp_path):
+    path = tmp_path / "a.pt"
+    tensors = {"logits": torch.tensor(LOGITS), "labels": torch.tensor(LABELS)}
+    torch.save(tensors, path)
+    content = bytearray(path.read_bytes())
+    content[content.index(tensors["logits"].numpy().tobytes()) + 2] ^= 0x40
+    path.write_bytes(content)
+    assert not torch.load(path)["logits"].equal(tensors["logits"])  # torch reads other numbers
+    refused(path, "damaged, other bytes than were written: write it again")
+
+    np.savez(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
+    shutil.copy(tmp_path / "a.npz", path)
+    refused(path, "written by np.savez: call it .npz")
+
+    # torch can leave checksums out.
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save(tensors, path)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert read_predictions(path).correct.tolist() == CORRECT
 
 
 def test_narrow_tensors_and_lists(tmp_path):
@@ -357,7 +384,7 @@ def test_a_split_is_proposed_only_with_its_truth(tmp_path):
     [
         ([[0.5, 0.48, 0]], "row 0 sums to 0.98, .* to within 0.001; independent labels are for"),
         ([[0.5, 2.48, 0]], "row 0 sums to 2.98, .*; if these are logits, say --kind logits"),
-        ([[0.5, np.nan, 0]], r"row 0 \(line 2 of a table\) holds NaN: drop or mend it"),
+        ([[0.5, np.nan, 0]], r"row 0 \(line 2 of a .csv\) holds NaN: drop or mend it"),
         ([[50, 25, 25]], "these are percentages; divide them by 100"),
     ],
 )

@@ -29,7 +29,7 @@ def check_damaged(values: np.ndarray, name: str) -> None:
     if sum(numeric) > len(numeric) / 2:
         row = numeric.index(False)
         raise ValueError(
-            f"column {name!r} holds {str(values[row])!r} in row {row} (line {row + 2}): "
+            f"column {name!r} holds {str(values[row])!r} in row {row} (line {row + 2} of a .csv): "
             "numbers are needed; correct or drop that row, or name the columns with --columns"
         )
 
@@ -46,8 +46,8 @@ def number_column(columns: Columns, name: str) -> np.ndarray:
                 if cell.endswith("%") and is_number(cell.rstrip("% ")):
                     remedy = f"write {float(cell.rstrip('% ')) / 100:g} for it"
                 raise ValueError(
-                    f"column {name!r} holds {cell!r} in row {row} (line {row + 2}): numbers are "
-                    f"needed; {remedy}"
+                    f"column {name!r} holds {cell!r} in row {row} (line {row + 2} of a .csv): "
+                    f"numbers are needed; {remedy}"
                 )
         return values.astype(np.float64)
     what = "text" if values.dtype.kind == "U" else "something else, or nothing, in some rows"
@@ -58,6 +58,8 @@ def stacked(columns: Columns, names: Sequence[str]) -> Tensor:
     """Return columns side by side, (N, C) float64; one column of lists is such an array itself."""
     parts = [number_column(columns, name) for name in names]
     if len(parts) == 1 and parts[0].ndim == 2:
+        if not parts[0].size:
+            raise ValueError(f"column {names[0]!r} holds empty lists: a number for each class")
         return torch.from_numpy(np.ascontiguousarray(parts[0], dtype=np.float64))
     for name, part in zip(names, parts, strict=True):
         if part.ndim > 1 and len(parts) > 1:

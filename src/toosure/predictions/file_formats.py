@@ -4,10 +4,11 @@ import json
 import pickle
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from toosure.predictions.csv_files import read_csv
 
 TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".parquet")
 ARRAYS = (".npz", ".npy", ".pt", ".pth")
+ONE_PER_LINE = 'write one per line, as {"p_cat": 0.9, "p_dog": 0.1, "label": "cat"}'
 KINDS = ".npz, .npy, .pt, .csv, .jsonl or .parquet"
 
 
@@ -122,6 +124,8 @@ def read_pt(path: Path) -> dict[str, Any]:
         warnings.catch_warnings(action="ignore"),  # about a strange file, before it is refused
         path.open("rb") as file,
     ):
+        check_archive(file)
+        file.seek(0)
         try:
             tensors = torch.load(file, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
@@ -131,8 +135,32 @@ def read_pt(path: Path) -> dict[str, Any]:
             raise ValueError("damaged, or not written by torch.save") from error
 
     if not isinstance(tensors, dict):
-        raise ValueError(f"must hold a dict of tensors; got {type(tensors).__name__}")
+        raise ValueError(
+            f"must hold a dict of tensors; got {type(tensors).__name__}: save "
+            '{"logits": logits, "labels": labels}'
+        )
     return {str(name): as_stored(value) for name, value in tensors.items()}
+
+
+def check_archive(file: BinaryIO) -> None:
+    """Refuse an archive of another library, or one whose parts do not have their checksums.
+
+    torch.load does not look at these, and would return other numbers than were saved.
+    """
+    if not zipfile.is_zipfile(file):  # the older format of torch.save
+        return
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+            has_checksums = any(part.CRC for part in archive.infolist())  # torch can leave them out
+            is_damaged = has_checksums and archive.testzip() is not None
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise ValueError("damaged: write it again") from error
+
+    if any(name.endswith(".npy") for name in names):
+        raise ValueError("written by np.savez: call it .npz")
+    if is_damaged:
+        raise ValueError("damaged, other bytes than were written: write it again")
 
 
 def as_stored(value: Any) -> Any:
@@ -166,7 +194,7 @@ def read_jsonl(path: Path) -> dict[str, np.ndarray]:
                 continue
             row = object_in(line, number)
             if not isinstance(row, dict):
-                raise ValueError(f"line {number} is no object in braces")
+                raise ValueError(f"line {number} is no object in braces: {ONE_PER_LINE}")
             if rows and row.keys() != rows[0].keys():
                 differ = ", ".join(sorted(row.keys() ^ rows[0].keys()))
                 raise ValueError(f"line {number} has other keys than the first line: {differ}")
@@ -182,27 +210,43 @@ def object_in(line: str, number: int) -> Any:
         return json.loads(line)
     except json.JSONDecodeError as error:
         where = f"line {number}, column {error.colno}"
-        raise ValueError(f"{where} is no JSON: {error.msg}") from error
+        what = error.msg.removesuffix(" at").removesuffix(" starting")
+        raise ValueError(f"{where} is no whole object ({what}): {ONE_PER_LINE}") from error
+    except RecursionError as error:
+        raise ValueError(f"line {number} is nested too deep: {ONE_PER_LINE}") from error
+    except ValueError as error:  # of Python: so many digits take long to read
+        raise ValueError(f"line {number} holds a number of too many digits") from error
 
 
 def column_of(values: Sequence[Any], name: str) -> np.ndarray:
     """Turn the values of a column into an array: numbers (N,), lists of them (N, C), or text."""
-    first = values[0] if len(values) else 0.0
-    if isinstance(first, (list, tuple, np.ndarray)):
-        lengths = {len(value) if hasattr(value, "__len__") else 0 for value in values}
-        if len(lengths) > 1:
-            raise ValueError(
-                f"column {name!r} has lists of {min(lengths)} to {max(lengths)} numbers"
-            )
-        return np.array([np.asarray(value) for value in values])
-
     missing = [row for row, value in enumerate(values) if value is None]
     if missing:
         raise ValueError(f"column {name!r} misses {len(missing)} of {len(values)} values")
+
+    nested = [isinstance(value, list | tuple | dict | np.ndarray) for value in values]
+    if any(nested) and not all(nested):
+        row = nested.index(not nested[0])
+        first, other = (type(values[k]).__name__ for k in (0, row))
+        raise ValueError(f"column {name!r} holds {other} in row {row}, and {first} in row 0")
+    if any(isinstance(value, list | tuple | np.ndarray) for value in values[:1]):
+        return stacked_lists(values, name)
+
     kinds = {bool if isinstance(value, (bool, np.bool_)) else type(value) for value in values}
     if str in kinds or (bool in kinds and len(kinds) > 1):
         return np.array([str(value) for value in values])
     return np.asarray(values)
+
+
+def stacked_lists(values: Sequence[Any], name: str) -> np.ndarray:
+    """Return lists of one length as an array, a row for each."""
+    lengths = {len(value) for value in values}
+    if len(lengths) > 1:
+        raise ValueError(f"column {name!r} has lists of {min(lengths)} to {max(lengths)} numbers")
+    try:
+        return np.array([np.asarray(value) for value in values])
+    except ValueError as error:
+        raise ValueError(f"column {name!r} holds lists within lists, of several lengths") from error
 
 
 def read_parquet(path: Path) -> dict[str, np.ndarray]:

@@ -92,7 +92,7 @@ def guess_kind(scores: Tensor) -> Kind:
 
     if bool(scores.isnan().any()):
         row = int(scores.isnan().any(1).nonzero()[0])
-        raise ValueError(f"row {row} (line {row + 2} of a table) holds NaN: drop or mend it")
+        raise ValueError(f"row {row} (line {row + 2} of a .csv) holds NaN: drop or mend it")
 
     rule = f"probabilities sum to 1 to within {SUM_TOLERANCE:g}"
     columns = "; if other columns are the classes, say --columns NAME,NAME"

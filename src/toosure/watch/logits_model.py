@@ -3,6 +3,7 @@
 Each class wraps a model and shares its parameters; `as_rows` picks those that a split needs.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
 from toosure.watch.probability_outputs import as_type, check_no_sigmoid
 from toosure.watch.sample import Sample
 
+MAX_FIRST = 1024  # examples of a first look
 MAX_LOGITS = 1 << 27  # of a split whose examples have many rows: 512 MB in float32
 
 
@@ -131,7 +133,7 @@ def as_rows(
         model = HeldInputs(model, inputs)
         x = torch.arange(len(labels), device=device)
 
-    model, outputs = as_logits_model(model, x)
+    model, x, outputs = as_logits_model(model, x)
     if is_one_column(outputs):
         y = binary_labels(labels, len(x))
         return Rows(TwoLogits(model), x, y, binary_criterion(loss, outputs.ndim))
@@ -152,18 +154,19 @@ def as_rows(
     return Rows(model, x, as_labels(labels, len(x), outputs.shape[1]), loss)
 
 
-def as_logits_model(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
-    """Return a model as one that gives its logits as a tensor, and those of its first examples.
+def as_logits_model(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor, Tensor]:
+    """Return a model as one that gives its logits as a tensor; its inputs; its first logits.
 
-    A model whose one output is a probability is refused.
+    Inputs come in a type that the model takes: their own, or that of its weights. A model whose one
+    output is a probability is refused.
     """
-    outputs = first_outputs(model, x)
+    x, outputs = first_outputs(model, x)
     if not isinstance(outputs, Tensor):
         model = LogitsOf(model)
         outputs = logits_in(outputs)
     if is_one_column(outputs):
         check_no_sigmoid(model, x)
-    return model, outputs
+    return model, x, outputs
 
 
 def check_takes_classes(loss: Criterion, classes: int) -> None:
@@ -219,20 +222,20 @@ def not_ignored(name: str, labels: Tensor, loss: Criterion) -> Tensor:
     return kept
 
 
-def first_outputs(model: nn.Module, x: Tensor) -> Any:
-    """Return what a model gives for its first two examples, in evaluation mode.
+def first_outputs(model: nn.Module, x: Tensor) -> tuple[Tensor, Any]:
+    """Return the inputs as a model takes them, and what it gives for the first ones.
 
-    Curvature brings the inputs to the type of the weights, so that is tried too; and more examples,
-    as a model may be made for one size of batch.
+    Where it does not take the type of the inputs (float64 of NumPy), that of its weights is tried:
+    the loop will convert them, too. And more examples, as it may be made for one size of batch.
     """
-    as_weights = as_type(x[:2], next(model.parameters()).dtype)
+    types = dict.fromkeys((x.dtype, next(model.parameters()).dtype))
     with evaluating(model), torch.no_grad(), resharded_after(model):
-        for inputs in (x[:2], as_weights):
-            try:
-                return model(inputs)
-            except RuntimeError:
-                continue
-        return model(x[:1024])
+        for count in (2, MAX_FIRST):
+            for dtype in types:
+                with suppress(RuntimeError):
+                    outputs = model(as_type(x[:count], dtype))
+                    return as_type(x, dtype), outputs
+        return x, model(x[:MAX_FIRST])  # fails, in the words of the model
 
 
 def classes_last(logits: Tensor, shape: torch.Size) -> Tensor:

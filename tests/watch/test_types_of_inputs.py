@@ -1,0 +1,37 @@
+"""Inputs of another type than the weights, as float64 of NumPy, are converted for the watch."""
+
+import pytest
+import torch
+from torch import nn
+
+from toosure import Watch
+
+TYPES = (torch.float64, torch.float16, torch.bfloat16)
+MEASURES = ("none", "certificate", "critical_sharpness", "gni", "sam_theory", "temperature", "best")
+
+
+def watched(x, outputs, measure):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, outputs))
+    loss = nn.BCEWithLogitsLoss() if outputs == 1 else nn.CrossEntropyLoss()
+    data = x, torch.arange(len(x)) % 2
+    row = Watch(model, loss, data, data, measure=measure).last
+    return {key: value for key, value in row.items() if "seconds" not in key}
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("measure", MEASURES)
+def test_what_is_measured_is_that_of_converted_inputs(measure, outputs):
+    x = torch.randn(24, 4, generator=torch.Generator().manual_seed(1))
+    for dtype in TYPES:
+        given = x.to(dtype)
+        assert watched(given, outputs, measure) == watched(given.float(), outputs, measure)
+
+
+def test_weights_of_half_precision():
+    x = torch.randn(24, 4)
+    model = nn.Linear(4, 3).to(torch.bfloat16)
+    row = Watch(model, nn.CrossEntropyLoss(), (x, torch.arange(24) % 3), measure="none").last
+    logits = model(x.to(torch.bfloat16)).detach().float()
+    expected = nn.functional.cross_entropy(logits, torch.arange(24) % 3)
+    assert row["train/nll"] == pytest.approx(float(expected), rel=1e-5)

@@ -8,7 +8,7 @@ from toosure.recipes import Setting
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.csam.tables import Scored
 from toosure.recipes.gamma_net import sweeps
-from toosure.recipes.gamma_net.rows import Row
+from toosure.recipes.gamma_net.rows import MethodRow
 
 IMAGES = 2000
 
@@ -73,4 +73,4 @@ def residual_row(name, *errors, accuracy=0.9, expected=None, rows=None, **others
         test = {**record.test, "mce": error / 100}
         test |= {key: value / 100 for key, value in others.items()}
         records.append(replace(record, test=test, rows=rows))
-    return Row(name, len(errors) if expected is None else expected, tuple(records))
+    return MethodRow(name, len(errors) if expected is None else expected, tuple(records))

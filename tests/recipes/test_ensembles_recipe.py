@@ -22,7 +22,7 @@ KEPT = Path(__file__).resolve().parents[2] / "recipes" / "ensembles"
 
 
 def row(ece, accuracy=0.9, n=2):
-    return tables.Row({str(seed): {"ece": ece, "accuracy": accuracy} for seed in range(n)})
+    return tables.MethodScores({str(seed): {"ece": ece, "accuracy": accuracy} for seed in range(n)})
 
 
 def rows_with(**others):
@@ -117,7 +117,7 @@ def test_the_page_shows_the_kept_scores(data):
     rows = kept_scores(Setting(data=data, scores=str(KEPT)))
     assert len(rows) == 14
     for name, scores in rows.items():
-        shown = " | ".join(tables.cells(name, tables.Row(scores))[:-1])
+        shown = " | ".join(tables.cells(name, tables.MethodScores(scores))[:-1])
         assert shown in page, "paste what `toosure reproduce ensembles --scores` prints"
 
 

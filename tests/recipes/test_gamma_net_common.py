@@ -14,7 +14,7 @@ from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.recipes.gamma_net import backbones, common, common_claims, cost, sweeps
-from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, MethodRow
 from toosure.recipes.gamma_net.sece_alone import SECEAlone
 from toosure.recipes.needed_runs import missing_configs
 from toosure.recipes.parameters import learned_size
@@ -98,7 +98,7 @@ def row(name, *errors, accuracy=0.9, excess=3.0, mce=None, classes=1.0, n=None):
         if classes is not None:
             val["class_gap_spread"] = classes / 100
         records.append(replace(record, test={**record.test, **more}, val=val))
-    return Row(name, len(errors) if n is None else n, tuple(records))
+    return MethodRow(name, len(errors) if n is None else n, tuple(records))
 
 
 def hoped():

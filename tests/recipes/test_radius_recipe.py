@@ -25,7 +25,7 @@ from toosure.recipes.radius import (
     shift,
 )
 from toosure.recipes.radius.difference_bounds import BoundedScores, TopLabelScore
-from toosure.recipes.radius.rows import OURS, Row, with_options, with_start
+from toosure.recipes.radius.rows import OURS, RadiusRow, with_options, with_start
 from toosure.recipes.radius.scores import Scored
 
 KEPT = Path(__file__).parents[2] / "recipes" / "benchmark"
@@ -209,8 +209,8 @@ def scored(row, setting=C100, **numbers):
 
 def goal(ours_gap, rival_gap, *, ours_nll=0.4, accuracy=0.9, seeds=(0, 1)):
     """Judge made-up runs: ours against SAM, of the same errors on every seed."""
-    ours = scored(Row(OURS, rows.SAM, "cifar100", seeds), smece=ours_gap, nll=ours_nll)
-    sam = Row("SAM, chosen", "sam:rho=0.2", "cifar100", seeds)
+    ours = scored(RadiusRow(OURS, rows.SAM, "cifar100", seeds), smece=ours_gap, nll=ours_nll)
+    sam = RadiusRow("SAM, chosen", "sam:rho=0.2", "cifar100", seeds)
     rival = scored(sam, smece=rival_gap, accuracy=0.9)
     examples = {}
     for each, gap, right in ((ours, ours_gap, accuracy), (rival, rival_gap, 0.9)):
@@ -235,25 +235,25 @@ def test_accuracy_and_nll_have_rules_of_their_own():
 
 
 def test_a_temperature_may_make_a_rival_the_best():
-    row = Row("SGD", "sgd", "cifar100", (0,))
+    row = RadiusRow("SGD", "sgd", "cifar100", (0,))
     rival = scored(row, smece=0.05)
     best = comparison.best_rival([rival], "smece")
     assert best.after and best.name == "SGD after T" and best.value == 0.02
 
 
 def test_a_rival_without_the_score_is_never_the_best():
-    unknown = scored(Row("old", "sgd", "cifar100", (0,)))
+    unknown = scored(RadiusRow("old", "sgd", "cifar100", (0,)))
     for record in unknown.records:
         del record.test["smece"], record.test_after_temperature["smece"]
-    known = scored(Row("SGD", "sgd", "cifar100", (0,)), smece=0.05)
+    known = scored(RadiusRow("SGD", "sgd", "cifar100", (0,)), smece=0.05)
     assert comparison.best_rival([unknown, known], "smece").scored is known
     assert comparison.unscored([unknown, known], "smece") == "no smece of old"
 
 
 def test_one_seed_or_a_missing_run_is_not_judged():
     assert {claim.verdict for claim in goal(0.01, 0.01, seeds=(0,))} == {"not judged"}
-    ours = scored(Row(OURS, rows.SAM, "cifar100", (0, 1)))
-    rival = scored(Row("SGD", "sgd", "cifar100", (0, 1)))
+    ours = scored(RadiusRow(OURS, rows.SAM, "cifar100", (0, 1)))
+    rival = scored(RadiusRow("SGD", "sgd", "cifar100", (0, 1)))
     rival.records.pop()
     claims = comparison.goal_claims(C100, "cifar100", [ours, rival], BoundedScores({}))
     assert {claim.verdict for claim in claims} == {"not judged"}
@@ -266,7 +266,7 @@ def test_one_seed_or_a_missing_run_is_not_judged():
 
 def test_the_best_sam_is_one_with_a_fixed_radius_alone():
     table = [
-        scored(Row(name, word, "cifar100", (0,)), accuracy=accuracy)
+        scored(RadiusRow(name, word, "cifar100", (0,)), accuracy=accuracy)
         for name, word, accuracy in [
             ("a", "sam:rho=0.1", 0.7),
             ("b", "sam:rho=0.2", 0.8),
@@ -279,8 +279,8 @@ def test_the_best_sam_is_one_with_a_fixed_radius_alone():
 
 
 def test_the_paired_table_has_ours_minus_each_rival():
-    ours = scored(Row(OURS, rows.SAM, "cifar100", (0,)))
-    rival = scored(Row("SGD", "sgd", "cifar100", (0,)))
+    ours = scored(RadiusRow(OURS, rows.SAM, "cifar100", (0,)))
+    rival = scored(RadiusRow("SGD", "sgd", "cifar100", (0,)))
     examples = {
         ours.records[0].name: examples_with(0.9, 0.01),
         rival.records[0].name: examples_with(0.88, 0.01),
@@ -372,7 +372,7 @@ def test_the_share_of_looks_is_their_number_times_what_one_takes(tmp_path):
 @pytest.mark.parametrize("words", ["", "every=20", "return_from=0.9", "until=0.5", "weights=ema"])
 def test_looks_are_counted_as_the_controller_takes_them(words):
     method = with_options(rows.SAM, words) if words else rows.SAM
-    config = Row(OURS, method, "cifar100", (0,)).configs(C100)[0]
+    config = RadiusRow(OURS, method, "cifar100", (0,)).configs(C100)[0]
     if words == "weights=ema":
         config = replace(config, average="ema")
 

@@ -10,7 +10,7 @@ from toosure.recipes.benchmark.record import Record
 from toosure.recipes.recipe import missing_runs
 
 
-class Row(Protocol):
+class TableRow(Protocol):
     """What a row of a table says of itself."""
 
     @property
@@ -23,7 +23,7 @@ class Row(Protocol):
     def seeds(self) -> Sequence[int]: ...
 
 
-RowKind = TypeVar("RowKind", bound=Row)
+RowKind = TypeVar("RowKind", bound=TableRow)
 
 
 @dataclass

@@ -20,7 +20,7 @@ CIFAR = ("cifar10", "cifar100")
 
 
 def configs_of(
-    table_rows: Callable[[Setting], list[rows.Row]], also_on: tuple[str, ...] = ()
+    table_rows: Callable[[Setting], list[rows.PaperRow]], also_on: tuple[str, ...] = ()
 ) -> Callable[[Setting], list[RunConfig]]:
     """Return the function that gives the runs of a table's rows, members of mixtures too.
 

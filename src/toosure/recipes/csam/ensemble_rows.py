@@ -8,7 +8,7 @@ from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.mixture_scores import kept_mixtures
 from toosure.recipes.benchmark.mixture_shifts import judge_mixtures
 from toosure.recipes.csam import paper
-from toosure.recipes.csam.rows import PAPER_SETTINGS, Row, single_seeds, size_of
+from toosure.recipes.csam.rows import PAPER_SETTINGS, PaperRow, single_seeds, size_of
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.train import Runtime
@@ -19,7 +19,7 @@ DROPOUT = "mc_dropout:samples=5,rate=0.1"
 
 
 @dataclass(frozen=True)
-class EnsembleRow(Row):
+class EnsembleRow(PaperRow):
     """A row of mixtures of five single runs, one mixture per seed of the row.
 
     Mixture s has the runs of seeds 5 s to 5 s + 4, so that no two share a member. `shown` are the
@@ -51,7 +51,7 @@ class EnsembleRow(Row):
         return f"{self.name} ({MEMBERS} runs of `{self.method}`)"
 
 
-def ood(setting: Setting) -> list[Row]:
+def ood(setting: Setting) -> list[PaperRow]:
     """Return Table 1: ResNet-18 on CIFAR-10, alone, with MC-Dropout and as an ensemble."""
     if "cifar10" not in setting.data_sets:
         return []
@@ -60,14 +60,14 @@ def ood(setting: Setting) -> list[Row]:
     size = size_of(setting, "ResNet-18")
     several, few = methods.main_seeds(setting), single_seeds(setting)
 
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     for optimizer in ("SGD", "SAM", "CSAM"):
         method = main[optimizer]
         vanilla, dropout, ensemble = (f"{optimizer}/{kind}" for kind in KINDS)
         dropped = f"{method}+{DROPOUT}"
         rows += [
-            Row(vanilla, method, "cifar10", size, several, paper.TABLE_1[vanilla]),
-            Row(dropout, dropped, "cifar10", size, few, paper.TABLE_1[dropout]),
+            PaperRow(vanilla, method, "cifar10", size, several, paper.TABLE_1[vanilla]),
+            PaperRow(dropout, dropped, "cifar10", size, few, paper.TABLE_1[dropout]),
             EnsembleRow(
                 ensemble, method, "cifar10", size, few, paper.TABLE_1[ensemble], shown=several
             ),

@@ -9,7 +9,7 @@ from toosure.quantities.of_sam import SAM_PATH
 from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY
 from toosure.recipes.benchmark.record import Examples, Record
 from toosure.recipes.csam import figure_rows
-from toosure.recipes.csam.rows import Row
+from toosure.recipes.csam.rows import PaperRow
 from toosure.recipes.csam.tables import scored_rows
 from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore
@@ -21,10 +21,10 @@ KeptRows = Sequence[Mapping[str, float]]
 class FigureRuns:
     """The records of the figures' runs by row of the recipe, and examples by the run's name."""
 
-    records: Mapping[Row, Record]
+    records: Mapping[PaperRow, Record]
     examples: Mapping[str, Examples]
 
-    def known(self, rows: Sequence[Row]) -> list[tuple[Row, Record]]:
+    def known(self, rows: Sequence[PaperRow]) -> list[tuple[PaperRow, Record]]:
         """Return the rows whose run is there, with its record."""
         return [(row, self.records[row]) for row in rows if row in self.records]
 
@@ -135,7 +135,7 @@ def label_entropy(examples: Examples) -> float:
     return float(entropy.mean())
 
 
-def sweep_numbers(runs: FigureRuns, rows: Sequence[Row]) -> dict[float, dict[str, float]]:
+def sweep_numbers(runs: FigureRuns, rows: Sequence[PaperRow]) -> dict[float, dict[str, float]]:
     """Return accuracy, ECE (points) and H(p_y) by the number that a row's name ends in."""
     numbers = {}
     for row, record in runs.known(rows):

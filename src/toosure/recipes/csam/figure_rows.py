@@ -2,7 +2,7 @@
 
 from toosure.recipes.benchmark import methods
 from toosure.recipes.benchmark.protocol import COMMON
-from toosure.recipes.csam.rows import PAPER_SETTINGS, Row, size_of
+from toosure.recipes.csam.rows import PAPER_SETTINGS, PaperRow, size_of
 from toosure.recipes.recipe import Setting
 
 # Of the steps of a run: early ones close together, and epochs 50, 150 and 200 of 200.
@@ -19,7 +19,7 @@ def one_seed(setting: Setting) -> tuple[int, ...]:
     return (setting.first_seed,)
 
 
-def along_training(setting: Setting) -> list[Row]:
+def along_training(setting: Setting) -> list[PaperRow]:
     """Return Figures 2 and 3 (c, d): ResNet-56 with SGD and SAM, measured twelve times.
 
     SAM on CIFAR-10 has the radius of Figure 2 and measures its theory.
@@ -29,7 +29,7 @@ def along_training(setting: Setting) -> list[Row]:
         for name in ("SAM", "SGD"):
             theory = name == "SAM" and data == "cifar10"
             rows.append(
-                Row(
+                PaperRow(
                     name,
                     PAPER_SETTINGS[data][name],
                     data,
@@ -42,7 +42,7 @@ def along_training(setting: Setting) -> list[Row]:
     return rows
 
 
-def gammas(setting: Setting) -> list[Row]:
+def gammas(setting: Setting) -> list[PaperRow]:
     """Return Figure S6: ResNet-56 on CIFAR-10 at rho .05; gamma 0 is SAM."""
     if "cifar10" not in setting.data_sets:
         return []
@@ -50,14 +50,14 @@ def gammas(setting: Setting) -> list[Row]:
     rows = []
     for gamma in GAMMAS:
         method = f"csam:rho=0.05,gamma={gamma}" if gamma != "0" else "sam:rho=0.05"
-        rows.append(Row(gamma, method, "cifar10", size, one_seed(setting)))
+        rows.append(PaperRow(gamma, method, "cifar10", size, one_seed(setting)))
     return rows
 
 
-def radii(setting: Setting) -> list[Row]:
+def radii(setting: Setting) -> list[PaperRow]:
     """Return Figure S5: ResNet-20 and ResNet-56 with SAM at five radii."""
     return [
-        Row(
+        PaperRow(
             f"{network}: {rho}",
             f"sam:rho={rho}",
             data,
@@ -70,7 +70,7 @@ def radii(setting: Setting) -> list[Row]:
     ]
 
 
-def networks(setting: Setting) -> list[Row]:
+def networks(setting: Setting) -> list[PaperRow]:
     """Return Figures 1 and 3 (a, b): SGD and SAM on four networks.
 
     ResNet-18 is of the common protocol; the others are those of Tables S6 to S10.
@@ -81,15 +81,15 @@ def networks(setting: Setting) -> list[Row]:
             words = methods.sharpness_aware(data)
             for name in ("SGD", "SAM"):
                 where = f"ResNet-18: {name}"
-                rows.append(Row(where, words[name], data, COMMON, one_seed(setting)))
+                rows.append(PaperRow(where, words[name], data, COMMON, one_seed(setting)))
         for network in NETWORKS:
             for name in ("SGD", "SAM"):
                 size = size_of(setting, network)
                 word = PAPER_SETTINGS[data][name]
-                rows.append(Row(f"{network}: {name}", word, data, size, one_seed(setting)))
+                rows.append(PaperRow(f"{network}: {name}", word, data, size, one_seed(setting)))
     return rows
 
 
-def all_rows(setting: Setting) -> list[Row]:
+def all_rows(setting: Setting) -> list[PaperRow]:
     """Return every run that a figure needs, those that no other part trains first."""
     return [*along_training(setting), *gammas(setting), *radii(setting), *networks(setting)]

@@ -50,7 +50,7 @@ GAMMAS = ("0", "0.5", "1", "1.5", "2")
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """One row of a table: its name, its runs as words, and the paper's figures beside it."""
 
     name: str
@@ -122,7 +122,7 @@ def sharpness_measure(data: str) -> tuple[str, ...]:
 # -- one function per table -----------------------------------------------------------------------
 
 
-def sam_variants(setting: Setting) -> list[Row]:
+def sam_variants(setting: Setting) -> list[PaperRow]:
     """Return Tables S11 and S12: by the common protocol, then ResNet-56 with the paper's rho."""
     rows = []
     for data in setting.data_sets:
@@ -130,7 +130,7 @@ def sam_variants(setting: Setting) -> list[Row]:
         if not setting.full:
             seeds = methods.main_seeds(setting)
             for name, method in methods.sharpness_aware(data).items():
-                rows.append(Row(name, method, data, COMMON, seeds, figures[name]))
+                rows.append(PaperRow(name, method, data, COMMON, seeds, figures[name]))
         if setting.full or data == "cifar100":
             rows += resnet_56(setting, data, tuple(PAPER_SETTINGS[data]), figures)
     return rows
@@ -138,18 +138,18 @@ def sam_variants(setting: Setting) -> list[Row]:
 
 def resnet_56(
     setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable
-) -> list[Row]:
+) -> list[PaperRow]:
     """Return rows of ResNet-56 with the paper's settings."""
     size = size_of(setting, "ResNet-56")
     seeds = single_seeds(setting)
     known = {**WORDS, **PAPER_SETTINGS[data]}
     return [
-        Row(name, known[name], data, size, seeds, figures[name], sharpness_measure(data))
+        PaperRow(name, known[name], data, size, seeds, figures[name], sharpness_measure(data))
         for name in names
     ]
 
 
-def baselines(setting: Setting) -> list[Row]:
+def baselines(setting: Setting) -> list[PaperRow]:
     """Return the sixteen rows of Tables 3 and S5."""
     rows = []
     for data in setting.data_sets:
@@ -158,7 +158,7 @@ def baselines(setting: Setting) -> list[Row]:
     return rows
 
 
-def losses(setting: Setting) -> list[Row]:
+def losses(setting: Setting) -> list[PaperRow]:
     """Return the nine columns of Table S13 as rows; the paper has them on CIFAR-100."""
     rows = []
     for data in setting.data_sets:
@@ -169,7 +169,7 @@ def losses(setting: Setting) -> list[Row]:
 
 def protocol_rows(
     setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable, network: str
-) -> list[Row]:
+) -> list[PaperRow]:
     """Return rows by the common protocol, shared with the benchmark; or with the paper's network.
 
     SGD, SAM and CSAM have the seeds of the main table.
@@ -183,11 +183,11 @@ def protocol_rows(
         method = main.get(name) or WORDS[name]
         few = name not in main and not setting.full
         seeds = methods.other_seeds(setting, data) if few else methods.main_seeds(setting)
-        rows.append(Row(name, method, data, size, seeds, figures.get(name, {})))
+        rows.append(PaperRow(name, method, data, size, seeds, figures.get(name, {})))
     return rows
 
 
-def grid(setting: Setting) -> list[Row]:
+def grid(setting: Setting) -> list[PaperRow]:
     """Return Table S4: rho by gamma, ResNet-56. gamma 0 is SAM."""
     rows = []
     for data in setting.data_sets:
@@ -198,11 +198,11 @@ def grid(setting: Setting) -> list[Row]:
                 figures = paper.TABLE_S4.get(f"{label}/{rho}/{gamma}", {})
                 size = size_of(setting, "ResNet-56")
                 name = f"rho {rho}, gamma {gamma}"
-                rows.append(Row(name, method, data, size, single_seeds(setting), figures))
+                rows.append(PaperRow(name, method, data, size, single_seeds(setting), figures))
     return rows
 
 
-def networks(setting: Setting) -> list[Row]:
+def networks(setting: Setting) -> list[PaperRow]:
     """Return Tables S6 to S10: three networks on CIFAR, one on Tiny-ImageNet, nine methods."""
     seeds = single_seeds(setting)
     rows = []
@@ -212,13 +212,13 @@ def networks(setting: Setting) -> list[Row]:
         known = {**WORDS, **PAPER_SETTINGS[data], "CE": "sgd"}
         size = size_of(setting, network, data)
         rows += [
-            Row(f"{network}: {name}", known[name], data, size, seeds, figures[name])
+            PaperRow(f"{network}: {name}", known[name], data, size, seeds, figures[name])
             for name in figures
         ]
     return rows
 
 
-def combined(setting: Setting) -> list[Row]:
+def combined(setting: Setting) -> list[PaperRow]:
     """Return Table S15: focal loss and ACLS, alone and with SAM and CSAM, on CIFAR-100."""
     rows = []
     for network, figures in (
@@ -232,11 +232,13 @@ def combined(setting: Setting) -> list[Row]:
                 word = f"{PAPER_SETTINGS['cifar100'][optimizer]}+{word}"
             size = size_of(setting, network)
             seeds = single_seeds(setting)
-            rows.append(Row(f"{network}: {name}", word, "cifar100", size, seeds, figures[name]))
+            rows.append(
+                PaperRow(f"{network}: {name}", word, "cifar100", size, seeds, figures[name])
+            )
     return rows if "cifar100" in setting.data_sets else []
 
 
-def sharpness(setting: Setting) -> list[Row]:
+def sharpness(setting: Setting) -> list[PaperRow]:
     """Return Table S16: ResNet-56 on CIFAR-100."""
     if "cifar100" not in setting.data_sets:
         return []

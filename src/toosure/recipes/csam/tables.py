@@ -7,7 +7,7 @@ from toosure.recipes.benchmark.mixture_scores import add_mixtures, mixture_files
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, with_records
-from toosure.recipes.csam.rows import Row
+from toosure.recipes.csam.rows import PaperRow
 from toosure.recipes.recipe import Claim, RunMixture, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import kept_text, spread_text
@@ -29,11 +29,11 @@ NOTE = (
 )
 
 
-Scored = ScoredRow[Row]
+Scored = ScoredRow[PaperRow]
 
 
 def scored_rows(
-    setting: Setting, store: RunStore, rows: Sequence[Row]
+    setting: Setting, store: RunStore, rows: Sequence[PaperRow]
 ) -> tuple[list[Scored], ScoreFiles]:
     """Score the runs of the rows that are new; return all rows with their records."""
     files = score_files(setting)
@@ -119,7 +119,7 @@ def values_of(rows: Iterable[Scored]) -> dict[str, object]:
     }
 
 
-def absent_words(rows: Iterable[Row]) -> list[Claim]:
+def absent_words(rows: Iterable[PaperRow]) -> list[Claim]:
     """Say which rows cannot be trained because a word does not exist here."""
     reasons = {row.name: protocol.missing_word(row.method) for row in rows}
     return [Claim(f"row {name}", "–", note=why) for name, why in reasons.items() if why]

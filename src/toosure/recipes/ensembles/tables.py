@@ -36,7 +36,7 @@ HEADER = ("method", "n", "accuracy %", "NLL", "ECE", "smECE", "gap", "seconds", 
 
 
 @dataclass
-class Row:
+class MethodScores:
     """The scores of one method: of each run, or of each set of members."""
 
     scores: ScoresByName = field(default_factory=dict)
@@ -66,9 +66,9 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def single_rows(setting: Setting, store: RunStore) -> dict[str, Row]:
+def single_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
     """Return what is made of single runs: they, their averages, and deep ensembles of them."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, MethodScores] = {}
     for optimizer, configs in (("SGD", sweeps.plain(setting)), ("SAM", sweeps.sam(setting))):
         runs = store.runs(configs)
         size = network_size(configs[0])
@@ -82,7 +82,7 @@ def single_rows(setting: Setting, store: RunStore) -> dict[str, Row]:
     return rows
 
 
-def method_rows(setting: Setting, store: RunStore) -> dict[str, Row]:
+def method_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
     """Return the methods that train their members at once."""
     rows = {}
     for name in sweeps.METHODS:
@@ -92,9 +92,9 @@ def method_rows(setting: Setting, store: RunStore) -> dict[str, Row]:
     return rows
 
 
-def row_of(runs: Sequence[Run], file: str, parameters: int) -> Row:
+def row_of(runs: Sequence[Run], file: str, parameters: int) -> MethodScores:
     """Score a file of predictions of each run that has it."""
-    row = Row(parameters=parameters)
+    row = MethodScores(parameters=parameters)
     for run in runs:
         pair = held_out_rows(run, file)
         if pair is not None:
@@ -102,9 +102,9 @@ def row_of(runs: Sequence[Run], file: str, parameters: int) -> Row:
     return row
 
 
-def ensemble_row(runs: Sequence[Run], members: int, parameters: int) -> Row:
+def ensemble_row(runs: Sequence[Run], members: int, parameters: int) -> MethodScores:
     """Score the mixtures of disjoint sets of runs."""
-    row = Row(parameters=parameters * members)
+    row = MethodScores(parameters=parameters * members)
     for start in range(0, len(runs) - members + 1, members):
         chosen = runs[start : start + members]
         found = [held_out_rows(run, "predictions.npz") for run in chosen]
@@ -145,7 +145,7 @@ def ensemble_scores(logits: torch.Tensor, labels: torch.Tensor) -> Scores:
     }
 
 
-def cells(name: str, row: Row) -> tuple[str, ...]:
+def cells(name: str, row: MethodScores) -> tuple[str, ...]:
     """Print one method."""
 
     def spread(key: str, scale: float, form: str) -> str:
@@ -167,7 +167,7 @@ def cells(name: str, row: Row) -> tuple[str, ...]:
 # -- claims ---------------------------------------------------------------------------------------
 
 
-def claims(setting: Setting, rows: dict[str, Row]) -> list[Claim]:
+def claims(setting: Setting, rows: dict[str, MethodScores]) -> list[Claim]:
     """Judge what CSAM's Table 1 says of ensembles and MC-Dropout."""
     members = 2 if setting.quick else sweeps.MEMBERS
     ensembles = {name: f"{name}, deep ensemble ({members})" for name in ("SGD", "SAM")}
@@ -187,7 +187,12 @@ def claims(setting: Setting, rows: dict[str, Row]) -> list[Claim]:
 
 
 def better_claim(
-    setting: Setting, says: str, rows: dict[str, Row], one: str, other: str, key: str = "ece"
+    setting: Setting,
+    says: str,
+    rows: dict[str, MethodScores],
+    one: str,
+    other: str,
+    key: str = "ece",
 ) -> Claim:
     """Judge: the mean of one method is better than that of another, in ECE or in accuracy."""
     if one not in rows or other not in rows:

@@ -5,7 +5,7 @@ from toosure.recipes.gamma_net.claims import count_text, lower_ece_claim
 from toosure.recipes.gamma_net.comparison import NOTE, score_cells
 from toosure.recipes.gamma_net.rows import (
     ERRORS,
-    Row,
+    MethodRow,
     Rows,
     along_training,
     missing_in,
@@ -112,7 +112,7 @@ def variant_cells(rows: Rows) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def gamma_text(row: Row) -> str:
+def gamma_text(row: MethodRow) -> str:
     """Print the mean gamma of the last batch, and how often it collapsed."""
     gammas = [along_training(record, "objective/gamma_mean")[-1] for record in row.records]
     ends = [along_training(record, "objective/gamma_collapsed")[-1] for record in row.records]

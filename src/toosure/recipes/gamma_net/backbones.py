@@ -6,7 +6,7 @@ from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.score_files import score_files
 from toosure.recipes.gamma_net import common
-from toosure.recipes.gamma_net.rows import ONE_RATE, Row, row_of
+from toosure.recipes.gamma_net.rows import ONE_RATE, MethodRow, row_of
 from toosure.recipes.gamma_net.sweeps import single_data
 from toosure.recipes.recipe import Claim, Findings, Setting, Table, claim_without_runs
 from toosure.recipes.run_store import RunStore
@@ -57,7 +57,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     files = score_files(setting)
     files.add(store.runs(configs(setting)))
 
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str], MethodRow] = {}
     for backbone in BACKBONES:
         for method in METHODS:
             wanted = row_configs(setting, backbone, method)
@@ -70,7 +70,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     return Findings(claims, [table], values)
 
 
-def backbone_claim(backbone: str, rows: dict[tuple[str, str], Row]) -> Claim:
+def backbone_claim(backbone: str, rows: dict[tuple[str, str], MethodRow]) -> Claim:
     """Report the ECE and accuracy of gamma-net beside those of cross-entropy."""
     says = f"{backbone}: gamma-net has less ECE than cross-entropy"
     ce, ours = (rows[backbone, method] for method in METHODS)

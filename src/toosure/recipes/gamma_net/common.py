@@ -10,7 +10,7 @@ from toosure.recipes.benchmark import protocol, tables
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.commits import short_commit
 from toosure.recipes.gamma_net import common_claims
-from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row, Rows, row_of, unrounded
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, MethodRow, Rows, row_of, unrounded
 from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
@@ -136,7 +136,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     return result
 
 
-def row_cells(row: Row) -> tuple[str, ...]:
+def row_cells(row: MethodRow) -> tuple[str, ...]:
     """Print one method."""
     cells = [row.name, str(len(row.records))]
     for key, (_, scale, form) in SCORES.items():

@@ -18,7 +18,7 @@ from toosure.recipes.gamma_net.claims import (
     spread_claim,
     too_little_overconfident,
 )
-from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, Row, Rows
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, MethodRow, Rows
 from toosure.recipes.recipe import (
     Claim,
     Setting,
@@ -67,7 +67,7 @@ def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Cl
     return found
 
 
-def reasons(setting: Setting, *rows: Row) -> list[str]:
+def reasons(setting: Setting, *rows: MethodRow) -> list[str]:
     """Say why a claim is not judged: small runs, other data, missing runs, a single run."""
     return [
         setting.why_not_judged_on_cifar,
@@ -76,7 +76,7 @@ def reasons(setting: Setting, *rows: Row) -> list[str]:
     ]
 
 
-def lower_than_ce(setting: Setting, data: str, ours: Row, ce: Row) -> Claim:
+def lower_than_ce(setting: Setting, data: str, ours: MethodRow, ce: MethodRow) -> Claim:
     """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points."""
     says = f"{data}: {ours.name} has less ECE than cross-entropy where that is over-confident"
     if not ours.records or not ce.records:
@@ -94,7 +94,7 @@ def lower_than_ce(setting: Setting, data: str, ours: Row, ce: Row) -> Claim:
     )
 
 
-def accurate_as_ce(setting: Setting, data: str, ours: Row, ce: Row) -> Claim:
+def accurate_as_ce(setting: Setting, data: str, ours: MethodRow, ce: MethodRow) -> Claim:
     """Judge: at most a point less accurate than cross-entropy."""
     says = f"{data}: {ours.name}: ... at an accuracy within one point of cross-entropy's"
     if not ours.records or not ce.records:

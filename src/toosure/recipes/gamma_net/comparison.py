@@ -5,7 +5,7 @@ from toosure.recipes.gamma_net.claims import accuracy_claim, all_errors_claim
 from toosure.recipes.gamma_net.rows import (
     ERRORS,
     OURS,
-    Row,
+    MethodRow,
     Rows,
     missing_in,
     scored_rows,
@@ -69,13 +69,13 @@ def accurate_as_best(setting: Setting, rows: Rows) -> Claim:
 # -- table ----------------------------------------------------------------------------------
 
 
-def method_cells(row: Row) -> tuple[str, ...]:
+def method_cells(row: MethodRow) -> tuple[str, ...]:
     """Print one method."""
     size = learned_size(row.records[0].config)
     return (row.name, str(len(row.records)), *score_cells(row), f"{size:,}")
 
 
-def score_cells(row: Row) -> tuple[str, ...]:
+def score_cells(row: MethodRow) -> tuple[str, ...]:
     """Print accuracy and the four calibration errors, in per cent."""
     accuracy = spread_text(row.points("accuracy"), ".1f")
     errors = (spread_text(row.points(key), ".2f") for key in ERRORS.values())

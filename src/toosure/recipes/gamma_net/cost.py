@@ -10,7 +10,7 @@ from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.record import ran_alone
 from toosure.recipes.gamma_net import common
-from toosure.recipes.gamma_net.rows import OURS, Row, Rows
+from toosure.recipes.gamma_net.rows import OURS, MethodRow, Rows
 from toosure.recipes.gamma_net.sweeps import single_data
 from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table, claim_without_runs
@@ -91,7 +91,7 @@ def common_data(setting: Setting) -> str:
     return "digits" if setting.quick else single_data(setting, "cifar10")
 
 
-def cost_cells(cost: Cost, row: Row, costs: dict[str, Cost], rows: Rows) -> tuple[str, ...]:
+def cost_cells(cost: Cost, row: MethodRow, costs: dict[str, Cost], rows: Rows) -> tuple[str, ...]:
     """Print one method; what is not known is a dash."""
     run = cost.run
     step = cost.step_seconds
@@ -115,7 +115,7 @@ def cost_cells(cost: Cost, row: Row, costs: dict[str, Cost], rows: Rows) -> tupl
     )
 
 
-def gain_over_ce(row: Row, ce: Row) -> float | None:
+def gain_over_ce(row: MethodRow, ce: MethodRow) -> float | None:
     """Return cross-entropy's mean ECE minus a method's, in points; None without runs of both."""
     if not row.records or not ce.records:
         return None

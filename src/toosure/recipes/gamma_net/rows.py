@@ -23,7 +23,7 @@ ERRORS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """A method on one data set, with the records of its finished runs."""
 
     name: str
@@ -51,13 +51,13 @@ class Row:
         return [100 * (r.test["confidence"] - r.test["accuracy"]) for r in self.records]
 
 
-Rows = dict[str, Row]  # by the method's name
+Rows = dict[str, MethodRow]  # by the method's name
 
 
-def row_of(files: ScoreFiles, name: str, configs: Sequence[RunConfig]) -> Row:
+def row_of(files: ScoreFiles, name: str, configs: Sequence[RunConfig]) -> MethodRow:
     """Return a row with the records that there are of its runs."""
     records = [files.records[each.name] for each in configs if each.name in files.records]
-    return Row(name, len(configs), tuple(records))
+    return MethodRow(name, len(configs), tuple(records))
 
 
 def scored_rows(
@@ -73,7 +73,7 @@ def scored_rows(
     return {name: row_of(files, name, of_row) for name, of_row in configs.items()}
 
 
-def missing_in(*rows: Row) -> str:
+def missing_in(*rows: MethodRow) -> str:
     """Say how many runs of these rows are missing; empty where none is."""
     present = sum(len(row.records) for row in rows)
     return missing_runs(present, sum(row.expected for row in rows))

@@ -16,7 +16,14 @@ from toosure.recipes.gamma_net.claims import (
     too_little_overconfident,
 )
 from toosure.recipes.gamma_net.comparison import score_cells
-from toosure.recipes.gamma_net.rows import ERRORS, Row, Rows, along_training, scored_rows, unrounded
+from toosure.recipes.gamma_net.rows import (
+    ERRORS,
+    MethodRow,
+    Rows,
+    along_training,
+    scored_rows,
+    unrounded,
+)
 from toosure.recipes.gamma_net.sweeps import ARM_A, ARM_D, ARM_E, ARM_G, ARM_H
 from toosure.recipes.recipe import (
     Claim,
@@ -77,14 +84,14 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
     ]
 
 
-def reasons(setting: Setting, *rows: Row) -> list[str]:
+def reasons(setting: Setting, *rows: MethodRow) -> list[str]:
     """Say why nothing is judged: small runs, other data, or runs that are missing."""
     expected = len(sweeps.ARM_SEEDS)
     missing = [missing_runs(len(row.records), expected) for row in rows]
     return [setting.why_not_judged_on_cifar, *missing]
 
 
-def frozen_claim(setting: Setting, first: Row) -> Claim:
+def frozen_claim(setting: Setting, first: MethodRow) -> Claim:
     """Judge the prediction that the first build's gamma stays where the first cut finds it."""
     says = "predicted: after the first cut of the rate, gamma of A stays within .1"
     if not first.records:
@@ -100,7 +107,7 @@ def frozen_claim(setting: Setting, first: Row) -> Claim:
     )
 
 
-def lower_than_ce(setting: Setting, ours: Row, ce: Row) -> Claim:
+def lower_than_ce(setting: Setting, ours: MethodRow, ce: MethodRow) -> Claim:
     """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points."""
     says = f"{ours.name} has less ECE than cross-entropy where that is over-confident"
     if not ours.records or not ce.records:
@@ -117,7 +124,7 @@ def lower_than_ce(setting: Setting, ours: Row, ce: Row) -> Claim:
     )
 
 
-def accurate_as_ce(setting: Setting, ours: Row, ce: Row) -> Claim:
+def accurate_as_ce(setting: Setting, ours: MethodRow, ce: MethodRow) -> Claim:
     """Judge: at most a point less accurate than cross-entropy."""
     says = f"{ours.name}: ... at an accuracy within one point of cross-entropy's"
     if not ours.records or not ce.records:
@@ -131,7 +138,7 @@ def accurate_as_ce(setting: Setting, ours: Row, ce: Row) -> Claim:
 # -- table ----------------------------------------------------------------------------------
 
 
-def arm_cells(row: Row) -> tuple[str, ...]:
+def arm_cells(row: MethodRow) -> tuple[str, ...]:
     """Print one arm."""
     errors = row.points("ece")
     cells = (

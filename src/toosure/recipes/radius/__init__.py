@@ -8,7 +8,7 @@ from toosure.recipes.recipe import Part, Recipe, Setting
 
 
 def configs_of(
-    part: Callable[[Setting], Sequence[rows.Row]],
+    part: Callable[[Setting], Sequence[rows.RadiusRow]],
 ) -> Callable[[Setting], list[RunConfig]]:
     """Return the function that gives the runs of a part's rows."""
 

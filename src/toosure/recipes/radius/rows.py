@@ -26,7 +26,7 @@ CHOSEN_SAM = "SAM, chosen"
 
 
 @dataclass(frozen=True)
-class Row:
+class RadiusRow:
     """One line of a table: its name and the words of its runs."""
 
     name: str
@@ -101,7 +101,7 @@ def chosen(setting: Setting, data: str) -> dict[str, str]:
 # -- one function per part ------------------------------------------------------------------------
 
 
-def combinations(setting: Setting) -> list[Row]:
+def combinations(setting: Setting) -> list[RadiusRow]:
     """Return radius control on SAM, CSAM and ASAM, each also with the control split returned.
 
     SAM and CSAM also with an EMA; SAM and ASAM also with a dead band that narrows and a gain that
@@ -120,22 +120,22 @@ def combinations(setting: Setting) -> list[Row]:
     words = {**base, **returned}
 
     return [
-        Row(name, word, data, (setting.first_seed,))
+        RadiusRow(name, word, data, (setting.first_seed,))
         for data in data_names(setting)
         for name, word in words.items()
     ]
 
 
-def comparison(setting: Setting) -> list[Row]:
+def comparison(setting: Setting) -> list[RadiusRow]:
     """Return our method and all its rivals."""
     rows = []
     for data in data_names(setting):
-        rows.append(Row(OURS, ours(setting), data, seeds(setting)))
+        rows.append(RadiusRow(OURS, ours(setting), data, seeds(setting)))
         rows += rivals(setting, data)
     return rows
 
 
-def rivals(setting: Setting, data: str) -> list[Row]:
+def rivals(setting: Setting, data: str) -> list[RadiusRow]:
     """Return the rivals: three seeds each, CalMO and the cells of CSAM's grid with one."""
     words = chosen(setting, data)
     radii = [word for word in methods.CHOICE if word.startswith("sam:")]
@@ -156,10 +156,10 @@ def rivals(setting: Setting, data: str) -> list[Row]:
         grid = grid[:1]
 
     one = (setting.first_seed,)
-    rows = [Row(name, word, data, seeds(setting)) for name, word in several.items()]
-    rows.append(Row("SGD, twice the epochs", "sgd", data, seeds(setting), LONG))
-    rows += [Row(word, word, data, one, rival=False) for word in grid]
-    return rows if setting.quick else [*rows, Row("CalMO", "calmo", data, one)]
+    rows = [RadiusRow(name, word, data, seeds(setting)) for name, word in several.items()]
+    rows.append(RadiusRow("SGD, twice the epochs", "sgd", data, seeds(setting), LONG))
+    rows += [RadiusRow(word, word, data, one, rival=False) for word in grid]
+    return rows if setting.quick else [*rows, RadiusRow("CalMO", "calmo", data, one)]
 
 
 def seeds(setting: Setting) -> tuple[int, ...]:
@@ -167,18 +167,20 @@ def seeds(setting: Setting) -> tuple[int, ...]:
     return setting.seeds_or(0) if setting.quick else setting.seeds_or(0, 1, 2)
 
 
-def network(setting: Setting) -> list[Row]:
+def network(setting: Setting) -> list[RadiusRow]:
     """Return our method and its nearest rivals on a second network, with one seed."""
     rows = []
     for data in data_names(setting):
         words = chosen(setting, data)
         named = {OURS: ours(setting), SGD: "sgd", CHOSEN_SAM: words["SAM"]}
         named["CSAM, chosen"] = words["CSAM"]
-        rows += [Row(n, word, data, (setting.first_seed,), NETWORK) for n, word in named.items()]
+        rows += [
+            RadiusRow(n, word, data, (setting.first_seed,), NETWORK) for n, word in named.items()
+        ]
     return rows
 
 
-def robust(setting: Setting) -> list[Row]:
+def robust(setting: Setting) -> list[RadiusRow]:
     """Return what should not matter: start, size of the split, batch, wrong labels; one seed."""
     steered = ours(setting)
     small, large = (16, 60) if setting.quick else (500, 5000)
@@ -187,20 +189,24 @@ def robust(setting: Setting) -> list[Row]:
     rows = []
     for data in data_names(setting):
         rows += [
-            Row(OURS, steered, data, seed),
-            Row("start ten times smaller", with_start(steered, 0.1), data, seed),
-            Row("start ten times larger", with_start(steered, 10), data, seed),
-            Row(f"control split of {small:,}", with_options(steered, f"size={small}"), data, seed),
-            Row(f"control split of {large:,}", with_options(steered, f"size={large}"), data, seed),
+            RadiusRow(OURS, steered, data, seed),
+            RadiusRow("start ten times smaller", with_start(steered, 0.1), data, seed),
+            RadiusRow("start ten times larger", with_start(steered, 10), data, seed),
+            RadiusRow(
+                f"control split of {small:,}", with_options(steered, f"size={small}"), data, seed
+            ),
+            RadiusRow(
+                f"control split of {large:,}", with_options(steered, f"size={large}"), data, seed
+            ),
         ]
 
         sam = chosen(setting, data)["SAM"]
         for batch in (128, 1024):
             size = Size(COMMON.model, COMMON.steps * COMMON.batch // batch, batch)
-            rows.append(Row(f"batch {batch}", steered, data, seed, size))
-            rows.append(Row(f"batch {batch}, SAM as chosen", sam, data, seed, size))
-        rows.append(Row("20 % wrong labels", steered, data, seed, noise=NOISE))
-        rows.append(Row("20 % wrong labels, SAM as chosen", sam, data, seed, noise=NOISE))
+            rows.append(RadiusRow(f"batch {batch}", steered, data, seed, size))
+            rows.append(RadiusRow(f"batch {batch}, SAM as chosen", sam, data, seed, size))
+        rows.append(RadiusRow("20 % wrong labels", steered, data, seed, noise=NOISE))
+        rows.append(RadiusRow("20 % wrong labels, SAM as chosen", sam, data, seed, noise=NOISE))
     return rows
 
 
@@ -217,7 +223,7 @@ def with_start(method: str, factor: float) -> str:
     return method[: found.start()] + f"rho={value:g}" + method[found.end() :]
 
 
-def ablations(setting: Setting) -> list[Row]:
+def ablations(setting: Setting) -> list[RadiusRow]:
     """Return radius control on SAM with one thing changed at a time; one seed."""
     words = {
         "as it is": SAM,
@@ -238,23 +244,23 @@ def ablations(setting: Setting) -> list[Row]:
     }
 
     return [
-        Row(name, word, data, (setting.first_seed,))
+        RadiusRow(name, word, data, (setting.first_seed,))
         for data in data_names(setting)
         for name, word in words.items()
     ]
 
 
-def shift(setting: Setting) -> list[Row]:
+def shift(setting: Setting) -> list[RadiusRow]:
     """Return what is judged on corrupted images: our method, and what a temperature mends."""
     rows = []
     for data in data_names(setting):
         words = chosen(setting, data)
         named = {OURS: ours(setting), SGD: "sgd", CHOSEN_SAM: words["SAM"]}
         named["CSAM, chosen"] = words["CSAM"]
-        rows += [Row(name, word, data, seeds(setting)) for name, word in named.items()]
+        rows += [RadiusRow(name, word, data, seeds(setting)) for name, word in named.items()]
     return rows
 
 
-def cost(setting: Setting) -> list[Row]:
+def cost(setting: Setting) -> list[RadiusRow]:
     """Return the runs whose looks are timed: those of the comparison."""
-    return [Row(OURS, ours(setting), data, seeds(setting)) for data in data_names(setting)]
+    return [RadiusRow(OURS, ours(setting), data, seeds(setting)) for data in data_names(setting)]

@@ -6,7 +6,7 @@ from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, with_records
 from toosure.recipes.commits import short_commit
-from toosure.recipes.radius.rows import Row
+from toosure.recipes.radius.rows import RadiusRow
 from toosure.recipes.recipe import Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import kept_text, spread_text
@@ -34,11 +34,11 @@ NOTE = (
 )
 
 
-Scored = ScoredRow[Row]
+Scored = ScoredRow[RadiusRow]
 
 
 def scored_rows(
-    setting: Setting, store: RunStore, rows: Sequence[Row]
+    setting: Setting, store: RunStore, rows: Sequence[RadiusRow]
 ) -> tuple[list[Scored], ScoreFiles]:
     """Score the runs of the rows that are new; return all rows with their records."""
     files = score_files(setting)

@@ -26,7 +26,6 @@ from toosure.cli.file_options import (
     in_folder,
     only_with,
     paired_files,
-    refuse,
     refuse_all_but,
     write_text,
 )
@@ -43,10 +42,9 @@ if TYPE_CHECKING:
 
 REPORT_HINT = "`toosure report` shows shifts on its page"
 WITH_SHIFTS = ("--ood", "--images", "--baseline", "--data-root", "--device", "--json")
-WITH_MULTILABEL = (
-    *("--kind", "--label-column", "--columns", "--classes", "--ignore-index", "--split"),
-    *("--bins", "--edge", "--ci", "--seed", "--json", "--html"),
-)
+ALWAYS = ("--bins", "--edge", "--ci", "--seed", "--json", "--html")
+WITH_LABELS = ("--kind", "--label-column", "--columns", "--classes", "--ignore-index", "--split")
+WITH_SHIFT = ("--data-root", "--device", "--top-label", "--class-1", "--all", "--fail-if")
 Settings = dict[str, Any]  # bins, edge, level and seed
 Thing = TypeVar("Thing")
 
@@ -142,21 +140,15 @@ def evaluate(
     )
     settings: Settings = {"bins": bins, "edge": edge.value, "level": ci, "seed": seed}
     try:
+        check_together(context)
         if shifts:
-            refuse_all_but(context, "--shifts", WITH_SHIFTS, REPORT_HINT)
             runtime = runtime_of_shifts(ood, images, data_root, device)
             evaluate_shifts(files, runtime, baseline, as_json)
             return
-        only_with("--shifts", {"--ood": ood, "--images": images, "--baseline": baseline})
-        if shift:
-            others = {"--labels": labels, "--split": split, "--by": by}
-            refuse(reading.given() | others, "--shift")
-        else:
-            only_with("--shift or --shifts", {"--device": device, "--data-root": data_root})
+
         if html:
             check_target(html, *files, labels)
         if multilabel:
-            refuse_all_but(context, "--multilabel", WITH_MULTILABEL)
             only_one(files, "--multilabel")
             show_labels(evaluate_labels(files[0], reading, split, settings), html, as_json)
             return
@@ -183,6 +175,23 @@ def evaluate(
     if html:
         typer.echo(f"page: {html}", err=True)
     exit_with(verdicts)
+
+
+def check_together(context: typer.Context) -> None:
+    """Refuse options that have no effect beside others."""
+    given = context.params
+    if given["shifts"]:
+        refuse_all_but(context, "--shifts", WITH_SHIFTS, REPORT_HINT)
+        return
+
+    only_with("--shifts", {f"--{name}": given[name] for name in ("ood", "images", "baseline")})
+    if given["multilabel"]:
+        refuse_all_but(context, "--multilabel", WITH_LABELS + ALWAYS)
+    if given["shift"]:
+        refuse_all_but(context, "--shift", WITH_SHIFT + ALWAYS)
+    else:
+        of_runs = {"--device": given["device"], "--data-root": given["data_root"]}
+        only_with("--shift or --shifts", of_runs)
 
 
 def first_keys(conditions: Sequence["Condition"]) -> list[str]:

@@ -83,17 +83,6 @@ class FileOptions:
     top_label: bool | None = None  # of two classes; None for what came: one column, or two
     groups: str | None = None
 
-    def given(self) -> dict[str, object]:
-        """Return what the user said of files, by option."""
-        return {
-            "--kind": self.kind,
-            "--label-column": self.label,
-            "--columns": self.columns,
-            "--classes": self.classes,
-            "--ignore-index": self.ignore_index is not None,
-            "--groups": self.groups,
-        }
-
     def read(
         self, path: Path, split: str | None = None, labels: Path | None = None
     ) -> "Predictions":

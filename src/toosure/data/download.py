@@ -76,6 +76,7 @@ def fetch(
     finally:
         if part.is_file() and not part.stat().st_size:
             part.unlink()
+
     os.replace(part, target)
     return target
 

@@ -119,6 +119,7 @@ def wider_input(layer: Weighted, members: int, generator: torch.Generator) -> nn
         wide = nn.Linear(
             members * layer.in_features, layer.out_features, bias=layer.bias is not None
         )
+
     return drawn_like(wide, layer, 1 / math.sqrt(members), generator)
 
 

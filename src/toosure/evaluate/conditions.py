@@ -58,15 +58,18 @@ def parse_condition(text: str) -> Condition:
             f"{text!r} is no condition: write NAME > NUMBER or NAME < NUMBER, as ece > 0.05; "
             f"names are {', '.join(known_names())}"
         )
+
     name, comparison, number = match.groups()
     if name not in known_names():
         near = get_close_matches(name.lower(), known_names(), 1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known_names())}"
         raise ValueError(f"{text!r}: no number {name!r}; {hint}")
+
     try:
         bound = float(number)
     except ValueError:
         raise ValueError(f"{text!r}: {number!r} is no number") from None
+
     condition = Condition(name, comparison[0] == ">", bound, " ".join(text.split()))
     check_possible(condition)
     return condition

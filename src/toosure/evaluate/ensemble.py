@@ -136,6 +136,7 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
     first = members[names[0]]
     logits = [logits_in(name, each) for name, each in members.items()]
     first_named = replace(first, source=names[0])
+
     for name, each, rows in zip(names[1:], list(members.values())[1:], logits[1:], strict=True):
         named = replace(each, source=name)
         check_same_classes(first_named, named)
@@ -148,6 +149,7 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
             ) from error
         if rows.shape != logits[0].shape:
             raise ValueError(f"{name} has other classes than {names[0]}")
+
     predictions = from_logits(log_mean_probability(torch.stack(logits)), as_labels(first))
     binary = all(each.binary for each in members.values())
     source = f"mixture of {len(names)}"
@@ -163,6 +165,7 @@ def member_rows(
     """
     labels = as_labels(next(iter(members.values())))
     whole = float(nll(log_mean_probability(logits), labels))
+
     rows = []
     for place, (name, member) in enumerate(members.items()):
         others = torch.cat([logits[:place], logits[place + 1 :]])

@@ -89,6 +89,7 @@ class Subgroups:
             }
             for group in self.groups
         ]
+
         of = "class 1" if self.class_one else "the predicted class"
         together = {"level": self.level, "correction": "bonferroni", "of": of}
         return {"column": self.column, **together, "groups": rows}

@@ -76,6 +76,7 @@ def corruption_lines(setting: ShiftLine, metric: str) -> list[dict[str, Any]]:
         ]
         if not by_seed:
             continue
+
         clean = mean([record.clean[metric] for record in setting.records])
         values = [clean, *np.mean(by_seed, axis=0).tolist()]
         name = escape(corruption, quote=False)

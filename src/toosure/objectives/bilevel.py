@@ -78,6 +78,7 @@ class Bilevel(SeededModule):
         for name, rate in (("lr", lr), ("virtual_lr", virtual_lr)):
             if rate is not None:
                 check_not_negative(name, rate)
+
         self.meta_share = meta
         self.meta_batch = meta_batch
         self.every = every
@@ -85,6 +86,7 @@ class Bilevel(SeededModule):
         self.lr = lr
         self.virtual_lr = virtual_lr
         self.fresh = min(fresh or meta_batch, meta_batch)
+
         self.meta: Split | None = None
         self.taken = 0  # steps
         self.optimizer: torch.optim.Optimizer | None = None

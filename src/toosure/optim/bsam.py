@@ -94,6 +94,7 @@ class BSAM(SAM):
         check_positive("data_factor", data_factor)
         if samples:
             check_count("samples", samples)
+
         self.sub_batches = sub_batches
         self.samples = samples
         super().__init__(

@@ -121,9 +121,11 @@ def correction(chosen: Standing) -> str:
     verdict = chosen.verdict
     if not runs:
         return "Repeat it with a smaller learning rate."
+
     is_running = any(run.status == "running" for run in runs)
     if verdict.kind == "none":
         return "" if is_running else "Measure confidence and accuracy on labelled data."
+
     if verdict.kind == "unclear":
         if not (verdict.n and math.isfinite(verdict.half)):
             return "Judge it on more data."
@@ -132,6 +134,7 @@ def correction(chosen: Standing) -> str:
             f"Judge it on more data: {verdict.n:,} examples leave ± {verdict.half:.1f} points, "
             f"about {needed:,} would leave ± 1."
         )
+
     if verdict.kind == "fine":
         return "Nothing to correct: its confidence can be taken as it is."
     return calibration(runs, is_running)

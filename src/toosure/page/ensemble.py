@@ -54,6 +54,7 @@ def members_table(result: Ensemble) -> str:
         )
         for member in result.members
     ]
+
     metrics = result.evaluation.metrics
     rows.append(
         (
@@ -65,6 +66,7 @@ def members_table(result: Ensemble) -> str:
             None,
         )
     )
+
     header = ("member", "accuracy, %", "NLL", "ECE, points", "gap, points", "adds (NLL)")
     formats = ("", ".2f", ".4f", ".2f", "+.2f", "+.4f")
     about = CLASS_ONE_NOTE if result.evaluation.class_one else NOTE

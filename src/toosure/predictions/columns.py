@@ -39,6 +39,7 @@ def number_column(columns: Columns, name: str) -> np.ndarray:
     values = columns[name]
     if values.dtype.kind in "biuf":
         return values if values.dtype.kind == "f" else values.astype(np.float64)
+
     if values.dtype.kind == "U" and values.ndim == 1:
         for row, cell in enumerate(values.tolist()):
             if not is_number(cell):
@@ -50,6 +51,7 @@ def number_column(columns: Columns, name: str) -> np.ndarray:
                     f"numbers are needed; {remedy}"
                 )
         return values.astype(np.float64)
+
     what = "text" if values.dtype.kind == "U" else "something else, or nothing, in some rows"
     raise ValueError(f"column {name!r} must be numbers; it holds {what}")
 

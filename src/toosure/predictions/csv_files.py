@@ -89,6 +89,7 @@ def read_numbers(path: Path, separator: str, positions: list[int]) -> np.ndarray
     """Read columns of numbers, fast; None where one of them is none after all."""
     if not positions:
         return np.zeros((0, 0))
+
     with (
         warnings.catch_warnings(action="ignore", category=UserWarning),  # no rows: refused later
         path.open(encoding="utf-8-sig", newline="") as file,

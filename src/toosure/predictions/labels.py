@@ -161,6 +161,7 @@ def spellings_of(values: np.ndarray) -> np.ndarray:
             raise ValueError(
                 f"row {missing[0]} has no label ({values[missing[0]]}): drop such rows"
             )
+
         fractions = np.flatnonzero(values != np.rint(values))
         if len(fractions):
             row = fractions[0]
@@ -168,6 +169,7 @@ def spellings_of(values: np.ndarray) -> np.ndarray:
                 f"labels must be class numbers or names; got {values[row]:g} in row {row} "
                 "(targets of a regression, or soft labels?)"
             )
+
         far = np.flatnonzero(np.abs(values) > MOST)
         if len(far):
             raise ValueError(
@@ -234,6 +236,7 @@ def name_problem(
             f"labels are {listed(spelled)}: say which of two is class 1, whose probability the "
             "file holds, as the second one: --classes CLASS_0,CLASS_1"
         )
+
     return (
         f"labels are names ({listed(spelled)}): give those of all {classes} columns in their "
         f"order, --classes FIRST,SECOND{',...' if classes > 2 else ''}"

@@ -47,6 +47,7 @@ def read_predictions(
         options = ReadOptions(
             kind, split, label, tuple(columns), tuple(classes), ignore_index, unlabelled, groups
         )
+
         if path.suffix.lower() in TABLES:
             if labels is not None:
                 raise ValueError("is a table: labels are one of its columns, not a second file")

@@ -119,6 +119,7 @@ def command_of(outcome: Outcome, name: str) -> str:
     """Return the command that makes one part of this outcome."""
     setting = outcome.setting
     words = ["toosure reproduce", outcome.recipe.name, "--only", name]
+
     if setting.seeds:
         words += ["--seed", ",".join(map(str, setting.seeds))]
     if setting.data != "cifar10":
@@ -134,6 +135,7 @@ def command_of(outcome: Outcome, name: str) -> str:
         words.append("--quick")
     if setting.full:
         words.append("--full")
+
     return " ".join(words)
 
 
@@ -172,6 +174,7 @@ def sweep_table(outcome: Outcome, kept: KeptPage) -> str:
         )
         for record in read_sweeps(outcome.out)
     ]
+
     rows = list(dict.fromkeys([*kept.sweeps, *rows]))
     header = ("parts", "runs", "wall seconds", "workers", "graph", "device", "commit", "command")
     return pipe_table(header, []) + "\n" + "\n".join(rows) if rows else ""

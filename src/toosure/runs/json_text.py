@@ -102,9 +102,11 @@ def check(value: object, max_depth: int = MAX_DEPTH, has_escapes: bool = True) -
                 raise ValueError("a number is too large for floating point")
             elif has_escapes and isinstance(each, str):
                 check_text(each)
+
         level = inner
         if not level:
             return
+
     if any(isinstance(each, dict | list) for each in level):
         raise ValueError(f"lists or objects in each other, more than {max_depth} deep")
 

@@ -80,6 +80,7 @@ def settings_of(config: RunConfig) -> Radius:
         )
     if settings.return_from is not None and config.batch is None:
         raise ValueError(FULL_BATCH)
+
     warmup = getattr(config.word("schedule").build(), "warmup", 0) / config.steps
     end = min(settings.until, settings.return_from or 1.0)
     if warmup >= end:
@@ -87,6 +88,7 @@ def settings_of(config: RunConfig) -> Radius:
             f"the rate warms up for {warmup:.0%} of the run, and control has only what is left "
             f"before {end:.0%}: give fewer steps of warm-up or more steps"
         )
+
     return replace(settings, start=max(settings.start, warmup))
 
 

@@ -77,6 +77,7 @@ def train_in_folder(
     """Set the run up and step to its end; whatever happens, the folder says how it ended."""
     device = runtime.torch_device
     devices = [device] if device.type == "cuda" else []
+
     with (
         runtime.cpu_threads(),
         runtime.searched_kernels(config.steps),

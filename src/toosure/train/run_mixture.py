@@ -131,12 +131,14 @@ def check_same_data(first: Member, other: Member) -> None:
             f"{other.name} was trained on {names[1]}, {first.name} on {names[0]}: members of a "
             "mixture need the same data"
         )
+
     if first.data.names != other.data.names or first.data.inputs != other.data.inputs:
         raise ValueError(
             f"{other.name} has {other.data.classes} classes and inputs of {other.data.inputs}, "
             f"{first.name} {first.data.classes} and {first.data.inputs}: members of a mixture need "
             "the same"
         )
+
     if not same_test_images(first.data, other.data):
         raise ValueError(
             f"{other.name} and {first.name} have different test images: members of a mixture need "

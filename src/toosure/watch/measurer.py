@@ -219,11 +219,13 @@ def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
             f"jacobian_norm is a norm per example, and an example of {name} has many rows of "
             "outputs: leave it out of measure"
         )
+
     if name == "train" and "certificate" in measure and not rows.x.is_floating_point():
         raise ValueError(
             "a certificate moves the inputs within a radius, and those of train are not one tensor "
             "of floating numbers: leave it out of measure"
         )
+
     many_rows = rows.per_example != 1 or not rows.x.is_floating_point()
     if name == "train" and "sam_theory" in measure and many_rows:
         raise ValueError(

@@ -97,6 +97,7 @@ def row_of_calibrator(name: str, kept: KeptCalibrator) -> list[Cell]:
             printed(100 * change.value, "+.2f"),
             "may be chance" if change.is_chance else "",
         )
+
     return [
         name,
         (kept.name, kept.note),

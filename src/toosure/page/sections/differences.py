@@ -103,6 +103,7 @@ def scores_script(comparison: Comparison, labels: list[str]) -> str:
             "by_seed": scores.by_seed.tolist(),
             "samples": pool.add(scores.samples.T.ravel().astype("float32")),
         }
+
     quantities = [
         {"scale": q.scale, "digits": int(q.form[1]), "lower": q.better == "lower"}
         for q in map(described, KEYS)
@@ -113,5 +114,6 @@ def scores_script(comparison: Comparison, labels: list[str]) -> str:
         "quantities": quantities,
         "student": T_QUANTILES,
     }
+
     text = in_script(json.dumps(content, separators=(",", ":")))
     return f'<script type="application/json" id="scores">{text}</script>'

@@ -20,6 +20,7 @@ def tradeoff(page: PageRuns) -> str:
     ]
     if len(known) < MIN_SETTINGS:
         return ""
+
     note = (
         "Each mark is a setting at its last row, on validation data. Those with a ring are the "
         "Pareto front: nothing else is both more accurate and better calibrated. Point at a mark, "
@@ -55,12 +56,14 @@ def multiples(page: PageRuns) -> str:
     keys = page.panel_keys
     if len(page.groups) < MIN_SETTINGS or not varied or not keys:
         return ""
+
     settings = "".join(f"<option>{escape(key)}</option>" for key in varied)
     quantities = "".join(
         f'<option value="{escape(key)}"{" selected" if key == "ece" else ""}>'
         f"{escape(described(key).heading)}</option>"
         for key in keys
     )
+
     return section(
         "By setting",
         "The same quantity for each value of a setting, on one scale; grey is not shown above.",

@@ -35,11 +35,13 @@ def trajectories(page: PageRuns) -> str:
     panels = "".join(map(panel, keys))
     edge = EDGE if "gn_sharpness" in keys and any(map(has_edge, page.runs)) else ""
     what = "all runs" if len(page.runs) > 1 else "all numbers"
+
     note = (
         f"Validation data; training data are dotted. {edge}Point at a panel, or move with the "
         f"arrow keys, to read {what} at one step; drag to zoom all panels, double-click or press "
         "0 to go back."
     )
+
     return section(
         "Along training",
         note,
@@ -105,6 +107,7 @@ def legend(page: PageRuns) -> str:
         f'<i class="c{page.places[group.label] % len(PALETTE)}"></i>{escape(group.label)}</button>'
         for i, group in enumerate(page.groups)
     )
+
     sets = ""
     more = ""
     few = ""
@@ -120,6 +123,7 @@ def legend(page: PageRuns) -> str:
             "more settings</button>"
         )
         few = " few"
+
     return (
         f'{sets}<div class="legend{few}" role="group" aria-label="settings shown">{chips}{more}'
         "</div>"

@@ -45,6 +45,7 @@ def config(
     """
     if setting.quick:
         size = QUICK_RESIDUAL if "mc_dropout" in method else QUICK
+
     fixed: dict[str, object] = {
         "data": f"{data}:augment=true,seed={seed}",
         "model": size.model,
@@ -56,6 +57,7 @@ def config(
         "at": tuple(round(share * size.steps) for share in moments),
         "measure": measure,
     }
+
     if setting.quick:
         small = {"data": "digits:train=128,val=50,test=200", "precision": "float32"}
         fixed |= {**small, "schedule": "cosine:warmup=2"}

@@ -107,11 +107,13 @@ def sweep_tables(setting: Setting, runs: FigureRuns) -> list[Table]:
             rows += [
                 sweep_cells((data, network, f"rho {v:g}"), numbers[v]) for v in sorted(numbers)
             ]
+
     by_gamma = figure_data.sweep_numbers(runs, figure_rows.gammas(setting))
     rows += [
         sweep_cells(("cifar10", "ResNet-56", f"rho 0.05, gamma {v:g}"), by_gamma[v])
         for v in sorted(by_gamma)
     ]
+
     if not rows:
         return []
     header = ("data", "network", "setting", "H(p_y), nats", "accuracy, %", "ECE, points")

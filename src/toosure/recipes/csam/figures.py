@@ -48,6 +48,7 @@ def confidence_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
             for name in ("SGD", "SAM")
             if f"{network}: {name}" in known
         }
+
         if len(pair) == 2:
             made.append(
                 Drawing(

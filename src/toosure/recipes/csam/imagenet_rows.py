@@ -107,10 +107,12 @@ class ImageNetRow:
             "measure": ("sam_theory",) if self.theory else (),
             "seed": setting.first_seed,
         }
+
         if setting.quick:
             small = f"imagenet:size=16,val=0,val_share={VAL_SHARE},augment=true"
             fields |= {"data": small, "model": network.quick_model, "batch": 8}
             fields |= {"schedule": "cosine:warmup=2", "precision": "float32"}
+
         if self.loss:
             kind, word = protocol.kind_of(rows.WORDS[self.loss])
             fields[kind] = word

@@ -230,6 +230,7 @@ def combined(setting: Setting) -> list[PaperRow]:
             word = WORDS[loss]
             if optimizer:
                 word = f"{PAPER_SETTINGS['cifar100'][optimizer]}+{word}"
+
             size = size_of(setting, network)
             seeds = single_seeds(setting)
             rows.append(

@@ -64,6 +64,7 @@ def draw_theory(theory: Theory, moments: Sequence[float]) -> "Figure":
         Curve("lambda", theory.epochs, theory.lam),
         Curve("lambda_0", theory.epochs, theory.lam0, "dash"),
     ]
+
     return draw(
         [
             [

@@ -51,11 +51,13 @@ def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Cl
     baselines = [rows[other] for other in ("CE", "focal", "FLSD-53") if other in rows]
     ablations = [rows[n] for n in rows if n.startswith(("gamma-net, not", "gamma fixed"))]
     steady = f"{data}: {ours.name}: ECE differs by less than a point over seeds"
+
     found = [
         lower_than_ce(setting, data, ours, rows["CE"]),
         accurate_as_ce(setting, data, ours, rows["CE"]),
         spread_claim(steady, ours, reasons(setting, ours)),
     ]
+
     for other in baselines:
         says = f"{data}: {ours.name} is better calibrated than {other.name} by every error"
         unless = reasons(setting, ours, other)

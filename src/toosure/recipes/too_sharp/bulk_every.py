@@ -158,6 +158,7 @@ def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> 
         name: store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
         for name in REFERENCES
     }
+
     rows = tuple(
         (
             name,
@@ -169,6 +170,7 @@ def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> 
         for name, runs in groups.items()
         if runs
     )
+
     header = ("", "runs", "peak ECE", f"steps to ECE < {SMALL}", "steps")
     note = (
         f"Training split, mean ± standard deviation over learning rates.{paper_length(store, bulk)}"

@@ -59,6 +59,7 @@ class RunConfig:
     average: str | None = None  # of the weights: ema, swa, swag, or several joined by +
     best: str | None = None  # keep the weights of the least validation nll or refinement
     patience: int | None = None  # end the run after so many rows without a better one
+    min_delta: float | None = None  # by how much a row must be better for patience to wait anew
     control: str | None = None  # what steers the optimizer by a control split: radius
 
     def __post_init__(self) -> None:
@@ -138,6 +139,10 @@ class RunConfig:
             raise ValueError(f"best is by nll or refinement; got {self.best!r}")
         if self.patience is not None and self.best is None:
             raise ValueError("patience waits for a better row: say by what, best=refinement or nll")
+        if self.min_delta is not None and not 0 <= self.min_delta < math.inf:
+            raise ValueError(f"min_delta must not be negative, and finite; got {self.min_delta}")
+        if self.min_delta is not None and self.patience is None:
+            raise ValueError("min_delta is what patience calls better: say patience, too")
         if self.best is not None and "best" in self.measure:
             raise ValueError("best.npz is by best or by measure: leave best out of measure")
 

@@ -68,6 +68,35 @@ def test_patience_ends_the_run_and_a_stopped_one_ends_alike(tmp_path):
     assert train(config, tmp_path / "whole", CPU).rows == whole.rows  # over is over
 
 
+def test_small_gains_are_kept_but_not_waited_for():
+    data = digits(train=20, val=20)
+    config = RunConfig(best="nll", patience=2, min_delta=0.1)
+    best = BestWeights(config, data)
+    found = []
+    for step, value in enumerate((2.0, 1.95, 1.85, 1.80, 1.79, 1.9)):
+        kept = best.compare({"step": step, "val/nll": value})
+        found.append((kept, best.rows_since, best.exhausted))
+        resumed = BestWeights(config, data)
+        resumed.load_state_dict(best.state_dict())
+        best = resumed
+
+    assert found == [
+        (True, 0, False),
+        (True, 1, False),
+        (True, 0, False),  # 0.15 less than the first
+        (True, 1, False),
+        (True, 2, True),
+        (False, 3, True),
+    ]
+    assert (best.step, best.value) == (4, 1.79)
+
+
+def test_a_checkpoint_without_a_reference_is_resumed():
+    best = BestWeights(RunConfig(best="nll", patience=2), digits(train=20, val=20))
+    best.load_state_dict({"step": 5, "value": 1.0, "rows_since": 1, "last_row": 10})
+    assert not best.compare({"step": 15, "val/nll": 1.5}) and best.exhausted
+
+
 def test_predictions_and_step_are_those_of_the_kept_weights_after_a_kill(tmp_path):
     data = digits(train=20, val=20)
     earlier, later = (mlp((1, 8, 8), width=4) for _ in range(2))
@@ -98,6 +127,10 @@ def test_what_makes_no_sense_is_refused(tmp_path):
         RunConfig(patience=3)
     with pytest.raises(ValueError, match="patience must be at least 1"):
         RunConfig(best="nll", patience=0)
+    with pytest.raises(ValueError, match="min_delta must not be negative"):
+        RunConfig(best="nll", patience=3, min_delta=-0.1)
+    with pytest.raises(ValueError, match="what patience calls better"):
+        RunConfig(best="nll", min_delta=0.1)
     with pytest.raises(ValueError, match="leave best out of measure"):
         RunConfig(best="nll", measure=("best",))
     with pytest.raises(ValueError, match="name a val size"):

@@ -68,6 +68,10 @@ def train(
     patience: Annotated[
         int | None, typer.Option(help="With --best: end after so many rows without a better one.")
     ] = None,
+    min_delta: Annotated[
+        float | None,
+        typer.Option(help="With --patience: better is lower by more than this. [0]"),
+    ] = None,
     precision: Annotated[Texts, typer.Option(help="float32, float64, bf16, fp16.")] = None,
     measure: Annotated[
         Texts, typer.Option(help="Beside metrics and margins: gn_sharpness, ... or none.")
@@ -130,6 +134,7 @@ def train(
         "control": each(control, str, none="none"),
         "best": each(best, str, none="none"),
         "patience": one(patience),
+        "min_delta": one(min_delta),
         "precision": precision,
         "eps": one(eps),
         "every": one(every),

@@ -26,8 +26,9 @@ class BestWeights:
     """Keep the weights of the row where validation NLL, before or after temperature, was least.
 
     They are in `best.pt`, and at the end their predictions in `best.npz`. With `patience` the run
-    is over after so many rows without a better one. Refinement, the NLL after temperature scaling,
-    is the part of the NLL that no calibrator takes away: choose by it, then calibrate.
+    is over after so many rows without one that is better by more than `min_delta`. Refinement, the
+    NLL after temperature scaling, is the part of the NLL that no calibrator takes away: choose by
+    it, then calibrate.
     Reference: Berta et al. (2025), Rethinking early stopping: refine, then calibrate,
     arXiv 2501.19195.
     """
@@ -38,10 +39,12 @@ class BestWeights:
             raise ValueError("best is by validation data: name a val size in the data")
         self.criterion = config.best
         self.patience = math.inf if config.patience is None else config.patience
+        self.min_delta = config.min_delta or 0.0
         self.processes = processes
 
         self.step = -1
         self.value = math.inf
+        self.reference = math.inf  # the value that patience waits for a better one than
         self.rows_since = 0
         self.last_row = -1  # the step of the row that was compared last
 
@@ -57,12 +60,15 @@ class BestWeights:
         self.last_row = row["step"]
 
         value = self.processes.broadcast(row.get(KEYS[self.criterion], math.inf))
+        self.rows_since += 1
+        if value < self.reference - self.min_delta:
+            self.reference = value
+            self.rows_since = 0
+
         if not value < self.value:
-            self.rows_since += 1
             return False
         self.step = row["step"]
         self.value = value
-        self.rows_since = 0
         return True
 
     def write(self, writer: RunWriter, model: nn.Module, objective: dict[str, Any]) -> None:
@@ -93,12 +99,13 @@ class BestWeights:
         writer.write_file("best.npz", lambda target: np.savez(target, **arrays))
 
     def state_dict(self) -> dict[str, float]:
-        names = ("step", "value", "rows_since", "last_row")
+        names = ("step", "value", "reference", "rows_since", "last_row")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
+        self.reference = state.get("reference", self.value)  # earlier versions had no min_delta
 
 
 def build_best(config: RunConfig, data: Dataset, processes: Processes) -> BestWeights | None:

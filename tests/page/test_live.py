@@ -188,8 +188,9 @@ def test_an_empty_folder_waits(client_of, tmp_path):
     assert client_of(tmp_path).get("/report").status_code == 404
     assert client_of(tmp_path).get("/sections").status_code == 200
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="is not a folder"):
-        make_app(tmp_path / "file")
+    for path in (tmp_path / "file", tmp_path / "file" / "runs"):  # where no folder can come
+        with pytest.raises(ValueError, match="file is not a folder"):
+            make_app(path)
 
 
 def test_report_is_saved_as_a_file(client):

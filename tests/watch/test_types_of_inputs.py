@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import toosure
 from toosure import Watch
 
 TYPES = (torch.float64, torch.float16, torch.bfloat16)
@@ -26,6 +27,13 @@ def test_what_is_measured_is_that_of_converted_inputs(measure, outputs):
     for dtype in TYPES:
         given = x.to(dtype)
         assert watched(given, outputs, measure) == watched(given.float(), outputs, measure)
+
+
+def test_calibrate_takes_what_a_watch_takes():
+    model = nn.Linear(4, 3)
+    x, y = torch.randn(60, 4), torch.arange(60) % 3
+    both = [toosure.calibrate(model, (each, y), "vector") for each in (x, x.double())]
+    assert both[0](x).equal(both[1](x))
 
 
 def test_weights_of_half_precision():

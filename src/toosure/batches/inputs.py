@@ -40,3 +40,15 @@ def moved(inputs: Inputs, device: torch.device) -> Inputs:
     if isinstance(inputs, Tensor):
         return inputs.to(device)
     return {key: tensor.to(device) for key, tensor in inputs.items()}
+
+
+def as_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return floating numbers in a type; others, as the numbers of tokens, as they are."""
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def inputs_as_type(inputs: Inputs, dtype: torch.dtype) -> Inputs:
+    """Return inputs with their floating numbers in a type."""
+    if isinstance(inputs, Tensor):
+        return as_type(inputs, dtype)
+    return {key: as_type(tensor, dtype) for key, tensor in inputs.items()}

@@ -1,13 +1,14 @@
 """A model with its calibrator: fitted from a data loader, and wrapped as one module."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from toosure.batches.inputs import called_with, moved, rows_of
+from toosure.batches.inputs import Inputs, called_with, inputs_as_type, moved, rows_of
 from toosure.batches.outputs import logits_in
 from toosure.batches.reader import BatchReader, InputsOf, LabelsOf, one_batch
 from toosure.binary import is_one_column, two_columns
@@ -98,7 +99,7 @@ def collect_logits(model: nn.Module, data: Any, reader: BatchReader) -> tuple[Te
                 batch = batch[:2]  # what comes after inputs and labels is left alone
             x, y = reader.read("the data", batch)
             for rows in torch.arange(len(y)).split(CHUNK):
-                logits.append(logits_in(called_with(model, moved(rows_of(x, rows), device))))
+                logits.append(logits_in(outputs_of(model, moved(rows_of(x, rows), device))))
             labels.append(y.to(device))
 
     if not logits:
@@ -106,6 +107,19 @@ def collect_logits(model: nn.Module, data: Any, reader: BatchReader) -> tuple[Te
     truth = torch.cat(labels)
     kept = truth != IGNORED if truth.ndim == 1 else slice(None)
     return torch.cat(logits)[kept], truth[kept]
+
+
+def outputs_of(model: nn.Module, inputs: Inputs) -> Any:
+    """Return what a model gives for inputs; in the type of its weights, if it does not take theirs.
+
+    Inputs of NumPy are float64, and a loop converts them before it calls the model.
+    """
+    dtype = next((p.dtype for p in model.parameters()), None)
+    if dtype is not None:
+        with suppress(RuntimeError):
+            return called_with(model, inputs)
+        inputs = inputs_as_type(inputs, dtype)
+    return called_with(model, inputs)
 
 
 def batches_of(data: Any) -> Iterable[Any]:

@@ -20,8 +20,9 @@ class RunFolder:
     def __init__(self, folder: str | Path) -> None:
         self.url = as_url(folder)
         self.folder = local_folder(folder)
-        if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(f"{folder} is not a folder: name the folder that holds the runs")
+        for path in (self.folder, *self.folder.parents):  # below a file no folder can come
+            if path.exists() and not path.is_dir():
+                raise ValueError(f"{path} is not a folder: name the folder that holds the runs")
         self.runs: dict[Path, Run] = {}
         self.fetched_at = -FETCH_INTERVAL
         if self.url is not None:

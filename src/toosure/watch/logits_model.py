@@ -10,7 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from toosure.batches.inputs import Inputs, called_with, moved, rows_of, tensors_of
+from toosure.batches.inputs import (
+    Inputs,
+    as_type,
+    called_with,
+    inputs_as_type,
+    moved,
+    rows_of,
+    tensors_of,
+)
 from toosure.batches.outputs import logits_in
 from toosure.binary import binary_labels, is_one_column
 from toosure.eval_mode import evaluating
@@ -18,7 +26,7 @@ from toosure.metrics.inputs import as_labels
 from toosure.processes.dtensor import resharded_after
 from toosure.processes.wrappers import unwrapped
 from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
-from toosure.watch.probability_outputs import as_type, check_no_sigmoid
+from toosure.watch.probability_outputs import check_no_sigmoid
 from toosure.watch.sample import Sample
 
 MAX_FIRST = 1024  # examples of a first look
@@ -91,10 +99,7 @@ class HeldInputs(nn.Module):
 
     def forward(self, rows: Tensor) -> Any:
         dtype = next(self.model.parameters()).dtype
-        inputs = rows_of(self.inputs, rows)
-        if isinstance(inputs, Tensor):
-            return self.model(as_type(inputs, dtype))
-        return called_with(self.model, {key: as_type(t, dtype) for key, t in inputs.items()})
+        return called_with(self.model, inputs_as_type(rows_of(self.inputs, rows), dtype))
 
 
 class PlacesOf(nn.Module):

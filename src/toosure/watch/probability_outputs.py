@@ -5,6 +5,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor, nn
 
+from toosure.batches.inputs import as_type
 from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import are_probabilities
 from toosure.processes.dtensor import any_sharded
@@ -68,7 +69,3 @@ def last_step(model: nn.Module, x: Tensor) -> str | None:
     while step is not None and step.name().removeprefix("Unsafe").startswith(RESHAPING):
         step = step.next_functions[0][0]
     return None if step is None else str(step.name())
-
-
-def as_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor

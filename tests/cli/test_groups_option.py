@@ -57,6 +57,9 @@ def test_groups_of_compare_and_calibrate(patients):
     of_rows, of_groups = np.ptp(ends, axis=-1)
     assert (of_groups > 2 * of_rows).all()
 
+    result = toosure("compare", first, second, "--groups", "patient")
+    assert "by resampling the same 40 groups of rows of both" in result.stdout
+
     words = ("compare", first, patients / "other.npz", "--groups", "patient")
     assert "their rows come in other groups" in toosure(*words).stderr
 

@@ -129,7 +129,7 @@ def print_comparison(result: "Comparison") -> None:
 
     typer.echo(
         f"\nn = {result.n:,} ({result.checked}), {result.bins} bins, {100 * result.level:g} % "
-        "intervals, each by itself, by resampling the same rows of both"
+        f"intervals, each by itself, by resampling the same {result.resampled} of both"
     )
     print_judged(result)
     if result.left_out:

@@ -58,6 +58,12 @@ class Comparison:
     tables: tuple[Reliability, Reliability]
     judged: str = ""  # what the ECE is of, where there are two classes
     class_one: bool = False  # whether calibration errors and tables are those of P(class 1)
+    groups: int | None = None  # how many were resampled in place of rows
+
+    @property
+    def resampled(self) -> str:
+        """What the intervals resample: rows, or whole groups."""
+        return "rows" if self.groups is None else f"{self.groups:,} groups of rows"
 
     @property
     def sentence(self) -> str:
@@ -93,6 +99,8 @@ class Comparison:
         about = {"first": self.first, "second": self.second, "n": self.n, "bins": self.bins}
         verdict = {"verdict": self.sentence, "kind": self.kind}
         of = {"of": "class 1" if self.class_one else "the predicted class"} if self.judged else {}
+        if self.groups is not None:
+            about |= {"groups": self.groups}
         return about | of | {"level": self.level, **verdict, "differences": rows}
 
 
@@ -152,6 +160,7 @@ def compare(
         tables=(tables[0], tables[1]),
         judged=what_is_judged(first, second),
         class_one=views[0] is not first,
+        groups=None if first.groups is None else group_count(first.groups),
     )
 
 

@@ -29,7 +29,7 @@ def differences(result: Comparison) -> str:
     header = ("metric", result.first, result.second, "change", "low", "high", "second is")
     note = (
         f"The second less the first, with {100 * result.level:g} % intervals of each by itself, by "
-        f"resampling the same rows of both. ECE over {result.bins} bins. "
+        f"resampling the same {result.resampled} of both. ECE over {result.bins} bins. "
     )
     note += f"{result.judged}. " if result.judged else ""
     note += result.left_out

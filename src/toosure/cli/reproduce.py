@@ -2,11 +2,10 @@
 
 import json
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,14 +15,11 @@ from toosure.cli.option_values import integers
 from toosure.cli.output import outlive_readers
 
 if TYPE_CHECKING:
-    from toosure.config import RunConfig
     from toosure.recipes import Part, Recipe, Setting
     from toosure.recipes.reproduce import Outcome
     from toosure.shifts.plan import ShiftPlan
-    from toosure.train import ProgressListener
 
 Texts = list[str] | None
-QUIET_SECONDS = 30.0  # without a line; then a log gets one that says how far the runs are
 
 
 @app.command(cls=MultiValueCommand)
@@ -95,6 +91,7 @@ def reproduce(
     scores of a run are kept as soon as it ends. Ends with code 1 where a judged claim fails or a
     run is missing.
     """
+    from toosure.cli.recipe_progress import progress_for
     from toosure.recipes import Setting, recipe
     from toosure.recipes.reproduce import judge_parts, train_parts
     from toosure.sweep import Sweep
@@ -211,43 +208,6 @@ def list_parts(parts: "Sequence[Part]", setting: "Setting", folder: Path) -> Non
         missing = len(list(missing_configs(configs, setting, folder, part.mixtures(setting))))
         only = "" if part.usual else f"; by name: --only {part.name}"
         typer.echo(f"{part.name:14} {part.says} ({len(configs)} runs, {missing} missing{only})")
-
-
-def progress_for(configs: "Sequence[RunConfig]", workers: int, as_json: bool) -> "ProgressListener":
-    """Return what shows the progress of runs: bars on a terminal, else lines of text."""
-    if sys.stdout.isatty() and not as_json:
-        from toosure.cli.progress import show_for
-
-        return show_for(configs, at_once=workers > 1)
-    return progress_lines(len(configs), to_stderr=as_json)
-
-
-def progress_lines(total: int, to_stderr: bool) -> "ProgressListener":
-    """Return what prints a line when a run ends, and one after each long silence.
-
-    `to_stderr` keeps standard output free for JSON.
-    """
-    from toosure.train import ProgressListener
-
-    class ProgressLines(ProgressListener):
-        ended = 0
-        last_line = time.monotonic()
-
-        def say(self, message: str) -> None:
-            self.last_line = time.monotonic()
-            typer.echo(message, err=to_stderr)
-
-        def row(self, row: dict[str, Any]) -> None:
-            if time.monotonic() - self.last_line > QUIET_SECONDS:
-                self.say(f"{self.ended} of {total} ended; one is at step {row['step']:,}")
-
-        def end(self, path: Path, outcome: dict[str, Any]) -> None:
-            self.ended += 1
-            reason = f": {outcome['message']}" if outcome.get("message") else ""
-            ending = f"{outcome['status']} at step {outcome['step']:,}{reason}"
-            self.say(f"{self.ended} of {total}: {ending}  {path.name}")
-
-    return ProgressLines()
 
 
 def show(outcome: "Outcome", as_json: bool) -> None:

@@ -5,7 +5,7 @@
 """
 
 from toosure.control.actuators import Actuator, CSAMGamma, FocalGamma, Joint, Rho
-from toosure.control.guard import AccuracyGuard
+from toosure.control.guard import AccuracyGuard, DirectionGuard
 from toosure.control.integrator import Integrator
 from toosure.control.radius import RadiusControl
 from toosure.control.sensor import Reading, SensorReading, log_temperature, signed_gap
@@ -21,6 +21,7 @@ __all__ = [
     "AccuracyGuard",
     "Actuator",
     "CSAMGamma",
+    "DirectionGuard",
     "Estimate",
     "FocalGamma",
     "Integrator",

@@ -1,10 +1,13 @@
-"""The guard of a controller: notice where the accuracy on the control split has fallen."""
+"""The guards of a controller: it notices where its moves cost accuracy, or make matters worse."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-WEIGHT = 0.3  # of a new look in the smoothed accuracy
-SPREAD_WEIGHT = 0.1  # and in the spread, so that a fall does not soon count as usual
+from toosure.control.sensor import Reading
+
+WEIGHT = 0.3  # of a new look in the smoothed accuracy, and in the smoothed error
+SPREAD_WEIGHT = 0.1  # in the spread of the accuracy, so that a fall does not soon count as usual
+FAR = math.log(4)  # how far an actuator has gone when it is asked whether that helped
 
 
 @dataclass
@@ -55,3 +58,65 @@ class AccuracyGuard:
         self.level = state["level"]
         self.variance = state["variance"]
         self.best = state["best"]
+
+
+@dataclass
+class DirectionGuard:
+    """Say whether moves one way made the error larger: here the actuator works the wrong way round.
+
+    A larger radius makes most networks less sure, and some surer. There every move calls for the
+    next, up to the bound. The error is smoothed, m <- .7 m + .3 e. The guard speaks where the
+    actuator went one way by a factor of 4, and m has grown since that way began, by more than
+    `limit` and by more than two standard errors. `limit=inf` never speaks.
+
+    >>> guard, position = DirectionGuard(limit=0.3), 0.0
+    >>> for error in (0.4, 0.8, 1.2, 1.6):
+    ...     print(guard.update(Reading(error, 0.1, 0.9, 0.01), position))
+    ...     guard.follow(position, position := position + 0.6)
+    False
+    False
+    False
+    True
+    """
+
+    limit: float = math.inf
+    level: float = math.nan  # the smoothed error; nan before the first look
+    way: int = 0  # of the last moves: 1 up, -1 down
+    turn: float = 0.0  # where the actuator stood when it took this way
+    level_then: float = math.nan  # and the smoothed error there
+
+    def update(self, reading: Reading, position: float) -> bool:
+        """Take in a look, and return whether the way to this position was the wrong one."""
+        error, standard_error = reading.error, reading.standard_error
+        if not (math.isfinite(error) and math.isfinite(standard_error)):
+            return False
+        if math.isnan(self.level):
+            self.level = error
+        self.level += WEIGHT * (error - self.level)
+
+        went = self.way * (position - self.turn)
+        return went >= FAR and self.grown > max(self.limit, 2 * standard_error)
+
+    @property
+    def grown(self) -> float:
+        """How much the smoothed error has grown since the moves took this way; nan before."""
+        return self.way * (self.level - self.level_then)
+
+    def follow(self, before: float, after: float) -> None:
+        """Take in a move; one the other way begins a new way."""
+        way = int(after > before) - int(after < before)
+        if way and way != self.way:
+            self.way = way
+            self.turn = before
+            self.level_then = self.level
+
+    def state_dict(self) -> dict[str, float]:
+        """Return what changes from look to look."""
+        state = asdict(self)
+        del state["limit"]
+        return state
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Restore what `state_dict` returned."""
+        for name in self.state_dict():
+            setattr(self, name, state[name])

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from toosure.control.guard import AccuracyGuard
+from toosure.control.guard import AccuracyGuard, DirectionGuard
 from toosure.control.sensor import Reading
 
 REST = 5  # looks without a move after one was undone
@@ -21,7 +21,9 @@ class Integrator:
 
     The state is u itself after clipping. An actuator at its bound therefore stores up nothing, and
     leaves the bound at the first error of the other sign (anti-windup). Where the accuracy falls
-    (`guard`), the last move is taken back and the controller rests for five looks.
+    (`guard`), the last move is taken back and the controller rests for five looks. Where the moves
+    make the error larger (`direction`), it gives up: the actuator goes back to where they began,
+    and stays there.
 
     >>> integrator = Integrator(gain=0.5, final=1.0)
     >>> integrator.update(Reading(0.2, 0.01, 0.9, 0.01), progress=0.0)
@@ -38,20 +40,28 @@ class Integrator:
     low: float = -math.inf
     high: float = math.inf
     guard: AccuracyGuard = field(default_factory=AccuracyGuard)
+    direction: DirectionGuard = field(default_factory=DirectionGuard)
 
     position: float = 0.0  # u
     last_move: float = 0.0  # the one that could be undone
     acted: int = 0  # of the last look: 1 raised, -1 lowered, 0 left alone
     band: float = math.nan  # of the last look, in standard errors
     resting: int = 0  # looks to come without a move
+    gave_up: bool = False  # nothing moves any more
 
     def update(self, reading: Reading, progress: float) -> float:
         """Return the log factor after a look, at a share `progress` of the run."""
         lost_accuracy = self.guard.update(reading.accuracy, reading.accuracy_error)
         before = self.position
+        wrong_way = self.direction.update(reading, before)
         self.band = self.band_at(progress)
 
-        if lost_accuracy and self.last_move:
+        if self.gave_up:
+            pass
+        elif wrong_way:
+            self.position = self.direction.turn
+            self.gave_up = True
+        elif lost_accuracy and self.last_move:
             self.position -= self.last_move
             self.last_move = 0.0
             self.resting = REST
@@ -61,6 +71,7 @@ class Integrator:
             wanted = before + self.move(reading, progress)
             self.position = min(max(wanted, self.low), self.high)
             self.last_move = (self.position - before) or self.last_move
+            self.direction.follow(before, self.position)
 
         self.acted = int(self.position > before) - int(self.position < before)
         return self.position
@@ -98,17 +109,19 @@ class Integrator:
             "acted": self.acted,
             "band": self.band,
             "resting": self.resting,
+            "gave_up": self.gave_up,
             "guard": self.guard.state_dict(),
+            "direction": self.direction.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Restore what `state_dict` returned."""
-        for name in ("position", "last_move", "acted", "resting", "band"):
-            if name in state:  # earlier versions did not keep the band
+        for name in ("position", "last_move", "acted", "resting", "band", "gave_up"):
+            if name in state:  # earlier versions kept less
                 setattr(self, name, state[name])
-        guard = state["guard"]
-        assert isinstance(guard, dict)
-        self.guard.load_state_dict(guard)
+        for name, guard in (("guard", self.guard), ("direction", self.direction)):
+            if isinstance(kept := state.get(name), dict):
+                guard.load_state_dict(kept)
 
 
 def lateness(progress: float) -> float:

@@ -115,10 +115,12 @@ class RadiusControl:
                 stacklevel=2,
             )
         due = self.steps_taken % self.every == 0
-        if not due or not self.settings.looks_after(self.steps_taken, self.steps):
-            return False
-        self.look(self.steps_taken / self.steps)
-        return True
+        looks = due and self.settings.looks_after(self.steps_taken, self.steps)
+        if looks:
+            self.look(self.steps_taken / self.steps)
+        if self.steps_taken == self.steps and self.integrator.at_bound:
+            self.tell_that_it_did_not_reach()
+        return looks
 
     def look(self, progress: float) -> Reading:
         """Read the sensor and move the actuator."""
@@ -128,9 +130,38 @@ class RadiusControl:
             check_no_softmax(logits, "the control split")
         reading = self.share(read(self.settings.sensor, logits, self.y))
         self.reading = reading
+        before, had_given_up = self.actuator.values(), self.integrator.gave_up
         self.actuator.set_factor(math.exp(self.integrator.update(reading, progress)))
         self.look_seconds.append(time_on(self.x.device) - began)
+        if self.integrator.gave_up and not had_given_up:
+            self.tell_that_it_gave_up(before)
         return reading
+
+    def tell_that_it_gave_up(self, before: dict[str, float]) -> None:
+        """Warn that the actuator worked the wrong way round: how far it went, and what that did."""
+        after = self.actuator.values()
+        moves = " and ".join(
+            f"{name} went from {after[name]:.3g} to {before[name]:.3g}" for name in after
+        )
+        guard = self.integrator.direction
+        became = "surer" if guard.way > 0 else "less sure"
+        warnings.warn(
+            f"control gives up: {moves}, and the network became {became} ({self.settings.sensor} "
+            f"{guard.level_then:+.2f} to {guard.level:+.2f}). Here it works the wrong way round. "
+            "It is set back, and stays there: docs/control.md, When it cannot work",
+            stacklevel=4,
+        )
+
+    def tell_that_it_did_not_reach(self) -> None:
+        """Warn at the end of a run that the actuator stands at its bound."""
+        values = " and ".join(
+            f"{name} {value:.3g}" for name, value in self.actuator.values().items()
+        )
+        warnings.warn(
+            f"control ended at its bound ({values}): the network may be far from calibrated; fit a "
+            "temperature on held-out data: docs/control.md, When it cannot work",
+            stacklevel=3,
+        )
 
     def report(self) -> dict[str, float]:
         """Return the numbers of a row: the actuator, and what the last look found and did."""
@@ -141,6 +172,8 @@ class RadiusControl:
                 numbers["control/standard_error"] = self.reading.standard_error
             numbers["control/acted"] = self.integrator.acted
             numbers["control/at_bound"] = int(self.integrator.at_bound)
+            if self.integrator.gave_up:
+                numbers["control/gave_up"] = 1
             if math.isfinite(self.integrator.band):
                 numbers["control/band"] = self.integrator.band
         if self.look_seconds:

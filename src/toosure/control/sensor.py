@@ -99,7 +99,9 @@ SENSORS: dict[SensorName, Callable[..., SensorReading]] = {
     "log_temperature": log_temperature,
     "gap": signed_gap,
 }
-GAINS: dict[SensorName, float] = {"log_temperature": 0.3, "gap": 1.0}  # in the unit of each
+# In the unit of each: the gain, and a growth of the error that says that moves went the wrong way.
+GAINS: dict[SensorName, float] = {"log_temperature": 0.3, "gap": 1.0}
+WORSE: dict[SensorName, float] = {"log_temperature": 0.3, "gap": 0.1}
 
 
 def read(sensor: SensorName, logits: Tensor, labels: Tensor) -> Reading:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from toosure.control.actuators import ACTUATORS, Actuator, ActuatorName
-from toosure.control.guard import AccuracyGuard
+from toosure.control.guard import AccuracyGuard, DirectionGuard
 from toosure.control.integrator import Integrator
-from toosure.control.sensor import GAINS, SENSORS, SensorName
+from toosure.control.sensor import GAINS, SENSORS, WORSE, SensorName
 from toosure.metrics.inputs import check_choice
 
 LOOK_SHARE = 0.03  # of the forward and backward passes of training: what looks may cost
@@ -27,7 +27,8 @@ class Radius:
     the gain at the end over that of the first half, `final_band` the dead band at the end (without
     it that of the first half). Nothing moves before `start` and after `until`, shares of the run.
     Where the accuracy falls by more than `guard` times what chance moves it (`AccuracyGuard`), the
-    last move is undone.
+    last move is undone. Where the error grows although the actuator moved by a factor of 4 against
+    it, all these moves are (`DirectionGuard`), and nothing moves any more. `guard=inf` has neither.
 
     `weights` says which network is looked at: the raw one, or an average that the run follows.
     From the share `return_from` of the run on, the control split is trained on as well, and the
@@ -122,6 +123,7 @@ class Radius:
             low=-math.log(self.span),
             high=math.log(min(self.span, actuator.highest())),
             guard=AccuracyGuard(self.guard),
+            direction=DirectionGuard(WORSE[self.sensor] if self.guard < math.inf else math.inf),
         )
 
 

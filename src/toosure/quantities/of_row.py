@@ -87,6 +87,15 @@ OF_ROW = (
         form=".0f",
     ),
     Quantity(
+        "control/gave_up",
+        "controller gave up",
+        "1 once the controller found that its moves work the wrong way round, and moves no more",
+        label="gave up",
+        splits=(),
+        cost="given",
+        form=".0f",
+    ),
+    Quantity(
         "control/held",
         "controller held",
         "1 once the control split was returned to training and the controller holds still, else 0",

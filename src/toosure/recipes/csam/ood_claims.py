@@ -33,7 +33,7 @@ from toosure.recipes.recipe import (
 OPTIMIZERS = ("SGD", "SAM", "CSAM")
 LEAST_RATIO = 1.5  # of SGD's ECE to SAM's, where the paper says about two
 PAPER_SETS = {name: column for name, column in SETS.items() if column is not None}
-NOT_BLIND = "; written when these runs were known"
+YOUNGER = "the rule was written when these runs were known"
 NOT_JUDGED = "no runs of these rows were judged on it: `--shift all`, `--ood svhn=FILE.npz`"
 
 
@@ -68,12 +68,12 @@ def csam_claim(setting: Setting, rows: Named, scores: PairedScores, kind: str) -
     """Judge: CSAM's ECE is below SAM's."""
     says = f"{kind}: CSAM's ECE is below SAM's"
     sam, csam = rows[f"SAM/{kind}"], rows[f"CSAM/{kind}"]
-    return lower_claim(setting, says, sam, csam, scores, LOWER_RULE + blindness(kind))
+    return lower_claim(setting, says, sam, csam, scores, unless=too_young(kind))
 
 
-def blindness(kind: str) -> str:
-    """Say that a rule is younger than the runs of the row."""
-    return NOT_BLIND if kind == "Vanilla" else ""
+def too_young(kind: str) -> str:
+    """Say why a rule that is younger than the runs of a row judges nothing; else empty."""
+    return YOUNGER if kind == "Vanilla" else ""
 
 
 def lower_claim(
@@ -82,7 +82,7 @@ def lower_claim(
     reference: Scored,
     better: Scored,
     scores: PairedScores,
-    rule: str = LOWER_RULE,
+    unless: str = "",
 ) -> Claim:
     """Judge by pairs of runs and images whether one row has a lower ECE than another."""
     result = scores.differences(reference.records, better.records)
@@ -93,8 +93,8 @@ def lower_claim(
         found=f"{error_texts(reference, better)}; paired {seed_text(result.ece)}",
         paper=paper_pair(reference, better),
         holds=result.ece.below_zero,
-        rule=rule,
-        unless=[setting.why_not_judged_on_cifar, missing_in([reference, better])],
+        rule=LOWER_RULE,
+        unless=[setting.why_not_judged_on_cifar, missing_in([reference, better]), unless],
     )
 
 
@@ -112,8 +112,8 @@ def ratio_claim(setting: Setting, rows: Named, kind: str) -> Claim:
         found=f"{100 * sgd.mean('ece'):.2f} : {100 * sam.mean('ece'):.2f}, {ratio:.1f} times",
         paper=f"{printed:.1f} times",
         holds=ratio >= LEAST_RATIO,
-        rule=f"ours: at least {LEAST_RATIO:g} times, by the mean over seeds{blindness(kind)}",
-        unless=reasons(setting, sgd, sam),
+        rule=f"ours: at least {LEAST_RATIO:g} times, by the mean over seeds",
+        unless=[*reasons(setting, sgd, sam), too_young(kind)],
     )
 
 

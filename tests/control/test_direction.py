@@ -1,0 +1,148 @@
+"""Where the actuator works the wrong way round: the controller notices, goes back, and says so."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from toosure.control import DirectionGuard, Integrator, Radius, RadiusControl, Reading
+from toosure.control.sensor import WORSE
+from toosure.optim import SAM
+
+LOOKS = 115
+LIMIT = WORSE["log_temperature"]
+
+
+def steered(slope, drift=0.0, start=0.4, seed=0, jitter=0.03):
+    """An integrator after a run on a lagged plant, whose disturbance rises over the last half."""
+    draws = np.random.default_rng(seed).normal(0, jitter, LOOKS)
+    span = math.log(50)
+    integrator = Integrator(low=-span, high=span, direction=DirectionGuard(LIMIT))
+    error = start
+    for look in range(LOOKS):
+        progress = (look + 1) / LOOKS
+        position = integrator.update(Reading(error + draws[look], 0.02, 0.9, 0.01), progress)
+        rise = drift * max(0.0, 2 * progress - 1)
+        error = 0.8 * error + 0.2 * (start + rise - slope * position)
+    return integrator
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("slope", [-0.2, -0.5])
+def test_a_plant_of_the_wrong_sign_is_left_where_it_began(slope, sign):
+    """Too sure, and surer by every move; or not sure enough, and less so by every move."""
+    integrator = steered(slope, start=0.4 * sign)
+    assert integrator.gave_up
+    assert integrator.position == 0.0 and integrator.acted == 0
+    assert integrator.direction.way == sign
+
+
+def test_without_the_guard_it_runs_to_its_bound():
+    integrator = Integrator(high=math.log(50))
+    error = 0.4
+    for look in range(LOOKS):
+        error = 0.4 + 0.2 * integrator.update(Reading(error, 0.02, 0.9, 0.01), look / LOOKS)
+    assert integrator.at_bound and error > 1
+
+
+@pytest.mark.parametrize("slope", [0.12, 0.25])
+@pytest.mark.parametrize(("start", "drift"), [(0.25, 0.05), (0.05, 0.43), (-0.2, 0.6)])
+def test_a_drift_is_not_taken_for_a_plant_of_the_wrong_sign(slope, start, drift):
+    """The slopes of the benchmark's fixed radii, and drifts up to what SGD shows there."""
+    ends = [steered(slope, drift, start, seed) for seed in range(50)]
+    assert not any(end.gave_up for end in ends)
+    assert all(end.position > 0.2 for end in ends)
+
+
+def test_a_radius_is_asked_only_after_a_factor_of_four():
+    guard = DirectionGuard(LIMIT)
+    guard.update(Reading(0.1, 0.02, 0.9, 0.01), 0.0)
+    guard.follow(0.0, math.log(3.9))
+    worse = Reading(2.0, 0.02, 0.9, 0.01)
+    assert not any(guard.update(worse, math.log(3.9)) for _ in range(20))
+    assert guard.update(worse, math.log(4.1))
+    assert not guard.update(Reading(math.nan, math.inf, 0.9, 0.01), math.log(4.1))
+
+
+def test_a_growth_within_two_standard_errors_is_noise():
+    guard = DirectionGuard(LIMIT)
+    guard.update(Reading(0.1, 0.5, 0.9, 0.01), 0.0)
+    guard.follow(0.0, 2.0)
+    assert not any(guard.update(Reading(1.0, 0.5, 0.9, 0.01), 2.0) for _ in range(50))
+    assert guard.update(Reading(1.0, 0.1, 0.9, 0.01), 2.0)
+
+
+def test_moves_the_other_way_begin_anew():
+    guard = DirectionGuard(LIMIT)
+    for error, before, after in [(0.1, 0.0, 1.0), (0.5, 1.0, 2.0), (-0.1, 2.0, 1.9)]:
+        guard.update(Reading(error, 0.02, 0.9, 0.01), before)
+        guard.follow(before, after)
+    assert (guard.way, guard.turn) == (-1, 2.0)
+    assert guard.level_then == guard.level
+
+
+def test_the_state_is_kept_and_an_older_one_still_loads():
+    whole, resumed = Integrator(direction=DirectionGuard(LIMIT)), None
+    for look in range(60):
+        reading = Reading(0.2 + 0.1 * look, 0.02, 0.9, 0.01)
+        whole.update(reading, look / 60)
+        if resumed is not None:
+            resumed.update(reading, look / 60)
+        if look == 3:
+            assert not whole.gave_up and whole.position > 0
+            resumed = Integrator(direction=DirectionGuard(LIMIT))
+            resumed.load_state_dict(whole.state_dict())
+    assert whole.gave_up and resumed.state_dict() == whole.state_dict()
+
+    older = Integrator().state_dict()
+    del older["gave_up"], older["direction"]
+    resumed.load_state_dict(older)
+    assert resumed.position == 0.0
+
+
+# -- in a loop of one's own -----------------------------------------------------------------------
+
+
+def control_of(logits_at, **settings):
+    """A controller around a network whose logits are made up, look by look."""
+    model = nn.Linear(2, 2)
+    optimizer = SAM(model.parameters(), rho=0.05, lr=0.1)
+    data = (torch.randn(400, 2), torch.arange(400) % 2)
+    looks = iter(range(1000))
+    # Of the rows, 80 % are right; how sure the network is of all of them is `logits_at` a look.
+    sign = torch.where(torch.arange(400) % 5 == 0, -1.0, 1.0) * (2.0 * data[1] - 1)
+
+    def predict(_):
+        size = logits_at(next(looks))
+        return torch.stack([-sign * size / 2, sign * size / 2], 1)
+
+    settings = Radius(every=1, start=0.0, **settings)
+    control = RadiusControl(model, optimizer, data, 100, settings, predict=predict)
+    return control, optimizer
+
+
+def test_giving_up_is_said_once_and_stands_in_the_row():
+    control, optimizer = control_of(lambda look: 2.0 * 1.1**look)
+    with pytest.warns(UserWarning, match=r"control gives up: rho went from 0\.05 to .*surer"):
+        for _ in range(60):
+            control.step()
+    assert control.report()["control/gave_up"] == 1
+    assert float(optimizer.param_groups[0]["rho"]) == pytest.approx(0.05)
+    for _ in range(30):  # nothing more is said: a warning is an error here
+        control.step()
+
+
+def test_where_the_radius_works_nothing_is_said():
+    control, _ = control_of(lambda look: 1.6)
+    for _ in range(60):
+        control.step()
+    assert "control/gave_up" not in control.report()
+
+
+def test_a_run_that_ends_at_its_bound_says_so():
+    control, _ = control_of(lambda look: 3.0, guard=math.inf)
+    with pytest.warns(UserWarning, match=r"ended at its bound \(rho 2\.5\)"):
+        for _ in range(100):
+            control.step()

@@ -122,11 +122,13 @@ def test_a_tensor_is_changed_in_place_so_that_a_graph_reads_it():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("word", ["rho", "both"])
-def test_on_a_gpu_a_replayed_step_follows_the_actuator(word):
+@pytest.mark.parametrize(("kind", "word"), [(CSAM, "rho"), (CSAM, "both"), (ASAM, "rho")])
+def test_on_a_gpu_a_replayed_step_follows_the_actuator(kind, word):
     model = network().cuda()
-    optimizer = CSAM(model.parameters(), rho=0.1, gamma=1.0, lr=0.1)
-    criterion = optimizer.criterion(nn.CrossEntropyLoss())
+    optimizer = kind(model.parameters(), rho=0.1, lr=0.1)
+    criterion = nn.CrossEntropyLoss()
+    if kind is CSAM:
+        criterion = optimizer.criterion(criterion)
     actuator = make_actuator(word, optimizer)
     x, y = X.cuda(), Y.cuda()
 

@@ -123,26 +123,27 @@ def control_of(logits_at, **settings):
     return control, optimizer
 
 
+def take(control, steps):
+    for _ in range(steps):
+        control.step()
+
+
 def test_giving_up_is_said_once_and_stands_in_the_row():
     control, optimizer = control_of(lambda look: 2.0 * 1.1**look)
     with pytest.warns(UserWarning, match=r"control gives up: rho went from 0\.05 to .*surer"):
-        for _ in range(60):
-            control.step()
+        take(control, 60)
     assert control.report()["control/gave_up"] == 1
     assert float(optimizer.param_groups[0]["rho"]) == pytest.approx(0.05)
-    for _ in range(30):  # nothing more is said: a warning is an error here
-        control.step()
+    take(control, 30)  # nothing more is said: a warning is an error here
 
 
 def test_where_the_radius_works_nothing_is_said():
     control, _ = control_of(lambda look: 1.6)
-    for _ in range(60):
-        control.step()
+    take(control, 60)
     assert "control/gave_up" not in control.report()
 
 
 def test_a_run_that_ends_at_its_bound_says_so():
     control, _ = control_of(lambda look: 3.0, guard=math.inf)
     with pytest.warns(UserWarning, match=r"ended at its bound \(rho 2\.5\)"):
-        for _ in range(100):
-            control.step()
+        take(control, 100)

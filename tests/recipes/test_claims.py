@@ -8,6 +8,7 @@ import pytest
 from fake_runs import write_run
 from made_up_scores import record_with
 
+from toosure.config import RunConfig
 from toosure.recipes import RunStore, Setting, recipe
 from toosure.recipes.reproduce import cost, judge_parts, longest_first
 from toosure.recipes.too_sharp import (
@@ -438,6 +439,11 @@ def test_long_runs_start_first_and_each_once():
         for method in ("CalMO", "smoothness only", "CE")
     )
     assert both > one > none
+
+    sam, asam, sgd = (
+        cost(RunConfig(data="digits", optimizer=word, steps=10)) for word in ("sam", "asam", "sgd")
+    )
+    assert sam == asam == 2 * sgd
 
 
 def test_the_papers_table_is_the_papers(real_data):

@@ -11,7 +11,7 @@ from made_up_scores import examples_with, record_with
 from typer.testing import CliRunner
 
 from toosure.cli import app
-from toosure.control import RadiusControl
+from toosure.control import Integrator, RadiusControl
 from toosure.recipes import RunStore, Setting, recipe
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import ScoreFiles
@@ -386,7 +386,7 @@ def test_looks_are_counted_as_the_controller_takes_them(words):
     control.return_step = settings.return_step(config.steps)
     examples = 2000 + 2048 * (words == "weights=ema")
     control.every = settings.interval(examples, config.batch, 2)
-    control.integrator = type("Resting", (), {"acted": 0})()
+    control.integrator = Integrator()
     control.look = lambda progress: None
     assert cost.looks_of(config) == sum(control.step() for _ in range(config.steps))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toosure.config import RunConfig
+from toosure.optim import SAM
 from toosure.recipes.needed_runs import KeptScores, has_ended, missing_configs
 from toosure.recipes.recipe import Claim, Drawing, Findings, Kept, Part, Recipe, Setting
 from toosure.recipes.run_store import RunStore
@@ -126,19 +127,27 @@ def longest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:
 
 def cost(config: RunConfig) -> float:
     """Estimate what a run costs, in steps of SGD on the same network."""
-    word = config.word("optimizer")
-    k = int(word.settings.get("k", 1))
-    rounds = int(word.settings.get("rounds") or 0)
-    products = 2.0 * rounds * (k + 2) if rounds else 12.0 * k
-    eigenvectors = products / int(word.settings.get("refresh", 1))
-    passes = {"sam": 2.0, "csam": 2.0, "muon": 1.5, "bulksgd": 1 + eigenvectors}
-
-    step = passes.get(word.name, 1.0) * objective_cost(config)
+    step = optimizer_cost(config) * objective_cost(config)
     network = 10.0 if config.model.startswith("resnet") else 1.0
 
     measurements = len(config.at) or config.steps / config.every
     measuring = sum(MEASUREMENT_COST.get(name, 0.0) for name in config.measure)
     return network * config.steps * step + measurements * measuring
+
+
+def optimizer_cost(config: RunConfig) -> float:
+    """Return the cost of an optimizer's step, in steps of SGD."""
+    word = config.word("optimizer")
+    if word.name == "muon":
+        return 1.5
+    if word.name == "bulksgd":
+        k = int(word.settings.get("k", 1))
+        rounds = int(word.settings.get("rounds") or 0)
+        products = 2.0 * rounds * (k + 2) if rounds else 12.0 * k
+        return 1 + products / int(word.settings.get("refresh", 1))
+
+    target = word.method.target
+    return 2.0 if isinstance(target, type) and issubclass(target, SAM) else 1.0
 
 
 def objective_cost(config: RunConfig) -> float:

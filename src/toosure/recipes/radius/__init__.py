@@ -25,7 +25,7 @@ RECIPE = Recipe(
     (
         Part(
             "combinations",
-            "radius control on SAM and CSAM, with EMA, with the split returned; validation only",
+            "control of SAM, CSAM and ASAM, with EMA, with the split returned; validation only",
             configs_of(rows.combinations),
             combinations.findings,
         ),

@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from toosure.control import DirectionGuard, Integrator, Radius, RadiusControl, Reading
+from toosure.control import (
+    DirectionGuard,
+    Integrator,
+    Radius,
+    RadiusControl,
+    Reading,
+    log_temperature,
+)
 from toosure.control.sensor import WORSE
 from toosure.optim import SAM
 
@@ -18,7 +25,7 @@ LIMIT = WORSE["log_temperature"]
 def steered(slope, drift=0.0, start=0.4, seed=0, jitter=0.03):
     """An integrator after a run on a lagged plant, whose disturbance rises over the last half."""
     draws = np.random.default_rng(seed).normal(0, jitter, LOOKS)
-    span = math.log(50)
+    span = math.log(200)
     integrator = Integrator(low=-span, high=span, direction=DirectionGuard(LIMIT))
     error = start
     for look in range(LOOKS):
@@ -40,7 +47,7 @@ def test_a_plant_of_the_wrong_sign_is_left_where_it_began(slope, sign):
 
 
 def test_without_the_guard_it_runs_to_its_bound():
-    integrator = Integrator(high=math.log(50))
+    integrator = Integrator(high=math.log(200))
     error = 0.4
     for look in range(LOOKS):
         error = 0.4 + 0.2 * integrator.update(Reading(error, 0.02, 0.9, 0.01), look / LOOKS)
@@ -102,6 +109,34 @@ def test_the_state_is_kept_and_an_older_one_still_loads():
     assert resumed.position == 0.0
 
 
+# -- a network that does not learn ----------------------------------------------------------------
+
+
+def test_where_nothing_is_learned_the_actuator_falls_as_fast_as_it_may():
+    integrator = Integrator(rate=1.5, low=-1.0)
+    nothing = Reading(math.inf, math.inf, 0.1, 0.01)
+    assert integrator.update(nothing, 0.0) == pytest.approx(-math.log(1.5))
+    assert integrator.acted == -1
+    for progress in (0.5, 1.0, 1.0):
+        integrator.update(nothing, progress)
+    assert integrator.position == -1.0  # its bound
+    assert not integrator.gave_up
+
+
+def test_where_all_is_right_nothing_moves():
+    integrator = Integrator(final_band=0.0)
+    assert integrator.update(Reading(-math.inf, math.inf, 1.0, 0.0), 1.0) == 0.0
+
+
+def test_the_sensor_tells_nothing_learned_from_all_right():
+    labels = torch.arange(30) % 3
+    right = 5.0 * nn.functional.one_hot(labels, 3)
+    assert log_temperature(right, labels) == (-math.inf, math.inf)
+    assert log_temperature(-right, labels) == (math.inf, math.inf)
+    unknown = log_temperature(right * math.nan, labels)
+    assert unknown == (0.0, math.inf)
+
+
 # -- in a loop of one's own -----------------------------------------------------------------------
 
 
@@ -145,5 +180,5 @@ def test_where_the_radius_works_nothing_is_said():
 
 def test_a_run_that_ends_at_its_bound_says_so():
     control, _ = control_of(lambda look: 3.0, guard=math.inf)
-    with pytest.warns(UserWarning, match=r"ended at its bound \(rho 2\.5\)"):
+    with pytest.warns(UserWarning, match=r"ended at its bound \(rho 10\)"):
         take(control, 100)

@@ -7,6 +7,7 @@ from made_runs import make_run
 from toosure.figures.control import control_figure, dead_band
 from toosure.page.page_runs import PageRuns
 from toosure.page.sections.control import control
+from toosure.page.sections.provenance import warnings
 from toosure.runs import Run, RunWriter
 
 ROWS = [
@@ -72,3 +73,12 @@ def test_a_dead_band_that_narrows_is_drawn_so(tmp_path):
     _, upper, lower, _ = control_figure([Run(tmp_path / "narrows")]).data
     assert list(upper.y) == pytest.approx([0.04, 0.04, 0.02, 0.0])
     assert list(lower.y) == pytest.approx([-0.04, -0.04, -0.02, 0.0])
+
+
+@pytest.mark.parametrize("key", ["gave_up", "at_bound"])
+def test_the_page_warns_of_a_controller_that_failed(key, tmp_path):
+    with RunWriter(tmp_path / "failed", {"control": "radius"}) as writer:
+        writer.append({"step": 10, "control/rho": 0.05})
+        writer.append({"step": 20, "control/rho": 0.05, f"control/{key}": 1})
+        writer.set_status("complete", 20)
+    assert "the controller" in warnings(PageRuns([Run(tmp_path / "failed")]))

@@ -23,7 +23,8 @@ class Integrator:
     leaves the bound at the first error of the other sign (anti-windup). Where the accuracy falls
     (`guard`), the last move is taken back and the controller rests for five looks. Where the moves
     make the error larger (`direction`), it gives up: the actuator goes back to where they began,
-    and stays there.
+    and stays there. Where the network is no better than chance, its error being infinite, the
+    actuator is too large for it to learn, and falls as fast as it may.
 
     >>> integrator = Integrator(gain=0.5, final=1.0)
     >>> integrator.update(Reading(0.2, 0.01, 0.9, 0.01), progress=0.0)
@@ -79,10 +80,13 @@ class Integrator:
     def move(self, reading: Reading, progress: float) -> float:
         """Return the move that a reading asks for, before the bounds."""
         error = reading.error
-        width = self.band_at(progress) * reading.standard_error
-        if not abs(error) > width:  # also where it is not finite
-            return 0.0
         limit = math.log(self.rate)
+        if error == math.inf:  # no better than chance: with such a radius it does not learn
+            return -limit
+
+        width = self.band_at(progress) * reading.standard_error
+        if not abs(error) > width:  # also where it is not known
+            return 0.0
         return min(max(self.gain_at(progress) * error, -limit), limit)
 
     def gain_at(self, progress: float) -> float:

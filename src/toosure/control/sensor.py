@@ -24,7 +24,10 @@ UNKNOWN = SensorReading(0.0, math.inf)
 
 
 class Reading(NamedTuple):
-    """One look at the control split: the signed error (above 0: too sure) and the accuracy."""
+    """One look at the control split: the signed error (above 0: too sure) and the accuracy.
+
+    The error is infinite where the network has not learned anything, -inf where all is right.
+    """
 
     error: float
     standard_error: float
@@ -42,7 +45,7 @@ def log_temperature(
 
     The standard error is that of an M-estimator: with g_i the slope of example i's NLL in log T
     and h its mean curvature, sqrt(mean g_i^2 / N) / h. There is no finite T where every example is
-    right or the logits are no better than chance; the error is then unknown.
+    right (log T is -inf) or the logits are no better than chance (inf); the error is then infinite.
 
     Reference: Guo et al. (2017), arXiv 1706.04599; White (1982), Maximum likelihood estimation of
     misspecified models.
@@ -57,8 +60,8 @@ def log_temperature(
         return UNKNOWN
 
     fit = fit_temperature(logits, labels)
-    if fit.note:
-        return UNKNOWN
+    if fit.note:  # T would be infinite, or 0
+        return SensorReading(math.inf if fit.temperature > 1 else -math.inf, math.inf)
 
     x = logits.double() / fit.temperature  # (N, C)
     p = x.log_softmax(1).exp()

@@ -45,7 +45,7 @@ class Radius:
     gain: float | None = None
     dead_band: float = 2.0
     rate: float = 1.5
-    span: float = 50.0
+    span: float = 200.0
     final: float = 2.0
     final_band: float | None = None
     start: float = 0.05

@@ -15,6 +15,7 @@ from toosure.runs.json_text import read_json
 from toosure.runs.notebook import as_html
 from toosure.runs.regular_files import Signature, first_line, open_regular, printable, signature
 from toosure.runs.row_reader import Row, RowReader
+from toosure.runs.row_warnings import row_warnings
 from toosure.runs.snapshot import check_snapshot
 from toosure.runs.status import USUAL, check_outcome
 from toosure.runs.stored_folder import is_claimed, updated
@@ -176,13 +177,7 @@ class Run:
             getattr(self, part)  # reading it says whether it can be read
         for name, reason in self.unreadable_files.items():
             warnings.append(f"{name} cannot be read ({reason})")
-
-        for key in sorted(self.columns):
-            if key.endswith("_unconverged"):
-                count = np.count_nonzero(np.nan_to_num(self.columns[key]))
-                name = key.removesuffix("_unconverged")
-                warnings.append(f"{name} did not converge in {count:,} of {self.count:,} rows")
-        return warnings
+        return warnings + row_warnings(self.columns, self.last)
 
     def _repr_html_(self) -> str:
         """Show the run in a notebook."""

@@ -64,6 +64,16 @@ def test_groups_of_compare_and_calibrate(patients):
     assert "their rows come in other groups" in toosure(*words).stderr
 
 
+def test_groups_of_compare_are_the_same_in_any_kind_of_file(patients):
+    """As text 10 comes before 9, as a number after it."""
+    arrays = dict(np.load(patients / "b.npz"))
+    arrays["patient"] = arrays["patient"].astype(int)
+    np.savez(patients / "b.npz", **arrays)
+    words = ("compare", patients / "a.npz", patients / "b.npz", "--groups", "patient")
+    result = toosure(*words)
+    assert result.exit_code == 0 and "the same 40 groups of rows" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

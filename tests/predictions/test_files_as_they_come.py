@@ -145,6 +145,13 @@ def test_columns_are_chosen_and_ordered(tmp_path):
         read_predictions(path, columns=["nope"])
 
 
+def test_hits_beside_logits_of_named_classes_are_left_out(tmp_path):
+    """They are read as they are spelled, and are not damaged for that."""
+    logits = dict(zip("abc", LOGITS.T.tolist(), strict=True))
+    columns = {**logits, "label": ["abc"[k] for k in LABELS], "correct": [1, 0, 1, 0]}
+    check(read_predictions(table(tmp_path / "a.csv", columns)), "left out correct")
+
+
 def test_a_missing_value_in_a_column_nobody_needs(tmp_path):
     path = table(tmp_path / "a.csv", {"age": [30, "", 40, 50], **three(), "label": LABELS})
     check(read_predictions(path), "left out age")

@@ -21,6 +21,19 @@ def test_groups_are_names_as_they_are_spelled(tmp_path):
         read_predictions(tmp_path / "a.csv", groups="patient")
 
 
+def test_groups_are_no_scores_where_columns_are_named_as_classes(tmp_path):
+    """Numbers of patients look like one more logit, or like a damaged column."""
+    columns = {"a": [1.5, -2.5, 0.3], "b": [0.5, 1.5, -0.2], "label": ["a", "b", "b"]}
+    columns["patient"] = [1, 2, 2]
+    rows = list(zip(*columns.values(), strict=True))
+    (tmp_path / "a.csv").write_text("\n".join(",".join(map(str, r)) for r in (columns, *rows)))
+    lines = [json.dumps(dict(zip(columns, row, strict=True))) for row in rows]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for name in ("a.csv", "a.jsonl"):
+        read = read_predictions(tmp_path / name, groups="patient")
+        assert read.classes == 2 and read.groups.tolist() == [0, 1, 1]
+
+
 def test_groups_of_rows_that_are_kept_and_of_sequences(tmp_path):
     rng = np.random.default_rng(0)
     who = np.array(["x", "y", "x", "z"])

@@ -198,7 +198,7 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
             break
 
     groups = [side.groups for side in (first, second) if side.groups is not None]
-    if len(groups) == 2 and not groups[0].equal(groups[1]):
+    if len(groups) == 2 and not same_groups(*groups):
         raise ValueError(f"{both} are not of the same rows: their rows come in other groups")
 
     if first.labels is None or second.labels is None:
@@ -212,6 +212,18 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
             "both in the same order"
         )
     return known_by or "same rows by their labels"
+
+
+def same_groups(first: Tensor, second: Tensor) -> bool:
+    """Whether rows come together alike. Numbers may differ: as text, 10 comes before 9.
+
+    >>> import torch
+    >>> same_groups(torch.tensor([0, 1, 1]), torch.tensor([1, 0, 0]))
+    True
+    """
+    counts = group_count(first), group_count(second)
+    pairs = (first * counts[1] + second).unique()
+    return counts == (len(pairs), len(pairs))
 
 
 def comparable(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -26,7 +26,7 @@ def check_damaged(values: np.ndarray, name: str) -> None:
     if values.dtype.kind != "U":
         return
     numeric = [is_number(cell) for cell in values.tolist()]
-    if sum(numeric) > len(numeric) / 2:
+    if len(numeric) / 2 < sum(numeric) < len(numeric):
         row = numeric.index(False)
         raise ValueError(
             f"column {name!r} holds {str(values[row])!r} in row {row} (line {row + 2} of a .csv): "

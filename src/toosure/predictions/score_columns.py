@@ -24,7 +24,7 @@ def score_columns(columns: Columns, label: str | None, options: ReadOptions) -> 
     """Return the columns that hold scores, or say how to name them."""
     chosen = score_columns_or_none(columns, label, options)
     if chosen is None:
-        for group in with_prefix([name for name in columns if name != label]).values():
+        for group in with_prefix(possible_scores(columns, label, options)).values():
             if any(holds_digits(columns[name]) for name in group):
                 stacked(columns, group)  # says which cell is no number, as 50%
         remedy = "say which hold probabilities or logits, --columns NAME,NAME"
@@ -32,6 +32,11 @@ def score_columns(columns: Columns, label: str | None, options: ReadOptions) -> 
             remedy += "; confidences need a column 'correct', 1 where the prediction was right"
         raise ValueError(f"no column of a class; it holds only {listed(columns)}: {remedy}")
     return chosen
+
+
+def possible_scores(columns: Columns, label: str | None, options: ReadOptions) -> list[str]:
+    """Return the columns that are neither labels nor groups."""
+    return [name for name in columns if name not in (label, options.groups)]
 
 
 def holds_digits(column: np.ndarray) -> bool:
@@ -47,7 +52,7 @@ def score_columns_or_none(
 
     All are those of numbers.
     """
-    names = [name for name in columns if name != label]
+    names = possible_scores(columns, label, options)
     if options.columns:
         return expand(options.columns, names)
 

@@ -6,6 +6,7 @@ from torch import nn
 
 import toosure
 from toosure import Watch
+from toosure.batches.inputs import as_type
 
 TYPES = (torch.float64, torch.float16, torch.bfloat16)
 MEASURES = ("none", "certificate", "critical_sharpness", "gni", "sam_theory", "temperature", "best")
@@ -43,3 +44,8 @@ def test_weights_of_half_precision():
     logits = model(x.to(torch.bfloat16)).detach().float()
     expected = nn.functional.cross_entropy(logits, torch.arange(24) % 3)
     assert row["train/nll"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_inputs_are_not_cut_to_the_whole_numbers_of_quantized_weights():
+    x = torch.tensor([0.5, 0.25])
+    assert as_type(x, torch.uint8).equal(x)

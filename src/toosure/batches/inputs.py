@@ -43,8 +43,11 @@ def moved(inputs: Inputs, device: torch.device) -> Inputs:
 
 
 def as_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return floating numbers in a type; others, as the numbers of tokens, as they are."""
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+    """Return floating numbers in a floating type; others, as the numbers of tokens, as they are.
+
+    Quantized weights are of no floating type, and would cut the inputs to whole numbers.
+    """
+    return tensor.to(dtype) if tensor.is_floating_point() and dtype.is_floating_point else tensor
 
 
 def inputs_as_type(inputs: Inputs, dtype: torch.dtype) -> Inputs:

@@ -63,6 +63,11 @@ def test_a_drift_is_not_taken_for_a_plant_of_the_wrong_sign(slope, start, drift)
     assert all(end.position > 0.2 for end in ends)
 
 
+def test_a_radius_that_works_too_little_is_left_as_well():
+    """What the guard cannot tell, and docs/control.md says."""
+    assert all(steered(0.12, drift=1.0, start=0.05, seed=seed).gave_up for seed in range(50))
+
+
 def test_a_radius_is_asked_only_after_a_factor_of_four():
     guard = DirectionGuard(LIMIT)
     guard.update(Reading(0.1, 0.02, 0.9, 0.01), 0.0)
@@ -165,7 +170,8 @@ def take(control, steps):
 
 def test_giving_up_is_said_once_and_stands_in_the_row():
     control, optimizer = control_of(lambda look: 2.0 * 1.1**look)
-    with pytest.warns(UserWarning, match=r"control gives up: rho went from 0\.05 to .*surer"):
+    said = r"control gives up: rho went from 0\.05 to .*surer.*or too little"
+    with pytest.warns(UserWarning, match=said):
         take(control, 60)
     assert control.report()["control/gave_up"] == 1
     assert float(optimizer.param_groups[0]["rho"]) == pytest.approx(0.05)
@@ -182,3 +188,10 @@ def test_a_run_that_ends_at_its_bound_says_so():
     control, _ = control_of(lambda look: 3.0, guard=math.inf)
     with pytest.warns(UserWarning, match=r"ended at its bound \(rho 10\)"):
         take(control, 100)
+
+
+def test_a_run_that_ends_calibrated_at_its_bound_says_nothing():
+    right = math.log(4)  # of 80 %
+    control, _ = control_of(lambda look: 3.0 if look < 60 else right, guard=math.inf)
+    take(control, 100)  # a warning is an error here
+    assert control.report()["control/at_bound"] == 1

@@ -67,7 +67,8 @@ class DirectionGuard:
     A larger radius makes most networks less sure, and some surer. There every move calls for the
     next, up to the bound. The error is smoothed, m <- .7 m + .3 e. The guard speaks where the
     actuator went one way by a factor of 4, and m has grown since that way began, by more than
-    `limit` and by more than two standard errors. `limit=inf` never speaks.
+    `limit` and by more than two standard errors. `limit=inf` never speaks. It cannot tell a radius
+    that works, but too little against what else makes the network surer meanwhile.
 
     >>> guard, position = DirectionGuard(limit=0.3), 0.0
     >>> for error in (0.4, 0.8, 1.2, 1.6):

@@ -118,9 +118,19 @@ class RadiusControl:
         looks = due and self.settings.looks_after(self.steps_taken, self.steps)
         if looks:
             self.look(self.steps_taken / self.steps)
-        if self.steps_taken == self.steps and self.integrator.at_bound:
+        if self.steps_taken == self.steps and self.did_not_reach:
             self.tell_that_it_did_not_reach()
         return looks
+
+    @property
+    def did_not_reach(self) -> bool:
+        """Whether the actuator stands at its bound, and the last look found an error all the same.
+
+        A radius may also end there because it is the right one.
+        """
+        if self.reading is None or not self.integrator.at_bound:
+            return False
+        return abs(self.reading.error) > self.integrator.band * self.reading.standard_error
 
     def look(self, progress: float) -> Reading:
         """Read the sensor and move the actuator."""
@@ -138,7 +148,7 @@ class RadiusControl:
         return reading
 
     def tell_that_it_gave_up(self, before: dict[str, float]) -> None:
-        """Warn that the actuator worked the wrong way round: how far it went, and what that did."""
+        """Warn that moves did not help: how far the actuator went, and what became of the error."""
         after = self.actuator.values()
         moves = " and ".join(
             f"{name} went from {after[name]:.3g} to {before[name]:.3g}" for name in after
@@ -147,19 +157,21 @@ class RadiusControl:
         became = "surer" if guard.way > 0 else "less sure"
         warnings.warn(
             f"control gives up: {moves}, and the network became {became} ({self.settings.sensor} "
-            f"{guard.level_then:+.2f} to {guard.level:+.2f}). Here it works the wrong way round. "
-            "It is set back, and stays there: docs/control.md, When it cannot work",
+            f"{guard.level_then:+.2f} to {guard.level:+.2f}). Here it works the wrong way round, "
+            "or too little. It is set back, and stays there: docs/control.md, When it cannot work",
             stacklevel=4,
         )
 
     def tell_that_it_did_not_reach(self) -> None:
-        """Warn at the end of a run that the actuator stands at its bound."""
+        """Warn at the end of a run that the actuator went all the way, and left an error."""
+        assert self.reading is not None
         values = " and ".join(
             f"{name} {value:.3g}" for name, value in self.actuator.values().items()
         )
         warnings.warn(
-            f"control ended at its bound ({values}): the network may be far from calibrated; fit a "
-            "temperature on held-out data: docs/control.md, When it cannot work",
+            f"control ended at its bound ({values}), and {self.settings.sensor} is "
+            f"{self.reading.error:+.2f}: fit a temperature on held-out data: docs/control.md, When "
+            "it cannot work",
             stacklevel=3,
         )
 

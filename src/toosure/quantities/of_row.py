@@ -89,7 +89,7 @@ OF_ROW = (
     Quantity(
         "control/gave_up",
         "controller gave up",
-        "1 once the controller found that its moves work the wrong way round, and moves no more",
+        "1 once the controller found that its moves made the error larger, and moves no more",
         label="gave up",
         splits=(),
         cost="given",

@@ -309,6 +309,9 @@ def test_json_lines(tmp_path):
     ]
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
     check(read_predictions(path), "read 3 probability columns from 'probs', labels from 'label'")
+    rows[1]["note"] = ["x", "y"]  # a remark, of which nothing is made
+    path.write_text("\n".join(map(json.dumps, rows)))
+    check(read_predictions(path), "left out id, note")
 
     path.write_text('{"p_a": 0.5, "p_b": 0.5, "label": "b"}\n')
     assert read_predictions(path).labels.tolist() == [1]
@@ -327,6 +330,7 @@ def test_json_lines(tmp_path):
         ('{"probs": [[1, 2], [3]], "label": 0}\n', "'probs' holds lists within lists"),
         ('{"p": 0.5, "label": 0}\n{"p": {}, "label": 0}\n', "'p' holds dict in row 1, and float"),
         ('{"p": 0.5, "label": 0}\n{"p": [1], "label": 0}\n', "'p' holds list in row 1, and float"),
+        ('{"probs": "x", "label": 0}\n{"probs": [1], "label": 0}\n', "'probs' holds 'x' in row 0"),
         ('{"p": [0.5], "label": 0}\n{"p": null, "label": 0}\n', "'p' misses 1 of 2 values"),
     ):
         path.write_text(text)

@@ -219,13 +219,16 @@ def object_in(line: str, number: int) -> Any:
 
 
 def column_of(values: Sequence[Any], name: str) -> np.ndarray:
-    """Turn the values of a column into an array: numbers (N,), lists of them (N, C), or text."""
+    """Turn the values of a column into an array: numbers (N,), lists of them (N, C), or text.
+
+    What begins as text is text: of a remark nothing is made, whatever else it holds.
+    """
     missing = [row for row, value in enumerate(values) if value is None]
     if missing:
         raise ValueError(f"column {name!r} misses {len(missing)} of {len(values)} values")
 
     nested = [isinstance(value, list | tuple | dict | np.ndarray) for value in values]
-    if any(nested) and not all(nested):
+    if any(nested) and not all(nested) and not isinstance(values[0], str):
         row = nested.index(not nested[0])
         first, other = (type(values[k]).__name__ for k in (0, row))
         raise ValueError(f"column {name!r} holds {other} in row {row}, and {first} in row 0")

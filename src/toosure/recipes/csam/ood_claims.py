@@ -1,7 +1,7 @@
 """What the paper reads from Table 1, with the rules by which it is judged here.
 
-The rules were written when the single runs were scored and known, so verdicts on rows of them alone
-say that they are not blind. No ensemble was made yet, and no run of the table judged on shifts.
+The rules were written when the single runs were scored and known, so rows of them alone are shown,
+not judged. No ensemble was made yet, and no run of the table judged on shifts.
 """
 
 import math

@@ -99,6 +99,17 @@ def test_groups_are_resampled_whole():
     assert (weights == weights[:, :1]).all() and weights[:, 0].sum() == 10
 
 
+def test_groups_that_one_side_has_count_whichever_it_is():
+    logits = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    labels = (torch.arange(60) // 10) % 2
+    plain, other = from_logits(logits, labels), from_logits(logits.abs(), labels)
+    grouped = replace(other, groups=torch.arange(60) // 10)
+    results = [compare(plain, grouped, samples=50), compare(grouped, plain, samples=50)]
+    assert [result.groups for result in results] == [6, 6]
+    one, two = ({d.key: d.change for d in result.differences} for result in results)
+    assert one["nll"].low == pytest.approx(-two["nll"].high)
+
+
 def test_other_rows_are_refused():
     first, second = two_models(50)
     shifted = from_logits(second.logits, second.labels.roll(1))

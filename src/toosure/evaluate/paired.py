@@ -1,7 +1,7 @@
 """Two sets of predictions on the same rows: paired differences with intervals, and a verdict."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,6 +134,8 @@ def compare(
     check_level_and_bins(level, bins)
     check_same_classes(first, second)
     checked = check_same_rows(first, second)
+    if first.groups is None:  # the rows are the same, and one file may say more of them
+        first = replace(first, groups=second.groups)
     scores, left_out = paired_scores(first, second, bins)
     samples = min(samples, FEW_SAMPLES) if first.n > MANY_ROWS else samples
 

@@ -82,3 +82,13 @@ def test_the_page_warns_of_a_controller_that_failed(key, tmp_path):
         writer.append({"step": 20, "control/rho": 0.05, f"control/{key}": 1})
         writer.set_status("complete", 20)
     assert "the controller" in warnings(PageRuns([Run(tmp_path / "failed")]))
+
+
+def test_the_page_says_nothing_of_a_controller_that_is_right_at_its_bound(tmp_path):
+    row = {"control/at_bound": 1, "control/band": 2.0, "control/standard_error": 0.02}
+    for error, said in ((0.03, False), (0.05, True)):
+        with RunWriter(tmp_path / str(error), {"control": "radius"}) as writer:
+            writer.append({"step": 20, "control/rho": 2.5, "control/gap": error, **row})
+            writer.set_status("complete", 20)
+        page = PageRuns([Run(tmp_path / str(error))])
+        assert ("the controller is at its bound" in warnings(page)) is said

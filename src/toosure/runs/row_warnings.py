@@ -4,10 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-CONTROL = {
-    "control/gave_up": "the controller gave up: its moves worked the wrong way round",
-    "control/at_bound": "the controller ended at its bound: it did not reach what it steers to",
-}
+GAVE_UP = "the controller gave up: its moves worked the wrong way round, or too little"
+AT_BOUND = "the controller is at its bound: it does not reach what it steers to"
 
 
 def row_warnings(columns: Mapping[str, np.ndarray], last: Mapping[str, object]) -> list[str]:
@@ -23,4 +21,20 @@ def row_warnings(columns: Mapping[str, np.ndarray], last: Mapping[str, object]) 
             count = np.count_nonzero(np.nan_to_num(values))
             name = key.removesuffix("_unconverged")
             warnings.append(f"{name} did not converge in {count:,} of {len(values):,} rows")
-    return warnings + [sentence for key, sentence in CONTROL.items() if last.get(key) == 1]
+
+    if last.get("control/gave_up") == 1:
+        warnings.append(GAVE_UP)
+    if last.get("control/at_bound") == 1 and not within_band(last):
+        warnings.append(AT_BOUND)
+    return warnings
+
+
+def within_band(last: Mapping[str, object]) -> bool:
+    """Whether the controller's last look found an error in its dead band: the bound is right."""
+    error = last.get("control/log_temperature", last.get("control/gap"))
+    found = [error, last.get("control/band"), last.get("control/standard_error")]
+    numbers = [each for each in found if isinstance(each, int | float)]
+    if len(numbers) < len(found):
+        return False
+    value, band, standard_error = numbers
+    return abs(value) <= band * standard_error

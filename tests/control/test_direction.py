@@ -15,6 +15,7 @@ from toosure.control import (
     Reading,
     log_temperature,
 )
+from toosure.control.integrator import PATIENCE
 from toosure.control.sensor import WORSE
 from toosure.optim import SAM
 
@@ -118,14 +119,27 @@ def test_the_state_is_kept_and_an_older_one_still_loads():
 
 
 def test_where_nothing_is_learned_the_actuator_falls_as_fast_as_it_may():
-    integrator = Integrator(rate=1.5, low=-1.0)
+    integrator = Integrator(rate=1.5, low=-1.0, final_band=0.0)
     nothing = Reading(math.inf, math.inf, 0.1, 0.01)
-    assert integrator.update(nothing, 0.0) == pytest.approx(-math.log(1.5))
-    assert integrator.acted == -1
-    for progress in (0.5, 1.0, 1.0):
-        integrator.update(nothing, progress)
-    assert integrator.position == -1.0  # its bound
+    positions = [integrator.update(nothing, 1.0) for _ in range(PATIENCE + 4)]
+    assert positions[: PATIENCE - 1] == [0.0] * (PATIENCE - 1)  # a slow start is no failure
+    assert positions[PATIENCE - 1] == pytest.approx(-math.log(1.5))
+    assert positions[-1] == -1.0  # its bound
     assert not integrator.gave_up
+
+    integrator.update(Reading(0.0, 0.02, 0.3, 0.01), 1.0)
+    assert integrator.update(nothing, 1.0) == -1.0 and integrator.by_chance == 1
+
+
+def test_a_fall_by_chance_is_no_way_that_could_be_wrong():
+    integrator = Integrator(direction=DirectionGuard(LIMIT))
+    integrator.update(Reading(0.5, 0.1, 0.1, 0.01), 0.0)
+    for _ in range(20):
+        integrator.update(Reading(math.inf, math.inf, 0.1, 0.01), 0.0)
+    low = integrator.position
+    for _ in range(5):
+        integrator.update(Reading(-0.6, 0.05, 0.2, 0.01), 0.0)
+    assert not integrator.gave_up and integrator.position < low < -math.log(4)
 
 
 def test_where_all_is_right_nothing_moves():

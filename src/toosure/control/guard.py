@@ -111,6 +111,11 @@ class DirectionGuard:
             self.turn = before
             self.level_then = self.level
 
+    def forget(self) -> None:
+        """Begin anew, without a way and without an error."""
+        self.level = math.nan
+        self.way = 0
+
     def state_dict(self) -> dict[str, float]:
         """Return what changes from look to look."""
         state = asdict(self)

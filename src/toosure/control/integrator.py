@@ -7,6 +7,8 @@ from toosure.control.guard import AccuracyGuard, DirectionGuard
 from toosure.control.sensor import Reading
 
 REST = 5  # looks without a move after one was undone
+PATIENCE = 3  # looks at a network no better than chance, before the actuator falls
+VAGUE = 0.5  # a standard error of a look that says nothing for or against this
 
 
 @dataclass
@@ -23,8 +25,8 @@ class Integrator:
     leaves the bound at the first error of the other sign (anti-windup). Where the accuracy falls
     (`guard`), the last move is taken back and the controller rests for five looks. Where the moves
     make the error larger (`direction`), it gives up: the actuator goes back to where they began,
-    and stays there. Where the network is no better than chance, its error being infinite, the
-    actuator is too large for it to learn, and falls as fast as it may.
+    and stays there. Where the network is no better than chance, its error being infinite, at three
+    looks in a row, the actuator is too large for it to learn, and falls as fast as it may.
 
     >>> integrator = Integrator(gain=0.5, final=1.0)
     >>> integrator.update(Reading(0.2, 0.01, 0.9, 0.01), progress=0.0)
@@ -48,6 +50,7 @@ class Integrator:
     acted: int = 0  # of the last look: 1 raised, -1 lowered, 0 left alone
     band: float = math.nan  # of the last look, in standard errors
     resting: int = 0  # looks to come without a move
+    by_chance: int = 0  # looks in a row at a network that is no better than chance
     gave_up: bool = False  # nothing moves any more
 
     def update(self, reading: Reading, progress: float) -> float:
@@ -55,6 +58,10 @@ class Integrator:
         lost_accuracy = self.guard.update(reading.accuracy, reading.accuracy_error)
         before = self.position
         wrong_way = self.direction.update(reading, before)
+        if reading.error == math.inf:
+            self.by_chance += 1
+        elif reading.standard_error < VAGUE:
+            self.by_chance = 0
         self.band = self.band_at(progress)
 
         if self.gave_up:
@@ -72,7 +79,10 @@ class Integrator:
             wanted = before + self.move(reading, progress)
             self.position = min(max(wanted, self.low), self.high)
             self.last_move = (self.position - before) or self.last_move
-            self.direction.follow(before, self.position)
+            if self.by_chance:
+                self.direction.forget()  # nothing was learned that a move could make worse
+            else:
+                self.direction.follow(before, self.position)
 
         self.acted = int(self.position > before) - int(self.position < before)
         return self.position
@@ -81,7 +91,7 @@ class Integrator:
         """Return the move that a reading asks for, before the bounds."""
         error = reading.error
         limit = math.log(self.rate)
-        if error == math.inf:  # no better than chance: with such a radius it does not learn
+        if self.by_chance >= PATIENCE:  # with such a radius it does not learn
             return -limit
 
         width = self.band_at(progress) * reading.standard_error
@@ -113,6 +123,7 @@ class Integrator:
             "acted": self.acted,
             "band": self.band,
             "resting": self.resting,
+            "by_chance": self.by_chance,
             "gave_up": self.gave_up,
             "guard": self.guard.state_dict(),
             "direction": self.direction.state_dict(),
@@ -120,7 +131,7 @@ class Integrator:
 
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Restore what `state_dict` returned."""
-        for name in ("position", "last_move", "acted", "resting", "band", "gave_up"):
+        for name in ("position", "last_move", "acted", "resting", "band", "by_chance", "gave_up"):
             if name in state:  # earlier versions kept less
                 setattr(self, name, state[name])
         for name, guard in (("guard", self.guard), ("direction", self.direction)):

@@ -35,6 +35,7 @@ ARMS: dict[str, tuple[float, Radius | None]] = {
     "radius:final_band=0": (0.05, Radius(every=EVERY, final_band=0.0)),
     "radius:final_band=0,final=5": (0.05, Radius(every=EVERY, final_band=0.0, final=5.0)),
     "radius, from rho = 0.005": (0.005, Radius(every=EVERY)),
+    "radius, from rho = 2": (2.0, Radius(every=EVERY)),
 }
 
 

@@ -321,6 +321,11 @@ def test_the_combination_of_least_validation_nll_is_taken(tmp_path):
     assert claim.passed is None and "missing" not in claim.note
     assert len(found.tables) == 2 and len(found.tables[0].rows) == 14
 
+    # Of several seeds only those count that have all of them: here none.
+    several = replace(setting, seeds=(0, 1, 2))
+    (claim,) = combinations.findings(several, RunStore(tmp_path)).claims
+    assert claim.found == "–" and "56 of 84 runs missing" in claim.note
+
     # Another one was taken before: its words and its mean come first.
     setting = replace(setting, methods=(rows.ASAM,))
     (claim,) = combinations.findings(setting, RunStore(tmp_path)).claims
@@ -387,6 +392,7 @@ def test_looks_are_counted_as_the_controller_takes_them(words):
     examples = 2000 + 2048 * (words == "weights=ema")
     control.every = settings.interval(examples, config.batch, 2)
     control.integrator = Integrator()
+    control.reading = None
     control.look = lambda progress: None
     assert cost.looks_of(config) == sum(control.step() for _ in range(config.steps))
 

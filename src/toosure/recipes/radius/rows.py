@@ -105,7 +105,7 @@ def combinations(setting: Setting) -> list[RadiusRow]:
     """Return radius control on SAM, CSAM and ASAM, each also with the control split returned.
 
     SAM and CSAM also with an EMA; SAM and ASAM also with a dead band that narrows and a gain that
-    rises further towards the end.
+    rises further towards the end. One seed, unless the command names several for the finalists.
     """
     base = {
         "SAM": SAM,
@@ -120,7 +120,7 @@ def combinations(setting: Setting) -> list[RadiusRow]:
     words = {**base, **returned}
 
     return [
-        RadiusRow(name, word, data, (setting.first_seed,))
+        RadiusRow(name, word, data, setting.seeds_or(0))
         for data in data_names(setting)
         for name, word in words.items()
     ]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from toosure.recipes import Part, Recipe, Setting
     from toosure.recipes.reproduce import Outcome
     from toosure.shifts.plan import ShiftPlan
+    from toosure.sweep import Sweep
 
 Texts = list[str] | None
 
@@ -137,6 +138,11 @@ def reproduce(
     except ValueError as error:
         fail(str(error))
 
+    exit_with(done, outcome)
+
+
+def exit_with(done: "Sweep", outcome: "Outcome") -> None:
+    """End with code 130 where the runs were stopped, 1 where a claim fails or a run is missing."""
     if done.stopped:
         typer.echo("Stopped; repeat the command to go on from here.", err=True)
         raise typer.Exit(130)

@@ -32,7 +32,7 @@ class BoundedDifference:
         unpaired = "" if self.paired else "; unpaired, which is wider: not all images were kept"
         chance = "" if self.by_chance is None else f"; chance alone shows {self.by_chance:.2f}"
         return (
-            f"{self.value:+.2f}, one-sided 95 % from {self.low:+.2f} and to {self.high:+.2f}; "
+            f"{self.value:+.2f}, one-sided 95 % from {self.low:+.3f} and to {self.high:+.3f}; "
             f"by seed {seeds}{chance}{unpaired}"
         )
 

@@ -20,12 +20,15 @@ from toosure.recipes.radius import (
     comparison,
     cost,
     difference_bounds,
+    held,
     robust,
+    robust_rows,
     rows,
     shift,
 )
 from toosure.recipes.radius.difference_bounds import BoundedScores, TopLabelScore
-from toosure.recipes.radius.rows import OURS, RadiusRow, with_options, with_start
+from toosure.recipes.radius.robust_rows import with_start
+from toosure.recipes.radius.rows import OURS, RadiusRow, with_options
 from toosure.recipes.radius.scores import Scored
 
 KEPT = Path(__file__).parents[2] / "recipes" / "benchmark"
@@ -55,7 +58,8 @@ def test_every_rival_is_there_with_its_seeds():
     assert by_name["CSAM, chosen"].method == "csam:rho=0.2,gamma=1"
     several = (OURS, "SGD", "mixup", "SAM + EMA", "sam:rho=0.1", "SAM, chosen")
     assert {len(by_name[name].seeds) for name in several} == {3}
-    grid_cells = [row for row in by_name.values() if not row.rival]
+    shown_only = [row for row in by_name.values() if not row.rival]
+    grid_cells = [row for row in shown_only if row.name != rows.OURS_ON_SAM]
     assert {len(row.seeds) for row in grid_cells} == {1} and len(grid_cells) == 3
     methods = {row.method for row in by_name.values()}
     grid = {f"csam:rho={rho},gamma={gamma}" for rho in ("0.1", "0.2") for gamma in ("0.5", "1")}
@@ -68,10 +72,10 @@ def test_every_rival_is_there_with_its_seeds():
 
 
 def test_what_is_changed_is_in_the_runs():
-    by_name = {row.name: row.configs(C100)[0] for row in rows.robust(C100)}
-    assert by_name["start ten times smaller"].optimizer.startswith("sam:rho=0.005,")
-    assert by_name["start ten times larger"].optimizer.startswith("sam:rho=0.5,")
-    assert by_name["control split of 5,000"].control == "radius:size=5000"
+    by_name = {row.name: row.configs(C100)[0] for row in robust_rows.robust(C100)}
+    assert by_name["start ten times smaller"].optimizer.startswith("asam:rho=0.05,")
+    assert by_name["start ten times larger"].optimizer.startswith("asam:rho=5,")
+    assert "size=5000" in by_name["control split of 5,000"].control
     assert [by_name[f"batch {n}"].steps for n in (128, 1024)] == [10546, 1318]
     assert by_name["20 % wrong labels"].data == "cifar100:noise=0.2,augment=true"
     assert by_name["20 % wrong labels, SAM as chosen"].control is None
@@ -318,18 +322,50 @@ def test_the_combination_of_least_validation_nll_is_taken(tmp_path):
     found = combinations.findings(setting, RunStore(tmp_path))
     (claim,) = found.claims
     assert claim.found.startswith("`csam:rho=0.05,gamma=1+radius:actuator=both,weights=ema+ema`")
-    assert claim.passed is None and "missing" not in claim.note
-    assert len(found.tables) == 2 and len(found.tables[0].rows) == 14
+    assert claim.passed is None and "8 of 12 runs missing" in claim.note
+    assert "compared below is `asam" in claim.found
+    first, _, last, _ = found.tables
+    assert len(first.rows) == 14 and len(last.rows) == 2
 
-    # Of several seeds only those count that have all of them: here none.
-    several = replace(setting, seeds=(0, 1, 2))
-    (claim,) = combinations.findings(several, RunStore(tmp_path)).claims
-    assert claim.found == "–" and "56 of 84 runs missing" in claim.note
 
-    # Another one was taken before: its words and its mean come first.
-    setting = replace(setting, methods=(rows.ASAM,))
+@pytest.mark.parametrize("seeds_of_second", [(0, 1, 2), (0, 1)])
+def test_of_two_finalists_three_seeds_decide(tmp_path, seeds_of_second):
+    """SAM is least at seed 0, ASAM over three; while a run is missing nothing is decided."""
+    nll = {("SAM", 0): 0.30, ("SAM", 1): 0.50, ("SAM", 2): 0.50}
+    nll |= {("ASAM", 0): 0.35, ("ASAM", 1): 0.31, ("ASAM", 2): 0.32}
+    seeds = {"SAM": (0, 1, 2), "ASAM": seeds_of_second}
+
+    def change(row, record):
+        value = nll.get((row.name, record.config.seed), 0.6)
+        return replace(record, val=record.val | {"nll": value})
+
+    several = [replace(row, seeds=seeds.get(row.name, (0,))) for row in rows.combinations(C100)]
+    setting = keep(tmp_path, C100, several, change)
     (claim,) = combinations.findings(setting, RunStore(tmp_path)).claims
-    assert claim.found.startswith(f"`{rows.ASAM}`, 0.4000; the least now: CSAM, EMA 0.3000")
+    if len(seeds_of_second) == 3:
+        assert claim.found.startswith(f"`{rows.ASAM}`: ASAM 0.3262, SAM 0.4217; at seed 0 SAM 0.3")
+        assert "missing" not in claim.note
+    else:
+        assert claim.found.startswith(f"`{rows.SAM}`: SAM 0.3000, ASAM 0.3500, ")
+        assert "1 of 6 runs missing" in claim.note
+
+
+def test_constant_radii_are_compared_with_the_steered_one(tmp_path):
+    def change(row, record):
+        nll = {OURS: 0.90, "asam:rho=2": 0.95}.get(row.name, 1.0)
+        after = 0.89 if row.name == "asam:rho=5" else nll
+        record.test["nll"] = nll
+        record.test_after_temperature["nll"] = after
+        return record
+
+    setting = keep(tmp_path, C100, rows.held(C100), change)
+    (claim,) = held.findings(setting, RunStore(tmp_path)).claims
+    assert claim.verdict == "FAIL" and claim.found == "0.9000 : 0.8900 (asam:rho=5 after T)"
+
+    without = [row for row in rows.held(C100) if row.name != "asam:rho=5"]
+    setting = keep(tmp_path / "less", C100, without, change)
+    (claim,) = held.findings(setting, RunStore(tmp_path)).claims
+    assert claim.verdict == "not judged" and "3 of 12 runs missing" in claim.note
 
 
 def test_a_start_far_away_must_end_near(tmp_path):
@@ -338,7 +374,7 @@ def test_a_start_far_away_must_end_near(tmp_path):
     def change(row, record):
         return replace(record, control={"rho": radii.get(row.name, 0.2)})
 
-    setting = keep(tmp_path, C100, rows.robust(C100), change)
+    setting = keep(tmp_path, C100, robust_rows.robust(C100), change)
     found = robust.findings(setting, RunStore(tmp_path))
     assert [claim.verdict for claim in found.claims] == ["FAIL", "pass", "not judged"]
     assert found.claims[0].found == "0.260 : 0.200"
@@ -356,6 +392,15 @@ def test_corruptions_are_judged_against_a_temperature(tmp_path):
     found = shift.findings(setting, RunStore(tmp_path))
     assert [claim.verdict for claim in found.claims] == ["pass", "FAIL"]
     assert found.claims[0].found == "10.00 : 12.00 (n = 3 : 3)"
+
+    def two_of_sgd(row, record):
+        return record if row.name == "SGD" and record.config.seed == 2 else change(row, record)
+
+    setting = keep(tmp_path / "less", C100, rows.shift(C100), two_of_sgd)
+    found = shift.findings(setting, RunStore(tmp_path))
+    assert found.claims[0].found.endswith("(n = 3 : 2)") and found.claims[0].passed is None
+    assert "1 of 6 runs missing" in found.claims[0].note
+    assert [line[1] for line in found.tables[0].rows] == ["3", "2", "3", "3"]
 
 
 def test_the_share_of_looks_is_their_number_times_what_one_takes(tmp_path):
@@ -398,9 +443,9 @@ def test_looks_are_counted_as_the_controller_takes_them(words):
 
 
 def test_ablations_are_reported(tmp_path):
-    setting = keep(tmp_path, C100, rows.ablations(C100), lambda row, record: None)
+    setting = keep(tmp_path, C100, robust_rows.ablations(C100), lambda row, record: None)
     found = robust.ablations(setting, RunStore(tmp_path))
-    assert found.claims == [] and len(found.tables[0].rows) == 15
+    assert found.claims == [] and len(found.tables[0].rows) == 16
 
 
 # -- the command ----------------------------------------------------------------------------------

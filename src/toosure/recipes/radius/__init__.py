@@ -3,7 +3,16 @@
 from collections.abc import Callable, Sequence
 
 from toosure.config import RunConfig
-from toosure.recipes.radius import combinations, comparison, cost, robust, rows, shift
+from toosure.recipes.radius import (
+    combinations,
+    comparison,
+    cost,
+    held,
+    robust,
+    robust_rows,
+    rows,
+    shift,
+)
 from toosure.recipes.recipe import Part, Recipe, Setting
 
 
@@ -36,6 +45,12 @@ RECIPE = Recipe(
             comparison.findings,
         ),
         Part(
+            "held",
+            "ASAM at constant radii: is it the radius that was found, or the way there?",
+            configs_of(rows.held),
+            held.findings,
+        ),
+        Part(
             "shift",
             "15 corruptions at 5 severities, against temperature scaling (with --shift all)",
             configs_of(rows.shift),
@@ -50,13 +65,13 @@ RECIPE = Recipe(
         Part(
             "robust",
             "other starts, control splits, batches, and wrong labels; one seed",
-            configs_of(rows.robust),
+            configs_of(robust_rows.robust),
             robust.findings,
         ),
         Part(
             "ablations",
             "sensor, dead band, gain, actuator, EMA; one seed",
-            configs_of(rows.ablations),
+            configs_of(robust_rows.ablations),
             robust.ablations,
         ),
         Part(

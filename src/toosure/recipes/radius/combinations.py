@@ -1,7 +1,8 @@
-"""Which combination is taken: by validation images alone, at one seed."""
+"""Which combination is taken: by validation images alone."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from toosure.recipes.benchmark.scored_rows import by_data, missing_in
 from toosure.recipes.radius import rows
@@ -20,17 +21,36 @@ RULE = (
     "least geometric mean of the validation NLL over the data sets, and over seeds 0 to 2 between "
     "the two that are least at seed 0: one setting for all"
 )
+FINALISTS = 2
+Means = dict[str, float]  # by name of the combination, the least first
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the validation scores of each combination, and which is taken."""
     scored, _ = scored_rows(setting, store, rows.combinations(setting))
-    shown = [
-        Table(f"Combinations, {data}", HEADER, tuple(cells(e) for e in group if e.records), NOTE)
+    means = validation_means(scored)
+    last, _ = scored_rows(setting, store, finalists(setting, list(means)[:FINALISTS]))
+
+    shown = tables("Combinations", scored) + tables("The two finalists", last)
+    values = {f"{e.row.data}/{e.name}": [r.val for r in e.records] for e in [*scored, *last]}
+    return Findings([choice(setting, scored, last)], shown, dict(values))
+
+
+def finalists(setting: Setting, names: Sequence[str]) -> list[rows.RadiusRow]:
+    """Return the rows of these combinations with the seeds of the comparison."""
+    return [
+        replace(row, seeds=rows.seeds(setting))
+        for row in rows.combinations(setting)
+        if row.name in names
+    ]
+
+
+def tables(title: str, scored: Sequence[Scored]) -> list[Table]:
+    """Return one table per data set."""
+    return [
+        Table(f"{title}, {data}", HEADER, tuple(cells(e) for e in group if e.records), NOTE)
         for data, group in by_data(scored).items()
     ]
-    values = {f"{e.row.data}/{e.name}": [r.val for r in e.records] for e in scored}
-    return Findings([choice(setting, scored)], shown, dict(values))
 
 
 def cells(scored: Scored) -> tuple[str, ...]:
@@ -42,43 +62,42 @@ def cells(scored: Scored) -> tuple[str, ...]:
     return f"{scored.name} (`{scored.row.method}`)", *texts, radius_text(scored.records)
 
 
-def choice(setting: Setting, scored: Sequence[Scored]) -> Claim:
-    """Say which combination has the least validation NLL over the data sets.
-
-    Where the command names the one that was taken, say where that stands: it may have been taken
-    by runs that were repeated since.
-    """
+def choice(setting: Setting, scored: Sequence[Scored], last: Sequence[Scored]) -> Claim:
+    """Say which combination is taken: the better finalist, once all their runs are there."""
     says = "the combination that is taken"
-    missing = missing_in(scored)
-    means = validation_means(scored)
-    if not means:
+    first = validation_means(scored)
+    missing = missing_in(scored) or missing_in(last)
+    if not first:
         return Claim(says, "–", note=missing)
 
-    ranking = sorted(means, key=lambda name: means[name])
-    methods = {each.name: each.row.method for each in scored}
-    found = f"`{methods[ranking[0]]}`"
-    if setting.methods:
-        means_by_method = {methods[name]: mean for name, mean in means.items()}
-        taken = rows.ours(setting)
-        found = f"`{taken}`, {means_by_method.get(taken, math.nan):.4f}; the least now"
+    means = validation_means(last) if not missing else first
+    method = {each.name: each.row.method for each in scored}[next(iter(means))]
+    found = f"`{method}`: {means_text(means)}"
+    if means is not first:
+        found += f"; at seed {setting.first_seed} {means_text(first)}"
+    if rows.ours(setting) != method:
+        found += f"; compared below is `{rows.ours(setting)}`"
+    return Claim(
+        says, found, note="; ".join(filter(None, [f"a choice, not a claim: {RULE}", missing]))
+    )
 
-    least = ", ".join(f"{name} {means[name]:.4f}" for name in ranking[:4])
-    note = f"a choice, not a claim: {RULE}" + (f"; {missing}" if missing else "")
-    return Claim(says, f"{found}: {least}", note=note)
+
+def means_text(means: Means) -> str:
+    """Print the least four."""
+    return ", ".join(f"{name} {mean:.4f}" for name, mean in list(means.items())[:4])
 
 
-def validation_means(scored: Sequence[Scored]) -> dict[str, float]:
+def validation_means(scored: Sequence[Scored]) -> Means:
     """Return the geometric mean of the validation NLL of combinations that have all their runs."""
     expected: dict[str, int] = {}
-    for each in scored:
-        expected[each.name] = expected.get(each.name, 0) + len(each.row.seeds)
-
     logs: dict[str, list[float]] = {}
     for each in scored:
-        for record in each.records:
-            logs.setdefault(each.name, []).append(math.log(record.val["nll"]))
-    return {
+        expected[each.name] = expected.get(each.name, 0) + len(each.row.seeds)
+        logs.setdefault(each.name, []).extend(math.log(r.val["nll"]) for r in each.records)
+
+    means = {
         name: math.exp(sum(values) / len(values))
         for name, values in logs.items()
-        if len(values) == expected[name]
+        if values and len(values) == expected[name]
     }
+    return dict(sorted(means.items(), key=lambda pair: pair[1]))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from toosure.recipes.benchmark.scored_rows import by_data, by_name
-from toosure.recipes.radius import rows
+from toosure.recipes.radius import robust_rows, rows
 from toosure.recipes.radius.scores import (
     Scored,
     final_radius,
@@ -26,7 +26,7 @@ STARTS = ("start ten times smaller", "start ten times larger")
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return what other starts, splits, batches and wrong labels change."""
-    scored, _ = scored_rows(setting, store, rows.robust(setting))
+    scored, _ = scored_rows(setting, store, robust_rows.robust(setting))
     claims: list[Claim] = []
     for data, group in by_data(scored).items():
         claims += [start_claim(setting, data, by_name(group), name) for name in STARTS]
@@ -70,5 +70,5 @@ def reported(data: str, group: Sequence[Scored]) -> Claim:
 
 def ablations(setting: Setting, store: RunStore) -> Findings:
     """Return what each piece of the controller is worth, with one seed: reported."""
-    scored, _ = scored_rows(setting, store, rows.ablations(setting))
+    scored, _ = scored_rows(setting, store, robust_rows.ablations(setting))
     return Findings([], tables(scored, "One thing changed at a time"), values_of(scored))

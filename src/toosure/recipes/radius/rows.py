@@ -15,12 +15,15 @@ EMA = "weights=ema"
 RETURNED = "return_from=0.9"
 NARROWING = ("final=5", "final_band=0")  # against the drift at the end of the cosine schedule
 TRAINING_IMAGES = 45_000
+TAKEN = f"{ASAM}:{','.join(NARROWING)}"  # least validation NLL; `combinations` says where it stands
+TAKEN_FIRST = f"{SAM}:{','.join(NARROWING)}"  # before ASAM was among the combinations
+HELD_RADII = {"cifar10": (0.5, 1, 2), "cifar100": (1, 2, 5)}  # around those at which TAKEN ended
 LONG = replace(COMMON, steps=2 * COMMON.steps)
 NETWORK = replace(COMMON, model="resnet56")
-NOISE = 0.2
 
 # What a row is compared by: ours, or one of its rivals.
 OURS = "steered radius"
+OURS_ON_SAM = "steered radius on SAM"
 SGD = "SGD"
 CHOSEN_SAM = "SAM, chosen"
 
@@ -35,7 +38,7 @@ class RadiusRow:
     seeds: tuple[int, ...]
     size: Size = COMMON
     noise: float = 0.0  # share of wrong labels in the training data
-    rival: bool = True  # False: a cell of a grid, from which the rival was chosen by validation
+    rival: bool = True  # False: only shown, as a cell of the grid from which a rival was chosen
 
     def configs(self, setting: Setting) -> list[RunConfig]:
         """Return the runs by the common protocol, one per seed."""
@@ -50,17 +53,23 @@ class RadiusRow:
 
 
 def with_options(method: str, *options: str) -> str:
-    """Return a method whose control word has some options more.
+    """Return a method whose control word has these options, in place of others of the same names.
 
     >>> with_options("sam:rho=0.05+radius", "gain=1")
     'sam:rho=0.05+radius:gain=1'
-    >>> with_options("csam+radius:actuator=both+ema", "weights=ema", "gain=1")
+    >>> with_options("csam+radius:actuator=both,gain=2+ema", "weights=ema", "gain=1")
     'csam+radius:actuator=both,weights=ema,gain=1+ema'
     """
     found = control_word(method)
-    joint = "," if found.group(1) else ":"
-    word = found.group(0) + joint + ",".join(options)
+    replaced = {name_of(option) for option in options}
+    before = (found.group(1) or "").removeprefix(":")
+    kept = [each for each in before.split(",") if each and name_of(each) not in replaced]
+    word = "radius:" + ",".join([*kept, *options])
     return method[: found.start()] + word + method[found.end() :]
+
+
+def name_of(option: str) -> str:
+    return option.partition("=")[0]
 
 
 def control_word(method: str) -> re.Match[str]:
@@ -72,9 +81,9 @@ def control_word(method: str) -> re.Match[str]:
 
 
 def ours(setting: Setting) -> str:
-    """Return the words of our method: those that the command names, or radius control on SAM."""
+    """Return the words of our method: those that the command names, or the combination taken."""
     if not setting.methods:
-        return SAM
+        return TAKEN
     if len(setting.methods) > 1:
         raise ValueError("radius compares one combination: give --method once")
     method = setting.methods[0]
@@ -105,7 +114,7 @@ def combinations(setting: Setting) -> list[RadiusRow]:
     """Return radius control on SAM, CSAM and ASAM, each also with the control split returned.
 
     SAM and CSAM also with an EMA; SAM and ASAM also with a dead band that narrows and a gain that
-    rises further towards the end. One seed, unless the command names several for the finalists.
+    rises further towards the end. One seed; `finalists` have more.
     """
     base = {
         "SAM": SAM,
@@ -120,7 +129,7 @@ def combinations(setting: Setting) -> list[RadiusRow]:
     words = {**base, **returned}
 
     return [
-        RadiusRow(name, word, data, setting.seeds_or(0))
+        RadiusRow(name, word, data, (setting.first_seed,))
         for data in data_names(setting)
         for name, word in words.items()
     ]
@@ -131,6 +140,8 @@ def comparison(setting: Setting) -> list[RadiusRow]:
     rows = []
     for data in data_names(setting):
         rows.append(RadiusRow(OURS, ours(setting), data, seeds(setting)))
+        if not setting.quick and ours(setting) != TAKEN_FIRST:
+            rows.append(RadiusRow(OURS_ON_SAM, TAKEN_FIRST, data, seeds(setting), rival=False))
         rows += rivals(setting, data)
     return rows
 
@@ -167,6 +178,17 @@ def seeds(setting: Setting) -> tuple[int, ...]:
     return setting.seeds_or(0) if setting.quick else setting.seeds_or(0, 1, 2)
 
 
+def held(setting: Setting) -> list[RadiusRow]:
+    """Return our method and ASAM at constant radii around those at which it ended."""
+    rows = []
+    for data in data_names(setting):
+        rows.append(RadiusRow(OURS, ours(setting), data, seeds(setting)))
+        radii = HELD_RADII["cifar10" if setting.quick else data]
+        words = [f"asam:rho={radius:g}" for radius in radii]
+        rows += [RadiusRow(word, word, data, seeds(setting)) for word in words]
+    return rows
+
+
 def network(setting: Setting) -> list[RadiusRow]:
     """Return our method and its nearest rivals on a second network, with one seed."""
     rows = []
@@ -178,76 +200,6 @@ def network(setting: Setting) -> list[RadiusRow]:
             RadiusRow(n, word, data, (setting.first_seed,), NETWORK) for n, word in named.items()
         ]
     return rows
-
-
-def robust(setting: Setting) -> list[RadiusRow]:
-    """Return what should not matter: start, size of the split, batch, wrong labels; one seed."""
-    steered = ours(setting)
-    small, large = (16, 60) if setting.quick else (500, 5000)
-    seed = (setting.first_seed,)
-
-    rows = []
-    for data in data_names(setting):
-        rows += [
-            RadiusRow(OURS, steered, data, seed),
-            RadiusRow("start ten times smaller", with_start(steered, 0.1), data, seed),
-            RadiusRow("start ten times larger", with_start(steered, 10), data, seed),
-            RadiusRow(
-                f"control split of {small:,}", with_options(steered, f"size={small}"), data, seed
-            ),
-            RadiusRow(
-                f"control split of {large:,}", with_options(steered, f"size={large}"), data, seed
-            ),
-        ]
-
-        sam = chosen(setting, data)["SAM"]
-        for batch in (128, 1024):
-            size = Size(COMMON.model, COMMON.steps * COMMON.batch // batch, batch)
-            rows.append(RadiusRow(f"batch {batch}", steered, data, seed, size))
-            rows.append(RadiusRow(f"batch {batch}, SAM as chosen", sam, data, seed, size))
-        rows.append(RadiusRow("20 % wrong labels", steered, data, seed, noise=NOISE))
-        rows.append(RadiusRow("20 % wrong labels, SAM as chosen", sam, data, seed, noise=NOISE))
-    return rows
-
-
-def with_start(method: str, factor: float) -> str:
-    """Return a method that starts from another radius.
-
-    >>> with_start("csam:rho=0.05,gamma=1+radius", 10)
-    'csam:rho=0.5,gamma=1+radius'
-    """
-    found = re.search(r"\brho=([0-9.]+(?:[eE][+-]?[0-9]+)?)", method)
-    if found is None:
-        raise ValueError(f"{method} does not say its rho: write sam:rho=0.05+radius")
-    value = float(found.group(1)) * factor
-    return method[: found.start()] + f"rho={value:g}" + method[found.end() :]
-
-
-def ablations(setting: Setting) -> list[RadiusRow]:
-    """Return radius control on SAM with one thing changed at a time; one seed."""
-    words = {
-        "as it is": SAM,
-        "sensor: gap": with_options(SAM, "sensor=gap"),
-        "dead band 0": with_options(SAM, "dead_band=0"),
-        "dead band 4": with_options(SAM, "dead_band=4"),
-        "dead band narrowing to 0": with_options(SAM, "final_band=0"),
-        "narrowing, gain rising to 5 times": with_options(SAM, *NARROWING),
-        "gain 0.1": with_options(SAM, "gain=0.1"),
-        "gain 1": with_options(SAM, "gain=1"),
-        "gain not rising": with_options(SAM, "final=1"),
-        "no guard": with_options(SAM, "guard=inf"),
-        "actuator: gamma of CSAM": "csam:rho=0.05,gamma=1+radius:actuator=gamma",
-        "actuator: rho and gamma": CSAM,
-        "actuator: focal gamma, SGD": "focal:gamma=1+radius:actuator=focal",
-        "EMA, looks at raw weights": f"{SAM}+ema",
-        "EMA, looks at it": f"{with_options(SAM, EMA)}+ema",
-    }
-
-    return [
-        RadiusRow(name, word, data, (setting.first_seed,))
-        for data in data_names(setting)
-        for name, word in words.items()
-    ]
 
 
 def shift(setting: Setting) -> list[RadiusRow]:

@@ -18,6 +18,7 @@ from toosure.recipes.recipe import (
     Table,
     claim_without_runs,
     judge,
+    missing_runs,
     single_run,
 )
 from toosure.recipes.run_store import RunStore
@@ -37,7 +38,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     scored, _ = scored_rows(setting, store, rows.shift(setting))
 
     shown = [
-        Table(f"Corruptions, {data}", HEADER, tuple(cells(e) for e in group if e.records), NOTE)
+        Table(f"Corruptions, {data}", HEADER, tuple(cells(e) for e in group if judged(e)), NOTE)
         for data, group in by_data(scored).items()
     ]
     claims = [
@@ -67,9 +68,14 @@ def errors_after(records: Sequence[Record]) -> list[float]:
     return [error for error in errors if error is not None]
 
 
+def judged(scored: Scored) -> list[Record]:
+    """Return the records of runs that were judged on all corruptions."""
+    return [record for record in scored.records if corrupted_ece(record) is not None]
+
+
 def cells(scored: Scored) -> tuple[str, ...]:
     """Print one row."""
-    records = scored.records
+    records = judged(scored)
     temperatures = [r.temperature for r in records if r.temperature is not None]
     return (
         f"{scored.name} (`{scored.row.method}`)",
@@ -99,6 +105,7 @@ def temperature_claim(setting: Setting, data: str, group: dict[str, Scored], riv
         rule="by the mean over seeds",
         unless=[
             setting.why_not_judged_on_cifar,
+            missing_runs(len(ours) + len(theirs), 2 * len(group[rows.OURS].row.seeds)),
             single_run(len(ours), len(theirs)),
         ],
     )

@@ -1,0 +1,92 @@
+"""The runs of what should not matter, and of what is changed one at a time."""
+
+import re
+
+from toosure.recipes.benchmark.protocol import COMMON, Size
+from toosure.recipes.radius.rows import (
+    ASAM,
+    CSAM,
+    EMA,
+    OURS,
+    TAKEN_FIRST,
+    RadiusRow,
+    chosen,
+    data_names,
+    ours,
+    with_options,
+)
+from toosure.recipes.recipe import Setting
+
+NOISE = 0.2  # share of wrong labels
+
+
+def robust(setting: Setting) -> list[RadiusRow]:
+    """Return what should not matter: start, size of the split, batch, wrong labels; one seed."""
+    steered = ours(setting)
+    small, large = (16, 60) if setting.quick else (500, 5000)
+    seed = (setting.first_seed,)
+
+    rows = []
+    for data in data_names(setting):
+        rows += [
+            RadiusRow(OURS, steered, data, seed),
+            RadiusRow("start ten times smaller", with_start(steered, 0.1), data, seed),
+            RadiusRow("start ten times larger", with_start(steered, 10), data, seed),
+            RadiusRow(
+                f"control split of {small:,}", with_options(steered, f"size={small}"), data, seed
+            ),
+            RadiusRow(
+                f"control split of {large:,}", with_options(steered, f"size={large}"), data, seed
+            ),
+        ]
+
+        sam = chosen(setting, data)["SAM"]
+        for batch in (128, 1024):
+            size = Size(COMMON.model, COMMON.steps * COMMON.batch // batch, batch)
+            rows.append(RadiusRow(f"batch {batch}", steered, data, seed, size))
+            rows.append(RadiusRow(f"batch {batch}, SAM as chosen", sam, data, seed, size))
+        rows.append(RadiusRow("20 % wrong labels", steered, data, seed, noise=NOISE))
+        rows.append(RadiusRow("20 % wrong labels, SAM as chosen", sam, data, seed, noise=NOISE))
+    return rows
+
+
+def with_start(method: str, factor: float) -> str:
+    """Return a method that starts from another radius.
+
+    >>> with_start("csam:rho=0.05,gamma=1+radius", 10)
+    'csam:rho=0.5,gamma=1+radius'
+    """
+    found = re.search(r"\brho=([0-9.]+(?:[eE][+-]?[0-9]+)?)", method)
+    if found is None:
+        raise ValueError(f"{method} does not say its rho: write sam:rho=0.05+radius")
+    value = float(found.group(1)) * factor
+    return method[: found.start()] + f"rho={value:g}" + method[found.end() :]
+
+
+def ablations(setting: Setting) -> list[RadiusRow]:
+    """Return our method with one thing changed at a time, and other actuators; one seed."""
+    steered = ours(setting)
+    words = {
+        OURS: steered,
+        "sensor: gap": with_options(steered, "sensor=gap"),
+        "dead band 0": with_options(steered, "dead_band=0"),
+        "dead band 2 to the end": with_options(steered, "final_band=2"),
+        "dead band 4 to the end": with_options(steered, "dead_band=4", "final_band=4"),
+        "gain 0.1": with_options(steered, "gain=0.1"),
+        "gain 1": with_options(steered, "gain=1"),
+        "gain not rising": with_options(steered, "final=1"),
+        "band and gain by default": ASAM,
+        "no guard": with_options(steered, "guard=inf"),
+        "actuator: rho of SAM": TAKEN_FIRST,
+        "actuator: gamma of CSAM": "csam:rho=0.05,gamma=1+radius:actuator=gamma",
+        "actuator: rho and gamma of CSAM": CSAM,
+        "actuator: focal gamma, SGD": "focal:gamma=1+radius:actuator=focal",
+        "EMA, looks at raw weights": f"{steered}+ema",
+        "EMA, looks at it": f"{with_options(steered, EMA)}+ema",
+    }
+
+    return [
+        RadiusRow(name, word, data, (setting.first_seed,))
+        for data in data_names(setting)
+        for name, word in words.items()
+    ]

@@ -76,6 +76,14 @@ def test_where_there_is_no_temperature_the_error_is_unknown():
     assert log_temperature(logits[:1], torch.tensor([1])).standard_error == math.inf
 
 
+@pytest.mark.parametrize("scale", [1e-7, 1.0, 1e5])
+def test_right_and_no_better_than_chance_are_told_apart_at_any_scale(scale):
+    logits, labels = draw(1.0, seed=2, n=50)
+    assert log_temperature(scale * logits, logits.argmax(1)).value == -math.inf
+    assert log_temperature(scale * logits, logits.argmin(1)).value == math.inf
+    assert log_temperature(torch.full((50, 4), scale), labels).value == math.inf
+
+
 def test_one_logit_per_example_is_two_classes():
     logit = torch.tensor([3.0, -2.0, 1.0, -1.0, 2.0])
     labels = torch.tensor([1, 0, 0, 0, 1])

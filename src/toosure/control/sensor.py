@@ -59,9 +59,12 @@ def log_temperature(
     if len(labels) < 2 or not bool(torch.isfinite(logits).all()):
         return UNKNOWN
 
+    if bool((logits == logits[:, :1]).all()):  # the same for every class: no better than chance
+        return SensorReading(math.inf, math.inf)
+
     fit = fit_temperature(logits, labels)
-    if fit.note:  # T would be infinite, or 0
-        return SensorReading(math.inf if fit.temperature > 1 else -math.inf, math.inf)
+    if fit.end:
+        return SensorReading(-math.inf if fit.end == "right" else math.inf, math.inf)
 
     x = logits.double() / fit.temperature  # (N, C)
     p = x.log_softmax(1).exp()

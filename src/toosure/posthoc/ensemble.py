@@ -36,7 +36,7 @@ class EnsembleTemperature(Calibrator):
 
     def solve(self, logits: Tensor, labels: Tensor) -> None:
         """Find the temperature, then the weights."""
-        temperature, self.note = fit_temperature(logits, labels)
+        temperature, self.note, _ = fit_temperature(logits, labels)
         pairs = chunked_pairs(logits, labels)
         own = torch.cat([own_log_parts(rows, targets, temperature) for rows, targets in pairs])
         weights = torch.from_numpy(best_weights(own.cpu().numpy())).to(own)

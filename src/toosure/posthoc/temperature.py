@@ -84,6 +84,7 @@ class TemperatureFit(NamedTuple):
 
     temperature: float
     note: str = ""
+    end: Literal["", "right", "wrong"] = ""  # why: every row right; logits no better than chance
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> TemperatureFit:
@@ -109,14 +110,14 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> TemperatureFit:
 
     if minimum.end == "right":
         note = "every row is right, so that the NLL falls for ever as T falls: T stays 1"
-        return TemperatureFit(1.0, note)
+        return TemperatureFit(1.0, note, minimum.end)
     note = ""
     if minimum.end == "wrong":
         note = (
             "the logits are no better than chance, so that the NLL falls for ever as T rises: "
             "T is at its upper bound"
         )
-    return TemperatureFit(math.exp(-minimum.log_scale), note)
+    return TemperatureFit(math.exp(-minimum.log_scale), note, minimum.end)
 
 
 class Minimum(NamedTuple):

@@ -184,6 +184,8 @@ def test_what_cannot_be_steered_is_refused():
     sgd = torch.optim.SGD(network().parameters(), lr=0.1)
     with pytest.raises(ValueError, match="SGD has no radius rho"):
         make_actuator("rho", sgd)
+    with pytest.raises(ValueError, match="rho of Adadelta is the decay of an average"):
+        make_actuator("rho", torch.optim.Adadelta(network().parameters()))
     with pytest.raises(ValueError, match="SGD has no gamma"):
         make_actuator("gamma", sgd)
     with pytest.raises(ValueError, match="take the loss focal"):

@@ -141,62 +141,6 @@ def test_an_unknown_error_is_not_reported():
     assert numbers["control/acted"] == 0
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"gain": 0.0}, "gain must be above 0"),
-        ({"dead_band": -1.0}, "dead_band is a number of standard errors"),
-        ({"final_band": -1.0}, "final_band is a number of standard errors"),
-        ({"return_from": 0.05}, "return_from is the share of the run"),
-        ({"rate": 1.0}, "rate is a factor above 1"),
-        ({"span": math.inf}, "span is a factor above 1"),
-        ({"final": 0.0}, "final multiplies the gain"),
-        ({"start": 0.5, "until": 0.5}, "shares of the run"),
-        ({"guard": 0.0}, "guard is a number"),
-        ({"size": 1}, "size must be at least 2"),
-        ({"every": 0}, "every must be at least 1"),
-        ({"sensor": "foo"}, "sensor must be one of 'log_temperature', 'gap'; got 'foo'"),
-        ({"actuator": "foo"}, "actuator must be one of 'rho', .*got 'foo'"),
-        ({"weights": "foo"}, "weights must be one of 'raw', .*got 'foo'"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Radius(**settings)
-
-
-@pytest.mark.parametrize(
-    ("control", "message"),
-    [
-        (X, "two tensors, inputs and labels"),
-        ((X,), "two tensors, inputs and labels"),
-        ([(X, Y)], "two tensors, inputs and labels"),
-        ("data", "two tensors, inputs and labels"),
-        ((X, Y[:3]), "as many labels as inputs"),
-        ((X[:1], Y[:1]), "two examples at least; got 1 inputs"),
-        ((X / 0, Y), "control inputs must be finite; example 0"),
-        ((X.double(), Y), r"they are torch.float64 and its weights torch.float32; convert"),
-        ((X, Y + 1), r"labels must be integers in \[0, 3\); got 1 to 3"),
-        ((X, nn.functional.one_hot(Y)), r"labels must have shape \(240,\)"),
-    ],
-)
-def test_a_control_split_is_two_tensors(control, message):
-    model = nn.Linear(5, 3)
-    with pytest.raises(ValueError, match=message):
-        RadiusControl(model, SAM(model.parameters(), lr=0.1), control, 100)
-
-
-def test_a_model_that_gives_probabilities_is_refused():
-    softmax = nn.Sequential(nn.Linear(5, 3), nn.Softmax(1))
-    control = RadiusControl(softmax, SAM(softmax.parameters(), lr=0.1), (X, Y), 100)
-    with pytest.raises(ValueError, match="leave out the model's last Softmax"):
-        control.look(0.5)
-
-    sigmoid = nn.Sequential(nn.Linear(5, 1), nn.Sigmoid())
-    with pytest.raises(ValueError, match="last Sigmoid"):
-        RadiusControl(sigmoid, SAM(sigmoid.parameters(), lr=0.1), (X, Y % 2), 100)
-
-
 def test_an_actuator_by_its_name_and_outputs_in_a_dict():
     class Named(nn.Linear):
         def forward(self, x):
@@ -244,29 +188,3 @@ def test_rows_say_how_wide_the_band_is_and_that_the_actuator_is_at_its_bound():
     again = RadiusControl(model, ForeignSAM(model.parameters(), rho=0.1), CONTROL, 100, settings)
     again.load_state_dict(control.state_dict())
     assert again.report() == {k: v for k, v in row.items() if k != "control/look_seconds"}
-
-
-def test_mistakes_in_a_loop_of_ones_own():
-    model = nn.Linear(5, 3)
-    optimizer = ForeignSAM(model.parameters(), rho=0.1)
-    with pytest.raises(ValueError, match="size is for `toosure train`"):
-        RadiusControl(model, optimizer, CONTROL, 100, Radius(size=20))
-    with pytest.raises(ValueError, match="here give predict="):
-        RadiusControl(model, optimizer, CONTROL, 100, Radius(weights="ema"))
-    with pytest.raises(TypeError, match="settings are Radius"):
-        RadiusControl(model, optimizer, CONTROL, 100, "radius")
-    with pytest.warns(UserWarning, match="never looks: a look every 50 steps, in a run of 20"):
-        control = RadiusControl(model, optimizer, CONTROL, 20)
-    with pytest.raises(ValueError, match="it lacks steps, starts, integrator, reading"):
-        control.load_state_dict({})
-    with pytest.raises(ValueError, match="of a controller of gamma, and this one is of rho"):
-        control.load_state_dict({**control.state_dict(), "starts": {"gamma": [1.0]}})
-
-
-def test_a_loop_that_goes_on_beyond_its_steps_is_told_once():
-    model = nn.Linear(5, 3)
-    control = RadiusControl(model, SAM(model.parameters(), lr=0.1), CONTROL, 5, Radius(every=1))
-    assert all(control.step() for _ in range(5))
-    with pytest.warns(UserWarning, match="made for 5 steps"):
-        assert not control.step()
-    assert not control.step()  # a second warning would be an error

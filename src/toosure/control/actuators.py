@@ -10,7 +10,7 @@ from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import Adadelta, Optimizer
 
 from toosure.losses.focal import DualFocalLoss, FocalLoss
 from toosure.metrics.inputs import check_choice
@@ -78,7 +78,13 @@ class Multiple:
         return {self.name: self.starts}
 
     def load_state_dict(self, state: dict[str, list[float]]) -> None:
-        self.starts = list(state[self.name])
+        starts = list(state[self.name])
+        if len(starts) != len(self.starts):
+            raise ValueError(
+                f"the state has {len(starts)} values of {self.name}, and this controller moves "
+                f"{len(self.starts)}: make it for the same parameter groups or losses"
+            )
+        self.starts = starts
 
 
 class Rho(Multiple):
@@ -92,6 +98,11 @@ class Rho(Multiple):
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         groups = optimizer.param_groups
+        if isinstance(optimizer, Adadelta):
+            raise ValueError(
+                "the rho of Adadelta is the decay of an average, below 1, and no radius: take sam, "
+                "or control the gamma of a focal loss (actuator=focal)"
+            )
         if any("rho" not in group for group in groups):
             raise ValueError(
                 f"{type(optimizer).__name__} has no radius rho to control: take sam, csam, asam, "
@@ -101,7 +112,13 @@ class Rho(Multiple):
         self.set_factor(1.0)
 
     def write(self, values: Sequence[float]) -> None:
-        for group, value in zip(self.optimizer.param_groups, values, strict=True):
+        groups = self.optimizer.param_groups
+        if len(groups) != len(values):
+            raise ValueError(
+                f"control has {len(values)} radii, and the optimizer {len(groups)} parameter "
+                "groups: make the controller once all groups were added"
+            )
+        for group, value in zip(groups, values, strict=True):
             group["rho"] = stored(group["rho"], value, group["params"][0].device)
 
 

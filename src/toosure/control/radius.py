@@ -14,16 +14,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from toosure.control.actuators import Actuator, ActuatorName, make_actuator
+from toosure.control.checks import check_split, check_whole, pair_of
 from toosure.control.sensor import Reading, read
 from toosure.control.settings import Radius, checked_settings
-from toosure.metrics.inputs import as_pair
 from toosure.optim import SAM
 from toosure.processes.dtensor import processes_in, ranks_of, reduced
 from toosure.watch.logits_model import as_logits_model, check_finite_inputs
 from toosure.watch.probability_outputs import check_no_softmax
 from toosure.watch.split import logits_of
-
-FIRST = 1024  # control examples that are tried when a controller is made
 
 
 class RadiusControl:
@@ -58,8 +56,9 @@ class RadiusControl:
         actuator: Actuator | ActuatorName | None = None,
         extra: int = 0,
     ) -> None:
-        if steps < 1:
-            raise ValueError(f"steps is how many steps the run takes, at least 1; got {steps}")
+        check_whole("steps", steps, "how many steps of the optimizer the run takes")
+        if batch is not None:
+            check_whole("batch", batch, "how many examples a step takes")
         self.settings = checked_settings(settings, own_loop=predict is None)
         self.x, self.y = pair_of(control)
         check_finite_inputs("control", self.x)
@@ -91,6 +90,7 @@ class RadiusControl:
         self.return_step = self.settings.return_step(steps)
         self.steps_taken = 0
         self.reading: Reading | None = None  # of the last look
+        self.saw_infinite = False  # said once
         self.look_seconds: list[float] = []  # of each look since the start, or the resumption
 
     @property
@@ -109,11 +109,7 @@ class RadiusControl:
 
         self.steps_taken += 1
         if self.steps_taken == self.steps + 1:
-            warnings.warn(
-                f"control looks no more: it was made for {self.steps} steps, and the loop goes on; "
-                "give all of them, steps=epochs * len(loader)",
-                stacklevel=2,
-            )
+            self.tell_that_it_is_over()
         due = self.steps_taken % self.every == 0
         looks = due and self.settings.looks_after(self.steps_taken, self.steps)
         if looks:
@@ -135,7 +131,11 @@ class RadiusControl:
     def look(self, progress: float) -> Reading:
         """Read the sensor and move the actuator."""
         began = time_on(self.x.device)
-        logits = self.predict(self.x)
+        with torch.no_grad():
+            logits = self.predict(self.x)
+        if not self.saw_infinite and not bool(torch.isfinite(logits).all()):
+            self.saw_infinite = True
+            self.tell_that_it_is_blind()
         if self.reading is None and logits.ndim == 2 and logits.shape[1] > 1:
             check_no_softmax(logits, "the control split")
         reading = self.share(read(self.settings.sensor, logits, self.y))
@@ -160,6 +160,22 @@ class RadiusControl:
             f"{guard.level_then:+.2f} to {guard.level:+.2f}). Here it works the wrong way round, "
             "or too little. It is set back, and stays there: docs/control.md, When it cannot work",
             stacklevel=4,
+        )
+
+    def tell_that_it_is_blind(self) -> None:
+        """Warn that the logits of the control split say nothing."""
+        warnings.warn(
+            "control is blind: some logits of the control split are infinite or NaN. Nothing moves "
+            "while they are; see whether the loss is finite (this is said once)",
+            stacklevel=4,
+        )
+
+    def tell_that_it_is_over(self) -> None:
+        """Warn that a loop goes on beyond the steps that the controller was made for."""
+        warnings.warn(
+            f"control looks no more: it was made for {self.steps} steps, and the loop goes on; "
+            "give all of them, steps=epochs * len(loader)",
+            stacklevel=3,
         )
 
     def tell_that_it_did_not_reach(self) -> None:
@@ -195,32 +211,51 @@ class RadiusControl:
         return numbers
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that changes, as plain values."""
-        return {
+        """Return all that changes, as plain values, and what it is the state of."""
+        return self.kind | {
             "steps": self.steps_taken,
             "starts": self.actuator.state_dict(),
             "integrator": self.integrator.state_dict(),
             "reading": None if self.reading is None else list(self.reading),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned, and set the actuator; load the optimizer before."""
-        lacking = [name for name in self.state_dict() if name not in state]
+    @property
+    def kind(self) -> dict[str, str]:
+        """What is sensed and what is moved, which a state must agree with."""
+        return {"sensor": self.settings.sensor, "actuator": type(self.actuator).__name__}
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise where a state is not that of a controller like this one."""
+        needed = ("steps", "starts", "integrator", "reading")
+        lacking = [name for name in needed if name not in (state or {})]
         if lacking:
             raise ValueError(f"this is no state of a RadiusControl: it lacks {', '.join(lacking)}")
+
         own, other = list(self.actuator.state_dict()), list(state["starts"])
         if own != other:
             raise ValueError(
                 f"the state is of a controller of {', '.join(other)}, and this one is of "
                 f"{', '.join(own)}: make it with the same actuator"
             )
+        for name, mine in self.kind.items():
+            if state.get(name, mine) != mine:  # earlier versions kept neither
+                raise ValueError(
+                    f"the state is of a controller with the {name} {state[name]}, and this one "
+                    f"has {mine}: make it with the same {name}"
+                )
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned, and set the actuator; load the optimizer before."""
+        self.check_state(state)
+        self.actuator.load_state_dict(state["starts"])
         self.steps_taken = state["steps"]
         self.reading = None if state["reading"] is None else Reading(*state["reading"])
-        self.actuator.load_state_dict(state["starts"])
         # Its bounds are factors of the start, which may not be where this one was made.
         self.integrator = self.settings.integrator(self.actuator)
         self.integrator.load_state_dict(state["integrator"])
         self.actuator.set_factor(math.exp(self.integrator.position))
+        if self.steps_taken > self.steps:
+            self.tell_that_it_is_over()
 
 
 def time_on(device: torch.device) -> float:
@@ -238,37 +273,3 @@ def mean_reading(
         return reading
     total = reduced(torch.tensor(reading, dtype=torch.float64, device=device), groups)
     return Reading(*(total / processes_in(groups)).tolist())
-
-
-def check_split(
-    predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, weights: torch.dtype
-) -> None:
-    """Raise for inputs and labels at which a look would fail, in the middle of a training."""
-    try:
-        logits = predict(x[:FIRST])
-    except RuntimeError as error:
-        if x.dtype == weights or not x.is_floating_point():
-            raise
-        raise ValueError(
-            f"the model does not take the control inputs: they are {x.dtype} and its weights "
-            f"{weights}; convert them by .to({weights})"
-        ) from error
-    # One row stands for all: how many classes there are is what the labels are checked against.
-    as_pair(logits[:1].expand(len(y), *logits.shape[1:]), y)
-
-
-def pair_of(control: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return inputs and labels; raise where they are not two tensors of the same length."""
-    parts = list(control) if isinstance(control, tuple | list) or hasattr(control, "y") else []
-    if len(parts) == 2 and all(isinstance(part, Tensor) for part in parts):
-        x, y = parts
-        if len(x) == len(y) >= 2:
-            return x, y
-        raise ValueError(
-            "control needs as many labels as inputs, and two examples at least; got "
-            f"{len(x)} inputs and {len(y)} labels"
-        )
-    raise ValueError(
-        "control takes two tensors, inputs and labels, cut from the training "
-        f"data; got {type(control).__name__}"
-    )

@@ -1,0 +1,52 @@
+"""What a controller is given, checked when it is made: the control split, and counts."""
+
+from collections.abc import Callable, Iterable
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+from toosure.metrics.inputs import as_pair
+
+FIRST = 1024  # control examples that are tried when a controller is made
+
+
+def check_split(
+    predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, weights: torch.dtype
+) -> None:
+    """Raise for inputs and labels at which a look would fail, in the middle of a training."""
+    try:
+        logits = predict(x[:FIRST])
+    except RuntimeError as error:
+        if x.dtype == weights or not x.is_floating_point():
+            raise
+        raise ValueError(
+            f"the model does not take the control inputs: they are {x.dtype} and its weights "
+            f"{weights}; convert them by .to({weights})"
+        ) from error
+    # One row stands for all: how many classes there are is what the labels are checked against.
+    as_pair(logits[:1].expand(len(y), *logits.shape[1:]), y)
+
+
+def pair_of(control: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return inputs and labels; raise where they are not two tensors of the same length."""
+    parts = list(control) if isinstance(control, tuple | list) or hasattr(control, "y") else []
+    if len(parts) == 2 and all(isinstance(part, Tensor) for part in parts):
+        x, y = parts
+        if len(x) == len(y) >= 2:
+            return x, y
+        raise ValueError(
+            "control needs as many labels as inputs, and two examples at least; got "
+            f"{len(x)} inputs and {len(y)} labels"
+        )
+    of = f" of {' and '.join(type(part).__name__ for part in parts)}" if parts else ""
+    raise ValueError(
+        "control takes two tensors, inputs and labels, cut from the training "
+        f"data; got {type(control).__name__}{of}"
+    )
+
+
+def check_whole(name: str, count: float, meaning: str) -> None:
+    """Raise where a count is a fraction, as of steps divided by micro-batches, or below 1."""
+    if not isinstance(count, Integral) or count < 1:
+        raise ValueError(f"{name} is {meaning}, a whole number, at least 1; got {count}")

@@ -73,6 +73,12 @@ def test_a_bad_group_is_not_added_later_either(method, setting):
     assert len(optimizer.param_groups) == len(optimizer.base.param_groups) == 1
 
 
+def test_a_base_with_a_rho_of_its_own_is_refused():
+    """The groups are shared: SAM would climb by Adadelta's rho of .9."""
+    with pytest.raises(ValueError, match="Adadelta has a rho of its own"):
+        SAM(make_mlp().parameters(), torch.optim.Adadelta, rho=0.05, lr=0.1)
+
+
 @pytest.mark.parametrize("base", ["sam", "bsam"])
 def test_a_run_with_two_passes_in_two_passes_is_one_sentence(base, tmp_path):
     config = RunConfig(data="digits:train=60,val=20", optimizer=f"sam:base={base}", steps=1)

@@ -23,6 +23,8 @@ class Wrapper(Traits, Optimizer):
 
     def __init__(self, base: Optimizer, **settings: object) -> None:
         self.base = base
+        for name in settings:
+            self._check_own(name)
         super().__init__(base.param_groups, {**base.defaults, **settings})
 
         # torch made lists and a state of its own; from here on both optimizers use the base's.
@@ -38,10 +40,20 @@ class Wrapper(Traits, Optimizer):
 
     def _add_setting(self, name: str, value: object) -> None:
         """Give every group a setting of a subclass, now and when groups are added."""
+        self._check_own(name)
         self.defaults[name] = value
         self._fill_defaults(self.param_groups)
         for group in self.param_groups:
             check_settings(self.validators, group)
+
+    def _check_own(self, name: str) -> None:
+        """Raise where the base keeps a setting of the same name, in the same groups."""
+        if name in self.base.defaults:
+            own, base = type(self).__name__, type(self.base).__name__
+            raise ValueError(
+                f"{base} has a {name} of its own, and one value would serve as that of {own}, too: "
+                "take another base, such as torch.optim.SGD or AdamW"
+            )
 
     def _fill_defaults(self, groups: list[dict[str, Any]]) -> None:
         for group in groups:

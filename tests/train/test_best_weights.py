@@ -135,3 +135,12 @@ def test_what_makes_no_sense_is_refused(tmp_path):
         RunConfig(best="nll", measure=("best",))
     with pytest.raises(ValueError, match="name a val size"):
         train(RunConfig(data="digits:train=60,val=0", best="nll", steps=1), tmp_path, CPU)
+
+
+def test_one_validation_example_fits_no_temperature(tmp_path):
+    """The run itself ends well; one that is to be judged by a temperature is refused."""
+    few = SMALL | {"data": "digits:train=60,val=1", "steps": 5}
+    run = train(RunConfig(**few, best="nll"), tmp_path, CPU)
+    assert (run.path / "best.npz").is_file() and not (run.path / "temperature.json").exists()
+    with pytest.raises(ValueError, match="a val size of 2 at least, or take best=nll"):
+        train(RunConfig(**few, best="refinement"), tmp_path, CPU)

@@ -37,6 +37,11 @@ class BestWeights:
         assert config.best is not None
         if data.val is None or not len(data.val):
             raise ValueError("best is by validation data: name a val size in the data")
+        if config.best == "refinement" and len(data.val) < 2:
+            raise ValueError(
+                "best=refinement fits a temperature on one half of the validation data and judges "
+                "it on the other: name a val size of 2 at least, or take best=nll"
+            )
         self.criterion = config.best
         self.patience = math.inf if config.patience is None else config.patience
         self.min_delta = config.min_delta or 0.0

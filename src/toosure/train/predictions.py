@@ -94,7 +94,12 @@ def write_predictions(writer: RunWriter, predictor: nn.Module, data: Dataset) ->
 
 
 def write_temperature(writer: RunWriter, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write what a temperature fitted on validation data does to test data, for the report."""
+    """Write what a temperature fitted on validation data does to test data, for the report.
+
+    One validation row fits none, and nothing is written.
+    """
+    if len(arrays["val_labels"]) < 2:
+        return
     val, test = (
         (torch.from_numpy(arrays[f"{name}_logits"]), torch.from_numpy(arrays[f"{name}_labels"]))
         for name in ("val", "test")

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toosure.cli import app
+from toosure.cli.app import ORDER
 
 RUN = CliRunner()
 
@@ -20,6 +21,14 @@ def file(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, logits=logits, labels=generator.integers(0, 3, 200))
     return path
+
+
+def test_the_help_lists_commands_in_order_and_none_is_cut_short(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = RUN.invoke(app, ["--help"]).stdout
+    listed = [line.split() for line in text.split("Commands:\n")[1].splitlines()]
+    assert [words[0] for words in listed] == list(ORDER)
+    assert all(words[-1].endswith(".") and not words[-1].endswith("...") for words in listed)
 
 
 def evaluate(*words):

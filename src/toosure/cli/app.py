@@ -8,9 +8,20 @@ from typer.core import TyperGroup
 
 from toosure import __version__
 
+# In the order of the help: judge predictions, train and look, then the rest.
+ORDER = (
+    *("evaluate", "compare", "calibrate", "apply"),
+    *("train", "runs", "report", "live", "tune", "ensemble"),
+    *("demo", "methods", "data", "reproduce"),
+)
+
 
 class Commands(TyperGroup):
     """The commands, of which none ends in a traceback because a file cannot be reached."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        return [*(name for name in ORDER if name in names), *(set(names) - set(ORDER))]
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -24,7 +35,6 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Is your classifier too sure?",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -41,7 +51,8 @@ def show_version(requested: bool) -> None:
 @app.callback()
 def toosure(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Is your classifier too sure? Measure how far its probabilities can be trusted."""

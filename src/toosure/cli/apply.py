@@ -20,7 +20,7 @@ def apply(
     calibrator: Annotated[Path, typer.Argument(help="What `toosure calibrate -o` wrote (.pt).")],
     file: Annotated[Path, typer.Argument(help="Predictions; labels need not be there.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Write calibrated ones here (.npz, .pt, .csv).")
+        Path, typer.Option("-o", "--output", help="The file to write (.npz, .pt, .csv).")
     ],
     kind: KindOption = None,
     label_column: LabelColumn = None,
@@ -30,7 +30,10 @@ def apply(
         str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
     ] = None,
 ) -> None:
-    """Write the calibrated probabilities of FILE to OUTPUT, with its labels where it has some."""
+    """Write the calibrated probabilities of FILE to OUTPUT.
+
+    Labels go along, where FILE has some.
+    """
     from toosure.posthoc import load_calibrator
     from toosure.predictions.writing import as_spelled, check_writable, write_predictions
     from toosure.recalibration import calibrated

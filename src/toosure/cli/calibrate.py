@@ -47,7 +47,7 @@ def calibrate(
     method: Annotated[
         str,
         typer.Option(
-            help="auto: the lowest NLL held out; or one, as temperature, bbq; laplace, of a run."
+            help="auto: the lowest held-out NLL; or one: temperature, bbq, ...; laplace for a run."
         ),
     ] = "auto",
     output: Annotated[
@@ -64,15 +64,17 @@ def calibrate(
     labels: Annotated[
         Path | None, typer.Option(help="The .npy of the labels, where VAL is a .npy of scores.")
     ] = None,
-    test_labels: Annotated[Path | None, typer.Option(help="The same of TEST.")] = None,
+    test_labels: Annotated[Path | None, typer.Option(help="The same for TEST.")] = None,
     split: Annotated[
         str | None, typer.Option(help="Read the arrays val_logits, val_labels of VAL for 'val'.")
     ] = None,
     test_split: Annotated[
-        str | None, typer.Option(help="The same of TEST, as 'test'; without TEST, of VAL.")
+        str | None, typer.Option(help="The same for TEST, as 'test'; without TEST: of VAL.")
     ] = None,
     top_label: TopLabel = None,
-    folds: Annotated[int, typer.Option(min=2, help="Folds of the choice.")] = 5,
+    folds: Annotated[
+        int, typer.Option(min=2, help="Folds of VAL for the choice, and where TEST is missing.")
+    ] = 5,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
     ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     seed: Annotated[
@@ -83,7 +85,9 @@ def calibrate(
     ] = None,
     device: Annotated[str | None, typer.Option(help="With laplace: cpu, cuda.")] = None,
 ) -> None:
-    """Fit a calibrator on VAL, chosen by held-out NLL, and show before and after on TEST.
+    """Fit a calibrator on VAL, and judge it on TEST.
+
+    Without --method, the calibrator with the lowest held-out NLL is taken.
 
     Of a run folder, the splits are val and test; folds of val, where the run kept no test.
     """

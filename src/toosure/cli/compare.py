@@ -54,9 +54,10 @@ def compare(
     ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
 ) -> None:
-    """Compare SECOND with FIRST: differences on the same rows, with intervals.
+    """Compare SECOND with FIRST on the same rows.
 
-    That the rows are the same is checked by their labels, and by a column `id` where there is one.
+    Prints the differences with their intervals. That the rows are the same is checked by their
+    labels, and by a column `id` where there is one.
     """
     from toosure.evaluate.paired import compare as paired
     from toosure.runs.files import check_target

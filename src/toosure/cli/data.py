@@ -23,7 +23,7 @@ def data(
     download: Annotated[bool, typer.Option(help="Fetch what NAME lacks.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List data sets: what is here, what is missing, where from, how large, its licence.
+    """List data sets: which are here, where others come from.
 
     Nothing is fetched unless asked; what broke off goes on where it was.
     """

@@ -20,7 +20,7 @@ CONCLUSION = "conclusion.txt"  # beside the runs: the first sentence of their re
 def demo(
     folder: Annotated[Path, typer.Argument(help="Where runs and report go.")] = Path("."),
     steps: Annotated[int, typer.Option(min=2, help="Steps of a run.")] = 500,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each way to train.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds each way is trained with.")] = 5,
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
 ) -> None:
     """Show in a minute what it is about: too sure, and what helps. Needs no data.

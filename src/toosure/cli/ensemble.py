@@ -66,9 +66,7 @@ def ensemble(
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
     shifts: Annotated[
         bool,
-        typer.Option(
-            "--shifts", help="Judge the mixture under 15 corruptions at 5 severities, by weights."
-        ),
+        typer.Option("--shifts", help="Judge the mixture under 15 corruptions at 5 severities."),
     ] = False,
     ood: OodWords = None,
     images: Images = None,
@@ -77,10 +75,11 @@ def ensemble(
     ] = None,
     device: Annotated[str | None, typer.Option(help="With --shifts: cpu, cuda.")] = None,
 ) -> None:
-    """Average the probabilities of finished runs, and say how far the mixture can be trusted.
+    """Average the probabilities of finished runs.
 
-    Shows each member alone, how far they disagree, and what each adds. The file that -o writes is
-    read by evaluate, calibrate and compare; with --split test where the members are runs.
+    Says how far the mixture can be trusted, and shows each member alone, how far they disagree, and
+    what each adds. The file that -o writes is read by evaluate, calibrate and compare; with --split
+    test where the members are runs.
     """
     from toosure.evaluate.ensemble import average_predictions
     from toosure.runs.files import check_target

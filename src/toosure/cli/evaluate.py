@@ -93,10 +93,14 @@ def evaluate(
     labels: LabelsFile = None,
     top_label: TopLabel = None,
     multilabel: Annotated[
-        bool, typer.Option("--multilabel", help="Outputs (N, K) are independent, as labels are.")
+        bool,
+        typer.Option(
+            "--multilabel", help="Each of K labels is 0 or 1 by itself: scores and labels (N, K)."
+        ),
     ] = False,
     by: Annotated[
-        str | None, typer.Option(help="Also judge the rows of each value of this column.")
+        str | None,
+        typer.Option(help="Also judge the rows of each value in this column by themselves."),
     ] = None,
     fail_if: Annotated[
         list[str] | None,
@@ -119,14 +123,16 @@ def evaluate(
     ood: OodWords = None,
     images: Images = None,
     baseline: Annotated[
-        Path | None, typer.Option(help="With --shifts: the run that errors are divided by.")
+        Path | None, typer.Option(help="With --shifts: the run whose errors mCE divides by.")
     ] = None,
     data_root: Annotated[
         Path | None, typer.Option(help="With a shift: where data lie. [data]", show_default=False)
     ] = None,
     device: Annotated[str | None, typer.Option(help="With a shift: cpu, cuda.")] = None,
 ) -> None:
-    """Say how far the probabilities in FILE can be trusted, with intervals.
+    """Say how far the probabilities in FILE can be trusted.
+
+    Prints a verdict and the metrics with their intervals.
 
     A run folder is judged on the test set, or the split named.
     """

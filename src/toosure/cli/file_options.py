@@ -23,18 +23,19 @@ class Kind(StrEnum):
 
 
 KindOption = Annotated[
-    Kind | None, typer.Option("--kind", help="What a file holds, where its names do not say it.")
+    Kind | None,
+    typer.Option("--kind", help="What the scores are, where their names do not say it."),
 ]
 LabelColumn = Annotated[
     str | None, typer.Option("--label-column", help="The column or array of the true classes.")
 ]
 ScoreColumns = Annotated[
     str | None,
-    typer.Option("--columns", help="Those of the scores, in class order: p_a,p_b or 'p_*'."),
+    typer.Option("--columns", help="The columns of scores, in class order: p_a,p_b or 'p_*'."),
 ]
 ClassNames = Annotated[
     str | None,
-    typer.Option("--classes", help="Names of the classes in the order of the columns: cat,dog."),
+    typer.Option("--classes", help="The classes in the order of the columns: cat,dog."),
 ]
 IgnoreIndex = Annotated[
     int | None, typer.Option("--ignore-index", help="Leave out rows with this label, as -100.")

@@ -12,9 +12,14 @@ if TYPE_CHECKING:
 
 @app.command()
 def methods(
-    kind: Annotated[str | None, typer.Argument(help="optimizer, loss, data, model, ...")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="optimizer, loss, data, model, ... [all]")
+    ] = None,
 ) -> None:
-    """List the methods, their settings and papers: every word `train` understands."""
+    """List the methods, their settings and papers.
+
+    These are the words that `train` and `calibrate` understand.
+    """
     from toosure.words import TABLES
     from toosure.words import methods as methods_of
 

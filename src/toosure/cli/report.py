@@ -26,7 +26,8 @@ class Format(StrEnum):
 def report(
     runs: Runs = Path("runs"),
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write here. [report.html, report.md]")
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write. [report.html, report.md]"),
     ] = None,
     form: Annotated[
         Format,
@@ -59,11 +60,11 @@ def live(
     host: Annotated[
         str, typer.Option(help="Where to listen; a token guards all but this machine.")
     ] = ("127.0.0.1"),
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8765,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8765,
 ) -> None:
-    """Show runs in the browser while they go on; those that are not there yet are waited for.
+    """Show runs in the browser while they go on.
 
-    Ctrl-C ends it.
+    Runs that are not there yet are waited for. Ctrl-C ends it.
     """
     from toosure.page.live import serve
 

@@ -33,23 +33,26 @@ def reproduce(
     ],
     only: Annotated[Texts, typer.Option(help="Parts: table1,fig2,mse,... (see --list)")] = None,
     quick: Annotated[
-        bool, typer.Option(help="Small, on digits, in minutes: every part is tried; no figures.")
+        bool,
+        typer.Option(help="Small, on digits, in minutes: not the paper's numbers."),
     ] = False,
     data: Annotated[
         str,
         typer.Option(
-            help="cifar10 or cifar100; but for too-sharp and ensembles also both. gamma-net, and "
-            "csam's networks: also tiny_imagenet."
+            help="cifar10, cifar100, or both joined by a comma (not too-sharp, ensembles); "
+            "gamma-net and csam's networks also tiny_imagenet."
         ),
     ] = "cifar10",
-    seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
+    seed: Annotated[
+        Texts, typer.Option(help="Seeds: 0, 0..2 or 0,5..7. [those of each part]")
+    ] = None,
     method: Annotated[
         Texts, typer.Option(help="benchmark: these rows, as sam:rho=0.1; radius: the combination.")
     ] = None,
     full: Annotated[bool, typer.Option(help="csam: the paper's networks and lengths.")] = False,
     scores: Annotated[
         Path | None,
-        typer.Option(help="The folder of scores.jsonl; too-sharp: of CalMO's parts."),
+        typer.Option(help="Keep scores in this folder; what it has is not trained again."),
     ] = None,
     shift: Annotated[
         str | None,
@@ -64,7 +67,9 @@ def reproduce(
     ] = None,
     data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
     download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1. [a GPU where there is one]")
+    ] = None,
     graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
     steps: Annotated[
         int | None, typer.Option(min=1, help="too-sharp: the length of bulk-every's runs.")
@@ -73,7 +78,8 @@ def reproduce(
         int | None, typer.Option(min=1, help="Train at most so many runs; repeat to go on.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Start no run after so many minutes; repeat.")
+        float | None,
+        typer.Option(min=0, help="Start no run after so many minutes; repeat to go on."),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
     write: Annotated[
@@ -86,8 +92,9 @@ def reproduce(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Name the parts and their runs.")] = False,
 ) -> None:
-    """Train what a paper's tables and figures need, then show each claim with the paper's figure.
+    """Redo a paper's tables and figures, claim by claim.
 
+    Trains what is missing, then shows each claim with our number and the paper's.
     Repeating the command finishes what is missing and trains nothing twice. With --scores, the
     scores of a run are kept as soon as it ends. Ends with code 1 where a judged claim fails or a
     run is missing.

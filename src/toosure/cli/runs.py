@@ -61,7 +61,7 @@ def export(
     context: typer.Context,
     to: Annotated[
         Literal["tensorboard", "wandb", "mlflow", "parquet", "csv"] | None,
-        typer.Option(help="Where the rows go."),
+        typer.Option(help="The format or the tracker."),
     ] = None,
     target: Annotated[
         str | None,
@@ -77,7 +77,10 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Where run folders are. [runs]")] = None,
     where: Where = None,
 ) -> None:
-    """Write every row of the runs to one file, with their configs, or to a tracker."""
+    """Write every row of the runs to one file, or to a tracker.
+
+    Each row has the settings of its run beside it.
+    """
     kind, place = destination(to, target, parquet, csv)
     before = context.parent.params if context.parent else {}  # options before `export`
     chosen = selected(out or before["out"], [*(before["where"] or ()), *(where or ())])

@@ -21,8 +21,8 @@ OodWords = Annotated[
     list[str] | None,
     typer.Option(
         "--ood",
-        help="With shifts: data that the run does not know, as cifar100, cifar100-c, svhn, noise, "
-        "or a file of images NAME=FILE.npz.",
+        help="With --shifts: data that the run does not know, as cifar100, cifar100-c, svhn, "
+        "noise, or a file of images NAME=FILE.npz.",
     ),
 ]
 Images = Annotated[

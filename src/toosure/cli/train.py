@@ -37,7 +37,9 @@ INTERVALS = ("every", "at", "budget")  # three ways to space measurements, of wh
 
 @app.command(cls=MultiValueCommand)
 def train(
-    data: Annotated[Texts, typer.Option(help="digits, cifar10:train=5000, ...")] = None,
+    data: Annotated[
+        Texts, typer.Option(help="Data set: digits, cifar10:train=5000, ... [digits]")
+    ] = None,
     shift: Annotated[
         Texts,
         typer.Option(
@@ -47,23 +49,34 @@ def train(
     ood: Annotated[
         Texts, typer.Option(help="With --shift all: unknown data, cifar100, noise, NAME=FILE.npz.")
     ] = None,
-    model: Annotated[Texts, typer.Option(help="mlp, resnet20, package.module:factory")] = None,
-    optimizer: Annotated[Texts, typer.Option(help="sgd:lr=0.1, sam:base=adamw,rho=0.1")] = None,
-    loss: Annotated[Texts, typer.Option(help="The criterion: ce, mse, ...")] = None,
-    objective: Annotated[Texts, typer.Option(help="What wraps the criterion, or none.")] = None,
-    schedule: Annotated[Texts, typer.Option(help="constant, step, cosine:warmup=100")] = None,
+    model: Annotated[
+        Texts, typer.Option(help="Network: mlp, resnet20, package.module:factory. [mlp]")
+    ] = None,
+    optimizer: Annotated[
+        Texts, typer.Option(help="sgd, sam:base=adamw,rho=0.1, ... [sgd:lr=0.1]")
+    ] = None,
+    loss: Annotated[Texts, typer.Option(help="The criterion: ce, mse, ... [ce]")] = None,
+    objective: Annotated[
+        Texts, typer.Option(help="What wraps the criterion: mixup, calmo, ... [none]")
+    ] = None,
+    schedule: Annotated[
+        Texts, typer.Option(help="Of the learning rate: step, cosine:warmup=100. [constant]")
+    ] = None,
     steps: Annotated[Texts, typer.Option(help="How many steps. [2000]")] = None,
-    batch: Annotated[Texts, typer.Option(help="Examples a step, or full. [128]")] = None,
-    seed: Annotated[Texts, typer.Option(help="0, 0..2 or 0,5..7")] = None,
-    clip: Annotated[Texts, typer.Option(help="Largest norm of a gradient, or none.")] = None,
+    batch: Annotated[Texts, typer.Option(help="Examples per step, or full. [128]")] = None,
+    seed: Annotated[
+        Texts, typer.Option(help="Of the start and the batches: 0, 0..2 or 0,5..7. [0]")
+    ] = None,
+    clip: Annotated[Texts, typer.Option(help="Largest norm of a gradient. [none]")] = None,
     average: Annotated[
-        Texts, typer.Option(help="Of the weights: ema:decay=0.999, swa, swag, ema+swag, or none.")
+        Texts,
+        typer.Option(help="Also average the weights: ema:decay=0.999, swa, swag, ema+swag. [none]"),
     ] = None,
     control: Annotated[
-        Texts, typer.Option(help="Steer rho or gamma: radius, radius:actuator=both, or none.")
+        Texts, typer.Option(help="Steer rho or gamma: radius, radius:actuator=both. [none]")
     ] = None,
     best: Annotated[
-        Texts, typer.Option(help="Keep the best weights by validation: refinement, nll, or none.")
+        Texts, typer.Option(help="Keep the best weights by validation: refinement or nll. [none]")
     ] = None,
     patience: Annotated[
         int | None, typer.Option(help="With --best: end after so many rows without a better one.")
@@ -72,34 +85,46 @@ def train(
         float | None,
         typer.Option(help="With --patience: better is lower by more than this. [0]"),
     ] = None,
-    precision: Annotated[Texts, typer.Option(help="float32, float64, bf16, fp16.")] = None,
-    measure: Annotated[
-        Texts, typer.Option(help="Beside metrics and margins: gn_sharpness, ... or none.")
+    precision: Annotated[
+        Texts, typer.Option(help="float32, float64, bf16, fp16. [float32]")
     ] = None,
-    eps: Annotated[float | None, typer.Option(help="Radius of the certificate.")] = None,
+    measure: Annotated[
+        Texts, typer.Option(help="Beside metrics and margins: trace, ... or none. [gn_sharpness]")
+    ] = None,
+    eps: Annotated[
+        float | None, typer.Option(help="Radius for --measure certificate. [0.01]")
+    ] = None,
     every: Annotated[int | None, typer.Option(help="Measure every so many steps. [20]")] = None,
-    at: Annotated[str | None, typer.Option(help="Measure at steps: 1,2,4,...")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="Measure at these steps: 0,10,100 or 1,2,4,...")
+    ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="Measure as often as this share of the time allows.")
+        float | None, typer.Option(help="Measure as often as this share of the time allows: 0.05.")
     ] = None,
     config: Annotated[
-        list[Path] | None, typer.Option(help="Run what these files or run folders hold.")
+        list[Path] | None,
+        typer.Option(help="Take the settings from a config.json or a run folder."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where run folders go, or s3://...")] = Path("runs"),
     data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
     download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1. [a GPU where there is one]")
+    ] = None,
     compile: Annotated[bool, typer.Option(help="Use torch.compile.")] = False,
     graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
     exact: Annotated[
-        bool, typer.Option("--exact", help="With torchrun: the numbers of one process, not DDP.")
+        bool, typer.Option("--exact", help="With torchrun: the numbers of one process; slower.")
     ] = False,
     sync_batchnorm: Annotated[
-        bool, typer.Option("--sync-batchnorm", help="With torchrun: BatchNorm sees all shares.")
+        bool,
+        typer.Option("--sync-batchnorm", help="With torchrun: BatchNorm sees the whole batch."),
     ] = False,
     checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 30.0,
     threads: Annotated[int | None, typer.Option(help="Threads of a run on the CPU.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes that run side by side.")] = 1,
+    workers: Annotated[
+        int, typer.Option(help="Runs side by side, each in a process of its own.")
+    ] = 1,
     on: Annotated[
         str | None, typer.Option(help="A Ray cluster: ray, host:port, ray://host:port")
     ] = None,
@@ -110,7 +135,9 @@ def train(
         float | None, typer.Option(help="GPUs a run takes, with --on. [0]")
     ] = None,
 ) -> None:
-    """Train and watch. Every option of what to do takes several values; their product is the sweep.
+    """Train networks, and measure them on the way.
+
+    Several values of an option make a sweep: one run for each combination.
 
     Repeating a command finishes what is missing. Ctrl-C writes a checkpoint first.
     """

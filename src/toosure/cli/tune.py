@@ -25,37 +25,52 @@ MAX_ROWS = 20  # of the table at the end
 @app.command(cls=MultiValueCommand)
 def tune(
     optimizer: Annotated[
-        Texts, typer.Option(help="csam:rho=0.02..0.5~log,gamma=0|0.5|1|2; several: alternatives.")
+        Texts,
+        typer.Option(help="csam:rho=0.02..0.5~log,gamma=0|1; several words are alternatives."),
     ] = None,
-    data: Annotated[Texts, typer.Option(help="digits, cifar10:train=5000, ...")] = None,
-    model: Annotated[Texts, typer.Option(help="mlp:width=16..128~16, resnet20, ...")] = None,
-    loss: Annotated[Texts, typer.Option(help="The criterion: ce, focal:gamma=0.5..5, ...")] = None,
-    objective: Annotated[Texts, typer.Option(help="What wraps the criterion, or none.")] = None,
-    schedule: Annotated[Texts, typer.Option(help="constant, step, cosine:warmup=100")] = None,
+    data: Annotated[
+        Texts, typer.Option(help="Data set: digits, cifar10:train=5000, ... [digits]")
+    ] = None,
+    model: Annotated[
+        Texts, typer.Option(help="Network: mlp:width=16..128~16, resnet20, ... [mlp]")
+    ] = None,
+    loss: Annotated[
+        Texts, typer.Option(help="The criterion: ce, focal:gamma=0.5..5, ... [ce]")
+    ] = None,
+    objective: Annotated[
+        Texts, typer.Option(help="What wraps the criterion: mixup, calmo, ... [none]")
+    ] = None,
+    schedule: Annotated[
+        Texts, typer.Option(help="Of the learning rate: step, cosine:warmup=100. [constant]")
+    ] = None,
     steps: Annotated[str | None, typer.Option(help="How many steps. [2000]")] = None,
     batch: Annotated[
-        str | None, typer.Option(help="Examples a step: 32|64|128, full. [128]")
+        str | None, typer.Option(help="Examples per step: 32|64|128, full. [128]")
     ] = None,
     clip: Annotated[
-        str | None, typer.Option(help="Largest norm of a gradient: 0.1..5~log.")
+        str | None, typer.Option(help="Largest norm of a gradient: 0.1..5~log. [none]")
     ] = None,
     seed: Annotated[str | None, typer.Option(help="The seed of all runs. [0]")] = None,
-    precision: Annotated[str | None, typer.Option(help="float32, float64, bf16, fp16.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, float64, bf16, fp16. [float32]")
+    ] = None,
     measure: Annotated[
         Texts, typer.Option(help="Beside metrics and margins: gn_sharpness, ... [none]")
     ] = None,
     every: Annotated[str | None, typer.Option(help="Measure every so many steps. [20]")] = None,
     goal: Annotated[
         Texts,
-        typer.Option(help="What to make best on validation data; one prunes. [accuracy nll]"),
+        typer.Option(help="What to make best on validation data. [accuracy nll]"),
     ] = None,
-    trials: Annotated[int, typer.Option(help="Trials in all, those done before too.")] = 20,
-    prune: Annotated[bool, typer.Option(help="With one goal, stop runs that fall behind.")] = True,
+    trials: Annotated[int, typer.Option(help="Trials in all, with those done before.")] = 20,
+    prune: Annotated[bool, typer.Option(help="With one goal: stop runs that fall behind.")] = True,
     search_seed: Annotated[int, typer.Option(help="The seed of the search.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the study and its runs go.")] = Path("runs/tune"),
     data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
     download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1. [a GPU where there is one]")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of a run on the CPU.")] = None,
     workers: Annotated[int, typer.Option(help="Trials that run side by side.")] = 1,
     on: Annotated[
@@ -68,7 +83,9 @@ def tune(
         float | None, typer.Option(help="GPUs a run takes, with --on. [0]")
     ] = None,
 ) -> None:
-    """Search for the best runs: values may be ranges (0.01..1~log, 16..64~16) and choices (a|b).
+    """Search ranges of settings for the best runs.
+
+    Values may be ranges (0.01..1~log, 16..64~16) and choices (a|b).
 
     Repeating a command finishes what is missing; a larger --trials adds to it. `toosure report` of
     the folder shows the Pareto front.

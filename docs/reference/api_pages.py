@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from field_comments import field_lines
+
 import toosure
 
 # The public names of modules without `__all__`: what our pages tell people to import.
@@ -112,16 +114,31 @@ def module_description(module: ModuleType) -> list[str]:
 
 
 def grouped(module: ModuleType, names: tuple[str, ...]) -> Iterator[list[str]]:
-    """Yield the entries of a module's names, under a heading for each file they come from."""
+    """Yield the entries of a module's names, under a heading for each file they come from.
+
+    What is called as the module itself, such as `evaluate`, comes first.
+    """
+    main = module.__name__.rsplit(".", 1)[-1]
     files: dict[str, list[str]] = {}
-    for name in names:
+    for name in sorted(names, key=lambda name: name.lower() != main):
         files.setdefault(file_of(getattr(module, name), module), []).append(name)
 
     for file, members in files.items():
         if len(files) > 1:
             yield [f"## {heading_of(file)}"]
-        for name in sorted(members, key=str.lower):
-            yield entry(name, getattr(module, name))
+        for name in sorted(members, key=lambda name: (name.lower() != main, name.lower())):
+            thing = getattr(module, name)
+            yield older_name(name, thing) if is_older_name(name, thing) else entry(name, thing)
+
+
+def is_older_name(name: str, thing: object) -> bool:
+    """Say whether a class has another name now, and this one is kept for old scripts."""
+    return inspect.isclass(thing) and thing.__name__ != name
+
+
+def older_name(name: str, thing: type) -> list[str]:
+    """Return the entry of an older name, which leads to the new one."""
+    return [f"``````{{py:class}} {name}", "", f"An older name of `{thing.__name__}`.", "``````"]
 
 
 def file_of(thing: object, module: ModuleType) -> str:
@@ -134,7 +151,7 @@ def file_of(thing: object, module: ModuleType) -> str:
 def heading_of(file: str) -> str:
     """Return the first sentence of a file's docstring without its full stop."""
     if file.count(".") < 2:
-        return "In the room itself"
+        return "In the package itself"
     first = (inspect.getdoc(import_module(file)) or file).split("\n\n")[0]
     sentence = re.split(r"(?<=[.:;])(?<!Eq\.)(?<!al\.) ", " ".join(first.split()))[0]
     return re.sub(r"(?<!al)[.:;]$", "", sentence)
@@ -145,7 +162,7 @@ def entry(name: str, thing: Any, depth: int = 3) -> list[str]:
     fence = "`" * (depth + 3)
     if inspect.isclass(thing):
         kind = "exception" if issubclass(thing, BaseException) else "class"
-        body = [*markdown_lines(own_docstring(thing)), ""]
+        body = [*markdown_lines(own_docstring(thing)), "", *field_lines(thing), ""]
         for method_name, method in methods_of(thing):
             body += [*entry(method_name, method, depth - 1), ""]
         signature = signature_of(thing).removesuffix(" -> None")
@@ -192,6 +209,7 @@ def signature_of(thing: Any) -> str:
         return "(...)"
     text = re.sub(r"<built-in function (\w+)>", r"\1", text).replace("<lambda>", "lambda")
     text = re.sub(r"<(?:function|class)[^<>]*>|<factory>|<[^<>]* at 0x[^<>]*>", "...", text)
+    text = re.sub(r"\w+Path\('([^']*)'\)", r"'\1'", text)
     text = re.sub(r"(?<=: |> )'([\w.\[\], |]+)'", r"\1", text)  # a type that is written as text
     text = re.sub(r"\b(?:torch|collections|pathlib|typing|numpy)(?:\.\w+)*\.(\w+)", r"\1", text)
     text = re.sub(r"\btoosure(?:\.\w+)+", lambda match: public_path(match[0]), text)
@@ -205,7 +223,10 @@ def public_paths() -> dict[str, str]:
     modules = [name for name in public_names() if ".integrations." not in name]  # frameworks
     for module in modules:
         for name in public_names()[module]:
-            place = place_of(getattr(import_module(module), name), f"{module}.{name}")
+            thing = getattr(import_module(module), name)
+            if is_older_name(name, thing):
+                continue
+            place = place_of(thing, f"{module}.{name}")
             paths[place] = min(paths.get(place, f"{module}.{name}"), f"{module}.{name}", key=len)
     return paths
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from api_pages import write_if_changed
 
@@ -93,8 +93,9 @@ def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     """Yield a command, or a group of them and then each of its members."""
     if name != "toosure":
         yield name, command
-    for word, member in getattr(command, "commands", {}).items():
-        yield from below(f"{name} {word}", member)
+    members = getattr(command, "commands", {})
+    for word in command.list_commands(None) if members else ():
+        yield from below(f"{name} {word}", members[word])
 
 
 def commands_text() -> str:
@@ -121,22 +122,30 @@ def parameter_row(parameter: Any) -> str:
         names = [parameter.name.upper()]
     written = ", ".join(f"`{name}`" for name in names)
 
-    value = parameter.default
-    is_shown = value not in (None, "", [], (), False) and not callable(value)
-    default = f"`{getattr(value, 'value', value)}`" if is_shown else ""
-    if parameter.required:
-        default = "(needed)"
+    default = "(needed)" if parameter.required else default_of(parameter)
     says = f"{prose_with_code(getattr(parameter, 'help', '') or '')} {choices_of(parameter)}"
     return f"| {written} | {cell(says)} | {cell(default)} |"
+
+
+def default_of(parameter: Any) -> str:
+    """Return the default of an option; of a switch only where it is on."""
+    value = parameter.default
+    if isinstance(value, bool):
+        return f"`{parameter.opts[0]}`" if value else ""
+    if value in (None, "", [], ()) or callable(value):
+        return ""
+    return f"`{getattr(value, 'value', value)}`"
 
 
 def choices_of(parameter: Any) -> str:
     """Return the values that an option takes, where they are few: "One of `left`, `right`."."""
     described = getattr(parameter, "type_descriptor", None)
     annotation = getattr(described, "annotation", None)
-    if not (isinstance(annotation, type) and issubclass(annotation, Enum)):
-        return ""
-    return f"One of {', '.join(f'`{choice.value}`' for choice in annotation)}."
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        values = [choice.value for choice in annotation]
+    else:
+        values = list(get_args(annotation)) if get_origin(annotation) is Literal else []
+    return f"One of {', '.join(f'`{value}`' for value in values)}." if values else ""
 
 
 def examples_text() -> str:

@@ -57,6 +57,18 @@ def test_a_name_without_a_docstring_would_be_found(monkeypatch):
     assert inspect.getdoc(made_up.nothing) is None
 
 
+def test_a_page_begins_with_what_its_module_is_for():
+    page = api_pages.page_of("toosure.evaluate")
+    assert page.index("{py:function} evaluate(") < page.index("{py:class} ClassGap(")
+    assert "- `excess`: its own part: the gap less that of all rows" in page
+
+
+def test_an_older_name_leads_to_the_new_one():
+    page = api_pages.page_of("toosure.train")
+    assert "An older name of `Runtime`." in page
+    assert "runtime: toosure.train.Runtime | None" in page and "Means |" not in page
+
+
 def test_a_page_says_which_extra_is_missing(monkeypatch):
     def without(name):
         raise ModuleNotFoundError(f"No module named {name!r}")
@@ -142,6 +154,26 @@ def test_every_method_key_and_command_is_in_the_reference():
     assert re.findall(r"(?m)^## `(.+)`$", commands) == names
     assert {"toosure evaluate", "toosure train", "toosure runs export"} <= set(names)
     assert "| `--fail-if` |" in commands and "| `FILES` |" in commands
+
+
+def test_defaults_and_choices_of_options_are_in_the_reference():
+    commands = reference_tables.commands_text()
+    assert "| Seed of the bootstrap. | `0` |" in commands
+    assert "One of `tensorboard`, `wandb`, `mlflow`, `parquet`, `csv`." in commands
+    assert (
+        "| `--prune`, `--no-prune` | With one goal: stop runs that fall behind. | `--prune` |"
+        in (commands)
+    )
+
+
+def test_every_option_says_what_it_is_for():
+    silent = [
+        f"{name} {parameter.name}"
+        for name, command in reference_tables.commands()
+        for parameter in command.params
+        if not getattr(parameter, "help", None)
+    ]
+    assert not silent
 
 
 def test_docstrings_become_markdown():

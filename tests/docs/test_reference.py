@@ -166,6 +166,19 @@ def test_defaults_and_choices_of_options_are_in_the_reference():
     )
 
 
+def test_every_option_is_on_a_page_that_people_wrote():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    written = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text))
+    unknown = [
+        f"{name} {parameter.opts[0]}"
+        for name, command in reference_tables.commands()
+        for parameter in command.params
+        if parameter.param_type_name == "option"
+        and written.isdisjoint([*parameter.opts, *parameter.secondary_opts])
+    ]
+    assert not unknown
+
+
 def test_every_option_says_what_it_is_for():
     silent = [
         f"{name} {parameter.name}"

@@ -75,7 +75,8 @@ def evaluate(
     (N, C), tokens (N, T, C) or pixels (N, C, H, W), or with `multilabel` independent outputs (N, K)
     with labels (N, K). Labels that are `ignore_index` are left out. `groups` (N,) are resampled
     whole, as sequences and images are. One output per example is judged by P(class 1), others by
-    the predicted class; `top_label` says which of the two.
+    the predicted class; `top_label` says which of the two. `bins` and `edge` are those of `ece`,
+    `names` those of the classes. Intervals hold at `level`, from `samples` draws by `seed`.
 
     Or give a data frame with the column of its labels, `label`, and of its scores, `columns`, where
     their names do not say it. `only` names the metrics to measure, without rows per class; accuracy

@@ -349,6 +349,10 @@ def test_of_two_finalists_three_seeds_decide(tmp_path, seeds_of_second):
         assert claim.found.startswith(f"`{rows.SAM}`: SAM 0.3000, ASAM 0.3500, ")
         assert "1 of 6 runs missing" in claim.note
 
+    # Kept scores tell the finalists, so that the command trains their other seeds.
+    assert {c.seed for c in RECIPE.part("combinations").configs(setting)} == {0, 1, 2}
+    assert {c.seed for c in RECIPE.part("combinations").configs(C100)} == {0}
+
 
 def test_constant_radii_are_compared_with_the_steered_one(tmp_path):
     def change(row, record):

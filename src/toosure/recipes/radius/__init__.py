@@ -35,7 +35,7 @@ RECIPE = Recipe(
         Part(
             "combinations",
             "control of SAM, CSAM and ASAM, with EMA, with the split returned; validation only",
-            configs_of(rows.combinations),
+            configs_of(combinations.all_rows),
             combinations.findings,
         ),
         Part(

@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from toosure.recipes.benchmark.scored_rows import by_data, missing_in
+from toosure.recipes.benchmark.score_files import score_files
+from toosure.recipes.benchmark.scored_rows import by_data, missing_in, with_records
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.scores import TEST, Scored, radius_text, scored_rows
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
@@ -25,19 +26,29 @@ FINALISTS = 2
 Means = dict[str, float]  # by name of the combination, the least first
 
 
+def all_rows(setting: Setting) -> list[rows.RadiusRow]:
+    """Return every combination, and the finalists with more seeds once kept scores tell them."""
+    each = rows.combinations(setting)
+    kept = score_files(setting).records
+    scored = [with_records(row, [c.name for c in row.configs(setting)], kept) for row in each]
+    if missing_in(scored):
+        return each
+    return [*each, *finalists(setting, validation_means(scored))]
+
+
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the validation scores of each combination, and which is taken."""
     scored, _ = scored_rows(setting, store, rows.combinations(setting))
-    means = validation_means(scored)
-    last, _ = scored_rows(setting, store, finalists(setting, list(means)[:FINALISTS]))
+    last, _ = scored_rows(setting, store, finalists(setting, validation_means(scored)))
 
     shown = tables("Combinations", scored) + tables("The two finalists", last)
     values = {f"{e.row.data}/{e.name}": [r.val for r in e.records] for e in [*scored, *last]}
     return Findings([choice(setting, scored, last)], shown, dict(values))
 
 
-def finalists(setting: Setting, names: Sequence[str]) -> list[rows.RadiusRow]:
-    """Return the rows of these combinations with the seeds of the comparison."""
+def finalists(setting: Setting, means: Means) -> list[rows.RadiusRow]:
+    """Return the combinations of least mean with the seeds of the comparison."""
+    names = list(means)[:FINALISTS]
     return [
         replace(row, seeds=rows.seeds(setting))
         for row in rows.combinations(setting)

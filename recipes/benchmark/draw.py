@@ -20,6 +20,7 @@ from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles
 from toosure.recipes.benchmark.tables import grouped
+from toosure.recipes.radius.rows import TAKEN
 from toosure.recipes.series import spread_text
 
 HERE = Path(__file__).parent
@@ -39,7 +40,7 @@ def chosen(files: ScoreFiles, data: str) -> Methods:
     """
     setting = Setting(data=data)
     groups = grouped(files, setting, data)
-    words = {**methods.SHARPNESS_AWARE[data], **methods.OTHERS}
+    words = {**methods.SHARPNESS_AWARE[data], "ASAM, steered": TAKEN, **methods.OTHERS}
     labels = {
         name: protocol.label(protocol.config(setting, word, data, 0))
         for name, word in words.items()

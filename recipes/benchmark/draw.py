@@ -223,7 +223,7 @@ def draw_differences(files: ScoreFiles) -> str:
 
 
 def draw_reliability(
-    files: ScoreFiles, names: Sequence[str] = ("SGD", "SAM", "ASAM", "CSAM")
+    files: ScoreFiles, names: Sequence[str] = ("SGD", "SAM", "ASAM", "CSAM", "ASAM, steered")
 ) -> str:
     """Draw confidence minus accuracy by confidence, all seeds of a method together."""
     parts = []

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from toosure.data.augment import crop_and_flip
 from toosure.data.corruptions import Shift, check_shift, corrupt
-from toosure.data.seeds import derive_seed
+from toosure.data.seeds import DataStream, derive_seed
 from toosure.data.standardise import Standardise, pixel_statistics
 
 
@@ -217,9 +217,8 @@ def hold_out(images: Images, test: int, seed: int) -> Images:
     if test == 0:
         raise ValueError("test=0 leaves nothing to judge a run on: at least 1")
     available = len(images.train_y)
-    test_indices, train_indices = draw_indices(
-        "labelled", available, [test, None], derive_seed(seed, 2)
-    )
+    test_seed = derive_seed(seed, DataStream.TEST_SPLIT)
+    test_indices, train_indices = draw_indices("labelled", available, [test, None], test_seed)
     return replace(
         images,
         train_x=images.train_x[train_indices],
@@ -263,7 +262,7 @@ def flip_labels(labels: Tensor, classes: int, share: float, seed: int) -> Tensor
     if not 0 <= share <= 1 or (share and classes < 2):
         raise ValueError(f"noise must be a share in [0, 1] of two or more classes; got {share}")
 
-    generator = torch.Generator().manual_seed(derive_seed(seed, 1))
+    generator = torch.Generator().manual_seed(derive_seed(seed, DataStream.LABEL_NOISE))
     flipped = torch.randperm(len(labels), generator=generator)[: round(share * len(labels))]
     noisy = labels.clone()
     if not len(flipped):

@@ -18,7 +18,7 @@ from toosure.data.dataset import (
     make_dataset,
 )
 from toosure.data.image_files import ImageFiles
-from toosure.data.seeds import derive_seed
+from toosure.data.seeds import DataStream, derive_seed
 from toosure.data.standardise import Standardise, pixel_statistics
 
 MIN_IMAGES_FOR_WORKERS = 500  # fewer are not worth starting processes for
@@ -107,9 +107,8 @@ def memory_gb(count: int, size: int) -> float:
 def hold_out_files(files: LabelledFiles, test: int | None, seed: int) -> dict[str, LabelledFiles]:
     """Hold out a test set by seed where none is published, as `hold_out` does with images."""
     count = -(-len(files) // 5) if test is None else test
-    test_indices, train_indices = draw_indices(
-        "labelled", len(files), [count, None], derive_seed(seed, 2)
-    )
+    test_seed = derive_seed(seed, DataStream.TEST_SPLIT)
+    test_indices, train_indices = draw_indices("labelled", len(files), [count, None], test_seed)
     return {"train": files.select(train_indices), "test": files.select(test_indices)}
 
 
@@ -151,9 +150,8 @@ def streamed_dataset(
     test = files["test"].select(test_indices)
     noisy = flip_labels(train.labels, len(names), splitting.noise, seed)
 
-    (in_memory,) = draw_indices(
-        "watched", len(train), [min(watched, len(train))], derive_seed(seed, 3)
-    )
+    watched_seed = derive_seed(seed, DataStream.WATCHED)
+    (in_memory,) = draw_indices("watched", len(train), [min(watched, len(train))], watched_seed)
     pixels = decode_all(train.select(in_memory), reading)
     mean, std = pixel_statistics(pixels, 255, splitting.standardise)
 

@@ -23,7 +23,7 @@ from toosure.data.folder_dataset import (
     split_on_disk,
 )
 from toosure.data.locate import locate
-from toosure.data.seeds import derive_seed
+from toosure.data.seeds import DataStream, derive_seed
 from toosure.data.standardise import Standardise
 
 
@@ -158,7 +158,8 @@ def share_published(
             f"val_share must be a share of the published images, in (0, 1); got {share}"
         )
     count = round(share * len(files))
-    val, test = draw_indices("validation", len(files), [count, None], derive_seed(seed, 4))
+    own_seed = derive_seed(seed, DataStream.SHARED_VALIDATION)
+    val, test = draw_indices("validation", len(files), [count, None], own_seed)
     return files.select(val), files.select(test)
 
 

@@ -1,6 +1,39 @@
-"""Seeds for independent streams of random numbers."""
+"""Seeds for independent streams of random numbers, and the numbers of these streams.
+
+A stream is `derive_seed(seed, STREAM, ...)`. Kept scores depend on every number here: a new stream
+takes one that is free, and none is ever changed.
+"""
+
+from enum import IntEnum
 
 import numpy as np
+
+
+class DataStream(IntEnum):
+    """What is drawn by the seed of a data set."""
+
+    LABEL_NOISE = 1
+    TEST_SPLIT = 2  # where no test set is published
+    WATCHED = 3  # training images that are kept in memory while the others are streamed
+    SHARED_VALIDATION = 4  # validation images taken from the published ones
+
+
+class RunStream(IntEnum):
+    """What is drawn by the seed of a run.
+
+    4 and 5 were given twice. A control split has no number behind the 4, the draws of an ensemble
+    do; samples of the weights and the draws of a rank have the same seeds and different uses.
+    """
+
+    EPOCH_ORDER = 0
+    AUGMENTATION = 1
+    ENSEMBLE_TRAINING = 3
+    ENSEMBLE_PREDICTION = 4
+    CONTROL_SPLIT = 4
+    WEIGHT_SAMPLES = 5  # of SWAG and BSAM
+    RANK = 5  # global draws of a process of higher rank
+    BATCH_NORM = 7  # crops and flips of the examples that refresh its statistics
+    RETURNED_CONTROL_SPLIT = 8  # batches that the control split is part of
 
 
 def derive_seed(*numbers: int) -> int:

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from toosure.data.seeds import RunStream
 from toosure.ensembles.noise import generator_for
-
-SAMPLING = 5  # stream of random numbers
 
 
 class EMA:
@@ -151,7 +150,7 @@ class SWAG(SWA):
     def draws(self, seed: int) -> Iterator[list[Tensor]]:
         """Yield the weights of each sample."""
         for sample in range(self.samples):
-            generator = generator_for(self.mean[0].device, seed, SAMPLING, sample)
+            generator = generator_for(self.mean[0].device, seed, RunStream.WEIGHT_SAMPLES, sample)
             yield self.sample(generator)
 
     def sample(self, generator: torch.Generator) -> list[Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from toosure.data.dataset import Dataset
-from toosure.data.seeds import derive_seed
+from toosure.data.seeds import RunStream, derive_seed
 from toosure.ensembles.batch_ensemble import check_members
 from toosure.ensembles.members_at_once import MembersAtOnce, fastest_way
 from toosure.ensembles.mixture import Mixture
@@ -139,7 +139,7 @@ class DeepEnsemble(Mixture):
         train = self.data.train
         indices = self.orders.indices(member, step, count, len(train)).to(train.y.device)
         generator = torch.Generator(train.x.device)
-        generator.manual_seed(derive_seed(self.seed + member, 1, step))
+        generator.manual_seed(derive_seed(self.seed + member, RunStream.AUGMENTATION, step))
         return self.data.augmented(train.x[indices], generator), train.y[indices]
 
     # -- passes -------------------------------------------------------------------------------
@@ -174,7 +174,8 @@ class OrderOfEpoch:
             return torch.arange(examples)
         epoch, place = divmod(step, examples // count)
         if self.orders.get(member, (-1,))[0] != epoch:
-            generator = torch.Generator().manual_seed(derive_seed(self.seed + member, 0, epoch))
+            own_seed = derive_seed(self.seed + member, RunStream.EPOCH_ORDER, epoch)
+            generator = torch.Generator().manual_seed(own_seed)
             self.orders[member] = epoch, torch.randperm(examples, generator=generator)
         return self.orders[member][1][place * count : (place + 1) * count]
 

@@ -5,11 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from toosure.data.seeds import RunStream
 from toosure.ensembles.convert import Weighted, replace_layers, weighted_layers
 from toosure.ensembles.mixture import Mixture
 from toosure.ensembles.noise import (
-    PREDICTING,
-    TRAINING,
     Noise,
     draw_noise,
     generator_for,
@@ -99,7 +98,9 @@ class MCDropout(Mixture):
         self.count_step(model, part)
         x, labels, _ = batch
         x = x.repeat(self.repeat, *[1] * (x.ndim - 1))
-        generator = generator_for(x.device, self.seed, TRAINING, self.taken, part)
+        generator = generator_for(
+            x.device, self.seed, RunStream.ENSEMBLE_TRAINING, self.taken, part
+        )
         return (
             x,
             labels.repeat(self.repeat),
@@ -118,7 +119,9 @@ class MCDropout(Mixture):
         layers = noisy_layers(model)
         logits = []
         for sample in range(self.samples):
-            generator = generator_for(x.device, self.seed, PREDICTING, self.taken, sample)
+            generator = generator_for(
+                x.device, self.seed, RunStream.ENSEMBLE_PREDICTION, self.taken, sample
+            )
             with noise_in(layers, draw_noise(layers, len(x), generator)):
                 logits.append(model(x))
         return torch.stack(logits)

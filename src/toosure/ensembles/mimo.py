@@ -5,10 +5,11 @@ import math
 import torch
 from torch import Tensor, nn
 
+from toosure.data.seeds import RunStream
 from toosure.ensembles.batch_ensemble import check_members
 from toosure.ensembles.convert import Weighted, replace_layers, weighted_layers
 from toosure.ensembles.mixture import Mixture
-from toosure.ensembles.noise import TRAINING, generator_for
+from toosure.ensembles.noise import generator_for
 from toosure.objectives.contract import Batch, reduction_factor
 from toosure.processes.wrappers import unwrapped
 
@@ -70,7 +71,9 @@ class MIMO(Mixture):
         """Draw an order of the repeated batch for each input, and stack the images."""
         self.count_step(model, part)
         x, labels, _ = batch
-        generator = generator_for(torch.device("cpu"), self.seed, TRAINING, self.taken, part)
+        generator = generator_for(
+            torch.device("cpu"), self.seed, RunStream.ENSEMBLE_TRAINING, self.taken, part
+        )
         orders = self.orders(len(labels), generator).to(labels.device)
         return torch.cat([x[order] for order in orders], 1), labels[orders]
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from toosure.data.seeds import derive_seed
 from toosure.eval_mode import evaluating
 
-TRAINING, PREDICTING = 3, 4  # streams of random numbers; 0 and 1 are the loop's
 Noise = tuple[Tensor, ...]
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from toosure.data.seeds import RunStream
 from toosure.ensembles.batch_ensemble import (
     MemberLayer,
     check_members,
@@ -27,8 +28,6 @@ from toosure.ensembles.convert import (
 from toosure.ensembles.divergences import cauchy_kl, gaussian_kl, softplus_inverse
 from toosure.ensembles.mixture import log_mean_probability
 from toosure.ensembles.noise import (
-    PREDICTING,
-    TRAINING,
     Noise,
     draw_noise,
     generator_for,
@@ -119,7 +118,9 @@ class Rank1(BayesianMixture):
         """Repeat the batch for every member, and draw factors for each row."""
         self.count_step(model, part)
         x, labels, _ = batch
-        generator = generator_for(x.device, self.seed, TRAINING, self.taken, part)
+        generator = generator_for(
+            x.device, self.seed, RunStream.ENSEMBLE_TRAINING, self.taken, part
+        )
         rows = self.members * len(x)
         noise = draw_noise(noisy_layers(unwrapped(model)), rows, generator)
         repeated_labels = labels.repeat(self.members)
@@ -139,7 +140,9 @@ class Rank1(BayesianMixture):
         rows = self.members * len(x)
         logits = []
         for sample in range(self.samples):
-            generator = generator_for(x.device, self.seed, PREDICTING, self.taken, sample)
+            generator = generator_for(
+                x.device, self.seed, RunStream.ENSEMBLE_PREDICTION, self.taken, sample
+            )
             with noise_in(layers, draw_noise(layers, rows, generator)):
                 logits.append(logits_of_members(model, x, self.members))
         return torch.cat(logits)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from toosure.data.seeds import RunStream
 from toosure.ensembles.bayesian import BayesianMixture
 from toosure.ensembles.convert import (
     Weighted,
@@ -18,8 +19,6 @@ from toosure.ensembles.convert import (
 )
 from toosure.ensembles.divergences import gaussian_kl, softplus_inverse, tied_gaussian_kl
 from toosure.ensembles.noise import (
-    PREDICTING,
-    TRAINING,
     Noise,
     draw_noise,
     generator_for,
@@ -111,7 +110,9 @@ class VI(BayesianMixture):
         """Draw the noise of this step."""
         self.count_step(model, part)
         x, labels, _ = batch
-        generator = generator_for(x.device, self.seed, TRAINING, self.taken, part)
+        generator = generator_for(
+            x.device, self.seed, RunStream.ENSEMBLE_TRAINING, self.taken, part
+        )
         noise = draw_noise(noisy_layers(unwrapped(model)), len(x), generator)
         return x, labels, self.scale_tensor(x), *noise
 
@@ -127,7 +128,9 @@ class VI(BayesianMixture):
         layers = uncertain_layers(model)
         logits = []
         for sample in range(self.samples):
-            generator = generator_for(x.device, self.seed, PREDICTING, self.taken, sample)
+            generator = generator_for(
+                x.device, self.seed, RunStream.ENSEMBLE_PREDICTION, self.taken, sample
+            )
             noise = [layer.draw_weight(generator) for layer in layers]
             with noise_in(layers, noise):
                 logits.append(model(x))

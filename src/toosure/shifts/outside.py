@@ -20,6 +20,7 @@ from toosure.words import TABLES, parse
 ENDINGS = (".npz", ".npy", ".pt")
 NAMES = ("images", "x", "X", "data", "test_x", "pixels")  # usual names of an array of images
 NOISE_IMAGES = 10_000
+NOISE_STREAM = 3  # of random numbers, beside the seed of the plan
 GREY = (0.299, 0.587, 0.114)  # shares of red, green and blue
 
 
@@ -143,7 +144,7 @@ def read_data_set(word: str, root: Path, download: bool) -> Tensor:
 def noise(plan: ShiftPlan, inputs: tuple[int, ...]) -> Tensor:
     """Draw images of uniform noise."""
     count = min(plan.images or NOISE_IMAGES, NOISE_IMAGES)
-    generator = torch.Generator().manual_seed(derive_seed(plan.seed, 3))
+    generator = torch.Generator().manual_seed(derive_seed(plan.seed, NOISE_STREAM))
     return torch.randint(0, 256, (count, *inputs), generator=generator, dtype=torch.uint8)
 
 

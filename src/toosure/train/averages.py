@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.dataset import Split
-from toosure.data.seeds import derive_seed
+from toosure.data.seeds import RunStream, derive_seed
 from toosure.eval_mode import evaluating
 from toosure.metrics import accuracy, ece, nll
 from toosure.runs import RunWriter
@@ -25,7 +25,6 @@ ROW_EXAMPLES = 2048  # training examples that BatchNorm is refreshed with for a 
 END_EXAMPLES = 10_000  # and for the predictions at the end
 CHUNK = 256
 ONE_NETWORK = ("ema", "swa")  # SWAG predicts with several sets of weights
-REFRESHING = 7  # stream of random numbers
 
 
 class Averages:
@@ -90,7 +89,8 @@ class Averages:
     def training_batches(self, examples: int) -> Iterator[Tensor]:
         """Yield the first training inputs as training sees them, the same at every call."""
         inputs = self.data.train.x[:examples]
-        generator = torch.Generator(inputs.device).manual_seed(derive_seed(self.seed, REFRESHING))
+        own_seed = derive_seed(self.seed, RunStream.BATCH_NORM)
+        generator = torch.Generator(inputs.device).manual_seed(own_seed)
         for part in inputs.split(CHUNK):
             yield self.data.augmented(part, generator)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from toosure.data import Dataset
 from toosure.data.image_files import ImageFiles, StreamedBatches
-from toosure.data.seeds import derive_seed
+from toosure.data.seeds import RunStream, derive_seed
 from toosure.objectives import Batch
 from toosure.processes import ALONE, Processes
 
@@ -69,7 +69,8 @@ class Batches:
         x, y, indices = self.read(step)
         if self.data.augment:
             share = (self.processes.rank,) if self.in_shares else ()
-            self.generator.manual_seed(derive_seed(self.seed, 1, step, *share))
+            own_seed = derive_seed(self.seed, RunStream.AUGMENTATION, step, *share)
+            self.generator.manual_seed(own_seed)
         return self.data.augmented(x, self.generator), y, indices
 
     def close(self) -> None:
@@ -103,7 +104,8 @@ class Batches:
 
         epoch, place = divmod(step, self.per_epoch)
         if epoch != self.epoch:
-            generator = torch.Generator().manual_seed(derive_seed(self.seed, 0, epoch))
+            own_seed = derive_seed(self.seed, RunStream.EPOCH_ORDER, epoch)
+            generator = torch.Generator().manual_seed(own_seed)
             order = torch.randperm(len(self.all_indices), generator=generator)
             self.order = order.to(self.all_indices.device)
             self.epoch = epoch

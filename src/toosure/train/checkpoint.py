@@ -10,14 +10,13 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-from toosure.data.seeds import derive_seed
+from toosure.data.seeds import RunStream, derive_seed
 from toosure.processes import Processes
 from toosure.runs import RunError, RunWriter
 from toosure.runs.rows_digest import begins_with
 from toosure.train.checksum import ChecksumWriter, is_intact
 
 MAX_KEPT = 2
-RANK_SEED = 5  # of the draws of a process of higher rank, beside the run's seed
 READ_ERRORS = (
     OSError,
     RuntimeError,
@@ -124,7 +123,7 @@ def set_random_states(
     elif 0 < rank <= len(others):
         set_random_state(others[rank - 1], device)
     elif rank > 0:
-        torch.manual_seed(derive_seed(seed, RANK_SEED, rank))
+        torch.manual_seed(derive_seed(seed, RunStream.RANK, rank))
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from toosure.config import RunConfig
 from toosure.control import Radius, RadiusControl
 from toosure.data import Dataset, Split
 from toosure.data.dataset import draw_indices
-from toosure.data.seeds import derive_seed
+from toosure.data.seeds import RunStream, derive_seed
 from toosure.objectives import Batch
 from toosure.processes import ALONE, Processes
 from toosure.train.averages import ROW_EXAMPLES, Averages
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from toosure.train.training import Training
 
 MAX_SIZE = 2000  # examples of a control split whose size was not given
-SEED = 4  # of the draw, beside the run's seed
-RETURNED_SEED = 8  # of the batches that the control split is part of
 FULL_BATCH = (
     "return_from makes the training set larger, and a full batch with it: give a batch size, or "
     "leave return_from out"
@@ -51,7 +49,7 @@ def cut_control_split(config: RunConfig, data: Dataset) -> tuple[Dataset, Split 
             f"a control split of {size:,} leaves less than half of {available:,} training "
             "examples: give control a smaller size"
         )
-    seed = derive_seed(config.seed, SEED)
+    seed = derive_seed(config.seed, RunStream.CONTROL_SPLIT)
     indices = draw_indices("training", available, [size, None], seed)
     control, train = (data.train.take(each) for each in indices)
     return replace(data, train=train), control
@@ -148,9 +146,8 @@ class ReturningBatches(Batches):
             raise ValueError(FULL_BATCH)
         self.return_step = return_step
         everything = replace(data, train=joined(data.train, control))
-        self.later = Batches(
-            everything, size, derive_seed(seed, RETURNED_SEED), processes, in_shares
-        )
+        later_seed = derive_seed(seed, RunStream.RETURNED_CONTROL_SPLIT)
+        self.later = Batches(everything, size, later_seed, processes, in_shares)
 
     def draw(self, step: int) -> Batch:
         if step < self.return_step:

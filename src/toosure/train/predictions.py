@@ -10,14 +10,12 @@ from torch import Tensor, nn
 
 from toosure.data import Dataset
 from toosure.data.dataset import Split
-from toosure.data.seeds import derive_seed
+from toosure.data.seeds import RunStream, derive_seed
 from toosure.ensembles import log_mean_probability
 from toosure.optim import BSAM
 from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.runs import RunWriter
 from toosure.watch.split import logits_of
-
-POSTERIOR_STREAM = (5, 0)  # of random numbers: apart from those of batches and of training
 
 
 def held_out_splits(data: Dataset, shifted: bool = True) -> dict[str, Split]:
@@ -78,7 +76,7 @@ def write_posterior(
 
 def sampled_weights(optimizer: BSAM, seed: int) -> Iterator[int]:
     """Put one sample of the weights after another in place; at the end they are the mean again."""
-    generator = torch.Generator().manual_seed(derive_seed(seed, *POSTERIOR_STREAM))
+    generator = torch.Generator().manual_seed(derive_seed(seed, RunStream.WEIGHT_SAMPLES, 0))
     for number in range(optimizer.samples):
         with optimizer.sampled(generator):
             yield number

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from toosure.data.cifar import cifar10, cifar100
-from toosure.data.corruptions import Severity
+from toosure.data.corruptions import Severity, check_severity
 from toosure.data.dataset import Dataset, Split
 from toosure.data.locate import locate
-from toosure.data.standardise import Standardise
+from toosure.data.standardise import Standardise, standardised
 
 
 def load_cifar10_c(
@@ -42,8 +42,7 @@ def read_severity(
     folder: Path, corruption: str, severity: int, classes: int
 ) -> tuple[Tensor, Tensor]:
     """Read one severity: the file holds five blocks of equal length, mildest first."""
-    if severity not in range(1, 6):
-        raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
+    check_severity(severity)
     images = folder / f"{corruption}.npy"
     labels = folder / "labels.npy"
     if not images.is_file():
@@ -86,7 +85,7 @@ def add_shift(data: Dataset, images: Tensor, labels: Tensor) -> Dataset:
     in_range = len(indices) and int(indices.max()) < len(labels)
     if not in_range or not torch.equal(labels[indices], data.test.y):
         raise ValueError("the corrupted images are not those of the test set: their labels differ")
-    x = images[indices].float().div_(255).sub_(data.mean).div_(data.std)
+    x = standardised(images[indices], data.mean, data.std)
     y = labels[indices]
     return replace(data, shift=Split(x, y, y, indices))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from toosure.data.augment import crop_and_flip
 from toosure.data.corruptions import Shift, check_shift, corrupt
 from toosure.data.seeds import DataStream, derive_seed
-from toosure.data.standardise import Standardise, pixel_statistics
+from toosure.data.standardise import Standardise, pixel_statistics, standardised
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Dataset:
         if x.dtype == torch.uint8:
             if self.augment:
                 x = crop_and_flip(x, generator, flip=self.mirror)
-            return x.to(self.mean.dtype).div_(255).sub_(self.mean).div_(self.std)
+            return standardised(x, self.mean, self.std)
 
         if not self.augment:
             return x

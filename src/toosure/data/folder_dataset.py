@@ -19,7 +19,7 @@ from toosure.data.dataset import (
 )
 from toosure.data.image_files import ImageFiles
 from toosure.data.seeds import DataStream, derive_seed
-from toosure.data.standardise import Standardise, pixel_statistics
+from toosure.data.standardise import Standardise, pixel_statistics, standardised
 
 MIN_IMAGES_FOR_WORKERS = 500  # fewer are not worth starting processes for
 
@@ -155,20 +155,17 @@ def streamed_dataset(
     pixels = decode_all(train.select(in_memory), reading)
     mean, std = pixel_statistics(pixels, 255, splitting.standardise)
 
-    def standardised(pixels: Tensor) -> Tensor:
-        return pixels.float().div_(255).sub_(mean).div_(std)
-
     # Validation images are held out, or those that were published, or none.
     held_out = files["train"].select(val_indices) if val else files.get("val")
     val_split = None
     if held_out is not None and len(held_out):
-        x = standardised(decode_all(held_out, reading))
+        x = standardised(decode_all(held_out, reading), mean, std)
         indices = val_indices if val else torch.arange(len(held_out))
         val_split = Split(x, held_out.labels, held_out.labels, indices)
 
     return Dataset(
         train=Split(
-            standardised(pixels),
+            standardised(pixels, mean, std),
             noisy[in_memory],
             train.labels[in_memory],
             train_indices[in_memory],

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.data.archives import GZIP_MAGIC
 from toosure.data.corruptions import Shift
 from toosure.data.dataset import Dataset, Images, make_dataset
 from toosure.data.locate import locate
 from toosure.data.standardise import Standardise
 
 MAX_BYTES = 1 << 28  # the largest official file holds 47 MB
-GZIP_MAGIC = b"\x1f\x8b"
 IDX_OF_BYTES = b"\0\0\x08"  # the first three bytes; the fourth is the number of dimensions
 CLOTHING = (
     "T-shirt",

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from toosure.data.corruptions import Shift, corrupt_part, images_per_part
 from toosure.data.decode import read_image
 from toosure.data.shard_index import MemberFile, read_member
+from toosure.data.standardise import standardised
 
 MAX_DECODERS = 16  # worker processes, however many cores there are
 CHUNK = 256  # images decoded together by default
@@ -96,7 +97,7 @@ class ImageFiles:
             if self.shift is not None:
                 part = corrupt_part(part, *self.shift, self.seed, number)
             for chunk_pixels in part.split(chunk):
-                yield chunk_pixels.to(self.mean.dtype).div_(255).sub_(self.mean).div_(self.std)
+                yield standardised(chunk_pixels, self.mean, self.std)
 
     def read_batches(
         self, batches: Iterable[Tensor] | None = None

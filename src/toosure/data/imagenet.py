@@ -13,7 +13,7 @@ from toosure.data.class_folders import (
     labelled_files,
     list_class_folders,
 )
-from toosure.data.corruptions import Severity, Shift
+from toosure.data.corruptions import Severity, Shift, check_severity
 from toosure.data.dataset import Dataset, Split, draw_indices
 from toosure.data.folder_dataset import (
     MIN_IMAGES_FOR_WORKERS,
@@ -219,8 +219,7 @@ def corrupted_files(
     An image and its corrupted twin have the same class and, but for the suffix, the same name.
     """
     (folder,) = locate("imagenet_c", root)
-    if severity not in range(1, 6):
-        raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
+    check_severity(severity)
     corrupted = folder / corruption / str(int(severity))
     if not corrupted.is_dir():
         known = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir()))

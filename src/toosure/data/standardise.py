@@ -1,4 +1,4 @@
-"""Mean and standard deviation of raw pixels, by which images are standardised."""
+"""Mean and standard deviation of raw pixels, and images standardised by them."""
 
 from typing import Literal
 
@@ -29,6 +29,11 @@ def pixel_statistics(pixels: Tensor, white: int, standardise: Standardise) -> tu
 
     std = torch.where(std > 0, std, torch.ones_like(std))  # constant pixels stay 0
     return (mean / white).float(), (std / white).float()
+
+
+def standardised(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Return uint8 pixels, of which white is 255, as (pixel / 255 - mean) / std."""
+    return pixels.to(mean.dtype).div_(255).sub_(mean).div_(std)
 
 
 def raw_moments(pixels: Tensor) -> Tensor:

@@ -119,14 +119,19 @@ def check_shift(shift: object, images: Tensor) -> None:
     check_corruption(images, *shift)
 
 
+def check_severity(severity: object) -> None:
+    """Raise if a severity is not one of the five."""
+    if severity not in get_args(Severity):
+        raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
+
+
 def check_corruption(images: Tensor, name: object, severity: object) -> None:
     """Raise if the name, the severity or the images are not ones that `corrupt` takes."""
     if not isinstance(name, str) or name not in CORRUPTIONS:
         close = get_close_matches(str(name), CORRUPTIONS, 1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise ValueError(f"no corruption is called {name!r}{hint} Known: {', '.join(CORRUPTIONS)}")
-    if severity not in get_args(Severity):
-        raise ValueError(f"severity must be a whole number from 1 to 5; got {severity!r}")
+    check_severity(severity)
 
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(f"images must have shape (N, 1 or 3, H, W); got {tuple(images.shape)}")

@@ -11,7 +11,7 @@ from toosure.data import digits
 from toosure.train import Runtime, train
 from toosure.train.checkpoint import load_checkpoint
 from toosure.train.control import cut_control_split, settings_of
-from toosure.train.predict import restored
+from toosure.train.restore import restore_run
 
 SMALL = {
     "data": "digits:train=200,val=60,noise=0.1",
@@ -85,7 +85,7 @@ def test_rows_hold_what_the_controller_saw_and_did(tmp_path):
     assert state["optimizer"]["param_groups"][0]["rho"] == before
 
     # What predicts afterwards is given the same training data.
-    _, data, _, _ = restored(run.path, CPU)
+    data = restore_run(run.path, CPU).data
     assert len(data.train) == 140
 
 

@@ -16,7 +16,7 @@ from toosure.shifts.plan import ShiftPlan
 from toosure.shifts.record import ShiftRecord
 from toosure.train import ProgressListener, Runtime, train
 from toosure.train import shifts as train_shifts
-from toosure.train.predict import predict_shifted
+from toosure.train.restore import predict_shifted
 
 CONFIG = RunConfig(data="digits:train=100,val=20,test=60", model="mlp:width=16", steps=3, every=3)
 PLAN = ShiftPlan(("gaussian_noise", "fog"), (2, 4), ("noise",), 40)

@@ -18,7 +18,7 @@ from toosure.shifts.judge import detection, ood_scores
 from toosure.shifts.plan import ShiftPlan
 from toosure.shifts.record import ShiftRecord
 from toosure.train import Runtime, run_mixture, train
-from toosure.train.predict import predict_shifted
+from toosure.train.restore import predict_shifted
 from toosure.train.run_mixture import (
     ENOUGH_IMAGES,
     Member,

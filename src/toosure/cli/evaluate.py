@@ -277,7 +277,7 @@ def of_run(
     from toosure.data.corruptions import Shift
     from toosure.predictions import from_logits
     from toosure.train import Runtime
-    from toosure.train.predict import predict_shifted
+    from toosure.train.restore import predict_shifted
     from toosure.words.values import read
 
     run = only_one(files, "--shift")

@@ -36,6 +36,11 @@ def standardised(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return pixels.to(mean.dtype).div_(255).sub_(mean).div_(std)
 
 
+def raw_pixels(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Return the uint8 pixels that `standardised` made floats of."""
+    return (x * std + mean).mul_(255).round_().clamp_(0, 255).byte()
+
+
 def raw_moments(pixels: Tensor) -> Tensor:
     """Return the means of v and v^2 over uint8 values, from exact counts of each value."""
     counts = torch.bincount(pixels.flatten(), minlength=256).double()

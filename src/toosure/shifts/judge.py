@@ -12,6 +12,7 @@ from torch import Tensor
 from toosure import metrics
 from toosure.data import Dataset, Split
 from toosure.data.corruptions import Shift
+from toosure.data.standardise import standardised
 from toosure.metrics.inputs import known_logits
 from toosure.metrics.ood import fpr95_of_scores, ood_score
 from toosure.metrics.ranking import auroc
@@ -64,7 +65,7 @@ def judge_shifts(
         ood = {"corrupted": detection(known, pooled, "the test images, corrupted")}
         for done, unknown in enumerate(outside, len(cells) + 1):
             report(done, sets, unknown.name)
-            logits = predict(standardised(unknown.pixels, data))
+            logits = predict(standardised_like(data, unknown.pixels))
             found = detection(known, ood_scores(logits), unknown.note)
             ood[unknown.name] = replace(found, source=unknown.source)
 
@@ -100,10 +101,9 @@ def corrupted_splits(data: Dataset, plan: ShiftPlan) -> Iterator[tuple[str, int,
             yield corruption, severity, split
 
 
-def standardised(pixels: Tensor, data: Dataset) -> Tensor:
+def standardised_like(data: Dataset, pixels: Tensor) -> Tensor:
     """Scale uint8 images as the training images of a data set were, on its device."""
-    on_device = pixels.to(data.mean.device)
-    return on_device.to(data.mean.dtype).div_(255).sub_(data.mean).div_(data.std)
+    return standardised(pixels.to(data.mean.device), data.mean, data.std)
 
 
 def score_logits(logits: Tensor, labels: Tensor) -> Scores:

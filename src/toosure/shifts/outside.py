@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from toosure.data import Dataset, corrupt
 from toosure.data.seeds import derive_seed
+from toosure.data.standardise import raw_pixels
 from toosure.shifts.plan import ShiftPlan
 from toosure.words import TABLES, parse
 
@@ -138,7 +139,7 @@ def read_data_set(word: str, root: Path, download: bool) -> Tensor:
 
     if not isinstance(data.test.x, Tensor):  # on disk
         return torch.cat(list(data.test.x.read_batches()))
-    return (data.test.x * data.std + data.mean).mul_(255).round_().clamp_(0, 255).byte()
+    return raw_pixels(data.test.x, data.mean, data.std)
 
 
 def noise(plan: ShiftPlan, inputs: tuple[int, ...]) -> Tensor:

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from toosure.config import RunConfig
 from toosure.data import Dataset, Split
+from toosure.data.standardise import raw_pixels
 from toosure.ensembles import log_mean_probability
 from toosure.runs import Run
 from toosure.shifts.judge import Progress
 from toosure.shifts.record import ShiftRecord
-from toosure.train.predict import restored
+from toosure.train.restore import restore_run
 from toosure.train.runtime import Runtime
 from toosure.train.shifts import Shifts, can_be_judged
-from toosure.watch.measurer import predictor_of
 
 ENOUGH_IMAGES = 500  # to fit a temperature on, where members were validated on different images
 
@@ -94,14 +94,14 @@ def restore_members(folders: Sequence[str | Path], runtime: Runtime) -> list[Mem
 
     members: list[Member] = []
     for folder in folders:
-        config, data, model, objective = restored(folder, runtime)
+        run = restore_run(folder, runtime)
         # All training images of all members at once might not fit into memory.
-        one = torch.zeros(1, dtype=torch.int64, device=data.train.y.device)
-        data = replace(data, train=data.train.take(one), stream=None)
+        train = run.data.train
+        one = torch.zeros(1, dtype=torch.int64, device=train.y.device)
+        data = replace(run.data, train=train.take(one), stream=None)
 
-        network = predictor_of(model, objective)
         step = int(Run(folder).outcome.get("step", 0))
-        members.append(Member(Path(folder).name, config, data, network, step))
+        members.append(Member(Path(folder).name, run.config, data, run.predictor, step))
         check_same_data(members[0], members[-1])
     return members
 
@@ -184,6 +184,6 @@ def image_keys(split: Split, data: Dataset) -> list[bytes]:
     """
     if not isinstance(split.x, Tensor):  # on disk
         return [name.tobytes() for name in split.x.names]
-    pixels = (split.x * data.std + data.mean).mul_(255).round_().clamp_(0, 255).byte()
+    pixels = raw_pixels(split.x, data.mean, data.std)
     rows = np.ascontiguousarray(pixels.flatten(1).cpu().numpy())
     return [row.tobytes() for row in rows]

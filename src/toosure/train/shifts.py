@@ -23,12 +23,11 @@ from toosure.shifts.outside import OutsideSet, file_of, load_outside, outside_na
 from toosure.shifts.plan import ShiftPlan
 from toosure.shifts.record import AVERAGE_FILE, FILE, ShiftRecord
 from toosure.train.averages import Averages
-from toosure.train.checkpoint import checkpoints, load_checkpoint
+from toosure.train.checkpoint import checkpoints
 from toosure.train.interrupt import interruptible
 from toosure.train.listener import ProgressListener
-from toosure.train.predict import restored
+from toosure.train.restore import restore_run
 from toosure.train.runtime import Runtime
-from toosure.watch.measurer import predictor_of
 from toosure.watch.sink import device_name
 from toosure.watch.split import logits_of
 
@@ -194,25 +193,23 @@ def judge_finished(
     folder: str | Path, runtime: Runtime, progress: Progress | None = None
 ) -> ShiftRecord:
     """Judge a run that has ended by the weights of its checkpoint, as `runtime.shifts` says."""
-    config, data, model, objective = restored(folder, runtime)
-    shifts = Shifts(config, data, runtime)
+    run = restore_run(folder, runtime)
+    shifts = Shifts(run.config, run.data, runtime)
     step = int(Run(folder).outcome.get("step", 0))
-    return shifts.judge(predictor_of(model, objective), step, progress)
+    return shifts.judge(run.predictor, step, progress)
 
 
 def judge_averages(writer: RunWriter, runtime: Runtime, progress: Progress | None) -> None:
     """Judge the averages of the weights of a run that has ended, by its checkpoint."""
-    config = RunConfig.read(writer.path)
-    state, _ = load_checkpoint(writer.path)
-    if not config.average or state is None:
+    if not RunConfig.read(writer.path).average:
         return
 
-    _, data, model, objective = restored(writer.path, runtime)
-    averages = Averages(config, model, objective, data)
-    averages.load_state_dict(state["averages"])
-    shifts = Shifts(config, data, runtime)
+    run = restore_run(writer.path, runtime)
+    averages = Averages(run.config, run.model, run.objective, run.data)
+    averages.load_state_dict(run.state["averages"])
+    shifts = Shifts(run.config, run.data, runtime)
     for name, predictor in averages.predictors():
-        record = shifts.judge(predictor, state["step"], progress)
+        record = shifts.judge(predictor, run.state["step"], progress)
         write_record(writer, record, AVERAGE_FILE.format(name))
 
 

@@ -19,7 +19,6 @@ from toosure.train.build import (
     build_model,
     build_objective,
     build_optimizer,
-    lay_channels_last,
     load_weights,
     sam_radius,
     set_up_objective,
@@ -69,8 +68,6 @@ class Training:
         self.data, control_split = cut_control_split(config, self.data)
 
         self.model = build_model(config, self.data, self.device).train()
-        if self.device.type == "cuda":
-            lay_channels_last(self.model)
         self.engine = build_engine(self.model, runtime, processes)
 
         self.criterion = build_criterion(config, self.device)

@@ -7,11 +7,8 @@ import json
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from toosure import metrics
-from toosure.config import RunConfig
-from toosure.data import Dataset
 from toosure.data.catalogue import SOURCES
 from toosure.data.imagenet import corrupted_files, corrupted_split
 from toosure.recipes.benchmark.kept_rows import CORRUPTED_FILE
@@ -23,8 +20,7 @@ from toosure.runs.files import write_atomically
 from toosure.train import Runtime
 from toosure.train.best import WEIGHTS_FILE
 from toosure.train.build import load_weights
-from toosure.train.predict import restored
-from toosure.watch.measurer import predictor_of
+from toosure.train.restore import RestoredRun, restore_run
 from toosure.watch.split import logits_of
 
 CORRUPTIONS = {"C1": "motion_blur", "C2": "defocus_blur", "C3": "impulse_noise"}
@@ -43,16 +39,15 @@ def judge_runs(setting: Setting, store: RunStore, runtime: Runtime) -> None:
 
 def judge_run(run: Run, runtime: Runtime) -> dict[str, Scores]:
     """Predict the corrupted images with a run's best weights, and write their scores."""
-    config, data, model, objective = restored(run.path, runtime)
+    restored = restore_run(run.path, runtime)
     best = run.path / WEIGHTS_FILE
     if best.is_file():
         state = torch.load(best, map_location=runtime.torch_device, weights_only=True)
-        load_weights(model, objective, state)
-    predictor = predictor_of(model, objective)
+        load_weights(restored.model, restored.objective, state)
 
     scores = {
         corruption: {
-            str(severity): scores_on(predictor, config, data, corruption, severity, runtime)
+            str(severity): scores_on(restored, corruption, severity, runtime)
             for severity in SEVERITIES
         }
         for corruption in CORRUPTIONS.values()
@@ -63,19 +58,14 @@ def judge_run(run: Run, runtime: Runtime) -> dict[str, Scores]:
 
 
 def scores_on(
-    predictor: nn.Module,
-    config: RunConfig,
-    data: Dataset,
-    corruption: str,
-    severity: int,
-    runtime: Runtime,
+    run: RestoredRun, corruption: str, severity: int, runtime: Runtime
 ) -> dict[str, float]:
     """Return accuracy and ECE on one corruption at one severity, and how many images there are."""
-    word = config.word("data")
+    word = run.config.word("data")
     root = Path(runtime.data_root)
     files = corrupted_files(corruption, severity, root, word.value("val_share"), word.value("seed"))
-    split = corrupted_split(files, data, word.value("size"), runtime.decoders)
-    logits = logits_of(predictor, split.x.to(runtime.torch_device)).cpu().double()
+    split = corrupted_split(files, run.data, word.value("size"), runtime.decoders)
+    logits = logits_of(run.predictor, split.x.to(runtime.torch_device)).cpu().double()
     return {
         "accuracy": float(metrics.accuracy(logits, split.y)),
         "ece": float(metrics.ece(logits, split.y)),

@@ -1,6 +1,7 @@
-"""Predictions of a finished run on images it did not see: the test set under a corruption."""
+"""Restore a finished run from its folder: its network with the weights of its checkpoint."""
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from toosure.train.build import (
     build_criterion,
     build_model,
     build_objective,
-    lay_channels_last,
     load_weights,
     set_up_objective,
 )
@@ -27,17 +27,31 @@ from toosure.watch.measurer import predictor_of
 from toosure.watch.split import logits_of
 
 
-def restored(
-    run: str | Path, runtime: Runtime
-) -> tuple[RunConfig, Dataset, nn.Module, Objective[Any]]:
-    """Return a run's config, data, network and objective, with the weights of its checkpoint."""
-    config = RunConfig.read(run)
-    state, note = load_checkpoint(Path(run))
+@dataclass(frozen=True)
+class RestoredRun:
+    """What the config of a run builds, with the weights of its latest checkpoint."""
+
+    config: RunConfig
+    data: Dataset
+    model: nn.Module
+    objective: Objective[Any]
+    state: dict[str, Any]  # the whole checkpoint
+
+    @property
+    def predictor(self) -> nn.Module:
+        """What predicts: the network, in the way of its objective."""
+        return predictor_of(self.model, self.objective)
+
+
+def restore_run(folder: str | Path, runtime: Runtime) -> RestoredRun:
+    """Build the parts of a run, and load its latest checkpoint; raise where it has none."""
+    config = RunConfig.read(folder)
+    state, note = load_checkpoint(Path(folder))
     if state is None:
-        raise ValueError(f"{run} holds no checkpoint: repeat the command that trained it")
+        raise ValueError(f"{folder} holds no checkpoint: repeat the command that trained it")
     if note:
         warnings.warn(
-            f"{run}: {note}the weights are those of step {state['step']}, not of the end",
+            f"{folder}: {note}the weights are those of step {state['step']}, not of the end",
             stacklevel=3,
         )
 
@@ -49,22 +63,20 @@ def restored(
     device = runtime.torch_device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         model = build_model(config, data, device)
-        if device.type == "cuda":
-            lay_channels_last(model)  # as in training: faster, and the same kernels
         data, _ = cut_control_split(config, data)
         objective = build_objective(config, build_criterion(config, device), device)
         data = set_up_objective(objective, config, model, data)
     load_weights(model, objective, state)
-    return config, data, model, objective
+    return RestoredRun(config, data, model, objective, state)
 
 
-def predict_shifted(run: str | Path, shift: Shift, runtime: Runtime) -> tuple[Tensor, Tensor]:
+def predict_shifted(folder: str | Path, shift: Shift, runtime: Runtime) -> tuple[Tensor, Tensor]:
     """Return logits (N, C) and labels of a run's test set under a corruption, as ("fog", 3).
 
     The weights come from the run's latest checkpoint, the data from what its config names. The
     random draws of the corruption are those of `train --shift`.
     """
-    _, data, model, objective = restored(run, runtime)
-    split = data.shifted(shift)
+    run = restore_run(folder, runtime)
+    split = run.data.shifted(shift)
     assert split is not None
-    return logits_of(predictor_of(model, objective), split.x).cpu(), split.y.cpu()
+    return logits_of(run.predictor, split.x).cpu(), split.y.cpu()

@@ -12,7 +12,6 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from toosure.config import RunConfig
 from toosure.data import Dataset
-from toosure.data.dataset import Split
 from toosure.data.seeds import RunStream, derive_seed
 from toosure.eval_mode import evaluating
 from toosure.metrics import accuracy, ece, nll
@@ -65,7 +64,7 @@ class Averages:
         for name, average in self.averages.items():
             if not average.ready:
                 continue
-            logits = self.logits(average.mean, val, ROW_EXAMPLES).cpu()
+            logits = self.logits(average.mean, val.x, ROW_EXAMPLES).cpu()
             if bool(torch.isfinite(logits).all()):
                 labels = val.y.cpu()
                 numbers |= {
@@ -75,10 +74,13 @@ class Averages:
                 }
         return numbers
 
-    def logits(self, weights: Sequence[Tensor], split: Split, examples: int) -> Tensor:
-        """Return what a set of weights predicts for a split, (N, C)."""
+    def logits(self, weights: Sequence[Tensor], x: Tensor, examples: int) -> Tensor:
+        """Return what a set of weights predicts for inputs, (N, C).
+
+        BatchNorm is refreshed with so many training examples.
+        """
         self.load(weights, examples)
-        return logits_of(self.predictor, split.x)
+        return logits_of(self.predictor, x)
 
     @torch.no_grad()
     def load(self, weights: Sequence[Tensor], examples: int) -> None:

@@ -99,7 +99,7 @@ def build_control(training: "Training", split: Split | None) -> RadiusControl | 
 
     predict = raw_prediction(config, training.model, training.objective)
     if settings.weights != "raw":
-        predict = average_prediction(settings.weights, training.averages, split, predict)
+        predict = average_prediction(settings.weights, training.averages, predict)
 
     control = RadiusControl(
         training.model,
@@ -208,12 +208,12 @@ def raw_prediction(config: RunConfig, model: nn.Module, objective: object) -> Pr
     return predict
 
 
-def average_prediction(name: str, averages: Averages | None, split: Split, raw: Predict) -> Predict:
+def average_prediction(name: str, averages: Averages | None, raw: Predict) -> Predict:
     """Return what predicts with an average of the weights; before it has any, with the raw ones."""
     assert averages is not None  # by `settings_of`
     average = averages.averages[name]
 
     def predict(x: Tensor) -> Tensor:
-        return averages.logits(average.mean, split, ROW_EXAMPLES) if average.ready else raw(x)
+        return averages.logits(average.mean, x, ROW_EXAMPLES) if average.ready else raw(x)
 
     return predict

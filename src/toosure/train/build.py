@@ -181,12 +181,9 @@ def build_optimizer(
         arguments["tracker"] = build_tracker(model, criterion, data, processes)
 
     parameters: list[Any] = [*model.named_parameters(), *own]  # ASAM goes by the names
-    base = word.settings.get("base")
-    method = base.method if isinstance(base, Word) else word.method
-    splits_matrices = getattr(method.target, "splits_matrices", False)
     if has_groups:
-        parameters = parameter_groups(model, entries, splits_matrices)
-    elif splits_matrices:
+        parameters = parameter_groups(model, entries, splits_matrices(word))
+    elif splits_matrices(word):
         parameters = hidden_and_rest(model, own)  # the head is the network's last matrix
 
     optimizer: Optimizer = word.build(parameters, **arguments)
@@ -201,6 +198,13 @@ def build_optimizer(
     return optimizer
 
 
+def splits_matrices(optimizer: Word) -> bool:
+    """Whether an optimizer, or the base that it wraps, takes matrices apart from the rest."""
+    base = optimizer.settings.get("base")
+    method = base.method if isinstance(base, Word) else optimizer.method
+    return bool(getattr(method.target, "splits_matrices", False))
+
+
 def objective_parameters(objective: object) -> list[NamedParameter]:
     """Name the parameters that an objective adds to the network's, by its own names or numbers."""
     parameters = list(getattr(objective, "parameters", list)())
@@ -210,28 +214,28 @@ def objective_parameters(objective: object) -> list[NamedParameter]:
 
 
 def parameter_groups(
-    model: nn.Module, groups: Sequence[ParameterGroup], splits_matrices: bool
+    model: nn.Module, groups: Sequence[ParameterGroup], matrices_apart: bool
 ) -> list[dict[str, Any]]:
     """Return the objective's groups, and before them one of what they leave of the network.
 
-    Where an optimizer takes matrices apart, those of the network and of each member of an ensemble
-    are sorted; other groups (vectors that scale channels) are no matrices.
+    With `matrices_apart`, those of the network and of each member of an ensemble are sorted; other
+    groups (vectors that scale channels) are no matrices.
     """
     names = {p: name for name, p in model.named_parameters()}
     grouped = {p for group in groups for p in group["params"]}
     rest: dict[str, Any] = {"params": [p for p in names if p not in grouped]}
     given: list[dict[str, Any]] = [{**group} for group in groups]
 
-    found: list[dict[str, Any]] = []
+    named_groups: list[dict[str, Any]] = []
     for group in [rest, *given] if rest["params"] else given:
         named = [(names.get(p, f"objective.{i}"), p) for i, p in enumerate(group["params"])]
-        if not splits_matrices:
-            found.append({**group, "params": named})
+        if not matrices_apart:
+            named_groups.append({**group, "params": named})
         elif group is rest or "member" in group:
-            found += [{**group, **part} for part in hidden_and_rest(named)]
+            named_groups += [{**group, **part} for part in hidden_and_rest(named)]
         else:
-            found.append({**group, "params": named, "muon": False})
-    return found
+            named_groups.append({**group, "params": named, "muon": False})
+    return named_groups
 
 
 def check_members(optimizer: Optimizer, config: RunConfig) -> None:

@@ -11,7 +11,7 @@ from toosure.config import RunConfig
 from toosure.control.actuators import make_actuator
 from toosure.optim.muon import hidden_and_rest
 from toosure.train.averages import check_averaged
-from toosure.train.build import build_criterion, build_objective
+from toosure.train.build import build_criterion, build_objective, splits_matrices
 from toosure.train.control import settings_of
 from toosure.words import Word
 
@@ -96,10 +96,9 @@ def build_on_small_network(config: RunConfig) -> Optimizer:
     with torch.device("meta"):  # without values: the caller's random numbers stay
         model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
     parameters: list[object] = list(model.named_parameters())
-    base = word.settings.get("base")
-    method = base.method if isinstance(base, Word) else word.method
-    if getattr(method.target, "splits_matrices", False):
-        parameters = list(hidden_and_rest(model, []))
+    if splits_matrices(word):
+        parameters = list(hidden_and_rest(model))
+
     optimizer: Optimizer = word.build(
         parameters, model=model, seed=config.seed, clip_norm=config.clip, data_size=100
     )

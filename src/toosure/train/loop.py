@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -93,20 +94,28 @@ def train_in_folder(
                 training.watch.maker.discard()
             raise
         except Exception as error:
-            # Save what can be saved: deferred rows first, then the status.
-            with suppress(Exception):
-                if training is not None:
-                    training.watch.flush()
-            if processes.first and not isinstance(error, ValueError):
-                with suppress(OSError):
-                    (writer.path / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8")
-            with suppress(ValueError):  # a full disk cannot take the status
-                steps = training.steps_taken if training is not None else 0
-                writer.set_status("failed", steps, first_line(error))
+            save_after_error(error, training, writer, processes)
             raise_or_exit(error, processes)
         finally:
             if training is not None:
                 training.close()
+
+
+def save_after_error(
+    error: Exception, training: Training | None, writer: RunWriter, processes: Processes
+) -> None:
+    """Save what can be saved of a run that raised: deferred rows, the traceback, the status."""
+    with suppress(Exception):
+        if training is not None:
+            training.watch.flush()
+
+    if processes.first and not isinstance(error, ValueError):
+        with suppress(OSError):
+            (writer.path / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8")
+
+    with suppress(ValueError):  # a full disk cannot take the status
+        steps = training.steps_taken if training is not None else 0
+        writer.set_status("failed", steps, first_line(error))
 
 
 def take_steps(training: Training, stop: Stop) -> None:
@@ -145,23 +154,23 @@ def take_steps(training: Training, stop: Stop) -> None:
     finish(training, agreement.stopping, stop)
 
 
-def judge_shifts(training: Training, should_stop: Callable[[], bool]) -> None:
-    """Judge the network on corrupted and unknown images, where that was asked for."""
-    if training.shifts is not None:
-        training.engine.share_statistics()
-        predictor = predictor_of(training.engine.evaluated, training.objective)
-        training.shifts.judge_and_write(
-            training.writer, predictor, training.steps_taken, training.listener, should_stop
-        )
-        for name, average in training.averages.predictors() if training.averages else ():
-            training.shifts.judge_and_write(
-                training.writer,
-                average,
-                training.steps_taken,
-                training.listener,
-                should_stop,
-                AVERAGE_FILE.format(name),
-            )
+def judge_under_shifts(training: Training, should_stop: Callable[[], bool]) -> None:
+    """Judge network and averages on corrupted and unknown images, where that was asked for."""
+    if training.shifts is None:
+        return
+
+    judge_and_write = partial(
+        training.shifts.judge_and_write,
+        training.writer,
+        step=training.steps_taken,
+        listener=training.listener,
+        should_stop=should_stop,
+    )
+    training.engine.share_statistics()
+    judge_and_write(predictor_of(training.engine.evaluated, training.objective))
+    if training.averages is not None:
+        for name, average in training.averages.predictors():
+            judge_and_write(average, file=AVERAGE_FILE.format(name))
 
 
 def finish(training: Training, stopping: bool, stop: Stop) -> None:
@@ -185,7 +194,7 @@ def finish(training: Training, stopping: bool, stop: Stop) -> None:
         training.write_predictions()
         early = steps < training.config.steps
         try:
-            judge_shifts(training, lambda: stop.requested and training.processes.count == 1)
+            judge_under_shifts(training, lambda: stop.requested and training.processes.count == 1)
             writer.set_status("complete", steps, "no better row came: best.npz" if early else "")
         except JudgingStopped:
             writer.set_status("stopped", steps, "trained; repeat the command to judge its shifts")

@@ -17,8 +17,8 @@ from toosure.processes.shares import LossOfShare, sharing_batches, sharing_proce
 from toosure.processes.sync_batch_norm import norm_statistics, sync_batch_norm
 from toosure.train.runtime import Runtime
 
-TORCH_MEANS = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss, nn.NLLLoss, nn.MSELoss)
-WRAPPERS = (CSAMLoss, CSAMCriterion, nn.ModuleList)  # of losses, by example
+TORCH_PER_EXAMPLE = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss, nn.NLLLoss, nn.MSELoss)
+WRAPPERS = (CSAMLoss, CSAMCriterion, nn.ModuleList)  # as far as what they wrap is per example
 
 
 class Engine:
@@ -183,7 +183,7 @@ def is_mean_over_examples(loss: nn.Module) -> bool:
     and of losses that we do not know.
     """
     for part in loss.modules():
-        known = isinstance(part, (Loss, *WRAPPERS)) or type(part) in TORCH_MEANS
+        known = isinstance(part, (Loss, *WRAPPERS)) or type(part) in TORCH_PER_EXAMPLE
         if not known or not getattr(part, "per_example", True):
             return False
         if isinstance(getattr(part, "weight", None), Tensor):

@@ -9,8 +9,17 @@ Report = Callable[[], dict[str, float]]  # numbers for a row
 
 
 def joined_reports(first: Report | None, *parts: Averages | RadiusControl | None) -> Report | None:
-    """Return what reports the numbers of an objective and of other parts, of those there are."""
+    """Return one report of all: that of an objective and those of other parts, where there are any.
+
+    None where there are none.
+    """
     reports = [part.report for part in parts if part is not None]
     if first is not None:
         reports.insert(0, first)
-    return (lambda: {k: v for each in reports for k, v in each().items()}) if reports else None
+    if not reports:
+        return None
+
+    def report() -> dict[str, float]:
+        return {key: value for each in reports for key, value in each().items()}
+
+    return report

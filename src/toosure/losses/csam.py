@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from toosure.binary import is_one_column
-from toosure.losses.loss import ReducingLoss
+from toosure.losses.loss import ReducingLoss, unreduced
 from toosure.losses.one_column import two_class_pair
 
 LOG_2 = math.log(2)
@@ -72,7 +72,7 @@ class CSAMLoss(nn.Module):
             if isinstance(self.loss, nn.BCEWithLogitsLoss):
                 return self._binary_cross_entropy(logits, labels)
             logits, labels = two_class_pair(self.loss, logits, labels)
-        if equals(self.gamma, 0):
+        if _is_known_to_be(self.gamma, 0):
             return loss(logits, labels)
         if labels.is_floating_point():
             raise ValueError(f"CSAM needs class indices; got labels of {labels.dtype}")
@@ -100,7 +100,7 @@ class CSAMLoss(nn.Module):
         """Weight torch's binary cross-entropy of one logit per example, (N,) or (N, 1)."""
         columns, classes = two_class_pair(self.loss, logits, labels)
         targets = labels.to(logits.dtype).view_as(logits)
-        if equals(self.gamma, 0):
+        if _is_known_to_be(self.gamma, 0):
             return cast(ReducingLoss, self.loss)(logits, targets)
 
         each = self._weight(columns, classes).view_as(logits) * self._each(logits, targets)
@@ -129,17 +129,10 @@ class CSAMLoss(nn.Module):
 
     def _each(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the wrapped loss of each example, in the shape of the labels."""
-        loss = cast(ReducingLoss, self.loss)
-        reduction = loss.reduction
-        loss.reduction = "none"
-        try:
-            each = loss(logits, labels)
-        finally:
-            loss.reduction = reduction
-
+        each = unreduced(cast(ReducingLoss, self.loss), logits, labels)
         if each.shape != labels.shape:
             raise ValueError(
-                f"{type(loss).__name__} with reduction='none' must give one value per label, "
+                f"{type(self.loss).__name__} with reduction='none' must give one value per label, "
                 f"{tuple(labels.shape)}; got {tuple(each.shape)}"
             )
         return each
@@ -194,7 +187,7 @@ def _weight_and_slope(
     each = F.nll_loss(log_p, labels, ignore_index=ignored, reduction="none").unsqueeze(1)
     each.masked_fill_(each >= LOG_2, 100.0)
     sigmoid = each.sigmoid()
-    weight = sigmoid if equals(gamma, 1) else sigmoid**gamma
+    weight = sigmoid if _is_known_to_be(gamma, 1) else sigmoid**gamma
     if detach:
         return weight, weight.detach()
     if isinstance(gamma, Tensor):
@@ -202,7 +195,7 @@ def _weight_and_slope(
     return weight, torch.lerp(weight.addcmul(weight, each, value=gamma), weight, sigmoid)
 
 
-def equals(gamma: float | Tensor, number: int) -> bool:
+def _is_known_to_be(gamma: float | Tensor, number: int) -> bool:
     """Whether gamma is known to be a number; a tensor is not read, as that waits for the device."""
     return not isinstance(gamma, Tensor) and gamma == number
 

@@ -176,13 +176,17 @@ def each_of(loss: nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
             logits, labels, ignore_index=NO_LABEL, reduction="none", label_smoothing=smoothing
         )
 
-    reducing = cast(ReducingLoss, loss)
-    reduction = reducing.reduction
-    reducing.reduction = "none"
+    return unreduced(cast(ReducingLoss, loss), logits, labels)
+
+
+def unreduced(loss: ReducingLoss, logits: Tensor, labels: Tensor) -> Tensor:
+    """Call a loss with reduction "none", and give it its own back."""
+    reduction = loss.reduction
+    loss.reduction = "none"
     try:
-        return reducing(logits, labels)
+        return loss(logits, labels)
     finally:
-        reducing.reduction = reduction
+        loss.reduction = reduction
 
 
 def per_example_part(loss: nn.Module) -> nn.Module:

@@ -138,9 +138,12 @@ class BulkSGD(Wrapper):
         size = sum(p.numel() for p in self._parameters())
         if not isinstance(k, Integral) or not 0 <= int(k) <= size:
             raise ValueError(f"k must be a whole number from 0 to {size} (parameters); got {k}")
-        if self.tracker is None and int(k) > 0:
+        if int(k) == 0:
+            return 0
+
+        if self.tracker is None:
             raise ValueError("BulkSGD with k > 0 needs tracker=CurvatureTracker(...)")
-        if int(k) > 0 and any_sharded(self._parameters()):
+        if any_sharded(self._parameters()):
             raise ValueError(
                 "BulkSGD with k > 0 does not work on sharded (DTensor) parameters: its top "
                 "eigenvectors are found from whole weights. Train with DistributedDataParallel"

@@ -54,22 +54,15 @@ class RunningStatistics:
         try:
             yield
         finally:
-            self._restore()
-            self.several = False
-            self.before = {}
-            self.after = {}
+            self._restore_and_forget()
 
     @contextmanager
     def recording_modules(self) -> Iterator[None]:
         """Around a first pass: record which modules run."""
         self._restore()  # an earlier second pass moved them
         self.traced = False
-        hook = register_module_forward_pre_hook(self) if self.model is None else None
-        try:
+        with self._hooked():
             yield
-        finally:
-            if hook is not None:
-                hook.remove()
 
     @contextmanager
     def held_still(self, trained: Callable[[], list[Tensor]]) -> Iterator[None]:
@@ -80,20 +73,13 @@ class RunningStatistics:
         self.traced = False
         self.several = True
         self.before = _copied(_layers(self._modules()))
-        hook = register_module_forward_pre_hook(self) if self.model is None else None
-
         try:
-            yield
-            if self.model is None and (self.traced or _something_is_compiled()):
-                _check_all_seen(self._modules(), trained(), None, self.traced)
+            with self._hooked():
+                yield
+                self._check_compiled(self._modules(), trained, None)
         finally:
-            if hook is not None:
-                hook.remove()
             self.after = self.before
-            self._restore()
-            self.several = False
-            self.before = {}
-            self.after = {}
+            self._restore_and_forget()
 
     def keep(self, trained: Callable[[], list[Tensor]], loss: object) -> None:
         """After a first pass: keep the statistics of layers that had not moved before it.
@@ -102,9 +88,7 @@ class RunningStatistics:
         was hidden from the hook.
         """
         modules = self._modules()
-        if self.model is None and (self.traced or _something_is_compiled()):
-            _check_all_seen(modules, trained(), loss, self.traced)
-
+        self._check_compiled(modules, trained, loss)
         layers = _layers(modules)
         now = _copied(layers)
 
@@ -117,12 +101,36 @@ class RunningStatistics:
                 now |= {t: torch.where(moved, self.after[t], now[t]) for t in known}
         self.after = now
 
+    @contextmanager
+    def _hooked(self) -> Iterator[None]:
+        """Inside, every module that runs is recorded, unless the model is known."""
+        hook = register_module_forward_pre_hook(self) if self.model is None else None
+        try:
+            yield
+        finally:
+            if hook is not None:
+                hook.remove()
+
+    def _check_compiled(
+        self, modules: set[nn.Module], trained: Callable[[], list[Tensor]], loss: object
+    ) -> None:
+        """Raise where torch.compile may have hidden layers from the hook."""
+        if self.model is None and (self.traced or _something_is_compiled()):
+            _check_all_seen(modules, trained(), loss, self.traced)
+
     def _modules(self) -> set[nn.Module]:
         return set(self.seen if self.model is None else _inside(self.model))
 
     def _restore(self) -> None:
         for tensors in _alike(self.after):
             torch._foreach_copy_(tensors, [self.after[t] for t in tensors])
+
+    def _restore_and_forget(self) -> None:
+        """End a step: restore what is to be after it, and hold no more copies."""
+        self._restore()
+        self.several = False
+        self.before = {}
+        self.after = {}
 
 
 def _inside(model: nn.Module) -> Iterator[nn.Module]:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from toosure.curvature.products.functional_model import split_blocks
 from toosure.curvature.products.jacobian_products import LinearisedChunk, chain_links, gradients
-from toosure.curvature.products.layer_calls import LayerCall
 from toosure.curvature.products.loss_hessian import OutputLoss
 
 
@@ -30,7 +29,7 @@ class DenseHessian:
         self.sizes = [p.numel() for p in chunk.parameters]
         self.shapes = [p.shape for p in chunk.parameters]
         self.inputs = [call.arguments[0].detach() for call in self.calls]
-        self.weights = [_weight(call, chunk) for call in self.calls]
+        self.weights = [chunk.weight_of(call) for call in self.calls]
         self.slopes, self.bends = _derivatives(chunk)
 
         logits = chunk.logits.detach()
@@ -104,12 +103,6 @@ class DenseHessian:
             k, columns = arriving.shape[1:]
             wide = self.deltas[layer].T @ arriving.flatten(1)  # (out, k * in)
             blocks[weight] += wide.view(-1, k, columns).transpose(0, 1)
-
-
-def _weight(call: LayerCall, chunk: LinearisedChunk) -> Tensor:
-    slot = call.slots.get("weight")
-    weight = call.layer.get_parameter("weight") if slot is None else chunk.parameters[slot]
-    return weight.detach().to(chunk.logits.dtype)
 
 
 def _derivatives(chunk: LinearisedChunk) -> tuple[list[Tensor], list[Tensor]]:

@@ -140,7 +140,7 @@ class LinearisedChunk:
         moved, *others = changes
         for call, slope, change in zip(self.calls[1:], self.slopes, others, strict=True):
             rows = moved.mul_(slope[:, None]).flatten(0, 1)
-            change.view(len(rows), -1).addmm_(rows, self._weight(call).T)
+            change.view(len(rows), -1).addmm_(rows, self.weight_of(call).T)
             moved = change
         return moved.transpose(0, 1).contiguous()
 
@@ -171,11 +171,12 @@ class LinearisedChunk:
 
         pulled = [cotangents.transpose(0, 1).contiguous()]
         for call, slope in zip(self.calls[:0:-1], self.slopes[::-1], strict=True):
-            rows = pulled[0].flatten(0, 1) @ self._weight(call)
+            rows = pulled[0].flatten(0, 1) @ self.weight_of(call)
             pulled.insert(0, rows.unflatten(0, pulled[0].shape[:2]).mul_(slope[:, None]))
         return pulled
 
-    def _weight(self, call: LayerCall) -> Tensor:
+    def weight_of(self, call: LayerCall) -> Tensor:
+        """Return the weight that a layer was called with, differentiated or frozen."""
         slot = call.slots.get("weight")
         weight = call.layer.get_parameter("weight") if slot is None else self.parameters[slot]
         return weight.detach().to(self.logits.dtype)

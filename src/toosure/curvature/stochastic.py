@@ -1,5 +1,7 @@
 """Curvature by sampling: batch sharpness, gradient-noise interaction, trace, spectral density."""
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -35,7 +37,22 @@ def batch_sharpness(
     A mean of ratios, over seeded batches drawn without replacement, until its relative standard
     error is below `rtol` (at least 10 batches). `error` is that standard error.
     """
-    return _mean_over_batches(model, data, loss, rtol, batch, most, seed, options, whole=False)
+    full = _checked_curvature(model, data, loss, rtol, batch, most, options)
+    size = min(batch, full.count)
+    generator = torch.Generator().manual_seed(seed)
+    if full.device.type == "cuda" and full.group is None:
+        by_block = _many_batches(full, size, generator, rtol, most)
+        if by_block is not None:
+            return by_block
+
+    def quotients() -> Iterator[float]:
+        for small in _batches(full, size, generator):
+            g = small.gradient()[1]
+            hg = small.apply(g[None], "hessian")[0]
+            squared_norm = float(g.double().square().sum())
+            yield float(g.double() @ hg.double()) / squared_norm
+
+    return _mean_of_samples(quotients(), size / full.count, rtol, most, "batches")
 
 
 def gni(
@@ -50,56 +67,41 @@ def gni(
     **options: Any,
 ) -> Result:
     """Measure the gradient-noise interaction E_B[g_B^T H g_B] / |grad L|^2, with the full H."""
-    return _mean_over_batches(model, data, loss, rtol, batch, most, seed, options, whole=True)
+    full = _checked_curvature(model, data, loss, rtol, batch, most, options)
+    size = min(batch, full.count)
+    generator = torch.Generator().manual_seed(seed)
+    squared_norm = float(full.gradient()[1].double().square().sum())
+
+    def interactions() -> Iterator[float]:
+        for small in _batches(full, size, generator):
+            g = small.gradient()[1]
+            hg = full.apply(g[None], "hessian")[0]
+            yield float(g.double() @ hg.double()) / squared_norm
+
+    return _mean_of_samples(interactions(), 1.0, rtol, most, "batches")
 
 
-def _mean_over_batches(
+def _checked_curvature(
     model: nn.Module,
     data: Data,
     loss: LossLike,
     rtol: float,
     batch: int,
     most: int,
-    seed: int,
     options: dict[str, Any],
-    whole: bool,
-) -> Result:
-    """Average over batches: of g_B^T H g_B / |grad L|^2 if `whole`, else batch sharpness."""
+) -> LossCurvature:
+    """Return the curvature on all data, of which batches are drawn; raise for wrong settings."""
     check_rtol(rtol)
     check_count("batch", batch)
     check_count("most", most)
-    full = LossCurvature(model, data, loss, **options)
-    size = min(batch, full.count)
-    generator = torch.Generator().manual_seed(seed)
-    scale = float(full.gradient()[1].double().square().sum()) if whole else 1.0
+    return LossCurvature(model, data, loss, **options)
 
-    terms: list[float] = []
-    products = 0.0
-    if not whole and full.device.type == "cuda" and full.group is None:
-        by_block = _many_batches(full, size, generator, rtol, most)
-        if by_block is not None:
-            return by_block
 
-    while len(terms) < most:
+def _batches(full: LossCurvature, size: int, generator: torch.Generator) -> Iterator[LossCurvature]:
+    """Yield the same loss on one random batch after another, without end."""
+    while True:
         rows = torch.randperm(full.count, generator=generator)[:size].to(full.device)
-        small = full.subset_of_all(rows)
-        g = small.gradient()[1]
-        if whole:
-            hg = full.apply(g[None], "hessian")[0]
-            squared_norm = scale
-            products += 1.0
-        else:
-            hg = small.apply(g[None], "hessian")[0]
-            squared_norm = float(g.double().square().sum())
-            products += size / full.count
-        terms.append(float(g.double() @ hg.double()) / squared_norm)
-
-        mean, error = _mean_and_error(terms)
-        if len(terms) >= MIN_SAMPLES and error <= rtol:
-            return Result(mean, error, products=products)
-
-    note = _not_converged(error, f"{most} batches")
-    return Result(mean, error, products=products, converged=False, note=note)
+        yield full.subset_of_all(rows)
 
 
 def _many_batches(
@@ -112,28 +114,32 @@ def _many_batches(
     if full.chunked or full.forward_mode or full.mode == "train":
         return None
 
-    terms: list[float] = []
+    # Whether the layers are a chain of dense ones is known after the first block.
     state = generator.get_state()
-    while len(terms) < most:
-        count = min(BLOCK, most - len(terms))
-        rows = [torch.randperm(full.count, generator=generator)[:size] for _ in range(count)]
-        small = full.subset(torch.cat(rows).to(full.device))
-        with small.temporary_mode():
-            chunk = small.linearise(small.inputs, small.labels)
-            quotients = batch_quotients(chunk, small.loss, size)
-        if quotients is None:
-            generator.set_state(state)
-            return None
+    first = _block_quotients(full, size, generator, min(BLOCK, most))
+    if first is None:
+        generator.set_state(state)
+        return None
 
-        for term in quotients.tolist():
-            terms.append(term)
-            mean, error = _mean_and_error(terms)
-            if len(terms) >= MIN_SAMPLES and error <= rtol:
-                return Result(mean, error, products=len(terms) * size / full.count)
+    def quotients() -> Iterator[float]:
+        yield from first.tolist()
+        for taken in range(BLOCK, most, BLOCK):
+            block = _block_quotients(full, size, generator, min(BLOCK, most - taken))
+            assert block is not None
+            yield from block.tolist()
 
-    note = _not_converged(error, f"{most} batches")
-    products = most * size / full.count
-    return Result(mean, error, products=products, converged=False, note=note)
+    return _mean_of_samples(quotients(), size / full.count, rtol, most, "batches")
+
+
+def _block_quotients(
+    full: LossCurvature, size: int, generator: torch.Generator, count: int
+) -> Tensor | None:
+    """Return the batch sharpness of `count` random batches at once, (count,); None if not dense."""
+    rows = [torch.randperm(full.count, generator=generator)[:size] for _ in range(count)]
+    small = full.subset(torch.cat(rows).to(full.device))
+    with small.temporary_mode():
+        chunk = small.linearise(small.inputs, small.labels)
+        return batch_quotients(chunk, small.loss, size)
 
 
 def trace(
@@ -152,17 +158,13 @@ def trace(
     check_count("most", most)
     curvature = LossCurvature(model, data, loss, **options)
 
-    terms: list[float] = []
-    while len(terms) < most:
-        signs = random_vectors(1, curvature.vector_like, seed * most + len(terms)).sign()
-        product = curvature.apply(signs, matrix)
-        terms.append(float((signs.double() * product.double()).sum()))
-        value, error = _mean_and_error(terms)
-        if len(terms) >= MIN_SAMPLES and error <= rtol:
-            return Result(value, error, products=len(terms))
+    def traces() -> Iterator[float]:
+        for number in range(most):
+            signs = random_vectors(1, curvature.vector_like, seed * most + number).sign()
+            product = curvature.apply(signs, matrix)
+            yield float((signs.double() * product.double()).sum())
 
-    note = _not_converged(error, f"{most} vectors")
-    return Result(value, error, products=most, converged=False, note=note)
+    return _mean_of_samples(traces(), 1.0, rtol, most, "vectors")
 
 
 def spectral_density(
@@ -214,6 +216,26 @@ def spectral_density(
     )
 
 
+def _mean_of_samples(
+    samples: Iterator[float], cost: float, rtol: float, most: int, name: str
+) -> Result:
+    """Average samples until the standard error of their mean is below `rtol`, at most so many.
+
+    `cost` is what one of them costs, in products; `name` is what they are taken of.
+    """
+    terms: list[float] = []
+    for term in islice(samples, most):
+        terms.append(term)
+        mean, error = _mean_and_error(terms)
+        if len(terms) >= MIN_SAMPLES and error <= rtol:
+            return Result(mean, error, products=len(terms) * cost)
+
+    note = (
+        f"standard error {error:.1e} after {most} {name}: allow more (most) or ask for less (rtol)"
+    )
+    return Result(mean, error, products=most * cost, converged=False, note=note)
+
+
 def _mean_and_error(terms: list[float]) -> tuple[float, float]:
     """Return the mean, and its standard error relative to it."""
     values = torch.tensor(terms, dtype=torch.float64)
@@ -221,7 +243,3 @@ def _mean_and_error(terms: list[float]) -> tuple[float, float]:
     if len(terms) < 2:
         return mean, float("inf")
     return mean, float(values.std()) / len(terms) ** 0.5 / max(abs(mean), 1e-300)
-
-
-def _not_converged(error: float, spent: str) -> str:
-    return f"standard error {error:.1e} after {spent}: allow more (most) or ask for less (rtol)"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 NAMES = {"val": "validation", "train": "training", "": "run"}
+FAR = 300  # times the largest sharpness, or that divided by it
 
 
 def trajectory(
@@ -167,8 +168,8 @@ def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
     traces: list[dict[str, Any]] = []
     for place, group in enumerate(groups):
         run = group.runs[0]
-        edge = stability(run)
-        if edge is None or is_far(edge, run.columns.get("train/gn_sharpness")):
+        edge = drawn_edge(run)
+        if edge is None:
             continue
 
         trace = line(group, 0, place, "stability", "edge", edge, points)
@@ -180,12 +181,18 @@ def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
     return traces
 
 
-def is_far(edge: np.ndarray, sharpness: np.ndarray | None) -> bool:
-    """Whether a line lies so far from the data that drawing it would flatten them."""
-    if sharpness is None or not np.isfinite(sharpness).any():
-        return False
+def drawn_edge(run: Measured) -> np.ndarray | None:
+    """Return the edge of stability of a run; None where it has none, or far from its sharpness.
+
+    Such a line would flatten the others.
+    """
+    edge = stability(run)
+    sharpness = run.columns.get("train/gn_sharpness")
+    if edge is None or sharpness is None or not np.isfinite(sharpness).any():
+        return edge
     top = np.nanmax(sharpness)
-    return bool(np.nanmax(edge) < top / 300 or np.nanmin(edge) > 300 * top)
+    is_far = np.nanmax(edge) < top / FAR or np.nanmin(edge) > FAR * top
+    return None if is_far else edge
 
 
 def stability(run: Measured) -> np.ndarray | None:

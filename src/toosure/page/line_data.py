@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from toosure.figures import Group, stability
+from toosure.figures import Group
 from toosure.figures.groups import settings_of
 from toosure.figures.phase import paired
 from toosure.figures.style import PALETTE
 from toosure.figures.thinning import extremes
-from toosure.figures.trajectory import NAMES, is_far, values_of
+from toosure.figures.trajectory import NAMES, drawn_edge, values_of
 from toosure.page.html import in_script
 from toosure.page.packing import ArrayPool, as_steps
 from toosure.page.page_runs import PageRuns
@@ -18,6 +18,8 @@ from toosure.quantities import described
 from toosure.runs import Run
 
 MAX_POINTS = 400_000  # on one page, at 8 to 11 bytes each
+MIN_LINE_POINTS = 60  # of a line, however many there are
+MAX_LINE_POINTS = 1000  # more than a panel has pixels
 Line = list[Any]  # run, split, place of its steps, place of its values
 
 
@@ -31,10 +33,11 @@ def line_data(page: PageRuns) -> dict[str, Any]:
     """Return settings in the order of the page, runs, and for each panel its lines."""
     pool = ArrayPool()
     keys = page.panel_keys
-    points = max(60, min(1000, MAX_POINTS // (2 * (len(keys) + 2) * max(1, len(page.runs)))))
+    points = points_per_line(len(keys), len(page.runs))
+
     runs = [run for _, run in page.named]
-    places = [place for place, group in enumerate(page.groups) for _ in group.runs]
     names = [name for name, _ in page.named]
+    places = [place for place, group in enumerate(page.groups) for _ in group.runs]
     return {
         "palette": PALETTE,
         "groups": [group_record(page, place) for place in range(len(page.groups))],
@@ -43,6 +46,16 @@ def line_data(page: PageRuns) -> dict[str, Any]:
         "phase": phase_lines(runs, pool, points // 2),
         "arrays": pool.arrays,
     }
+
+
+def points_per_line(panels: int, runs: int) -> int:
+    """Return how many points a line may have, so that all lines of a page fit into its limit.
+
+    A run has a line of training and one of validation in each panel, and two paths of the phase
+    portrait, whose points have three numbers.
+    """
+    lines = 2 * (panels + 2) * max(1, runs)
+    return max(MIN_LINE_POINTS, min(MAX_LINE_POINTS, MAX_POINTS // lines))
 
 
 def group_record(page: PageRuns, place: int) -> dict[str, Any]:
@@ -69,8 +82,8 @@ def panel_of(key: str, runs: list[Run], pool: ArrayPool, points: int) -> dict[st
             if values is not None:
                 lines.append([place, split, *packed_line(run, values, pool, points)])
         if key == "gn_sharpness":
-            edge = stability(run)
-            if edge is not None and not is_far(edge, run.columns.get("train/gn_sharpness")):
+            edge = drawn_edge(run)
+            if edge is not None:
                 lines.append([place, "edge", *packed_line(run, edge, pool, points)])
     return {"key": key, "heading": quantity.heading, "log": quantity.log, "lines": lines}
 

@@ -5,9 +5,8 @@ from html import escape
 
 import numpy as np
 
-from toosure.figures import stability
 from toosure.figures.style import PALETTE
-from toosure.figures.trajectory import is_far
+from toosure.figures.trajectory import drawn_edge
 from toosure.page.html import FIGURE_TOOLS, plot, prose, section, term
 from toosure.page.line_data import line_script
 from toosure.page.page_runs import PageRuns
@@ -33,7 +32,8 @@ def trajectories(page: PageRuns) -> str:
     """Return the controls and one panel per quantity, on linked axes."""
     keys = page.panel_keys
     panels = "".join(map(panel, keys))
-    edge = EDGE if "gn_sharpness" in keys and any(map(has_edge, page.runs)) else ""
+    has_edge = any(drawn_edge(run) is not None for run in page.runs)
+    edge = EDGE if "gn_sharpness" in keys and has_edge else ""
     what = "all runs" if len(page.runs) > 1 else "all numbers"
 
     note = (
@@ -51,12 +51,6 @@ def trajectories(page: PageRuns) -> str:
         line_script(page),
         name="trajectories",
     )
-
-
-def has_edge(run: Run) -> bool:
-    """Whether the panel of the sharpness shows where a run becomes unstable."""
-    edge = stability(run)
-    return edge is not None and not is_far(edge, run.columns.get("train/gn_sharpness"))
 
 
 def panel(key: str) -> str:

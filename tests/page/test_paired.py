@@ -8,15 +8,10 @@ import torch
 from made_runs import make_run
 
 from toosure.metrics import ece, smece
+from toosure.page.half_intervals import interval_of_mean
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import (
-    KEYS,
-    SettingScores,
-    example_scores,
-    interval_of_mean,
-    replicas_of,
-    seed_half,
-)
+from toosure.page.paired import SettingScores, seed_half
+from toosure.page.replicas import KEYS, example_scores, replicas_of
 from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import differences
 from toosure.page.sections.helped import helped

@@ -2,7 +2,7 @@
 
 Equal n and seed give equal draws. Two models that are scored on the same draws are compared in
 pairs: what they share, such as hard rows, cancels in their difference. Only a page draws by itself
-(`page/paired.py`), since it needs no torch. What is not drawn row by row with replacement lies
+(`page/replicas.py`), since it needs no torch. What is not drawn row by row with replacement lies
 beside what it serves: blocks of a series, Bayesian weights, labels dealt anew.
 """
 

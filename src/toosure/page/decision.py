@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from toosure.page.half_intervals import NORMAL_95
 from toosure.page.html import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import NORMAL_95
 from toosure.page.ranking import Standing
 from toosure.page.run_verdict import headline
 from toosure.runs import Run

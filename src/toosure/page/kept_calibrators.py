@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toosure.page.paired import Difference
+from toosure.page.half_intervals import PlusMinus
 from toosure.runs import Run
 from toosure.runs.regular_files import printable
 
@@ -23,8 +23,8 @@ class KeptCalibrator:
     ece_after: tuple[float, float, float]
     nll: float
     nll_after: float
-    ece_change: Difference
-    accuracy_change: Difference
+    ece_change: PlusMinus
+    accuracy_change: PlusMinus
     chance: float  # the ECE that a calibrated model shows at most in 97.5 % of such samples
 
 
@@ -75,12 +75,12 @@ def estimate(record: Mapping[str, Any], key: str) -> tuple[float, float, float]:
     return number(value), ends[0], ends[1]
 
 
-def difference(change: tuple[float, float, float]) -> Difference:
+def difference(change: tuple[float, float, float]) -> PlusMinus:
     """Return a change with the half of its interval that lies towards 0: within it, it is chance.
 
     >>> difference((-0.03, -0.05, -0.02))
-    Difference(value=-0.03, half=0.01)
+    PlusMinus(value=-0.03, half=0.01)
     """
     value, low, high = change
     half = high - value if value < 0 else value - low
-    return Difference(value, round(half, 12) if math.isfinite(half) else math.inf)
+    return PlusMinus(value, round(half, 12) if math.isfinite(half) else math.inf)

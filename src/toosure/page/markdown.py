@@ -9,9 +9,10 @@ import numpy as np
 from toosure.page.decision import decide
 from toosure.page.html import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import KEYS, Comparison
+from toosure.page.paired import Comparison
 from toosure.page.pictures import gap_picture, line_picture
 from toosure.page.ranking import Standing
+from toosure.page.replicas import KEYS
 from toosure.quantities import described
 
 MAX_ROWS = 40  # of a table

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.figures import Group
-from toosure.page.paired import interval_of_mean
+from toosure.page.half_intervals import interval_of_mean
 from toosure.page.run_verdict import RunVerdict
 from toosure.quantities import described
 from toosure.runs import Run

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toosure.page.paired import KEYS, NORMAL_95, Difference, example_scores, replicas_of
+from toosure.page.half_intervals import NORMAL_95, PlusMinus
+from toosure.page.replicas import KEYS, example_scores, replicas_of
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
 from toosure.runs.regular_files import Signature, signature
@@ -19,9 +20,9 @@ ECE = KEYS.index("ece")
 class ScalingEffect(NamedTuple):
     """The ECE before and after a temperature, their difference, and what chance shows; shares."""
 
-    before: Difference
-    after: Difference
-    change: Difference
+    before: PlusMinus
+    after: PlusMinus
+    change: PlusMinus
     chance: float  # the ECE that a calibrated model shows at most in 97.5 % of such samples
 
 
@@ -60,6 +61,6 @@ def effect_in(
     )
 
 
-def estimate(value: float, samples: np.ndarray) -> Difference:
+def estimate(value: float, samples: np.ndarray) -> PlusMinus:
     """Return a value with half its interval, from the spread of its replicas."""
-    return Difference(float(value), NORMAL_95 * float(samples.std(ddof=1)))
+    return PlusMinus(float(value), NORMAL_95 * float(samples.std(ddof=1)))

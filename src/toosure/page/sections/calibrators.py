@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from toosure.page.half_intervals import PlusMinus
 from toosure.page.html import Cell, Heading, Shown, called, printed, section, table
 from toosure.page.kept_calibrators import KeptCalibrator, kept_calibrators
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import Difference
 from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import listed
 from toosure.runs import Run
@@ -111,7 +111,7 @@ def row_of_calibrator(name: str, kept: KeptCalibrator) -> list[Cell]:
     ]
 
 
-def points(value: float, estimate: Difference | None) -> Shown:
+def points(value: float, estimate: PlusMinus | None) -> Shown:
     note = "" if estimate is None else f"± {100 * estimate.half:.2f}"
     return Shown(100 * value, printed(100 * value, ".2f"), note)
 

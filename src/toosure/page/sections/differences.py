@@ -4,10 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from toosure.page.half_intervals import T_QUANTILES, PlusMinus
 from toosure.page.html import Cell, Heading, Markup, in_script, printed, section, table
 from toosure.page.packing import ArrayPool
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import KEYS, T_QUANTILES, Comparison, Difference
+from toosure.page.paired import Comparison
+from toosure.page.replicas import KEYS
 from toosure.quantities import Quantity, described
 
 SPLITS = {"test": "test", "val": "validation"}
@@ -74,14 +76,14 @@ def difference_table(page: PageRuns, comparison: Comparison, reference: str) -> 
     )
 
 
-def difference_cells(found: Mapping[str, Difference], is_reference: bool) -> list[Markup]:
+def difference_cells(found: Mapping[str, PlusMinus], is_reference: bool) -> list[Markup]:
     """Return the cells of a setting; dashes for the reference itself."""
     if is_reference:
         return [Markup.of('<span class="chance">–</span>', 0.0) for _ in found]
     return [difference_cell(described(key), each) for key, each in found.items()]
 
 
-def difference_cell(quantity: Quantity, difference: Difference) -> Markup:
+def difference_cell(quantity: Quantity, difference: PlusMinus) -> Markup:
     """Return a difference with its interval: grey where chance may explain it."""
     value = quantity.scale * difference.value
     form = quantity.form.replace(".", "+.", 1)

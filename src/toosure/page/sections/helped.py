@@ -3,10 +3,11 @@
 import math
 from dataclasses import dataclass
 
+from toosure.page.half_intervals import PlusMinus
 from toosure.page.html import Cell, Heading, Markup, Shown, printed, section, table
 from toosure.page.kept_calibrators import kept_calibrators
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import Comparison, Difference
+from toosure.page.paired import Comparison
 from toosure.page.ranking import Standing
 from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import difference_cell
@@ -21,8 +22,8 @@ class Remedy:
 
     name: str
     note: str
-    ece: Difference
-    accuracy: Difference
+    ece: PlusMinus
+    accuracy: PlusMinus
     time: float  # as a multiple of the reference's seconds
 
     @property
@@ -75,7 +76,7 @@ def calibrator_remedies(plain: Standing) -> list[Remedy]:
     effect = scaling_effect(run)
     if effect is not None:
         name = f"{plain.label}, with temperature {run.scaling['temperature']:.2f}"
-        remedies.append(Remedy(name, "on test data", effect.change, Difference(0.0, 0.0), 1.0))
+        remedies.append(Remedy(name, "on test data", effect.change, PlusMinus(0.0, 0.0), 1.0))
     for kept in kept_calibrators(run):
         if effect is None or kept.name != "temperature":
             name = f"{plain.label}, with {kept.name}"
@@ -89,7 +90,7 @@ def row_of(remedy: Remedy) -> list[Cell]:
     """Return the row of a remedy."""
     ece = difference_cell(described("ece"), remedy.ece)
     accuracy: Cell = difference_cell(described("accuracy"), remedy.accuracy)
-    if remedy.accuracy == Difference(0.0, 0.0):
+    if remedy.accuracy == PlusMinus(0.0, 0.0):
         accuracy = Markup.of('<span class="chance">unchanged</span>', 0.0)
     time = Shown(remedy.time, f"{printed(remedy.time, '.2f')} ×")
     return [(remedy.name, remedy.note), ece, accuracy, time]

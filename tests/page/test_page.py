@@ -12,7 +12,8 @@ from toosure.evaluate import evaluate
 from toosure.figures import DARK, confidence_histogram, reliability_diagram
 from toosure.metrics import reliability_from_confidence
 from toosure.page.evaluation import evaluation_page
-from toosure.page.html import figure, page, table
+from toosure.page.html import figure, page
+from toosure.page.tables import table
 from toosure.predictions import from_confidence, from_logits
 
 NASTY = '</script><img src=x onerror="alert(1)">&'

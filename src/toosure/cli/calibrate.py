@@ -230,7 +230,7 @@ def write_page(result: "Recalibration", path: Path) -> None:
 
 def print_result(result: "Recalibration") -> None:
     """Print the sentence, before and after, and how the calibrators did."""
-    from toosure.page.html import printed
+    from toosure.page.number_text import printed
 
     note = result.choice.calibrator.note
     lines = [f"{result.sentence}."]

@@ -115,7 +115,7 @@ def write_page(result: "Comparison", path: Path) -> None:
 
 def print_comparison(result: "Comparison") -> None:
     """Print the verdict, then each number of both and its change."""
-    from toosure.page.html import printed
+    from toosure.page.number_text import printed
     from toosure.page.two_models import word
 
     typer.echo(f"{result.sentence}.\n")

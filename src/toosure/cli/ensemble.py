@@ -182,7 +182,7 @@ def write_files(result: "Ensemble", output: Path | None, html: Path | None) -> N
 
 def print_ensemble(result: "Ensemble") -> None:
     """Print the verdict on the mixture, and one row per member."""
-    from toosure.page.html import printed
+    from toosure.page.number_text import printed
     from toosure.quantities import shown_in
 
     keys = [q.key for q in shown_in("first") if q.key != "gap"]

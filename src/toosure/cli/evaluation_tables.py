@@ -59,7 +59,7 @@ def print_judged(result: "Evaluation | Comparison | Recalibration") -> None:
 def print_metrics(result: "Evaluation", keys: Sequence[str] | None = None) -> None:
     """Print the verdict, then metrics with their intervals: those in `keys`, or all by group."""
     from toosure.evaluate.verdict import verdict
-    from toosure.page.html import printed
+    from toosure.page.number_text import printed
     from toosure.quantities import evaluation_groups
 
     _, sentence, reasons = verdict(result)
@@ -85,7 +85,7 @@ def print_metrics(result: "Evaluation", keys: Sequence[str] | None = None) -> No
 def print_files(results: Sequence["Evaluation"], keys: Sequence[str]) -> None:
     """Print the verdict on each of several files, then one row of numbers per file."""
     from toosure.evaluate.verdict import verdict
-    from toosure.page.html import printed
+    from toosure.page.number_text import printed
 
     for result in results:
         typer.echo(f"{result.source}: {verdict(result).sentence}.")

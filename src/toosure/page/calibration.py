@@ -5,7 +5,9 @@ from html import escape
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.recalibrated import Recalibration, Side
 from toosure.figures import TOP_LABEL, Wording, probability_wording, reliability_diagram
-from toosure.page.html import figure, page, printed, prose, section, table, tiles
+from toosure.page.html import figure, page, prose, section, tiles
+from toosure.page.number_text import printed
+from toosure.page.tables import table
 from toosure.quantities import QUANTITIES, shown_in
 
 

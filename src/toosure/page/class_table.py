@@ -1,7 +1,9 @@
 """The table of an evaluation with one row per class."""
 
 from toosure.evaluate import ClassGap, Evaluation
-from toosure.page.html import Shown, printed, section, table
+from toosure.page.html import section
+from toosure.page.number_text import printed
+from toosure.page.tables import Shown, table
 
 HEADER = (
     "class",

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from toosure.page.half_intervals import NORMAL_95
-from toosure.page.html import printed
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import Standing
 from toosure.page.run_verdict import headline

@@ -10,7 +10,8 @@ from toosure.page.evaluation import (
     key_numbers,
     metrics_tables,
 )
-from toosure.page.html import page, section, table, tiles
+from toosure.page.html import page, section, tiles
+from toosure.page.tables import table
 
 NOTE = (
     "Each member judged alone, on the same rows. The gap is mean confidence minus accuracy: below "

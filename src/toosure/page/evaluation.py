@@ -8,7 +8,9 @@ from toosure.evaluate.class_one import OF_CLASS_ONE
 from toosure.evaluate.verdict import verdict
 from toosure.figures import confidence_histogram, probability_wording, reliability_diagram
 from toosure.page.class_table import class_table
-from toosure.page.html import figure, page, printed, prose, section, table, tiles
+from toosure.page.html import figure, page, prose, section, tiles
+from toosure.page.number_text import printed
+from toosure.page.tables import table
 from toosure.quantities import QUANTITIES, evaluation_groups, shown_in
 
 

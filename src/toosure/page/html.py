@@ -1,6 +1,7 @@
-"""HTML: the shell of every page, all inlined, and its blocks: numbers, figures, tables.
+"""HTML: the shell of every page, all inlined, and its blocks: numbers, figures, sections.
 
-Each block is a function from values to HTML that escapes every name it is given.
+Each block is a function from values to HTML that escapes every name it is given. Tables are in
+`tables`.
 """
 
 import json
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from toosure import __version__
 from toosure.figures.style import DARK
@@ -19,31 +20,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-class Shown(NamedTuple):
-    """A cell of a number: what it is sorted by, how it reads, a small line below, if the best."""
-
-    value: float | None
-    text: str
-    note: str = ""
-    best: bool = False
-
-
-class Markup(str):
-    """A cell that is HTML already; it is sorted by its `value`."""
-
-    value: float | str = ""
-
-    @classmethod
-    def of(cls, html: str, value: float | str) -> "Markup":
-        """Return HTML that was escaped, with what it is sorted by."""
-        made = cls(html)
-        made.value = value
-        return made
-
-
-Cell = str | int | float | tuple[str, str] | Shown | Markup | None
-Heading = str | Quantity
-LONG = 24  # rows of a sortable table that scrolls by itself
 CHART = ("chart_axes.js", "chart.js", "chart_hover.js")
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
@@ -110,10 +86,6 @@ def prose(text: str) -> str:
 FIGURE_TOOLS = (
     '<p class="tools">save as <button type="button" data-do="svg">SVG</button> '
     '<button type="button" data-do="png">PNG</button></p>'
-)
-TABLE_TOOLS = (
-    '<p class="tools"><button type="button" data-do="copy-table">copy</button> '
-    '<button type="button" data-do="csv">CSV</button></p>'
 )
 
 
@@ -188,87 +160,6 @@ def section(title: str, note: str, *blocks: str, name: str = "", short: str = ""
     )
 
 
-def table(
-    header: Sequence[Heading],
-    rows: Iterable[Sequence[Cell]],
-    formats: Sequence[str] | None = None,
-    sortable: bool = False,
-    attributes: Sequence[str] | None = None,
-    name: str = "",
-) -> str:
-    """Return a table; columns without words are aligned as numbers and printed by `formats`.
-
-    A quantity as a heading says what it means. A cell of two texts is a name and a small line
-    below. `attributes` are those of the rows; `name` tells the table from others with the same
-    headings. A sortable table can be copied and saved as CSV. On a narrow screen a table scrolls
-    sideways in its own box.
-    """
-    rows = list(rows)
-    formats = formats or [""] * len(header)
-    marks = [marked(all(is_number(row[i]) for row in rows)) for i in range(len(header))]
-
-    head = "".join(heading(*each, sortable) for each in zip(header, marks, strict=True))
-    lines = []
-    for row, attribute in zip(rows, attributes or [""] * len(rows), strict=True):
-        cells = "".join(cell(*each) for each in zip(row, formats, marks, strict=True))
-        lines.append(f"<tr {attribute}>{cells}</tr>" if attribute else f"<tr>{cells}</tr>")
-
-    kind = ' class="sortable"' if sortable else ""
-    tall = " tall" if sortable and len(rows) > LONG else ""
-    heard = name or ", ".join(each if isinstance(each, str) else each.short for each in header)
-    drawn = (
-        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="table: {escape(heard)}">'
-        f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
-    return f'<div class="sheet">{drawn}{TABLE_TOOLS}</div>' if sortable else drawn
-
-
-def is_number(value: Cell) -> bool:
-    return isinstance(value, Shown) or not isinstance(value, str | tuple)
-
-
-def marked(numeric: bool) -> str:
-    """Return the class attribute of a column's cells."""
-    return ' class="number"' if numeric else ""
-
-
-def heading(name: Heading, mark: str, sortable: bool) -> str:
-    """Return a column's heading; a button where a press sorts by it, a link to what it means."""
-    text = name if isinstance(name, str) else name.heading
-    if not sortable:
-        inner = escape(text) if isinstance(name, str) else term(name)
-        return f'<th scope="col"{mark}>{inner}</th>'
-
-    what = ""
-    if isinstance(name, Quantity) and name.says:
-        what = (
-            f'<a class="what" href="#term-{escape(name.key)}" data-tip="{tip_of(name)}" '
-            f'aria-label="what is {escape(name.short)}?">?</a>'
-        )
-    button = f'<button type="button">{escape(text)}</button>'
-    return f'<th scope="col"{mark}><span class="named">{button}{what}</span></th>'
-
-
-def cell(value: Cell, form: str, mark: str) -> str:
-    """Return one cell, with the value that it is sorted by."""
-    if isinstance(value, Markup):
-        return f'<td{mark} data-value="{escape(str(value.value))}">{value}</td>'
-
-    if isinstance(value, Shown):
-        text = escape(value.text)
-        text = f"<strong>{text}</strong>" if value.best else text
-        note = f"<small>{prose(value.note)}</small>" if value.note else ""
-        return f'<td{mark} data-value="{escape(str(value.value))}">{text}{note}</td>'
-
-    if isinstance(value, tuple):
-        name, remark = value
-        text = f"{breakable(name)}<small>{escape(remark)}</small>"
-        return f'<td{mark} data-value="{escape(name)}">{text}</td>'
-
-    text = breakable(value) if isinstance(value, str) else escape(printed(value, form))
-    return f'<td{mark} data-value="{escape(str(value))}">{text}</td>'
-
-
 def breakable(name: str) -> str:
     """Escape a name that may break after a comma or colon, not between a word and its number.
 
@@ -276,25 +167,3 @@ def breakable(name: str) -> str:
     'sgd:<wbr>lr=0.1,<wbr> seed&nbsp;2'
     """
     return re.sub("([,:])", r"\1<wbr>", re.sub(r"(\w) (\d)", r"\1&nbsp;\2", escape(name)))
-
-
-def printed(value: str | float | None, form: str = "") -> str:
-    """Print a value: a true minus, a dash where there is none, small numbers to two digits.
-
-    >>> printed(-0.5, "+.2f"), printed(-0.001, "+.2f"), printed(0.000189, ".4f"), printed(None)
-    ('−0.50', '0.00', '0.00019', '–')
-    >>> printed(72.25, ".1f"), printed(2.5, ".3g"), printed(2, ".3g")
-    ('72.3', '2.50', '2')
-    """
-    if isinstance(value, str):
-        return value
-    if value is None or value != value:
-        return "–"
-    if abs(value) == float("inf"):
-        return "∞" if value > 0 else "−∞"
-    small = form == ".4f" and 0 < abs(value) < 0.001
-    exact = value * (1 + 1e-9) if form.endswith("f") else value  # halves go up, as in the scripts
-    if form.endswith("g") and 1e-3 <= abs(value) < 1e3 and value != int(value):
-        form = f"#{form}"  # as many digits in each row of a column
-    text = format(exact, ".2g" if small else form).rstrip(".")
-    return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")

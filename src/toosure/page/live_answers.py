@@ -33,7 +33,7 @@ class PageAnswers:
         self.folder = RunFolder(folder)
         self.source = printable(shown(folder))
         self._kept: dict[str, tuple[object, bytes]] = {}
-        self._standing: tuple[object, dict[str, Any]] = (None, {})
+        self._state: tuple[object, dict[str, Any]] = (None, {})  # with the version it is of
         self._colours: dict[str, int] = {}  # of settings, by label: kept while the page is open
 
     def page(self) -> bytes:
@@ -61,14 +61,14 @@ class PageAnswers:
             if is_behind(run, cursors) and numbers < MAX_NUMBERS:
                 new[run.id] = new_rows(run, cursors[run.id][1])
                 numbers += sum(map(len, new[run.id]["columns"].values()))
-        return as_json({"runs": new} | self.standing(runs)).encode()
+        return as_json({"runs": new} | self.state(runs)).encode()
 
-    def standing(self, runs: Sequence[Run]) -> dict[str, Any]:
-        """Return how things stand, computed once for each state of the folder."""
+    def state(self, runs: Sequence[Run]) -> dict[str, Any]:
+        """Return the state of the folder, computed once for each of its versions."""
         version = version_of(runs)
-        if self._standing[0] != version:
-            self._standing = version, standing(runs)
-        return self._standing[1]
+        if self._state[0] != version:
+            self._state = version, state_of(runs)
+        return self._state[1]
 
     def _once(self, name: str, make: Callable[[Sequence[Run]], str]) -> bytes:
         """Return what was made before, unless something of the folder changed since."""
@@ -83,21 +83,22 @@ class PageAnswers:
     def _page(self, runs: Sequence[Run]) -> str:
         page_runs = self._page_runs(runs)
         start = {"cursors": cursors_of(runs), "verdicts": verdicts_of(page_runs)}
-        known = in_script(as_json(self.standing(runs) | start))
+        known = in_script(as_json(self.state(runs) | start))
+        script = f'<script type="application/json" id="cursors">{known}</script>'
+
         bar = (
             '<div id="bar"><span id="pulse"></span><span id="said" role="status">…</span>'
             '<a id="save" class="plain" download="report.html" href="report">save as report</a>'
             '</div><ul id="alerts" class="alerts" role="alert" hidden></ul>'
         )
         inner = f'{bar}<div id="all">{self._inside(page_runs)}</div>'
-        script = f'<script type="application/json" id="cursors">{known}</script>'
         title = title_of(page_runs) if runs else "toosure live"
         policy = f"{POLICY}; connect-src 'self'"
         return page(title, inner + script, more=(*SCRIPTS, "live.js"), policy=policy)
 
     def _body(self, runs: Sequence[Run]) -> str:
         answer = {"html": self._inside(self._page_runs(runs)), "cursors": cursors_of(runs)}
-        return as_json(answer | self.standing(runs))
+        return as_json(answer | self.state(runs))
 
     def _sections(self, runs: Sequence[Run]) -> str:
         if not runs:
@@ -174,8 +175,12 @@ def cursors_of(runs: Sequence[Run]) -> dict[str, tuple[int, int]]:
     return {run.id: (run.file_version[0], run.count) for run in runs}
 
 
-def standing(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return how things stand: which files there are, how each run stands, how many go on."""
+def state_of(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the state of a folder: digests of its files and of its statuses, and how many go on.
+
+    The page asks for everything anew where the first changes, for its sections where the second
+    does.
+    """
     files = [(run.id, *run.file_version, measured(run), kept_files(run)) for run in runs]
     statuses = [(run.id, run.status, run.count, len(run.snapshots)) for run in runs]
     return {

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from toosure.page.decision import decide
-from toosure.page.html import printed
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import Comparison
 from toosure.page.pictures import gap_picture, line_picture

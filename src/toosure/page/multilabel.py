@@ -5,7 +5,8 @@ from html import escape
 from toosure.evaluate import LabelRow, MultilabelEvaluation
 from toosure.figures import confidence_histogram, probability_wording, reliability_diagram
 from toosure.page.evaluation import interval
-from toosure.page.html import figure, page, prose, section, table, tiles
+from toosure.page.html import figure, page, prose, section, tiles
+from toosure.page.tables import table
 
 MEASURES = {"ece": "ECE", "smece": "smECE", "brier": "Brier score", "nll": "NLL"}
 

@@ -9,7 +9,7 @@ import numpy as np
 from toosure.figures.style import FONT, INK, LINE, NEUTRAL, OVER, PALETTE, QUIET, UNDER
 from toosure.figures.thinning import thin
 from toosure.figures.trajectory import values_of
-from toosure.page.html import printed
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import Standing
 from toosure.quantities import described

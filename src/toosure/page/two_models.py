@@ -4,7 +4,8 @@ from html import escape
 
 from toosure.evaluate.paired import Comparison
 from toosure.figures import TOP_LABEL, probability_wording, reliability_diagram
-from toosure.page.html import figure, page, prose, section, table
+from toosure.page.html import figure, page, prose, section
+from toosure.page.tables import table
 from toosure.quantities import QUANTITIES
 
 

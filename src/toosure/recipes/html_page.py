@@ -2,7 +2,8 @@
 
 from html import escape
 
-from toosure.page.html import figure, page, section, table
+from toosure.page.html import figure, page, section
+from toosure.page.tables import table
 from toosure.recipes.recipe import Drawing, Table
 from toosure.recipes.reproduce import Outcome
 from toosure.recipes.results import CLAIM_HEADER, claim_cells, score

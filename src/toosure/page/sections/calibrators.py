@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from toosure.page.half_intervals import PlusMinus
-from toosure.page.html import Cell, Heading, Shown, called, printed, section, table
+from toosure.page.html import called, section
 from toosure.page.kept_calibrators import KeptCalibrator, kept_calibrators
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import listed
+from toosure.page.tables import Cell, Heading, Shown, table
 from toosure.runs import Run
 
 NOTE = (

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable
 from html import escape
 
-from toosure.page.html import Shown, section, table
+from toosure.page.html import section
 from toosure.page.page_runs import PageRuns
+from toosure.page.tables import Shown, table
 from toosure.runs import Run
 
 FAILED = "train/certificate_failed"

@@ -8,9 +8,11 @@ from html import escape
 import numpy as np
 
 from toosure.figures import Group
-from toosure.page.html import Cell, Shown, printed, section, table
+from toosure.page.html import section
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import ENDED_EARLY, last_value
+from toosure.page.tables import Cell, Shown, table
 from toosure.quantities import Quantity, described, own_keys, shown_in
 from toosure.runs import Run
 

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from toosure.page.half_intervals import T_QUANTILES, PlusMinus
-from toosure.page.html import Cell, Heading, Markup, in_script, printed, section, table
+from toosure.page.html import in_script, section
+from toosure.page.number_text import printed
 from toosure.page.packing import ArrayPool
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import Comparison
 from toosure.page.replicas import KEYS
+from toosure.page.tables import Cell, Heading, Markup, table
 from toosure.quantities import Quantity, described
 
 SPLITS = {"test": "test", "val": "validation"}

@@ -4,13 +4,15 @@ import math
 from dataclasses import dataclass
 
 from toosure.page.half_intervals import PlusMinus
-from toosure.page.html import Cell, Heading, Markup, Shown, printed, section, table
+from toosure.page.html import section
 from toosure.page.kept_calibrators import kept_calibrators
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import Comparison
 from toosure.page.ranking import Standing
 from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import difference_cell
+from toosure.page.tables import Cell, Heading, Markup, Shown, table
 from toosure.quantities import described
 
 MAX_LISTED = 40

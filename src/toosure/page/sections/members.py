@@ -1,7 +1,8 @@
 """Members and mixture, raw weights and their averages: what each predicts, on validation data."""
 
-from toosure.page.html import Cell, Heading, section, table
+from toosure.page.html import section
 from toosure.page.page_runs import PageRuns
+from toosure.page.tables import Cell, Heading, table
 from toosure.quantities import described
 from toosure.runs import Run
 

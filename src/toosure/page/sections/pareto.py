@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from toosure.figures.pareto import pareto_figure, pareto_front
-from toosure.page.html import FIGURE_TOOLS, Cell, Heading, plot, section, table
+from toosure.page.html import FIGURE_TOOLS, plot, section
 from toosure.page.page_runs import PageRuns
+from toosure.page.tables import Cell, Heading, table
 from toosure.quantities import Quantity, find
 from toosure.runs import Run
 from toosure.runs.json_text import read_json

@@ -6,8 +6,10 @@ import numpy as np
 
 from toosure.figures import correlation
 from toosure.figures.phase import paired
-from toosure.page.html import FIGURE_TOOLS, Cell, Shown, plot, printed, section, table
+from toosure.page.html import FIGURE_TOOLS, plot, section
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
+from toosure.page.tables import Cell, Shown, table
 
 CHOICE = (
     '<div class="controls"><span class="choice" role="group" aria-label="data" '

@@ -5,8 +5,10 @@ from html import escape
 
 import numpy as np
 
-from toosure.page.html import Cell, Markup, Shown, printed, section, table
+from toosure.page.html import section
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
+from toosure.page.tables import Cell, Markup, Shown, table
 from toosure.quantities import QUANTITIES
 from toosure.runs import Run
 

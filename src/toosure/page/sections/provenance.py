@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from toosure.figures import Group
-from toosure.page.html import Cell, Shown, breakable, printed, prose, section, table
+from toosure.page.html import breakable, prose, section
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import last_of
 from toosure.page.sections.progress import command
+from toosure.page.tables import Cell, Shown, table
 from toosure.runs import Run
 
 

@@ -7,19 +7,10 @@ from html import escape
 import numpy as np
 
 from toosure.figures.shifts import ShiftLine, shifts_figure
-from toosure.page.html import (
-    FIGURE_TOOLS,
-    Cell,
-    Heading,
-    Shown,
-    called,
-    plot,
-    printed,
-    section,
-    table,
-    term,
-)
+from toosure.page.html import FIGURE_TOOLS, called, plot, section, term
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
+from toosure.page.tables import Cell, Heading, Shown, table
 from toosure.quantities import QUANTITIES, Quantity
 from toosure.runs import Run
 from toosure.shifts.record import METRICS, OOD_SCORES, ShiftRecord

@@ -7,9 +7,11 @@ from html import escape
 from toosure.figures.groups import settings_of
 from toosure.figures.style import PALETTE
 from toosure.page.decision import Decision, decide
-from toosure.page.html import Cell, Heading, Markup, Shown, breakable, printed, prose, table
+from toosure.page.html import breakable, prose
+from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import Standing
+from toosure.page.tables import Cell, Heading, Markup, Shown, table
 from toosure.quantities import described
 
 BAR_WIDTH = 180  # units of the picture of a gap

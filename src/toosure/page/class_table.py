@@ -3,7 +3,7 @@
 from toosure.evaluate import ClassGap, Evaluation
 from toosure.page.html import section
 from toosure.page.number_text import printed
-from toosure.page.tables import Shown, table
+from toosure.page.tables import NumberCell, table
 
 HEADER = (
     "class",
@@ -47,9 +47,9 @@ def class_table(result: Evaluation) -> str:
     return section("Every class", note, table(HEADER, rows, FORMATS, True))
 
 
-def predicted_cells(found: ClassGap | None) -> tuple[int | None, Shown]:
+def predicted_cells(judged: ClassGap | None) -> tuple[int | None, NumberCell]:
     """Return how often a class is predicted, and the gap of these rows with its interval."""
-    if found is None:
-        return None, Shown(None, "–")
-    value, low, high = (printed(100 * (each or 0.0), "+.1f") for each in found.gap)
-    return found.n, Shown(100 * found.gap.value, value, f"{low} to {high}")
+    if judged is None:
+        return None, NumberCell(None, "–")
+    value, low, high = (printed(100 * (each or 0.0), "+.1f") for each in judged.gap)
+    return judged.n, NumberCell(100 * judged.gap.value, value, f"{low} to {high}")

@@ -32,11 +32,12 @@ class Decision:
 
 def decide(page: PageRuns) -> Decision:
     """Take the lowest validation NLL among settings whose accuracy is not clearly below the top."""
-    overall = headline(list(page.verdicts.values()))
-    ranked = [standing for standing in page.standings if standing.is_ranked]
     if len(page.standings) == 1:
         only = page.standings[0]
         return Decision(only.verdict.kind, only.verdict.sentence, "", next_steps(page, only), only)
+
+    overall = headline(list(page.verdicts.values()))
+    ranked = [standing for standing in page.standings if standing.is_ranked]
     if not ranked:
         reason = "No setting has validation data and ended as it should."
         return Decision(*overall, reason, (way_to_a_ranking(page),))
@@ -46,6 +47,7 @@ def decide(page: PageRuns) -> Decision:
     sentence = chosen.verdict.sentence
     verb = "So far" if any(run.status == "running" for run in page.runs) else "Take"
     title = f"{verb} {chosen.label}: {sentence[:1].lower()}{sentence[1:]}"
+
     reason = f"{reason_for(chosen, accurate, ranked)} {overall[1]}."
     if chosen.left_out:
         left_out = f"{chosen.left_out} of its {len(chosen.group.runs)} runs"
@@ -110,9 +112,8 @@ def binomial_error(accuracy: float, n: int) -> float:
 
 def next_steps(page: PageRuns, chosen: Standing) -> tuple[str, ...]:
     """Say what to do about a setting: a temperature, nothing, or more data; and what it gained."""
-    steps = [correction(chosen)]
-    against = gain_over_reference(page, chosen)
-    return tuple(step for step in (*steps, against) if step)
+    steps = (correction(chosen), gain_over_reference(page, chosen))
+    return tuple(step for step in steps if step)
 
 
 def correction(chosen: Standing) -> str:
@@ -178,17 +179,14 @@ def gain_over_reference(page: PageRuns, chosen: Standing) -> str:
         return ""
 
     difference = comparison.difference(chosen.label, reference)["ece"]
-    low, high = (100 * (abs(difference.value) + sign * difference.half) for sign in (-1, 1))
-    size = f"{100 * abs(difference.value):.1f} points"
+    value, half = 100 * difference.value, 100 * difference.half
     if difference.is_chance:
-        ends = (
-            100 * (difference.value - difference.half),
-            100 * (difference.value + difference.half),
-        )
-        interval = f"{printed(ends[0], '+.1f')} to {printed(ends[1], '+.1f')}"
+        interval = f"{printed(value - half, '+.1f')} to {printed(value + half, '+.1f')}"
         return f"Its ECE against {reference} may differ by chance alone: {interval} points."
-    word = "lower" if difference.value < 0 else "higher"
+
+    size = abs(value)
+    word = "lower" if value < 0 else "higher"
     return (
-        f"Its ECE is {size} {word} than that of {reference}, interval {low:.1f} to {high:.1f}, "
-        f"on the same {comparison.n:,} examples."
+        f"Its ECE is {size:.1f} points {word} than that of {reference}, interval "
+        f"{size - half:.1f} to {size + half:.1f}, on the same {comparison.n:,} examples."
     )

@@ -47,17 +47,16 @@ def plain(content: str) -> str:
     return escape(content, quote=False).replace("|", "\\|")
 
 
-def rows_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; bars in names are escaped.
 
-    >>> print(rows_of(["a", "b"], [["x|y", "1"]]))
+    >>> print(markdown_table(["a", "b"], [["x|y", "1"]]))
     | a | b |
     |---|--:|
     | x\\|y | 1 |
     """
     rule = "|".join(["---", *["--:"] * (len(header) - 1)])
-    shown = list(rows[:MAX_ROWS])
-    lines = ["| " + " | ".join(map(plain, row)) + " |" for row in shown]
+    lines = ["| " + " | ".join(map(plain, row)) + " |" for row in rows[:MAX_ROWS]]
     more = f"\n\n… and {len(rows) - MAX_ROWS} more." if len(rows) > MAX_ROWS else ""
     return "\n".join([f"| {' | '.join(header)} |", f"|{rule}|", *lines]) + more
 
@@ -70,7 +69,7 @@ def ranking_table(standings: Sequence[Standing]) -> str:
         numbers = [with_spread(standing, key) for key in COLUMNS]
         seeds = str(len(standing.group.runs))
         rows.append([standing.label, seeds, *numbers, standing.verdict.sentence])
-    return rows_of(header, rows)
+    return markdown_table(header, rows)
 
 
 def with_spread(standing: Standing, key: str) -> str:
@@ -103,7 +102,7 @@ def difference_table(page: PageRuns, comparison: Comparison) -> str:
             text = f"{value} ± {printed(quantity.scale * difference.half, quantity.form)}"
             cells.append(text if difference.is_chance else f"**{text}**")
         rows.append([group.label, *cells])
-    return rows_of(["setting", *(described(key).heading for key in KEYS)], rows)
+    return markdown_table(["setting", *(described(key).heading for key in KEYS)], rows)
 
 
 def write_markdown(page: PageRuns, output: Path) -> None:

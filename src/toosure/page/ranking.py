@@ -15,6 +15,7 @@ from toosure.verdicts import judge_gap, plural
 
 ENDED_EARLY = ("diverged", "failed", "stopped", "interrupted")
 FAINT = 1.5  # a gap below so many half intervals is a weak finding
+LAST_NUMBERS = ("nll", "accuracy", "ece", "smece", "seconds")  # what is known of a setting's end
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,6 @@ class Standing:
         return self.verdict.kind in ("over", "under") and gap < FAINT * half
 
 
-KEYS = ("nll", "accuracy", "ece", "smece", "seconds")
-
-
 def standing_of(group: Group, verdicts: Mapping[str, RunVerdict]) -> Standing:
     """Return how a setting stands.
 
@@ -55,11 +53,12 @@ def standing_of(group: Group, verdicts: Mapping[str, RunVerdict]) -> Standing:
     sound = [run for run in group.runs if run.status not in ENDED_EARLY]
     candidates = sound or list(group.runs)
     runs = [run for run in candidates if not run.training_only] or candidates
+
     values: dict[str, float] = {}
     spreads: dict[str, float] = {}
-    for key in KEYS:
-        found = [last_value(run, key) for run in runs]
-        known = [described(key).scale * value for value in found if value is not None]
+    for key in LAST_NUMBERS:
+        last = [last_value(run, key) for run in runs]
+        known = [described(key).scale * value for value in last if value is not None]
         if known:
             values[key] = float(np.mean(known))
         if len(known) > 1:

@@ -9,7 +9,7 @@ from toosure.page.number_text import printed
 from toosure.quantities import Quantity
 
 
-class Shown(NamedTuple):
+class NumberCell(NamedTuple):
     """A cell of a number: what it is sorted by, how it reads, a small line below, if the best."""
 
     value: float | None
@@ -18,20 +18,20 @@ class Shown(NamedTuple):
     best: bool = False
 
 
-class Markup(str):
+class HtmlCell(str):
     """A cell that is HTML already; it is sorted by its `value`."""
 
     value: float | str = ""
 
     @classmethod
-    def of(cls, html: str, value: float | str) -> "Markup":
+    def of(cls, html: str, value: float | str) -> "HtmlCell":
         """Return HTML that was escaped, with what it is sorted by."""
         made = cls(html)
         made.value = value
         return made
 
 
-Cell = str | int | float | tuple[str, str] | Shown | Markup | None
+Cell = str | int | float | tuple[str, str] | NumberCell | HtmlCell | None
 Heading = str | Quantity
 LONG = 24  # rows of a sortable table that scrolls by itself
 TABLE_TOOLS = (
@@ -76,7 +76,7 @@ def table(
 
 
 def is_number(value: Cell) -> bool:
-    return isinstance(value, Shown) or not isinstance(value, str | tuple)
+    return isinstance(value, NumberCell) or not isinstance(value, str | tuple)
 
 
 def marked(numeric: bool) -> str:
@@ -103,10 +103,10 @@ def heading(name: Heading, mark: str, sortable: bool) -> str:
 
 def cell(value: Cell, form: str, mark: str) -> str:
     """Return one cell, with the value that it is sorted by."""
-    if isinstance(value, Markup):
+    if isinstance(value, HtmlCell):
         return f'<td{mark} data-value="{escape(str(value.value))}">{value}</td>'
 
-    if isinstance(value, Shown):
+    if isinstance(value, NumberCell):
         text = escape(value.text)
         text = f"<strong>{text}</strong>" if value.best else text
         note = f"<small>{prose(value.note)}</small>" if value.note else ""

@@ -11,7 +11,7 @@ from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import listed
-from toosure.page.tables import Cell, Heading, Shown, table
+from toosure.page.tables import Cell, Heading, NumberCell, table
 from toosure.runs import Run
 
 NOTE = (
@@ -82,7 +82,7 @@ def row_of_temperature(name: str, run: Run) -> list[Cell]:
         points(scaling["ece"], effect.before if effect else None),
         points(scaling["ece_after"], effect.after if effect else None),
         chance_cell(None if effect is None else effect.chance),
-        Shown(0.0, "unchanged"),
+        NumberCell(0.0, "unchanged"),
         scaling["nll"],
         scaling["nll_after"],
         scaling["n"],
@@ -92,9 +92,9 @@ def row_of_temperature(name: str, run: Run) -> list[Cell]:
 def row_of_calibrator(name: str, kept: KeptCalibrator) -> list[Cell]:
     """Return what `toosure calibrate` found of one calibrator."""
     change = kept.accuracy_change
-    accuracy = Shown(0.0, "unchanged")
+    accuracy = NumberCell(0.0, "unchanged")
     if change.value:
-        accuracy = Shown(
+        accuracy = NumberCell(
             100 * change.value,
             printed(100 * change.value, "+.2f"),
             "may be chance" if change.is_chance else "",
@@ -113,18 +113,18 @@ def row_of_calibrator(name: str, kept: KeptCalibrator) -> list[Cell]:
     ]
 
 
-def points(value: float, estimate: PlusMinus | None) -> Shown:
+def points(value: float, estimate: PlusMinus | None) -> NumberCell:
     note = "" if estimate is None else f"± {100 * estimate.half:.2f}"
-    return Shown(100 * value, printed(100 * value, ".2f"), note)
+    return NumberCell(100 * value, printed(100 * value, ".2f"), note)
 
 
-def points_between(estimate: tuple[float, float, float]) -> Shown:
+def points_between(estimate: tuple[float, float, float]) -> NumberCell:
     value, low, high = (100 * each for each in estimate)
     note = f"{low:.2f} to {high:.2f}" if math.isfinite(low + high) else ""
-    return Shown(value, printed(value, ".2f"), note)
+    return NumberCell(value, printed(value, ".2f"), note)
 
 
-def chance_cell(chance: float | None) -> Shown:
+def chance_cell(chance: float | None) -> NumberCell:
     if chance is None:
-        return Shown(None, "–")
-    return Shown(100 * chance, f"up to {100 * chance:.1f}")
+        return NumberCell(None, "–")
+    return NumberCell(100 * chance, f"up to {100 * chance:.1f}")

@@ -6,7 +6,7 @@ from html import escape
 
 from toosure.page.html import section
 from toosure.page.page_runs import PageRuns
-from toosure.page.tables import Shown, table
+from toosure.page.tables import NumberCell, table
 from toosure.runs import Run
 
 FAILED = "train/certificate_failed"
@@ -54,7 +54,8 @@ def certificate(name: str, run: Run) -> str:
         held = f"{failed} of {len(slacks)} statements that apply FAIL"
 
     rows = [
-        ((key, claim_of(key)), Shown(number(v), f"{number(v):.4g}")) for key, v in slacks.items()
+        ((key, claim_of(key)), NumberCell(number(v), f"{number(v):.4g}"))
+        for key, v in slacks.items()
     ]
     listed = table(("statement", "slack"), rows, sortable=True, name=f"certificate of {name}")
     tone = "over" if failed else "fine"

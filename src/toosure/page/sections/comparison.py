@@ -12,7 +12,7 @@ from toosure.page.html import section
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import ENDED_EARLY, last_value
-from toosure.page.tables import Cell, Shown, table
+from toosure.page.tables import Cell, NumberCell, table
 from toosure.quantities import Quantity, described, own_keys, shown_in
 from toosure.runs import Run
 
@@ -24,16 +24,17 @@ def comparison(page: PageRuns) -> str:
     values = [[last_values(group, column) for column in columns] for group in groups]
     means = np.array([[mean(cell) for cell in row] for row in values])
     means = means.reshape(len(groups), len(columns))
+
+    # The numbers of a run that ended early, or of training data, are no merit.
     no_merit = [ended_early(group) or training_only(group) for group in groups]
     means[np.array(no_merit, dtype=bool)] = np.nan
-    marks = best(means, columns)
+    is_best = best(means, columns) & (len(groups) > 1)
 
     rows: list[list[Cell]] = []
     for i, group in enumerate(groups):
         cells: list[Cell] = [(group.label, remark_on(group))]
         for j, column in enumerate(columns):
-            is_best = len(groups) > 1 and bool(marks[i, j])
-            cells.append(shown(values[i][j], column, is_best))
+            cells.append(mean_cell(values[i][j], column, bool(is_best[i, j])))
         rows.append(cells)
 
     attributes = [f'data-label="{escape(group.label)}"' for group in groups]
@@ -74,11 +75,16 @@ def note_on(groups: Sequence[Group]) -> str:
     elif any(without):
         data = "Validation data, and training data where it is said, which are never in bold"
     seeds = ", mean over seeds ± standard deviation" if any(len(g.runs) > 1 for g in groups) else ""
-    bold = "Bold: the highest accuracy and margin, the lowest of the rest; close ones may be chance"
-    marked = f"{bold}. P" if without.count(False) > 1 else "P"
     if len(groups) == 1:
         return f"{data}{seeds}."
-    return f"{data}, last row of each run{seeds}. {marked}ress a heading to sort."
+
+    sentences = [f"{data}, last row of each run{seeds}."]
+    if without.count(False) > 1:
+        sentences.append(
+            "Bold: the highest accuracy and margin, the lowest of the rest; close ones may be "
+            "chance."
+        )
+    return " ".join([*sentences, "Press a heading to sort."])
 
 
 def training_only(group: Group) -> bool:
@@ -118,16 +124,16 @@ def best(means: np.ndarray, columns: Sequence[Quantity]) -> np.ndarray:
     return marks
 
 
-def shown(values: Sequence[float], column: Quantity, is_best: bool) -> Shown:
-    """Return the cell of some seeds."""
+def mean_cell(values: Sequence[float], column: Quantity, is_best: bool) -> NumberCell:
+    """Return the mean over seeds, with their standard deviation below it."""
     if not values:
-        return Shown(None, "–")
+        return NumberCell(None, "–")
     text = printed(mean(values), column.form)
     note = ""
     if len(values) > 1:
         spread = float(np.std(values, ddof=1))
         note = f"± {printed(spread, form_like(text, column.form))}"
-    return Shown(mean(values), text, note, is_best)
+    return NumberCell(mean(values), text, note, is_best)
 
 
 def form_like(text: str, form: str) -> str:

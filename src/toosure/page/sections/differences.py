@@ -11,7 +11,7 @@ from toosure.page.packing import ArrayPool
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import Comparison
 from toosure.page.replicas import KEYS
-from toosure.page.tables import Cell, Heading, Markup, table
+from toosure.page.tables import Cell, Heading, HtmlCell, table
 from toosure.quantities import Quantity, described
 
 SPLITS = {"test": "test", "val": "validation"}
@@ -78,14 +78,14 @@ def difference_table(page: PageRuns, comparison: Comparison, reference: str) -> 
     )
 
 
-def difference_cells(found: Mapping[str, PlusMinus], is_reference: bool) -> list[Markup]:
+def difference_cells(found: Mapping[str, PlusMinus], is_reference: bool) -> list[HtmlCell]:
     """Return the cells of a setting; dashes for the reference itself."""
     if is_reference:
-        return [Markup.of('<span class="chance">–</span>', 0.0) for _ in found]
+        return [HtmlCell.of('<span class="chance">–</span>', 0.0) for _ in found]
     return [difference_cell(described(key), each) for key, each in found.items()]
 
 
-def difference_cell(quantity: Quantity, difference: PlusMinus) -> Markup:
+def difference_cell(quantity: Quantity, difference: PlusMinus) -> HtmlCell:
     """Return a difference with its interval: grey where chance may explain it."""
     value = quantity.scale * difference.value
     form = quantity.form.replace(".", "+.", 1)
@@ -93,7 +93,7 @@ def difference_cell(quantity: Quantity, difference: PlusMinus) -> Markup:
     kind = "chance" if difference.is_chance else "gain" if helps else "loss"
     half = printed(quantity.scale * difference.half, quantity.form)
     text = f'<span class="{kind}">{printed(value, form)}<small>±&nbsp;{half}</small></span>'
-    return Markup.of(text, value)
+    return HtmlCell.of(text, value)
 
 
 def scores_script(comparison: Comparison, labels: list[str]) -> str:

@@ -12,7 +12,7 @@ from toosure.page.paired import Comparison
 from toosure.page.ranking import Standing
 from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import difference_cell
-from toosure.page.tables import Cell, Heading, Markup, Shown, table
+from toosure.page.tables import Cell, Heading, HtmlCell, NumberCell, table
 from toosure.quantities import described
 
 MAX_LISTED = 40
@@ -93,6 +93,6 @@ def row_of(remedy: Remedy) -> list[Cell]:
     ece = difference_cell(described("ece"), remedy.ece)
     accuracy: Cell = difference_cell(described("accuracy"), remedy.accuracy)
     if remedy.accuracy == PlusMinus(0.0, 0.0):
-        accuracy = Markup.of('<span class="chance">unchanged</span>', 0.0)
-    time = Shown(remedy.time, f"{printed(remedy.time, '.2f')} ×")
+        accuracy = HtmlCell.of('<span class="chance">unchanged</span>', 0.0)
+    time = NumberCell(remedy.time, f"{printed(remedy.time, '.2f')} ×")
     return [(remedy.name, remedy.note), ece, accuracy, time]

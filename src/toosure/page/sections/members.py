@@ -46,25 +46,20 @@ def rows_of(name: str, run: Run) -> list[list[Cell]]:
         return []
 
     whole = "mixture" if is_mixture else "the weights"
-    rows = [row(name, whole, run, "val/", "objective/disagreement", "objective/kl")]
+    disagreement = in_percent(last.get("objective/disagreement"))
+    rows = [[name, whole, *scores(run, "val/"), disagreement, last.get("objective/kl")]]
     if is_mixture:
-        rows.append(row(name, "members, mean", run, "objective/member_"))
-    rows += [row(name, says, run, f"{key}/") for key, says in averages.items()]
+        rows.append([name, "members, mean", *scores(run, "objective/member_"), None, None])
+    rows += [[name, says, *scores(run, f"{key}/"), None, None] for key, says in averages.items()]
     return rows
 
 
-def row(name: str, what: str, run: Run, prefix: str, *more: str) -> list[Cell]:
-    """Return the numbers of one way to predict."""
-    last = run.last
-    found = [last.get(f"{prefix}{key}") for key in ("accuracy", "nll", "ece")]
-    accuracy, nll, ece = (value if isinstance(value, float) else None for value in found)
-    disagreement, kl = (last.get(key) for key in more) if more else (None, None)
-    return [
-        name,
-        what,
-        None if accuracy is None else 100 * accuracy,
-        nll,
-        None if ece is None else 100 * ece,
-        None if disagreement is None else 100 * disagreement,
-        kl,
-    ]
+def scores(run: Run, prefix: str) -> list[Cell]:
+    """Return accuracy, NLL and ECE of one way to predict, by what its keys begin with."""
+    values = [run.last.get(f"{prefix}{key}") for key in ("accuracy", "nll", "ece")]
+    accuracy, nll, ece = (value if isinstance(value, float) else None for value in values)
+    return [in_percent(accuracy), nll, in_percent(ece)]
+
+
+def in_percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share

@@ -9,7 +9,7 @@ from toosure.figures.phase import paired
 from toosure.page.html import FIGURE_TOOLS, plot, section
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.tables import Cell, Shown, table
+from toosure.page.tables import Cell, NumberCell, table
 
 CHOICE = (
     '<div class="controls"><span class="choice" role="group" aria-label="data" '
@@ -53,9 +53,9 @@ def correlations(page: PageRuns) -> str:
     return f'<div id="correlations">{table(header, rows, sortable=True)}</div>'
 
 
-def mean_and_spread(values: Sequence[float]) -> Shown:
+def mean_and_spread(values: Sequence[float]) -> NumberCell:
     if not values:
-        return Shown(None, "–")
+        return NumberCell(None, "–")
     mean = float(np.mean(values))
     note = f"± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return Shown(mean, printed(mean, "+.2f"), note)
+    return NumberCell(mean, printed(mean, "+.2f"), note)

@@ -8,7 +8,7 @@ import numpy as np
 from toosure.page.html import section
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.tables import Cell, Markup, Shown, table
+from toosure.page.tables import Cell, HtmlCell, NumberCell, table
 from toosure.quantities import QUANTITIES
 from toosure.runs import Run
 
@@ -43,9 +43,9 @@ def row_of(name: str, run: Run) -> list[Cell]:
         )
         if run.status == "running" and steps_per_second > 0:
             left = (total - step) / steps_per_second
-    rate = Shown(rows_per_second, printed(rows_per_second, ".2g"))
-    time_left = Shown(left, duration(left))
-    progress_cell = Markup.of(bar, step)
+    rate = NumberCell(rows_per_second, printed(rows_per_second, ".2g"))
+    time_left = NumberCell(left, duration(left))
+    progress_cell = HtmlCell.of(bar, step)
     return [name, run.status, progress_cell, time_left, rate, measured(run), command(run)]
 
 
@@ -77,7 +77,7 @@ def command(run: Run) -> Cell:
     typed = run.environment.get("command")
     if not isinstance(typed, str) or not typed:
         return "–"
-    return Markup.of(
+    return HtmlCell.of(
         f'<button type="button" class="plain" data-do="copy-text" data-text="{escape(typed)}" '
         f'aria-label="copy the command of this run">copy</button>',
         typed,

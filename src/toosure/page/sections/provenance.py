@@ -13,7 +13,7 @@ from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import last_of
 from toosure.page.sections.progress import command
-from toosure.page.tables import Cell, Shown, table
+from toosure.page.tables import Cell, NumberCell, table
 from toosure.runs import Run
 
 
@@ -44,7 +44,7 @@ def row_of(name: str, run: Run) -> list[Cell]:
     cost = ""
     if seconds and spent is not None:
         cost = f"{100 * float(np.nansum(spent)) / seconds:.0f} % measuring"
-    took = Shown(seconds, printed(seconds, ",.1f"), cost)
+    took = NumberCell(seconds, printed(seconds, ",.1f"), cost)
     steps = int(run.columns["step"][-1]) if run.count else 0
     status = (name, run.id) if run.id != name else name
     return [status, run.status, steps, run.count, took, device_of(run), command(run)]

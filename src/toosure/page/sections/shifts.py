@@ -10,7 +10,7 @@ from toosure.figures.shifts import ShiftLine, shifts_figure
 from toosure.page.html import FIGURE_TOOLS, called, plot, section, term
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.tables import Cell, Heading, Shown, table
+from toosure.page.tables import Cell, Heading, NumberCell, table
 from toosure.quantities import QUANTITIES, Quantity
 from toosure.runs import Run
 from toosure.shifts.record import METRICS, OOD_SCORES, ShiftRecord
@@ -18,12 +18,8 @@ from toosure.shifts.record import METRICS, OOD_SCORES, ShiftRecord
 MAX_LINES = 8  # settings in a figure
 MAX_COLUMNS = 6  # settings in the table of corruptions
 DRAWN = ("accuracy", "ece", "smece", "nll")
-KEYS = (
-    *(f"shift_{metric}" for metric in METRICS),
-    "mean_corruption_error",
-    "ood_auroc",
-    "ood_fpr95",
-)
+OOD_KEYS = ("ood_auroc", "ood_fpr95")
+KEYS = (*(f"shift_{metric}" for metric in METRICS), "mean_corruption_error", *OOD_KEYS)
 NOTE = (
     "The test set as it is, and under corruptions made after Hendrycks and Dietterich (2019); each "
     "pair of corruption and severity is judged alone, and means are over all of them"
@@ -50,7 +46,7 @@ def shifts(page: PageRuns) -> str:
     ]
     unknown = unknown_table(settings)
     if unknown:
-        auroc, fpr95 = (term(QUANTITIES[key], QUANTITIES[key].short) for key in KEYS[-2:])
+        auroc, fpr95 = (term(QUANTITIES[key], QUANTITIES[key].short) for key in OOD_KEYS)
         told_apart = f"{auroc} and {fpr95} say how well they are told apart."
         blocks += [f"<p>{SCORE_NOTE} {told_apart}</p>", unknown]
     return section("Under shift", note_on(page, settings), *blocks, name="shifts")
@@ -142,11 +138,11 @@ def settings_table(settings: Sequence[ShiftLine], reference: ShiftLine | None) -
     return table(header, rows, sortable=True) + said
 
 
-def of_quantity(setting: ShiftLine, metric: str, quantity: Quantity) -> Shown:
+def of_quantity(setting: ShiftLine, metric: str, quantity: Quantity) -> NumberCell:
     return spread(setting, lambda record: record.mean(metric), quantity.scale, quantity.form)
 
 
-def error_cell(setting: ShiftLine, reference: ShiftLine | None) -> Shown:
+def error_cell(setting: ShiftLine, reference: ShiftLine | None) -> NumberCell:
     """Return the mean corruption error against the reference's seeds, or the plain mean error."""
     if reference is None:
         return spread(setting, lambda record: record.mean_error, 100, ".2f")
@@ -168,7 +164,9 @@ def corruptions_table(settings: Sequence[ShiftLine]) -> str:
         for setting in shown:
             error = mean_under(setting, "ece", corruption)
             accuracy = mean_under(setting, "accuracy", corruption)
-            row.append(Shown(error, printed(error, ".2f"), f"{printed(accuracy, '.1f')} % right"))
+            row.append(
+                NumberCell(error, printed(error, ".2f"), f"{printed(accuracy, '.1f')} % right")
+            )
         rows.append(row)
 
     header = ["ECE in points, mean over severities", *(setting.label for setting in shown)]
@@ -185,8 +183,7 @@ def mean_under(setting: ShiftLine, metric: str, corruption: str) -> float:
 
 def unknown_table(settings: Sequence[ShiftLine]) -> str:
     """Return one row per setting and set of unknown images: AUROC and FPR95 of each score."""
-    auroc = QUANTITIES["ood_auroc"]
-    fpr95 = QUANTITIES["ood_fpr95"]
+    auroc, fpr95 = (QUANTITIES[key] for key in OOD_KEYS)
     header: list[Heading] = ["run", "unknown data", "images"]
     header += [f"{q.short} {score}, %" for q in (auroc, fpr95) for score in OOD_SCORES]
 
@@ -211,17 +208,17 @@ def seeds_of(setting: ShiftLine) -> str:
 
 def spread(
     setting: ShiftLine, value: Callable[[ShiftRecord], float], scale: float, form: str
-) -> Shown:
+) -> NumberCell:
     """Return the mean over seeds with the standard deviation below."""
-    return shown([scale * value(record) for record in setting.records], form)
+    return mean_cell([scale * value(record) for record in setting.records], form)
 
 
-def cell(values: Sequence[float], quantity: Quantity) -> Shown:
-    return shown([quantity.scale * value for value in values], quantity.form)
+def cell(values: Sequence[float], quantity: Quantity) -> NumberCell:
+    return mean_cell([quantity.scale * value for value in values], quantity.form)
 
 
-def shown(values: Sequence[float], form: str) -> Shown:
+def mean_cell(values: Sequence[float], form: str) -> NumberCell:
     """Return a mean with its standard deviation below, where there are several values."""
     average = float(np.mean(values))
     note = f"± {printed(float(np.std(values, ddof=1)), form)}" if len(values) > 1 else ""
-    return Shown(average if math.isfinite(average) else None, printed(average, form), note)
+    return NumberCell(average if math.isfinite(average) else None, printed(average, form), note)

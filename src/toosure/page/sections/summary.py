@@ -11,7 +11,7 @@ from toosure.page.html import breakable, prose
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import Standing
-from toosure.page.tables import Cell, Heading, Markup, Shown, table
+from toosure.page.tables import Cell, Heading, HtmlCell, NumberCell, table
 from toosure.quantities import described
 
 BAR_WIDTH = 180  # units of the picture of a gap
@@ -76,13 +76,13 @@ def row_of(
     weak = " faint" if standing.is_faint else ""
     verdict = standing.verdict
     sentence = f'<span class="{verdict.kind}{weak}">{prose(verdict.sentence)}</span>'
-    bar = Markup.of(gap_bar(standing, scale), verdict.gap)
+    bar = HtmlCell.of(gap_bar(standing, scale), verdict.gap)
     chosen = standing is decision.standing and len(page.standings) > 1
     name = name_cell(page, standing, chosen)
-    return [name, bar, *numbers, Markup.of(sentence, verdict.sentence), standing.n or None]
+    return [name, bar, *numbers, HtmlCell.of(sentence, verdict.sentence), standing.n or None]
 
 
-def name_cell(page: PageRuns, standing: Standing, chosen: bool) -> Markup:
+def name_cell(page: PageRuns, standing: Standing, chosen: bool) -> HtmlCell:
     """Return the name of a setting with its colour, and how many seeds it has."""
     group = standing.group
     parts = ["taken"] if chosen else []
@@ -93,16 +93,16 @@ def name_cell(page: PageRuns, standing: Standing, chosen: bool) -> Markup:
     note = f"<small>{escape(', '.join(parts))}</small>" if parts else ""
     place = page.places[standing.label] % len(PALETTE)
     text = f'<i class="swatch c{place}"></i>{breakable(standing.label)}{note}'
-    return Markup.of(text, standing.label)
+    return HtmlCell.of(text, standing.label)
 
 
-def number_cell(standing: Standing, key: str) -> Shown:
+def number_cell(standing: Standing, key: str) -> NumberCell:
     value = standing.values.get(key)
     if value is None:
-        return Shown(None, "–")
+        return NumberCell(None, "–")
     form = described(key).form
     spread = standing.spreads.get(key)
-    return Shown(value, printed(value, form), f"± {printed(spread, form)}" if spread else "")
+    return NumberCell(value, printed(value, form), f"± {printed(spread, form)}" if spread else "")
 
 
 def scale_of(standings: Sequence[Standing]) -> tuple[float, float]:

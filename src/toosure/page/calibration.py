@@ -3,10 +3,10 @@
 from html import escape
 
 from toosure.evaluate.estimates import Estimate
-from toosure.evaluate.recalibrated import Recalibration, Side
-from toosure.figures import TOP_LABEL, Wording, probability_wording, reliability_diagram
-from toosure.page.html import figure, page, prose, section, tiles
+from toosure.evaluate.recalibrated import Recalibration
+from toosure.page.html import page, prose, section, tiles
 from toosure.page.number_text import printed
+from toosure.page.reliability_pair import reliability_pair
 from toosure.page.tables import table
 from toosure.quantities import QUANTITIES, shown_in
 
@@ -26,7 +26,21 @@ def calibration_page(result: Recalibration) -> str:
         "</header>"
     )
 
-    blocks = [header, tiles(key_numbers(result)), diagrams(result), both(result), trials(result)]
+    diagrams = reliability_pair(
+        ("Before", result.before.table),
+        ("After", result.after.table),
+        result.bins,
+        result.level,
+        result.class_one,
+    )
+
+    blocks = [
+        header,
+        tiles(key_numbers(result)),
+        diagrams,
+        metrics_table(result),
+        trials_table(result),
+    ]
     return page(f"{headline(result)} – {name}", "\n".join(blocks))
 
 
@@ -58,28 +72,10 @@ def key_numbers(result: Recalibration) -> list[tuple[str, str, str]]:
     return numbers
 
 
-def diagrams(result: Recalibration) -> str:
-    """Return the reliability diagrams before and after, side by side."""
-    below = "P(class 1) is too high" if result.class_one else "the model is too sure"
-    note = (
-        f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
-        f"{100 * result.level:g} % intervals. Below the dashed line {below}."
-    )
-    wording = probability_wording("class 1") if result.class_one else TOP_LABEL
-    before = diagram(result.before, "Before", note, result.level, wording)
-    after = diagram(result.after, "After", note, result.level, wording)
-    return f'<div class="pair">{before}{after}</div>'
-
-
-def diagram(side: Side, title: str, note: str, level: float, wording: Wording) -> str:
-    drawing = reliability_diagram(side.table, level, wording)
-    return figure(drawing, f"{title}: {wording.true} over {wording.claimed}", note)
-
-
-def both(result: Recalibration) -> str:
+def metrics_table(result: Recalibration) -> str:
     """Return every metric before and after, with intervals."""
     rows = [
-        ((name, QUANTITIES[name].says), *numbers(before), *numbers(result.after.metrics[name]))
+        ((name, QUANTITIES[name].says), *before, *result.after.metrics[name])
         for name, before in result.before.metrics.items()
     ]
     header = ("metric", "before", "low", "high", "after", "low", "high")
@@ -90,11 +86,7 @@ def both(result: Recalibration) -> str:
     return section("Before and after", note, table(header, rows, ("", *[".4f"] * 6)))
 
 
-def numbers(estimate: Estimate) -> tuple[float | None, ...]:
-    return (estimate.value, estimate.low, estimate.high)
-
-
-def trials(result: Recalibration) -> str:
+def trials_table(result: Recalibration) -> str:
     """Return how each calibrator did on the rows held out of its fit."""
     rows = [
         ((trial.name, trial.note), trial.nll, trial.change, trial.error)

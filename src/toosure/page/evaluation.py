@@ -1,5 +1,6 @@
 """The page of `toosure evaluate`: the verdict, two figures, every metric, every class."""
 
+from collections.abc import Sequence
 from html import escape
 
 from toosure.evaluate import Estimate, Evaluation
@@ -10,6 +11,7 @@ from toosure.figures import confidence_histogram, probability_wording, reliabili
 from toosure.page.class_table import class_table
 from toosure.page.html import figure, page, prose, section, tiles
 from toosure.page.number_text import printed
+from toosure.page.reliability_pair import marks_note
 from toosure.page.tables import table
 from toosure.quantities import QUANTITIES, evaluation_groups, shown_in
 
@@ -35,11 +37,15 @@ def name_of(result: Evaluation) -> str:
 
 def headline(result: Evaluation) -> str:
     """Return the verdict and what it rests on."""
-    kind, sentence, reasons = verdict(result)
+    return verdict_header(name_of(result), *verdict(result))
+
+
+def verdict_header(source: str, kind: str, sentence: str, reasons: Sequence[str]) -> str:
+    """Return the head of a page: a verdict in the colour of its kind, and its reasons."""
     tone = kind if kind in ("over", "under", "fine") else ""
     backing = "".join(f"<p>{prose(reason)}</p>" for reason in reasons)
     return (
-        f'<header><p class="source">toosure · evaluation of {escape(name_of(result))}</p>'
+        f'<header><p class="source">toosure · evaluation of {escape(source)}</p>'
         f'<h1><span class="{tone}">{escape(sentence)}</span></h1>{backing}</header>'
     )
 
@@ -87,11 +93,7 @@ def interval(estimate: Estimate, scale: float, digits: int) -> str:
 
 def figures(result: Evaluation) -> str:
     """Return the reliability diagram and the confidence histogram, side by side."""
-    level = f"{100 * result.level:g} %"
-    marks = (
-        f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
-        f"{level} intervals{whisker_note(result)}."
-    )
+    marks = f"{marks_note(result.bins, result.level)}{whisker_note(result)}."
     if result.class_one:
         return class_one_figures(result, marks)
 

@@ -1,11 +1,9 @@
 """The page of independent labels: the verdict, all labels pooled, and every label."""
 
-from html import escape
-
 from toosure.evaluate import LabelRow, MultilabelEvaluation
 from toosure.figures import confidence_histogram, probability_wording, reliability_diagram
-from toosure.page.evaluation import interval
-from toosure.page.html import figure, page, prose, section, tiles
+from toosure.page.evaluation import interval, verdict_header
+from toosure.page.html import figure, page, section, tiles
 from toosure.page.tables import table
 
 MEASURES = {"ece": "ECE", "smece": "smECE", "brier": "Brier score", "nll": "NLL"}
@@ -13,17 +11,14 @@ MEASURES = {"ece": "ECE", "smece": "smECE", "brier": "Brier score", "nll": "NLL"
 
 def multilabel_page(result: MultilabelEvaluation) -> str:
     """Return the self-contained page of an evaluation of independent labels."""
-    kind, sentence, reasons = result.verdict
-    tone = kind if kind in ("over", "under", "fine") else ""
-    backing = "".join(f"<p>{prose(reason)}</p>" for reason in reasons)
     source = result.source or "independent labels"
-    header = (
-        f'<header><p class="source">toosure · evaluation of {escape(source)}</p>'
-        f'<h1><span class="{tone}">{escape(sentence)}</span></h1>{backing}</header>'
-    )
-
-    blocks = [header, tiles(key_numbers(result)), figures(result), label_table(result)]
-    return page(f"{sentence} – {source}", "\n".join(blocks))
+    blocks = [
+        verdict_header(source, *result.verdict),
+        tiles(key_numbers(result)),
+        figures(result),
+        label_table(result),
+    ]
+    return page(f"{result.verdict.sentence} – {source}", "\n".join(blocks))
 
 
 def key_numbers(result: MultilabelEvaluation) -> list[tuple[str, str, str]]:

@@ -20,6 +20,13 @@ MAX_BARS = 20
 MAX_LINES = len(PALETTE)
 COLOURS = {"over": OVER, "under": UNDER}
 MAX_NAME = 44  # letters
+BARS_LEFT = 300.0  # where the bars of the gaps begin, right of the names
+BARS_WIDTH = 320.0
+CURVE_POINTS = 200
+LEFT, RIGHT, TOP, BOTTOM = 60.0, WIDTH - 16.0, 24.0, 240.0  # of the lines along training
+LEGEND_ROW = 18
+LEGEND_TOP = BOTTOM + 40
+Curve = tuple[str, np.ndarray, np.ndarray]  # label, steps, values
 
 
 def picture(height: float, *parts: str) -> str:
@@ -52,22 +59,23 @@ def gap_picture(page: PageRuns) -> str:
     low, high = min(ends), max(max(ends), min(ends) + 1)
 
     def place(points: float) -> float:
-        return 300 + 320 * (points - low) / (high - low)
+        return BARS_LEFT + BARS_WIDTH * (points - low) / (high - low)
 
     parts = [text(place(0), 16, "confidence minus accuracy, points", "middle", QUIET)]
     for number, standing in enumerate(known):
         middle = ROW * (number + 1.5)
-        gap = standing.verdict.gap
-        left, right = sorted((place(0), place(gap)))
+        parts.append(text(BARS_LEFT - 10, middle + 4, standing.label, "end"))
+
+        left, right = sorted((place(0), place(standing.verdict.gap)))
         colour = COLOURS.get(standing.verdict.kind, NEUTRAL)
         opacity = 0.45 if standing.is_faint or standing.verdict.kind not in COLOURS else 1
-        parts.append(text(290, middle + 4, standing.label, "end"))
         parts.append(
             f'<rect x="{left:.1f}" y="{middle - 6}" width="{right - left:.1f}" height="12" '
             f'fill="{colour}" fill-opacity="{opacity}"/>'
         )
         start, end = ends_of(standing)
         parts.append(line([(place(start), middle), (place(end), middle)], INK, 1.3))
+
     bottom = ROW * (len(known) + 1)
     parts.append(line([(place(0), ROW), (place(0), bottom)], QUIET))
     return picture(bottom + 12, *parts)
@@ -82,39 +90,48 @@ def ends_of(standing: Standing) -> tuple[float, float]:
 
 def line_picture(page: PageRuns, key: str) -> str:
     """Return a quantity along training, mean over seeds, for the first settings; or nothing."""
-    quantity = described(key)
+    curves = curves_of(page, key)
+    if not curves:
+        return ""
+
+    steps = np.concatenate([x for _, x, _ in curves])
+    heights = np.concatenate([y for _, _, y in curves])
+    x_span = max(float(np.ptp(steps)), 1e-9)
+    y_span = max(float(np.ptp(heights)), 1e-9)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = LEFT + (RIGHT - LEFT) * (x - steps.min()) / x_span
+        return across, BOTTOM - (BOTTOM - TOP) * (y - heights.min()) / y_span
+
+    parts = [text(LEFT, 14, described(key).heading, colour=QUIET)]
+    for value in (heights.min(), heights.max()):
+        height = place(steps.min(), value)[1]
+        parts.append(line([(LEFT, height), (RIGHT, height)], LINE))
+        parts.append(text(LEFT - 6, height + 4, printed(float(value), ".3g"), "end", QUIET))
+    parts.append(text(LEFT, BOTTOM + 18, printed(float(steps.min()), ",.0f"), colour=QUIET))
+    parts.append(text(RIGHT, BOTTOM + 18, f"step {steps.max():,.0f}", "end", QUIET))
+
+    for number, (label, x, y) in enumerate(curves):
+        colour = PALETTE[page.places[label] % len(PALETTE)]
+        parts.append(line([place(*point) for point in zip(x, y, strict=True)], colour, 1.8))
+        parts += legend_entry(label, colour, LEGEND_TOP + LEGEND_ROW * number)
+    return picture(LEGEND_TOP + LEGEND_ROW * len(curves), *parts)
+
+
+def curves_of(page: PageRuns, key: str) -> list[Curve]:
+    """Return the mean over seeds of a quantity for each of the first settings that has it."""
     curves = []
     for standing in page.standings[:MAX_LINES]:
         run = standing.group.runs[0]
         seeds = [values_of(each, each.split, key) for each in standing.group.runs]
         known = [values for values in seeds if values is not None and len(values) == run.count]
         if known:
-            curve = thin(run.columns["step"], np.mean(known, axis=0), 200)
-            curves.append((standing.label, *curve))
-    if not curves:
-        return ""
+            steps, means = thin(run.columns["step"], np.mean(known, axis=0), CURVE_POINTS)
+            curves.append((standing.label, steps, means))
+    return curves
 
-    steps = np.concatenate([x for _, x, _ in curves])
-    heights = np.concatenate([y for _, _, y in curves])
-    left, right, top, bottom = 60.0, WIDTH - 16.0, 24.0, 240.0
-    x_span = max(float(np.ptp(steps)), 1e-9)
-    y_span = max(float(np.ptp(heights)), 1e-9)
 
-    def place(x: float, y: float) -> tuple[float, float]:
-        across = left + (right - left) * (x - steps.min()) / x_span
-        return across, bottom - (bottom - top) * (y - heights.min()) / y_span
-
-    parts = [text(left, 14, quantity.heading, colour=QUIET)]
-    for value in (heights.min(), heights.max()):
-        height = place(steps.min(), value)[1]
-        parts.append(line([(left, height), (right, height)], LINE))
-        parts.append(text(left - 6, height + 4, printed(float(value), ".3g"), "end", QUIET))
-    parts.append(text(left, bottom + 18, printed(float(steps.min()), ",.0f"), colour=QUIET))
-    parts.append(text(right, bottom + 18, f"step {steps.max():,.0f}", "end", QUIET))
-    for number, (label, x, y) in enumerate(curves):
-        colour = PALETTE[page.places[label] % len(PALETTE)]
-        parts.append(line([place(*point) for point in zip(x, y, strict=True)], colour, 1.8))
-        row = bottom + 40 + 18 * number
-        parts.append(line([(left, row - 4), (left + 18, row - 4)], colour, 2.5))
-        parts.append(text(left + 26, row, label))
-    return picture(bottom + 40 + 18 * len(curves), *parts)
+def legend_entry(label: str, colour: str, row: float) -> list[str]:
+    """Return a short line in the colour of a setting, and its name behind it."""
+    mark = line([(LEFT, row - 4), (LEFT + 18, row - 4)], colour, 2.5)
+    return [mark, text(LEFT + 26, row, label)]

@@ -3,8 +3,8 @@
 from html import escape
 
 from toosure.evaluate.paired import Comparison
-from toosure.figures import TOP_LABEL, probability_wording, reliability_diagram
-from toosure.page.html import figure, page, prose, section
+from toosure.page.html import page, prose, section
+from toosure.page.reliability_pair import reliability_pair
 from toosure.page.tables import table
 from toosure.quantities import QUANTITIES
 
@@ -18,7 +18,10 @@ def comparison_page(result: Comparison) -> str:
         f'</p><h1><span class="{tone}">{escape(sentence)}</span></h1>'
         f"<p>{prose(f'On {result.n:,} rows, {result.checked}.')}</p></header>"
     )
-    return page(f"{sentence}", "\n".join([header, differences(result), diagrams(result)]))
+
+    first, second = zip((result.first, result.second), result.tables, strict=True)
+    diagrams = reliability_pair(first, second, result.bins, result.level, result.class_one)
+    return page(sentence, "\n".join([header, differences(result), diagrams]))
 
 
 def differences(result: Comparison) -> str:
@@ -41,22 +44,3 @@ def differences(result: Comparison) -> str:
 def word(direction: int) -> str:
     """Return what a direction means."""
     return {1: "better", -1: "worse", 0: "not shown to differ"}[direction]
-
-
-def diagrams(result: Comparison) -> str:
-    """Return both reliability diagrams, side by side."""
-    below = "P(class 1) is too high" if result.class_one else "the model is too sure"
-    wording = probability_wording("class 1") if result.class_one else TOP_LABEL
-    note = (
-        f"A mark for each of {result.bins} bins, larger where more samples lie; whiskers are "
-        f"{100 * result.level:g} % intervals. Below the dashed line {below}."
-    )
-    drawn = [
-        figure(
-            reliability_diagram(each, result.level, wording),
-            f"{name}: {wording.true} over {wording.claimed}",
-            note,
-        )
-        for name, each in zip((result.first, result.second), result.tables, strict=True)
-    ]
-    return f'<div class="pair">{"".join(drawn)}</div>'

@@ -18,6 +18,7 @@ from toosure.cli.file_options import (
     only_with,
     refuse_all_but,
     write_text,
+    writing,
 )
 from toosure.cli.shifts import Images, OodWords, ensemble_shifts, runtime_of_shifts
 from toosure.cli.waiting import Waiting
@@ -168,10 +169,8 @@ def write_files(result: "Ensemble", output: Path | None, html: Path | None) -> N
 
     if output:
         arrays: dict[str, Any] = result.arrays()
-        try:
+        with writing(output):
             write_atomically(output, lambda file: np.savez(file, **arrays))
-        except OSError as error:
-            raise ValueError(f"{output}: cannot be written ({error.strerror})") from error
         typer.echo(f"mixture: {output}", err=True)
     if html:
         from toosure.page.ensemble import ensemble_page

@@ -1,6 +1,7 @@
 """Options that say how to read a file of predictions, shared by the commands that take one."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -199,10 +200,17 @@ def in_folder(run: Path) -> Path:
     return path
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a page and the folders that lack for it, or say why it cannot be written."""
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Inside, an error of the system says which file cannot be written, and why."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        yield
     except OSError as error:
         raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a page and the folders that lack for it, or say why it cannot be written."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.file_options import write_text
+from toosure.cli.file_options import write_text, writing
 
 Runs = Annotated[
     Path,
@@ -44,11 +44,10 @@ def report(
         check_target(output)
         page_runs = runs_of_page(runs)
         if form is Format.MD:
-            write_markdown(page_runs, output)
+            with writing(output):
+                write_markdown(page_runs, output)
         else:
             write_text(output, html_of(page_runs))
-    except OSError as error:
-        fail(f"{output}: cannot be written ({error.strerror})")
     except ValueError as error:
         fail(str(error))
     typer.echo(f"report: {output}")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.file_options import write_text
 from toosure.cli.multi_value import MultiValueCommand
-from toosure.cli.option_values import integers
+from toosure.cli.option_values import Texts, integers
 from toosure.cli.output import outlive_readers
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from toosure.recipes.reproduce import Outcome
     from toosure.shifts.plan import ShiftPlan
     from toosure.sweep import Sweep
-
-Texts = list[str] | None
 
 
 @app.command(cls=MultiValueCommand)
@@ -268,9 +267,5 @@ def save(outcome: "Outcome", write: Path | None, html: Path | None) -> None:
         files[write] = markdown(outcome, write.parent / "figures", earlier)
 
     for path, text in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            fail(f"{path}: cannot be written ({error.strerror})")
+        write_text(path, text)
         typer.echo(f"written: {path}", err=True)

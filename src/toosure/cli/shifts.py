@@ -9,7 +9,7 @@ import typer
 
 from toosure.cli.app import fail
 from toosure.cli.evaluation_tables import numbers_table
-from toosure.cli.file_options import DATA_ROOT
+from toosure.cli.file_options import DATA_ROOT, writing
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -163,10 +163,8 @@ def write_mixture(output: Path, record: "ShiftRecord") -> None:
     from toosure.train.shifts import write_record_to
 
     path = output if output.suffix.lower() == ".json" else output / FILE
-    try:
+    with writing(path):
         write_record_to(path, record)
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
     typer.echo(f"written: {path}", err=True)
 
 
@@ -225,7 +223,9 @@ def print_side_by_side(records: "Mapping[str, ShiftRecord]") -> None:
 
     sets = list(dict.fromkeys(name for record in records.values() for name in record.ood))
     headings = (
-        *("images", "clean accuracy, %", "clean ECE"),
+        "images",
+        "clean accuracy, %",
+        "clean ECE",
         *(f"corrupted {name}" for name in HEADINGS.values()),
         *(f"AUROC {name}, %" for name in sets),
     )

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -23,6 +23,7 @@ from toosure.cli.file_options import (
     refuse,
     refuse_all_but,
     write_text,
+    writing,
 )
 from toosure.cli.laplace import calibrate_by_laplace
 
@@ -105,19 +106,11 @@ def calibrate(
             return
         only_with("--method laplace", {"--device": device, "--data-root": data_root})
         check_wanted(method, output, html, (val, test, labels, test_labels))
-        if run is not None:
-            val, split = in_folder(run), split or "val"
-            if test is None and test_split is None:
-                test_split = kept_test_split(val)
-        test = val if test is None and test_split else test
-        if test and test.exists() and val.exists() and test.samefile(val) and split == test_split:
-            fail(
-                f"{val.name} is given twice: a calibrator must not be judged on the rows of its "
-                "fit; give other rows, or one file, and folds of it will be held out"
-            )
-
-        fit = reading.read(val, split, labels)
-        judge = reading.read(test, test_split, test_labels) if test else None
+        sources = chosen_sources(val, split, test, test_split)
+        fit = reading.read(sources.val, sources.split, labels)
+        judge = None
+        if sources.test:
+            judge = reading.read(sources.test, sources.test_split, test_labels)
         on_trial = say_trial if method == "auto" else lambda trial: None
         result = recalibrate(fit, judge, method, folds, bins, ci, seed, on_trial)
     except ValueError as error:
@@ -128,7 +121,7 @@ def calibrate(
     problem = ""
     try:
         write_files(result, output, html)
-        if run is not None and judge is not None and test == val:
+        if run is not None and judge is not None and sources.test == sources.val:
             add_scaling(run, fit, judge)
             keep_in_run(run, result)
     except ValueError as error:
@@ -140,6 +133,38 @@ def calibrate(
         print_result(result)
     if problem:
         fail(problem)
+
+
+class Sources(NamedTuple):
+    """Where the rows to fit on and those to judge on are: files, and splits in them."""
+
+    val: Path
+    split: str | None
+    test: Path | None  # without it, folds of `val` judge
+    test_split: str | None
+
+
+def chosen_sources(
+    val: Path, split: str | None, test: Path | None, test_split: str | None
+) -> Sources:
+    """Return what the command line names; of a run folder, its predictions of val and test.
+
+    Raise where both are the same rows.
+    """
+    if val.is_dir():
+        val = in_folder(val)
+        split = split or "val"
+        if test is None and test_split is None:
+            test_split = kept_test_split(val)
+    if test is None and test_split:
+        test = val
+
+    if test and test.exists() and val.exists() and test.samefile(val) and split == test_split:
+        raise ValueError(
+            f"{val.name} is given twice: a calibrator must not be judged on the rows of its "
+            "fit; give other rows, or one file, and folds of it will be held out"
+        )
+    return Sources(val, split, test, test_split)
 
 
 def kept_test_split(predictions: Path) -> str | None:
@@ -173,10 +198,8 @@ def add_scaling(run: Path, fit: "Predictions", judge: "Predictions") -> None:
     file = run / "temperature.json"
     if file.exists():
         return
-    try:
+    with writing(file):
         write_json(file, temperature_scaling(rows_of(fit), rows_of(judge)))
-    except OSError as error:
-        raise ValueError(f"{file}: cannot be written ({error.strerror})") from error
     typer.echo(f"for the report: {file}", err=True)
 
 
@@ -190,10 +213,8 @@ def keep_in_run(run: Path, result: "Recalibration") -> None:
     file = run / "calibrators.json"
     record = result.as_json()
     del record["trials"]
-    try:
+    with writing(file):
         write_json(file, read_json(file, if_damaged={}) | {result.choice.name: record})
-    except OSError as error:
-        raise ValueError(f"{file}: cannot be written ({error.strerror})") from error
     typer.echo(f"for the report: {file}", err=True)
 
 

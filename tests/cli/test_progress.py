@@ -9,7 +9,7 @@ from rich.console import Console
 from test_sweep import CPU, configs
 
 from toosure.cli import side_by_side
-from toosure.cli.progress import ProgressBar, RowPrinter, figures, show_for
+from toosure.cli.progress import ProgressBar, RowPrinter, figures, listener_for_runs
 from toosure.cli.side_by_side import SweepBars, SweepLog
 from toosure.config import sweep_of
 from toosure.train import train
@@ -102,8 +102,8 @@ def test_bars_show_the_sweep_and_each_run(tmp_path):
 
 
 def test_the_view_is_chosen_by_the_output():
-    assert isinstance(show_for(configs(), at_once=True), SweepLog)
-    assert not isinstance(show_for(configs()), SweepLog)
+    assert isinstance(listener_for_runs(configs(), at_once=True), SweepLog)
+    assert not isinstance(listener_for_runs(configs()), SweepLog)
 
 
 ROW = {"train/loss": 0.0123, "val/accuracy": 0.987, "val/ece": 0.0321, "train/gn_sharpness": 123.4}

@@ -75,11 +75,11 @@ def compare(
                 file = in_folder(path) if path.is_dir() else path
                 sides.append(reading.read(file, own, labels))
 
-            def told(done: int, of: int) -> None:
+            def show_progress(done: int, of: int) -> None:
                 if done % 50 == 0:
                     waiting.update(f"resampling, {done} of {of}")
 
-            result = paired(*with_names(sides, first, second), bins, ci, seed, told=told)
+            result = paired(*with_names(sides, first, second), bins, ci, seed, told=show_progress)
             if html:
                 write_page(result, html)
     except ValueError as error:

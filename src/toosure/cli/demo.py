@@ -8,7 +8,7 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.report import report
-from toosure.cli.train import exit_with, run_sweep
+from toosure.cli.train import exit_as_ended, run_sweep
 
 if TYPE_CHECKING:
     from toosure.demo import HeldOutScores
@@ -42,7 +42,7 @@ def demo(
     except ValueError as error:
         fail(str(error))
     if result.stopped or result.failures:
-        exit_with(result)
+        exit_as_ended(result)
 
     scores = demo_scores(out, configs)
     sentence = conclusion(scores)

@@ -11,7 +11,7 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.evaluation_tables import print_evaluation, print_files, print_subgroups
-from toosure.cli.fail_if import exit_with, judge_all
+from toosure.cli.fail_if import exit_if_one_holds, judge_all
 from toosure.cli.file_options import (
     DATA_ROOT,
     ClassNames,
@@ -180,7 +180,7 @@ def evaluate(
     show(results, by_column, as_json, first_keys(conditions) if not everything else None)
     if html:
         typer.echo(f"page: {html}", err=True)
-    exit_with(verdicts)
+    exit_if_one_holds(verdicts)
 
 
 def check_together(context: typer.Context) -> None:
@@ -255,9 +255,12 @@ def show(
     """Print what was found, as tables or as JSON."""
     if as_json:
         for place, result in enumerate(results):
-            found = result.as_json() | ({"file": result.source} if len(results) > 1 else {})
-            found |= {"by": groups[place].as_json()} if groups else {}
-            print(json.dumps(found, allow_nan=False))
+            record = result.as_json()
+            if len(results) > 1:
+                record["file"] = result.source
+            if groups:
+                record["by"] = groups[place].as_json()
+            print(json.dumps(record, allow_nan=False))
         return
 
     if len(results) == 1:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from toosure.evaluate.conditions import Condition
 
 
-def exit_with(verdicts: Mapping[str, bool]) -> None:
+def exit_if_one_holds(verdicts: Mapping[str, bool]) -> None:
     """Print what became of each condition; end with code 1 where one holds."""
     for sentence in verdicts:
         typer.echo(sentence, err=True)

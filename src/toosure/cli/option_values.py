@@ -10,11 +10,12 @@ T = TypeVar("T")
 Texts = list[str] | None
 
 
-def one(value: T | None) -> list[T] | None:
+def in_list(value: T | None) -> list[T] | None:
+    """Return the one value of an option as the values to try; None where it was not given."""
     return None if value is None else [value]
 
 
-def each(texts: Texts, read: Callable[[str], T], none: str) -> list[T | None] | None:
+def read_each(texts: Texts, read: Callable[[str], T], none: str) -> list[T | None] | None:
     """Read each text; the word `none` stands for None."""
     return [None if text == none else read(text) for text in texts] if texts else None
 
@@ -30,19 +31,22 @@ def integers(texts: list[str]) -> list[int]:
 
 
 def number(name: str, text: str) -> float:
+    """Read a number; `name` is the option that an error names."""
     try:
         return float(text)
     except ValueError:
         fail(f"{name} must be a number or none; got {text!r}")
 
 
-def whole(name: str, text: str) -> int:
+def whole_number(name: str, text: str) -> int:
+    """Read a whole number; `name` is the option that an error names."""
     if not re.fullmatch(r"\d+", text):
         fail(f"{name} must be a whole number or full; got {text!r}")
     return int(text)
 
 
-def split(texts: list[str]) -> list[str]:
+def comma_separated(texts: list[str]) -> list[str]:
+    """Return the names in several texts, of which each may hold some between commas."""
     return [name for text in texts for name in text.split(",") if name]
 
 

@@ -159,7 +159,7 @@ def figures(row: Mapping[str, Any], room: int = 200) -> str:
     return "  ".join(texts.values())
 
 
-def show_for(configs: Sequence[RunConfig], at_once: bool = False) -> RowPrinter:
+def listener_for_runs(configs: Sequence[RunConfig], at_once: bool = False) -> RowPrinter:
     """Choose a listener by where the output goes, and by whether several runs go on at once."""
     if at_once:
         from toosure.cli.side_by_side import SweepBars, SweepLog

@@ -12,13 +12,13 @@ from toosure.cli.app import app, fail
 from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import (
     Texts,
-    each,
+    comma_separated,
+    in_list,
     integers,
     number,
-    one,
-    split,
+    read_each,
     steps_at,
-    whole,
+    whole_number,
 )
 from toosure.cli.output import outlive_readers
 from toosure.cli.shifts import plan_of_options
@@ -152,22 +152,22 @@ def train(
         "optimizer": optimizer,
         "loss": loss,
         "schedule": schedule,
-        "objective": each(objective, str, none="none"),
+        "objective": read_each(objective, str, none="none"),
         "steps": steps and integers(steps),
         "seed": seed and integers(seed),
-        "batch": each(batch, partial(whole, "batch"), none="full"),
-        "clip": each(clip, partial(number, "clip"), none="none"),
-        "average": each(average, str, none="none"),
-        "control": each(control, str, none="none"),
-        "best": each(best, str, none="none"),
-        "patience": one(patience),
-        "min_delta": one(min_delta),
+        "batch": read_each(batch, partial(whole_number, "batch"), none="full"),
+        "clip": read_each(clip, partial(number, "clip"), none="none"),
+        "average": read_each(average, str, none="none"),
+        "control": read_each(control, str, none="none"),
+        "best": read_each(best, str, none="none"),
+        "patience": in_list(patience),
+        "min_delta": in_list(min_delta),
         "precision": precision,
-        "eps": one(eps),
-        "every": one(every),
-        "budget": one(budget),
-        "at": one(at),
-        "measure": measure and [[] if measure == ["none"] else split(measure)],
+        "eps": in_list(eps),
+        "every": in_list(every),
+        "budget": in_list(budget),
+        "at": in_list(at),
+        "measure": measure and [[] if measure == ["none"] else comma_separated(measure)],
     }
     try:
         configs = configs_of({name: v for name, v in values.items() if v}, config or [])
@@ -189,7 +189,7 @@ def train(
         result = run_sweep(configs, out, runtime, workers, cluster)
     except ValueError as error:
         fail(str(error))
-    exit_with(result)
+    exit_as_ended(result)
 
 
 def run_sweep(
@@ -200,7 +200,7 @@ def run_sweep(
     cluster: "Cluster | None",
 ) -> "Sweep":
     """Train the runs while their progress is shown."""
-    from toosure.cli.progress import show_for
+    from toosure.cli.progress import listener_for_runs
     from toosure.runs.files import check_folder
     from toosure.runs.storage import as_url, local_folder, shown
     from toosure.sweep import sweep
@@ -209,7 +209,7 @@ def run_sweep(
     outlive_readers(f"the training goes on, with its rows in {shown(out)}")
     if as_url(out):
         typer.echo(f"runs are uploaded to {shown(out)} from {local_folder(out)}")
-    listener = show_for(configs, at_once=workers > 1 or cluster is not None)
+    listener = listener_for_runs(configs, at_once=workers > 1 or cluster is not None)
     try:
         result = sweep(configs, out, runtime, listener, workers, cluster)
     except KeyboardInterrupt:
@@ -230,7 +230,7 @@ def cluster_of(on: str | None, cpus: float | None, gpus: float | None) -> "Clust
     return None
 
 
-def exit_with(result: "Sweep") -> None:
+def exit_as_ended(result: "Sweep") -> None:
     """End with code 130 where the sweep was stopped, and with 1 where a run failed."""
     if result.stopped:
         typer.echo("Stopped; repeat the command to go on from the checkpoint.", err=True)

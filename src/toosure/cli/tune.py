@@ -9,6 +9,7 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.multi_value import MultiValueCommand
+from toosure.cli.option_values import Texts, comma_separated
 from toosure.cli.output import outlive_readers
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from toosure.integrations.search_space import SearchSpace
     from toosure.train import ProgressListener
 
-Texts = list[str] | None
 MAX_ROWS = 20  # of the table at the end
 
 
@@ -90,7 +90,6 @@ def tune(
     Repeating a command finishes what is missing; a larger --trials adds to it. `toosure report` of
     the folder shows the Pareto front.
     """
-    from toosure.cli.option_values import split
     from toosure.cli.train import cluster_of
     from toosure.integrations.optuna import ended_trials
     from toosure.integrations.search_space import SearchSpace
@@ -101,16 +100,22 @@ def tune(
     from toosure.train.check_settings import check_settings
 
     sys.path.insert(0, "")  # package.module:factory is looked for in the current folder
-    words = {
-        **{"optimizer": optimizer, "data": data, "model": model, "loss": loss},
-        **{"objective": objective, "schedule": schedule},
-    }
-    numbers = {
-        **{"steps": steps, "batch": batch, "clip": clip, "seed": seed, "every": every},
+    given: dict[str, Any] = {
+        "optimizer": optimizer,
+        "data": data,
+        "model": model,
+        "loss": loss,
+        "objective": objective,
+        "schedule": schedule,
+        "steps": steps,
+        "batch": batch,
+        "clip": clip,
+        "seed": seed,
+        "every": every,
         "precision": precision,
     }
-    settings: dict[str, Any] = {name: v for name, v in (words | numbers).items() if v}
-    settings["measure"] = [] if measure in (None, ["none"]) else split(measure or [])
+    settings = {name: value for name, value in given.items() if value}
+    settings["measure"] = [] if measure in (None, ["none"]) else comma_separated(measure or [])
     try:
         check_local(out, "toosure tune")
         check_folder(out)

@@ -62,33 +62,23 @@ def train_parts(
     A run whose scores are kept in the files of `setting.scores` is not missing. With `limit`, only
     that many runs are trained, in the order of the parts and their rows; after so many `minutes`
     none is started, and the short ones go first, so that many end. Scores are kept as soon as a
-    run ends. `listener_for` is called with the
-    missing runs. `runtime.graph` applies only to runs that a CUDA graph can record
-    (`can_record`); the others are trained first, without graphs. Runs that only a mixture needs
-    are not judged on shifts: the mixture is.
+    run ends. `listener_for` is called with the missing runs.
     """
     configs = dict.fromkeys(config for part in parts for config in part.configs(setting))
     mixtures = [mixture for part in parts for mixture in part.mixtures(setting)]
     missing = longest_first(list(missing_configs(configs, setting, out, mixtures))[:limit])
     if minutes is not None:
         missing.reverse()
-    kept = KeptScores(setting, mixtures, with_shifts=True)
     progress = listener_for(missing) if listener_for else ProgressListener()
     began = time.perf_counter()
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
-    groups: dict[Runtime, list[RunConfig]] = {}
-    for config in missing:
-        graph = runtime.graph and can_record(config)
-        shifts = runtime.shifts if kept.needs_scores(config) else None
-        groups.setdefault(replace(runtime, graph=graph, shifts=shifts), []).append(config)
-
     done = Sweep()
+    kept = KeptScores(setting, mixtures, with_shifts=True)
     kept_by_name = kept_of_runs(parts, setting, kept)
     with scoring(progress, setting.scores, kept_by_name, beside=workers > 1) as listener:
-        for own_runtime in sorted(groups, key=lambda each: each.graph):
+        for own_runtime, own in by_runtime(missing, runtime, kept):
             if not done.stopped:
-                own = groups[own_runtime]
                 result = sweep(own, out, own_runtime, listener, workers, deadline=deadline)
                 done.runs += result.runs
                 done.failures |= result.failures
@@ -102,6 +92,22 @@ def train_parts(
         ended = sum(has_ended(out / config.name) for config in missing)
         log_sweep(out, parts, runtime, workers, ended, time.perf_counter() - began)
     return done
+
+
+def by_runtime(
+    configs: Sequence[RunConfig], runtime: Runtime, kept: KeptScores
+) -> list[tuple[Runtime, list[RunConfig]]]:
+    """Group runs by how they are trained, those without CUDA graphs first.
+
+    `runtime.graph` applies only to runs that a graph can record (`can_record`). Runs that only a
+    mixture needs are not judged on shifts: the mixture is.
+    """
+    groups: dict[Runtime, list[RunConfig]] = {}
+    for config in configs:
+        graph = runtime.graph and can_record(config)
+        shifts = runtime.shifts if kept.needs_scores(config) else None
+        groups.setdefault(replace(runtime, graph=graph, shifts=shifts), []).append(config)
+    return sorted(groups.items(), key=lambda group: group[0].graph)
 
 
 def kept_of_runs(parts: Sequence[Part], setting: Setting, kept: KeptScores) -> dict[str, Kept]:

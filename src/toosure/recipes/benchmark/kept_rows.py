@@ -17,8 +17,11 @@ KEPT_KEYS = ("loss", "accuracy", "confidence", "ece", "nll", "tce", "temperature
 CORRUPTED_FILE = "imagenet_c.json"  # of a run that was judged on published corrupted images
 SAM_KEYS = "train/sam_"  # those of `sam_theory` are kept, all of them
 GAMMA_KEYS = (  # of gamma-net
-    *("objective/gamma_mean", "objective/gamma_std", "objective/gamma_at_bound"),
-    *("objective/gamma_collapsed", "objective/meta_signal_to_noise"),
+    "objective/gamma_mean",
+    "objective/gamma_std",
+    "objective/gamma_at_bound",
+    "objective/gamma_collapsed",
+    "objective/meta_signal_to_noise",
 )
 WHOLE_KEYS = ("step", "epoch", *GAMMA_KEYS)
 CONTROL = "control/"  # rows of a steered run have keys that begin so

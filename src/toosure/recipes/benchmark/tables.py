@@ -29,8 +29,12 @@ SCORES: dict[str, tuple[str, float, str]] = {
 AFTER = ("TCE", "NLL after T", "T", "validation NLL")
 COST = ("seconds", "passes", "parameters", "commit")
 HEADER = (
-    *("method", "seeds", *(name for name, _, _ in SCORES.values())),
-    *(*AFTER, *shift_scores.COLUMNS, *COST),
+    "method",
+    "seeds",
+    *(name for name, _, _ in SCORES.values()),
+    *AFTER,
+    *shift_scores.COLUMNS,
+    *COST,
 )
 NOTE = (
     "ResNet-18 (CIFAR stem), 45,000 / 5,000 split by seed, crops and flips, 30 epochs of batch 256 "
@@ -100,6 +104,7 @@ def is_of_protocol(values: dict[str, object], setting: Setting) -> bool:
 
 
 def data_names(setting: Setting) -> tuple[str, ...]:
+    """Return the data sets that there are tables of; quick runs are of digits."""
     return ("digits",) if setting.quick else setting.data_sets
 
 

@@ -32,8 +32,12 @@ def seeds(setting: Setting) -> tuple[int, ...]:
 
 def single_seeds(setting: Setting) -> tuple[int, ...]:
     """Return the seeds of single runs: those of as many deep ensembles as there are seeds."""
-    members = 2 if setting.quick else MEMBERS
-    return tuple(range(members * len(seeds(setting))))
+    return tuple(range(ensemble_size(setting) * len(seeds(setting))))
+
+
+def ensemble_size(setting: Setting) -> int:
+    """Return how many single runs a deep ensemble is made of."""
+    return 2 if setting.quick else MEMBERS
 
 
 def plain(setting: Setting) -> list[RunConfig]:

@@ -77,7 +77,7 @@ def single_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
             label = f"{optimizer}, {name.upper() if name != 'laplace' else 'Laplace'}"
             rows[label] = row_of(runs, f"predictions_{name}.npz", size)
 
-        members = 2 if setting.quick else sweeps.MEMBERS
+        members = sweeps.ensemble_size(setting)
         rows[f"{optimizer}, deep ensemble ({members})"] = ensemble_row(runs, members, size)
     return rows
 
@@ -107,8 +107,8 @@ def ensemble_row(runs: Sequence[Run], members: int, parameters: int) -> MethodSc
     row = MethodScores(parameters=parameters * members)
     for start in range(0, len(runs) - members + 1, members):
         chosen = runs[start : start + members]
-        found = [held_out_rows(run, "predictions.npz") for run in chosen]
-        pairs = [pair for pair in found if pair is not None]
+        saved = [held_out_rows(run, "predictions.npz") for run in chosen]
+        pairs = [pair for pair in saved if pair is not None]
         if len(pairs) == members:
             logits = torch.stack([logits for logits, _ in pairs])
             scores = ensemble_scores(log_mean_probability(logits), pairs[0][1])
@@ -169,17 +169,17 @@ def cells(name: str, row: MethodScores) -> tuple[str, ...]:
 
 def claims(setting: Setting, rows: dict[str, MethodScores]) -> list[Claim]:
     """Judge what CSAM's Table 1 says of ensembles and MC-Dropout."""
-    members = 2 if setting.quick else sweeps.MEMBERS
+    members = sweeps.ensemble_size(setting)
     ensembles = {name: f"{name}, deep ensemble ({members})" for name in ("SGD", "SAM")}
-    found = []
+    of_ensembles = []
     for optimizer, ensemble in ensembles.items():
         for key, better in (("ece", "lower"), ("accuracy", "higher")):
             says = f"an ensemble of {optimizer} has a {better} {key} than a single network"
-            found.append(better_claim(setting, says, rows, ensemble, optimizer, key))
+            of_ensembles.append(better_claim(setting, says, rows, ensemble, optimizer, key))
 
     alone, together = (f"SAM has a lower ECE than SGD, {how}" for how in ("alone", "in ensembles"))
     return [
-        *found,
+        *of_ensembles,
         better_claim(setting, "MC-Dropout has a lower ECE", rows, "MC-Dropout (5)", "SGD"),
         better_claim(setting, alone, rows, "SAM", "SGD"),
         better_claim(setting, together, rows, ensembles["SAM"], ensembles["SGD"]),

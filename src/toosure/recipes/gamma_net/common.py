@@ -48,8 +48,13 @@ SCORES = {
     for key in ("accuracy", "nll", "ece", "mce", "adaptive_ece", "classwise_ece", "smece")
 }
 HEADER = (
-    *("method", "seeds", *(name for name, _, _ in SCORES.values())),
-    *("confidence - accuracy", "TCE", "parameters", "commit"),
+    "method",
+    "seeds",
+    *(name for name, _, _ in SCORES.values()),
+    "confidence - accuracy",
+    "TCE",
+    "parameters",
+    "commit",
 )
 NOTE = (
     "ResNet-18 (CIFAR stem), 45,000 / 5,000 split by seed, crops and flips, 5,273 steps of batch "
@@ -70,10 +75,6 @@ def methods(setting: Setting) -> dict[str, str]:
     return {name: words[name] for name in QUICK} if setting.quick else words
 
 
-def data_names(setting: Setting) -> tuple[str, ...]:
-    return ("digits",) if setting.quick else setting.data_sets
-
-
 def seeds(setting: Setting, name: str) -> tuple[int, ...]:
     """Return the seeds that are trained."""
     several = name in MAIN and not setting.quick
@@ -90,7 +91,7 @@ def configs(setting: Setting) -> list[RunConfig]:
     """Return every run of the tables."""
     return [
         run
-        for data in data_names(setting)
+        for data in tables.data_names(setting)
         for name in methods(setting)
         for run in method_configs(setting, name, data)
     ]
@@ -127,7 +128,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     """Return a table per data set, and whether gamma-net does what the paper says of it."""
     files = scored(setting, store)
     result = Findings()
-    for data in data_names(setting):
+    for data in tables.data_names(setting):
         rows = rows_of(setting, files, data)
         cells = tuple(row_cells(row) for row in rows.values() if row.records)
         result.tables.append(Table(f"{data}, common protocol", HEADER, cells, NOTE))

@@ -52,7 +52,7 @@ def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Cl
     ablations = [rows[n] for n in rows if n.startswith(("gamma-net, not", "gamma fixed"))]
     steady = f"{data}: {ours.name}: ECE differs by less than a point over seeds"
 
-    found = [
+    judged = [
         lower_than_ce(setting, data, ours, rows["CE"]),
         accurate_as_ce(setting, data, ours, rows["CE"]),
         spread_claim(steady, ours, reasons(setting, ours)),
@@ -61,12 +61,12 @@ def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Cl
     for other in baselines:
         says = f"{data}: {ours.name} is better calibrated than {other.name} by every error"
         unless = reasons(setting, ours, other)
-        found.append(all_errors_claim(says, ours, other, unless, ERRORS_RULE))
+        judged.append(all_errors_claim(says, ours, other, unless, ERRORS_RULE))
     for fixed in ablations:
         says = f"{data}: {ours.name}: learning gamma helps: less ECE than {fixed.name}"
         unless = reasons(setting, ours, fixed)
-        found.append(lower_ece_claim(says, ours, fixed, unless, rule=MEANS))
-    return found
+        judged.append(lower_ece_claim(says, ours, fixed, unless, rule=MEANS))
+    return judged
 
 
 def reasons(setting: Setting, *rows: MethodRow) -> list[str]:

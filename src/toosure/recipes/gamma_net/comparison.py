@@ -43,12 +43,12 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 def claims(setting: Setting, rows: Rows) -> list[Claim]:
     """Judge: each calibration error below each baseline's, accuracy within a point."""
     ours = rows[OURS]
-    found = []
+    errors_claims = []
     for name in sweeps.BASELINES:
         says = f"gamma-net + SECE is better calibrated than {name}"
         unless = [setting.why_not_judged_on_cifar, missing_in(ours, rows[name])]
-        found.append(all_errors_claim(says, ours, rows[name], unless))
-    return [*found, accurate_as_best(setting, rows)]
+        errors_claims.append(all_errors_claim(says, ours, rows[name], unless))
+    return [*errors_claims, accurate_as_best(setting, rows)]
 
 
 def accurate_as_best(setting: Setting, rows: Rows) -> Claim:

@@ -22,8 +22,16 @@ from toosure.train.runtime import STEPS_TO_SEARCH
 FIRST, LAST = 2000, STEPS_TO_SEARCH
 QUICK_STEPS = (2, 8)
 HEADER = (
-    *("method", "device", "as a graph", "ms a step", "times CE", "seconds of 5,273 steps"),
-    *("parameters", "ECE", "gain over CE, points", "gain per minute"),
+    "method",
+    "device",
+    "as a graph",
+    "ms a step",
+    "times CE",
+    "seconds of 5,273 steps",
+    "parameters",
+    "ECE",
+    "gain over CE, points",
+    "gain per minute",
 )
 NOTE = (
     "Time of a step between steps 2,000 and 2,500 of a run of its own, without what measuring "

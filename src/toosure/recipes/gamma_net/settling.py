@@ -58,8 +58,15 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     rows = scored_rows(setting, store, configs)
 
     header = (
-        *("arm", "seeds", "accuracy %", *ERRORS, "ECE from to", "over-confidence"),
-        *("gamma at the first cut", "gamma at the end", "signal / noise"),
+        "arm",
+        "seeds",
+        "accuracy %",
+        *ERRORS,
+        "ECE from to",
+        "over-confidence",
+        "gamma at the first cut",
+        "gamma at the end",
+        "signal / noise",
     )
     cells = tuple(arm_cells(row) for row in rows.values() if row.records)
     table = Table("Arms of the settling experiment", header, cells, NOTE)

@@ -14,7 +14,7 @@ from toosure.recipes.recipe import (
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_and_spread, pearson, spearman, spread_text
 from toosure.recipes.too_sharp import sweeps
-from toosure.recipes.too_sharp.rise_and_fall import peak_step
+from toosure.recipes.too_sharp.rise_and_fall import smoothed_peak_step
 from toosure.runs import Run
 
 ECE, KCE, BATCH, GN = (
@@ -82,7 +82,7 @@ def correlation_table(runs: list[Run]) -> Table:
     for run in runs:
         cells = (f"{correlation(run, *keys):.2f}" for keys in PAIRS.values())
         ranks = spearman(*finite_pair(run, ECE, BATCH))
-        peaks = (f"{peak_step(run, key):,.0f}" for key in (ECE, GN, BATCH))
+        peaks = (f"{smoothed_peak_step(run, key):,.0f}" for key in (ECE, GN, BATCH))
         rows.append((f"{edge(run):.0f}", str(len(run.rows)), *cells, f"{ranks:.2f}", *peaks))
     if len(runs) > 1:
         means = (spread_text([correlation(run, *keys) for run in runs]) for keys in PAIRS.values())
@@ -101,7 +101,11 @@ def correlation_table(runs: list[Run]) -> Table:
 
 def caption(runs: list[Run]) -> str:
     """Say which of the three peaks last, in how many runs."""
-    last = sum(peak_step(run, BATCH) > max(peak_step(run, ECE), peak_step(run, GN)) for run in runs)
+    last = sum(
+        smoothed_peak_step(run, BATCH)
+        > max(smoothed_peak_step(run, ECE), smoothed_peak_step(run, GN))
+        for run in runs
+    )
     return (
         f"One colour per learning rate. Smoothed, batch sharpness peaks last in {last} of "
         f"{len(runs)} runs."

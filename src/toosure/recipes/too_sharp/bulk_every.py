@@ -5,7 +5,6 @@ from functools import partial
 
 from toosure.config import RunConfig
 from toosure.recipes import drawings
-from toosure.recipes.drawings import Column
 from toosure.recipes.recipe import (
     Claim,
     Drawing,
@@ -18,10 +17,10 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, spread_text
+from toosure.recipes.series import spread_text
 from toosure.recipes.too_sharp import bulk_sgd, figures, sweeps
-from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL, settling_text
-from toosure.recipes.too_sharp.summaries import SMALL, peak_ece, peak_step, settling_step
+from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL, bulk_name, settling_text
+from toosure.recipes.too_sharp.summaries import SMALL, mean_peak, peak_ece, peak_step, settling_step
 from toosure.runs import Run
 
 REFERENCES = ("GD", "SGD")
@@ -60,12 +59,11 @@ def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> lis
         for name in REFERENCES
     }
     claims = []
-    for removed in dict.fromkeys(k for _, k in bulk):
+    for removed, chosen in sweeps.by_directions(bulk).items():
         says = (
             f"BulkSGD, k = {removed}, directions renewed at every step, peaks substantially lower "
             "than GD and SGD"
         )
-        chosen = [config for (_, k), config in bulk.items() if k == removed]
         runs = store.runs(chosen, diverged=True)
         if not runs or not all(references.values()):
             claims += claims_without_runs(says)
@@ -99,10 +97,6 @@ def ends_before_peaks(runs: Sequence[Run], references: dict[str, list[Run]]) -> 
     end = min(run.last["step"] for run in runs)
     peak = max(peak_step(run) for of in references.values() for run in of)
     return f"ends at step {end:,}, GD and SGD peak up to {peak:,}" if end < peak else ""
-
-
-def mean_peak(runs: Sequence[Run]) -> float:
-    return mean_and_spread([peak_ece(run) for run in runs])[0]
 
 
 def decay_claim(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Claim:
@@ -149,10 +143,8 @@ def sgd_by_rate(setting: Setting) -> dict[str, RunConfig]:
 def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Table:
     """Lay out peak and decay by number of directions left out."""
     groups = {
-        f"BulkSGD, k = {removed}": store.runs(
-            [config for (_, k), config in bulk.items() if k == removed], diverged=True
-        )
-        for removed in dict.fromkeys(k for _, k in bulk)
+        bulk_name(removed): store.runs(chosen, diverged=True)
+        for removed, chosen in sweeps.by_directions(bulk).items()
     }
     groups |= {
         name: store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
@@ -190,16 +182,11 @@ def paper_length(store: RunStore, bulk: sweeps.BulkRuns) -> str:
 
 def of_bulk_every_step(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figure 2 and A7 (A14 on CIFAR-100) of the runs renewed at every step."""
-    by_rate: dict[str, dict[str, Run]] = {}
-    for (rate, k), config in sweeps.bulk_every_step(setting).items():
-        run = store.run(config, diverged=True)
-        if run is not None:
-            by_rate.setdefault(rate, {})[f"k = {k}"] = run
-    if not by_rate:
+    columns = figures.bulk_columns(store, sweeps.bulk_every_step(setting))
+    if not columns:
         return []
 
-    columns = [Column(f"lr {rate}", runs) for rate, runs in by_rate.items()]
-    every = {f"lr {rate}, {k}": run for rate, runs in by_rate.items() for k, run in runs.items()}
+    every = figures.runs_of_columns(columns)
     number = figures.paper_number(setting, "A7", "A14")
     return [
         Drawing(

@@ -157,7 +157,7 @@ def draw_correlations(setting: Setting, store: RunStore) -> "Figure":
 
 def of_bulk_sgd(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figure 2, BulkSGD, and the optimizers beside each other."""
-    columns = bulk_columns(setting, store)
+    columns = bulk_columns(store, sweeps.bulk_sgd(setting))
     one_each = one_run_per_optimizer(setting, store)
 
     first_rate, _ = next(iter(sweeps.bulk_sgd(setting)))
@@ -177,20 +177,25 @@ def of_bulk_sgd(setting: Setting, store: RunStore) -> list[Drawing]:
         "Training split. Oscillations, and a sharpness other optimizers never reach.",
         partial(drawings.trajectories, columns, MAIN_PANELS),
     )
-    every = {
-        f"{column.title}, {label}": run for column in columns for label, run in column.runs.items()
-    }
+    every = runs_of_columns(columns)
     return [figure_2, comparison, optimizer_drawing(setting, "BulkSGD", every)]
 
 
-def bulk_columns(setting: Setting, store: RunStore) -> list[Column]:
+def bulk_columns(store: RunStore, bulk: sweeps.BulkRuns) -> list[Column]:
     """Return the BulkSGD runs that are there, one column per learning rate."""
     by_rate: dict[str, dict[str, Run]] = {}
-    for (rate, k), config in sweeps.bulk_sgd(setting).items():
+    for (rate, k), config in bulk.items():
         run = store.run(config, diverged=True)
         if run is not None:
             by_rate.setdefault(rate, {})[f"k = {k}"] = run
     return [Column(f"lr {rate}", runs) for rate, runs in by_rate.items()]
+
+
+def runs_of_columns(columns: Sequence[Column]) -> dict[str, Run]:
+    """Return the runs of all columns, by the title of the column and their label in it."""
+    return {
+        f"{column.title}, {label}": run for column in columns for label, run in column.runs.items()
+    }
 
 
 def one_run_per_optimizer(setting: Setting, store: RunStore) -> dict[str, Run]:

@@ -17,12 +17,13 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, spread_text
+from toosure.recipes.series import spread_text
 from toosure.recipes.too_sharp import bulk_sgd, sweeps
 from toosure.recipes.too_sharp.summaries import (
     SMALL,
     ece_area,
     last_finite,
+    mean_peak,
     peak_ece,
     rising_share,
     settling_step,
@@ -55,8 +56,7 @@ def runs_by_optimizer(
     }
 
     configs = sweeps.bulk_sgd(setting) if with_bulk else {}
-    for removed in dict.fromkeys(k for _, k in configs):
-        chosen = [config for (_, k), config in configs.items() if k == removed]
+    for removed, chosen in sweeps.by_directions(configs).items():
         groups[bulk_name(removed)] = store.runs(chosen, diverged=True)
 
     return {name: runs for name, runs in groups.items() if runs}
@@ -86,7 +86,7 @@ def hypothesis_claims(setting: Setting, runs: dict[str, list[Run]]) -> list[Clai
     for name in ("Muon", *bulk_sizes(setting)):
         says[name] = f"Hypothesis 2: {name} peaks substantially lower than GD and SGD"
 
-    peaks = {name: mean_and_spread([peak_ece(run) for run in of])[0] for name, of in runs.items()}
+    peaks = {name: mean_peak(of) for name, of in runs.items()}
     if not {"GD", "SGD"} <= peaks.keys():
         return claims_without_runs(*says.values())
     threshold = SUBSTANTIAL * min(peaks["GD"], peaks["SGD"])

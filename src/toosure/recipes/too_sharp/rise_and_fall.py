@@ -41,7 +41,7 @@ def window_steps(run: Run) -> int:
     return int(2 * reach * (step[-1] - step[0]) / max(1, len(step) - 1))
 
 
-def peak_step(run: Run, key: str) -> float:
+def smoothed_peak_step(run: Run, key: str) -> float:
     """Return the step at which a quantity, smoothed, was largest."""
     return float(run.columns["step"][np.nanargmax(smooth(run.columns[key]))])
 
@@ -83,7 +83,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     rows = tuple(
         (
             run.config["optimizer"],
-            *(f"{peak_step(run, key):,.0f}" for key in KEYS.values()),
+            *(f"{smoothed_peak_step(run, key):,.0f}" for key in KEYS.values()),
             *(f"{first_share(run, key):.2f}" for key in KEYS.values()),
             *(f"{last_share(run, key):.2f}" for key in KEYS.values()),
             *(f"{share:.2f}" for share in shares_at_the_others_peak(run)),
@@ -117,7 +117,10 @@ def smoothing_text(runs: list[Run]) -> str:
 def caption(runs: list[Run]) -> str:
     """Say what Figure 1 shows, in agreement with the verdicts."""
     both = sum(map(rises_and_falls, runs))
-    apart = [abs(peak_step(run, KEYS["ECE"]) - peak_step(run, KEYS["sharpness"])) for run in runs]
+    apart = [
+        abs(smoothed_peak_step(run, KEYS["ECE"]) - smoothed_peak_step(run, KEYS["sharpness"]))
+        for run in runs
+    ]
     together = sum(is_together(run) for run in runs)
     return (
         f"Training split. Both rise and fall in {both} of {len(runs)} runs. Their peaks are "
@@ -138,8 +141,8 @@ def claims(setting: Setting, runs: list[Run]) -> list[Claim]:
 
     both = [rises_and_falls(run) for run in runs]
     together = [is_together(run) for run in runs]
-    ece_peaks = [peak_step(run, "train/ece") for run in runs]
-    sharpness_peaks = [peak_step(run, "train/gn_sharpness") for run in runs]
+    ece_peaks = [smoothed_peak_step(run, "train/ece") for run in runs]
+    sharpness_peaks = [smoothed_peak_step(run, "train/gn_sharpness") for run in runs]
     apart = [abs(a - b) for a, b in zip(ece_peaks, sharpness_peaks, strict=True)]
 
     unless = [setting.why_not_judged, missing_runs(len(runs), len(configs(setting)))]

@@ -16,7 +16,7 @@ from toosure.recipes.series import mean_and_spread, spread_text
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.recipes.too_sharp.couplings import ROWS, couple
 from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL
-from toosure.recipes.too_sharp.summaries import peak_ece
+from toosure.recipes.too_sharp.summaries import mean_peak, peak_ece
 from toosure.runs import Run
 
 TARGET_ROW = "test ECE"
@@ -81,7 +81,7 @@ def read_fits(setting: Setting, store: RunStore) -> list[Fit]:
 def peak_threshold(setting: Setting, store: RunStore) -> float:
     """Return the mean peak below which a peak is substantially lower than GD's and SGD's."""
     means = [
-        mean_and_spread([peak_ece(run) for run in runs])[0]
+        mean_peak(runs)
         for name in ("GD", "SGD")
         if (runs := store.runs(sweeps.rate_configs(setting, name, setting.first_seed)))
     ]
@@ -97,15 +97,14 @@ def fit_of(name: str, candidate: str, runs: list[Run], wanted: int, threshold: f
 
     target, deviation = paper.TABLE_1[TARGET_ROW][name]
     mean, _ = mean_and_spread(correlations[TARGET_ROW])
-    peaks = [peak_ece(run) for run in runs]
     return Fit(
         optimizer=name,
         candidate=candidate,
         complete=len(runs) == wanted,
         correlations=correlations,
-        peaks=peaks,
+        peaks=[peak_ece(run) for run in runs],
         distance=abs(mean - target) / deviation,
-        has_low_peak=mean_and_spread(peaks)[0] < threshold,
+        has_low_peak=mean_peak(runs) < threshold,
     )
 
 

@@ -1,9 +1,11 @@
 """Single numbers that summarise a run: peak and area of its training ECE, when it settled."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from toosure.recipes.series import mean_and_spread
 from toosure.runs import Run
 
 WINDOW = 0.05  # of a run: longer than the oscillation at the edge of stability
@@ -32,6 +34,11 @@ def smooth(values: np.ndarray) -> np.ndarray:
 def peak_ece(run: Run) -> float:
     """Return the largest training ECE after the start (the start's is an accident of the seed)."""
     return float(np.nanmax(run.columns["train/ece"][1:]))
+
+
+def mean_peak(runs: Sequence[Run]) -> float:
+    """Return the mean of the peaks of several runs; NaN without one."""
+    return mean_and_spread([peak_ece(run) for run in runs])[0]
 
 
 def peak_step(run: Run) -> int:

@@ -169,6 +169,14 @@ def bulk_sgd(setting: Setting) -> BulkRuns:
     }
 
 
+def by_directions(bulk: BulkRuns) -> dict[int, list[RunConfig]]:
+    """Return BulkSGD runs by how many directions they leave out, in their order."""
+    groups: dict[int, list[RunConfig]] = {}
+    for (_, k), config in bulk.items():
+        groups.setdefault(k, []).append(config)
+    return groups
+
+
 def long_bulk_sgd(setting: Setting) -> BulkRuns:
     """Return longer BulkSGD runs, which compute the eigenvectors anew only every ten steps."""
     if setting.quick:

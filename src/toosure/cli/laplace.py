@@ -42,8 +42,8 @@ def calibrate_by_laplace(
     typer.echo(f"predictions: {run / FILE}", err=True)
     assert laplace.precision is not None
     if as_json:
-        found = {"before": before.as_json(), "after": after.as_json()}
-        print(json.dumps({**found, "precision": laplace.precision}, allow_nan=False))
+        sides = {"before": before.as_json(), "after": after.as_json()}
+        print(json.dumps({**sides, "precision": laplace.precision}, allow_nan=False))
         return
     typer.echo(f"Prior precision {laplace.precision:.4g}, by the marginal likelihood.\n")
     print_files([before, after], ["accuracy", "nll", "ece", "smece", "brier"])

@@ -232,8 +232,10 @@ def print_side_by_side(records: "Mapping[str, ShiftRecord]") -> None:
     table = numbers_table("run", *headings)
     for name, record in records.items():
         clean = cells(record.clean)
-        found = [record.ood.get(each) for each in sets]
-        against = ["–" if ood is None else f"{100 * ood.auroc['confidence']:.2f}" for ood in found]
+        unknown = [record.ood.get(each) for each in sets]
+        against = [
+            "–" if ood is None else f"{100 * ood.auroc['confidence']:.2f}" for ood in unknown
+        ]
         row = (f"{record.images:,}", clean[0], clean[2], *cells(record.means()), *against)
         table.add_row(name, *row)
     console = Console()

@@ -60,11 +60,11 @@ def shards(
     tars = {part: expand(pattern) for part, pattern in patterns.items()}
     check_once([tar for listed in tars.values() for tar in listed])
 
-    found = {part: read_indices(listed, label) for part, listed in tars.items()}
-    names = class_names(found["train"][1])
+    indexed = {part: read_indices(listed, label) for part, listed in tars.items()}
+    names = class_names(indexed["train"][1])
     files = {
         part: LabelledFiles(places, class_indices(labels, names, part))
-        for part, (places, labels) in found.items()
+        for part, (places, labels) in indexed.items()
     }
     reading = DecodeOptions(size, resize, stream, watched, limit_gb, workers)
     splitting = SplitOptions(train, val, test, noise, standardise, augment, seed, shift)
@@ -163,8 +163,8 @@ def read_indices(tars: list[Path], label: str) -> tuple[np.ndarray, np.ndarray]:
     """Return where the images of some shards lie, and their labels as text."""
     # Each process has its own order: several make the missing indices of many shards together.
     order = Random(os.getpid()).sample(tars, len(tars))
-    found = {tar: index_of(tar, label) for tar in order}
-    indices = [found[tar] for tar in tars]
+    index_by_tar = {tar: index_of(tar, label) for tar in order}
+    indices = [index_by_tar[tar] for tar in tars]
     return member_places(tars, indices), np.concatenate([index.labels for index in indices])
 
 

@@ -73,16 +73,16 @@ class Ensemble:
         Members of one output each make one logit. Labels count from 0; names that are other numbers
         would not agree with them, and are left out.
         """
-        found: dict[str, np.ndarray] = {}
+        content: dict[str, np.ndarray] = {}
         for split, predictions in self.predictions.items():
             assert predictions.logits is not None and predictions.labels is not None
             prefix = f"{split}_" if split else ""
             logits = one_column(predictions.logits) if predictions.binary else predictions.logits
-            found[f"{prefix}logits"] = logits.cpu().numpy()
-            found[f"{prefix}labels"] = predictions.labels.cpu().numpy()
+            content[f"{prefix}logits"] = logits.cpu().numpy()
+            content[f"{prefix}labels"] = predictions.labels.cpu().numpy()
             if predictions.names and not numbered_otherwise(predictions.names):
-                found["class_names"] = np.array(predictions.names)
-        return found
+                content["class_names"] = np.array(predictions.names)
+        return content
 
     def as_json(self) -> dict[str, Any]:
         """Return every number as plain values."""

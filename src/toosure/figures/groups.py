@@ -100,19 +100,19 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, str]:
     >>> settings_of({"optimizer": "sgd:lr=0.1,momentum=0.9", "steps": 500, "seed": 0})
     {'optimizer': 'sgd', 'lr': '0.1', 'momentum': '0.9', 'steps': '500'}
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for key, value in without_seed(config).items():
         if value is None or isinstance(value, dict):
             continue
         text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
         if key not in WORDS:
-            found.setdefault(key, text[:MAX_TEXT])
+            settings.setdefault(key, text[:MAX_TEXT])
             continue
 
         name, _, rest = text.partition(":")
-        found[key] = name[:MAX_TEXT]
+        settings[key] = name[:MAX_TEXT]
         for part in rest.split(","):
             inner, sign, given = part.partition("=")
             if sign:
-                found.setdefault(inner, given[:MAX_TEXT])
-    return found
+                settings.setdefault(inner, given[:MAX_TEXT])
+    return settings

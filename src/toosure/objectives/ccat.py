@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from toosure.eval_mode import evaluating
 from toosure.losses.one_column import class_pair
 from toosure.losses.smoothing import LabelSmoothingLoss
+from toosure.margins.attacks import rows_like
 from toosure.metrics.inputs import at_least_float32
 from toosure.objectives.contract import Batch, criterion_of, reduction_factor
 from toosure.objectives.seeded import SeededModule
@@ -76,12 +77,12 @@ class CCAT(SeededModule):
                 wrong, gradient = wrong_confidence(model, x + shift, labels)
                 better = wrong > best
                 best = torch.where(better, wrong, best)
-                best_shift = torch.where(like(better, x), shift, best_shift)
+                best_shift = torch.where(rows_like(better, x), shift, best_shift)
 
                 # A step that did not help is undone, and the next one is shorter.
                 rate = torch.where(better, rate, rate / 1.5)
                 momentum = 0.9 * momentum + 0.1 * gradient.sign()
-                shift = (best_shift + like(rate, x) * momentum).clamp(-self.eps, self.eps)
+                shift = (best_shift + rows_like(rate, x) * momentum).clamp(-self.eps, self.eps)
         return best_shift
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
@@ -125,8 +126,3 @@ def wrong_confidence(model: nn.Module, x: Tensor, labels: Tensor) -> tuple[Tenso
         wrong = log_probs.scatter(1, labels[:, None], -torch.inf).amax(1)
         (gradient,) = torch.autograd.grad(wrong.sum(), x)  # the log has the same direction
     return wrong.detach().to(x), gradient
-
-
-def like(values: Tensor, other: Tensor) -> Tensor:
-    """Return (N,) values shaped to broadcast against (N, ...)."""
-    return values.view(-1, *[1] * (other.ndim - 1))

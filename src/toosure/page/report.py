@@ -68,8 +68,8 @@ def body(page_runs: PageRuns) -> str:
 
 def contents(sections: Sequence[str], settings: int) -> str:
     """Return the bar that follows: a link to each section, and a filter where settings are many."""
-    found = (re.match(r'<section id="(\w+)" data-title="([^"]*)"', text) for text in sections)
-    links = "".join(f'<a href="#{name[1]}">{name[2]}</a>' for name in found if name)
+    titles = (re.match(r'<section id="(\w+)" data-title="([^"]*)"', text) for text in sections)
+    links = "".join(f'<a href="#{name[1]}">{name[2]}</a>' for name in titles if name)
     sought = ""
     if settings > len(PALETTE):
         sought = (

@@ -12,8 +12,8 @@ BOOLEANS = {
     **dict.fromkeys(("false", "0", "no", "negative"), False),
 }
 FLOAT = re.compile(r"-?\d{1,15}\.\d*(e[+-]?\d{1,2})?", re.IGNORECASE)
-LONGEST = 18  # digits of an integer that fits
-MOST = 2**53  # a float beyond it is no longer exact
+MAX_DIGITS = 18  # of an integer that fits into 64 bits
+MAX_EXACT_FLOAT = 2**53  # beyond it not every integer is a float
 
 
 def flat(values: np.ndarray) -> np.ndarray:
@@ -170,7 +170,7 @@ def spellings_of(values: np.ndarray) -> np.ndarray:
                 "(targets of a regression, or soft labels?)"
             )
 
-        far = np.flatnonzero(np.abs(values) > MOST)
+        far = np.flatnonzero(np.abs(values) > MAX_EXACT_FLOAT)
         if len(far):
             raise ValueError(
                 f"labels must be class numbers; got {values[far[0]]:g} in row {far[0]}"
@@ -203,7 +203,7 @@ def whole_numbers(
 
     for label in sorted(spelled, key=lambda label: label in names):  # those that are none first
         digits = label.lstrip("-")
-        if digits.isdecimal() and len(digits) > LONGEST:
+        if digits.isdecimal() and len(digits) > MAX_DIGITS:
             raise ValueError(f"labels must be integers in [0, {classes}); got {label[:40]}")
         if not digits.isdecimal():
             raise ValueError(name_problem(label, spelled, names, classes, binary))

@@ -152,5 +152,5 @@ def fits(prefix: str, kind: Kind | None) -> bool:
 
 def distributions_among(columns: Columns, groups: list[list[str]]) -> list[list[str]]:
     """Of several groups of columns, keep the one that alone holds probabilities."""
-    found = [group for group in groups if sum_to_one(columns, group)]
-    return found if len(found) == 1 else groups
+    distributions = [group for group in groups if sum_to_one(columns, group)]
+    return distributions if len(distributions) == 1 else groups

@@ -89,12 +89,12 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
 def label_by_values(columns: Columns) -> str | None:
     """Return the one column of text that only names classes, which are columns; None if none is."""
     classes = {class_of(name) for name, values in columns.items() if is_numbers(values)}
-    found = [
+    texts = [
         name
         for name, values in columns.items()
         if values.dtype.kind == "U" and len(values) and set(values.tolist()) <= classes
     ]
-    return found[0] if len(found) == 1 and len(classes) > 1 else None
+    return texts[0] if len(texts) == 1 and len(classes) > 1 else None
 
 
 def confidence_table(

@@ -33,8 +33,8 @@ class KeptPage:
 
     def commits(self, name: str) -> str:
         """Return the commits of a kept part's runs, as its section says."""
-        found = re.search(r"; commit ([^\n]+?)\.(?:\n|$)", self.sections[name])
-        return found.group(1) if found else "no commit"
+        match = re.search(r"; commit ([^\n]+?)\.(?:\n|$)", self.sections[name])
+        return match.group(1) if match else "no commit"
 
 
 def cells(row: str) -> list[str]:
@@ -87,8 +87,8 @@ def split_sections(text: str) -> list[tuple[str, str]]:
 
 def check_same_setting(name: str, section: str, setting: Setting) -> None:
     """Raise where a section was made on other data, or in another size."""
-    found = re.search(r"^`toosure reproduce [^`]*`", section, re.MULTILINE)
-    words = found.group(0).strip("`").split() if found else []
+    written = re.search(r"^`toosure reproduce [^`]*`", section, re.MULTILINE)
+    words = written.group(0).strip("`").split() if written else []
     data = words[words.index("--data") + 1] if "--data" in words else "cifar10"
     quick = "--quick" in words
     if (data, quick) != (setting.data, setting.quick):

@@ -190,9 +190,9 @@ def mean(values: Sequence[float]) -> float:
 
 def read_scores(values: Mapping[str, Any]) -> Scores:
     """Return the scores of one set; null stands for a number that is not finite."""
-    found = {metric: values[metric] for metric in METRICS}
-    found |= {metric: values[metric] for metric in AFTER_TEMPERATURE if metric in values}
-    return {metric: math.nan if v is None else number(v) for metric, v in found.items()}
+    written = {metric: values[metric] for metric in METRICS}
+    written |= {metric: values[metric] for metric in AFTER_TEMPERATURE if metric in values}
+    return {metric: math.nan if v is None else number(v) for metric, v in written.items()}
 
 
 def finite(scores: Scores) -> dict[str, float | None]:

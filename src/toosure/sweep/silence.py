@@ -36,6 +36,6 @@ class SilenceWatch:
     def newly_silent(self) -> list[int]:
         """Return the runs that have been silent for `SILENCE` seconds, each once per silence."""
         before = self.clock() - SILENCE
-        found = [run for run, at in self.last.items() if at < before and run not in self.silent]
-        self.silent.update(found)
-        return found
+        new = [run for run, at in self.last.items() if at < before and run not in self.silent]
+        self.silent.update(new)
+        return new

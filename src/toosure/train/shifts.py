@@ -168,13 +168,13 @@ def fulfils(record: ShiftRecord | None, plan: ShiftPlan, data: str) -> bool:
 
 def holds_images(record: ShiftRecord, word: str) -> bool:
     """Whether a record has the images of a word of `--ood`, and not others of the same name."""
-    found = record.ood.get(outside_name(word))
-    if found is None:
+    kept = record.ood.get(outside_name(word))
+    if kept is None:
         return False
     _, path = file_of(word)
-    if not found.source:  # of an earlier version: which file it was is not known
+    if not kept.source:  # of an earlier version: which file it was is not known
         return path is None
-    return found.source == source_of(word)
+    return kept.source == source_of(word)
 
 
 def with_earlier_sets(record: ShiftRecord, earlier: ShiftRecord | None) -> ShiftRecord:

@@ -70,19 +70,19 @@ def difference_table(page: PageRuns, comparison: Comparison, reference: str) -> 
     rows: list[list[Cell]] = []
     labels = [group.label for group in page.groups if group.label in comparison.settings]
     for label in labels:
-        found = comparison.difference(label, reference)
+        by_key = comparison.difference(label, reference)
         name = "" if label != reference else "the reference"
-        rows.append([(label, name), *difference_cells(found, label == reference)])
+        rows.append([(label, name), *difference_cells(by_key, label == reference)])
     return table(
         header, rows, sortable=True, attributes=[f'data-label="{escape(x)}"' for x in labels]
     )
 
 
-def difference_cells(found: Mapping[str, PlusMinus], is_reference: bool) -> list[HtmlCell]:
+def difference_cells(by_key: Mapping[str, PlusMinus], is_reference: bool) -> list[HtmlCell]:
     """Return the cells of a setting; dashes for the reference itself."""
     if is_reference:
-        return [HtmlCell.of('<span class="chance">–</span>', 0.0) for _ in found]
-    return [difference_cell(described(key), each) for key, each in found.items()]
+        return [HtmlCell.of('<span class="chance">–</span>', 0.0) for _ in by_key]
+    return [difference_cell(described(key), each) for key, each in by_key.items()]
 
 
 def difference_cell(quantity: Quantity, difference: PlusMinus) -> HtmlCell:

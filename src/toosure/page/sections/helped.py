@@ -64,11 +64,11 @@ def remedies_of(page: PageRuns, comparison: Comparison) -> list[Remedy]:
 
 
 def setting_remedy(standing: Standing, plain: Standing, comparison: Comparison) -> Remedy:
-    found = comparison.difference(standing.label, plain.label)
+    differences = comparison.difference(standing.label, plain.label)
     seconds = standing.values.get("seconds", math.nan) / plain.values.get("seconds", math.nan)
     seeds = len(standing.group.runs)
     note = f"{seeds} seeds" if seeds > 1 else ""
-    return Remedy(standing.label, note, found["ece"], found["accuracy"], seconds)
+    return Remedy(standing.label, note, differences["ece"], differences["accuracy"], seconds)
 
 
 def calibrator_remedies(plain: Standing) -> list[Remedy]:

@@ -44,8 +44,8 @@ def studies(page: PageRuns) -> list[StudyRuns]:
     members: dict[Path, list[tuple[str, Run]]] = {}
     for name, run in page.named:
         members.setdefault(run.path.parent, []).append((name, run))
-    found = (study_of(folder, named) for folder, named in members.items())
-    return [study for study in found if study is not None]
+    candidates = (study_of(folder, named) for folder, named in members.items())
+    return [study for study in candidates if study is not None]
 
 
 def study_of(folder: Path, named: Sequence[tuple[str, Run]]) -> StudyRuns | None:

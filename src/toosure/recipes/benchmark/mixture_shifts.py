@@ -34,8 +34,8 @@ def judge_mixtures(
     if runtime.shifts is None:
         return
     for mixture in mixtures:
-        found = read_shifts(store.folder, mixture)
-        if mixture in kept or fulfils(found, runtime.shifts, mixture.config.data):
+        known = read_shifts(store.folder, mixture)
+        if mixture in kept or fulfils(known, runtime.shifts, mixture.config.data):
             continue
 
         runs = store.runs(mixture.members)

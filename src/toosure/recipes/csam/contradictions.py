@@ -90,13 +90,15 @@ def figures_by_cell() -> Mapping[Cell, Printed]:
 def tables() -> list[tuple[str, str, paper.PaperTable]]:
     """Return each table over seeds, its name and what it is of; S6 to S10 have no name here."""
     ten, hundred = "CIFAR-10", "CIFAR-100"
-    found = [
+    named_tables = [
         ("3", f"{ten}, WRN-28-10", paper.TABLE_3),
         ("S5", f"{hundred}, WRN-28-10", paper.TABLE_S5),
     ]
     names = {"cifar10": ten, "cifar100": hundred, "tiny_imagenet": "Tiny-ImageNet"}
-    found += [("", f"{names[data]}, {network}", t) for (data, network), t in NETWORKS.items()]
-    found += [
+    named_tables += [
+        ("", f"{names[data]}, {network}", t) for (data, network), t in NETWORKS.items()
+    ]
+    named_tables += [
         ("S11", f"{ten}, ResNet-56", paper.TABLE_S11),
         ("S12", f"{hundred}, ResNet-56", paper.TABLE_S12),
         ("S13", f"{hundred}, ResNet-56", paper.TABLE_S13),
@@ -104,4 +106,4 @@ def tables() -> list[tuple[str, str, paper.PaperTable]]:
         ("S15", f"{hundred}, WRN-28-10", paper.TABLE_S15_WRN),
         ("S16", f"{hundred}, ResNet-56", paper.TABLE_S16),
     ]
-    return found
+    return named_tables

@@ -16,8 +16,8 @@ from toosure.recipes.recipe import (
     judge,
 )
 
-LEAST_R_SQUARED = 0.95  # of a straight line through kappa_min on the way to theta~
-LEAST_RATIO = 3.0  # of SGD's ECE to SAM's, where the paper says about six
+MIN_R_SQUARED = 0.95  # of a straight line through kappa_min on the way to theta~
+MIN_RATIO = 3.0  # of SGD's ECE to SAM's, where the paper says about six
 BOUND = "{}: kappa_min at theta and at theta~ stays above -|g| / rho"
 LINE = "{}: kappa_min falls along a line from theta to theta~"
 LATE = "{}: the entropy penalty lambda is stronger late in training than early"
@@ -84,8 +84,8 @@ def line_claim(
         found=f"R^2 {', '.join(f'{fit:.2f}' for fit in fits)}; falls in {sum(falls)} of "
         f"{len(falls)}",
         paper=f"yes (Figure {figure} b)",
-        holds=all(falls) and min(fits) >= LEAST_R_SQUARED,
-        rule=f"ours: falls from point to point, R^2 of a line at least {LEAST_R_SQUARED}",
+        holds=all(falls) and min(fits) >= MIN_R_SQUARED,
+        rule=f"ours: falls from point to point, R^2 of a line at least {MIN_R_SQUARED}",
         unless=unless,
     )
 
@@ -131,8 +131,8 @@ def ratio_claim(
         says,
         found=f"{errors['SGD']['raw']:.2f} : {errors['SAM']['raw']:.2f}, {ratio:.1f} times",
         paper="about 6 (Figure 3); 1.9 and 8.3 by Tables S11, S12",
-        holds=ratio >= LEAST_RATIO,
-        rule=f"ours: at least {LEAST_RATIO:g} times, one seed",
+        holds=ratio >= MIN_RATIO,
+        rule=f"ours: at least {MIN_RATIO:g} times, one seed",
         unless=[setting.why_not_judged_on_cifar],
     )
 

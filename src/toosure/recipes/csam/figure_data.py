@@ -102,21 +102,21 @@ def network_errors(
     setting: Setting, runs: FigureRuns, data: str
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Return the errors by network and optimizer, for networks that have both optimizers."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    by_network: dict[str, dict[str, dict[str, float]]] = {}
     for row, record in runs.known(figure_rows.networks(setting)):
         network, _, optimizer = row.name.partition(": ")
         if row.data == data:
-            found.setdefault(network, {})[optimizer] = errors_of(record)
-    return {network: both for network, both in found.items() if len(both) == 2}
+            by_network.setdefault(network, {})[optimizer] = errors_of(record)
+    return {network: both for network, both in by_network.items() if len(both) == 2}
 
 
 def rows_along(setting: Setting, runs: FigureRuns, data: str) -> dict[str, KeptRows]:
     """Return the rows of SGD and SAM along training on a data set, where they were kept."""
-    found: dict[str, KeptRows] = {}
+    rows_by_name: dict[str, KeptRows] = {}
     for row, record in runs.known(figure_rows.along_training(setting)):
         if row.data == data and record.rows is not None:
-            found[row.name] = record.rows
-    return found
+            rows_by_name[row.name] = record.rows
+    return rows_by_name
 
 
 # -- Figures S5 and S6 ----------------------------------------------------------------------------

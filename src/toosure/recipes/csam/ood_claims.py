@@ -31,7 +31,7 @@ from toosure.recipes.recipe import (
 )
 
 OPTIMIZERS = ("SGD", "SAM", "CSAM")
-LEAST_RATIO = 1.5  # of SGD's ECE to SAM's, where the paper says about two
+MIN_RATIO = 1.5  # of SGD's ECE to SAM's, where the paper says about two
 PAPER_SETS = {name: column for name, column in SETS.items() if column is not None}
 YOUNGER = "the rule was written when these runs were known"
 NOT_JUDGED = "no runs of these rows were judged on it: `--shift all`, `--ood svhn=FILE.npz`"
@@ -111,8 +111,8 @@ def ratio_claim(setting: Setting, rows: Named, kind: str) -> Claim:
         says,
         found=f"{100 * sgd.mean('ece'):.2f} : {100 * sam.mean('ece'):.2f}, {ratio:.1f} times",
         paper=f"{printed:.1f} times",
-        holds=ratio >= LEAST_RATIO,
-        rule=f"ours: at least {LEAST_RATIO:g} times, by the mean over seeds",
+        holds=ratio >= MIN_RATIO,
+        rule=f"ours: at least {MIN_RATIO:g} times, by the mean over seeds",
         unless=[*reasons(setting, sgd, sam), too_young(kind)],
     )
 

@@ -63,25 +63,25 @@ def sam_variants(setting: Setting, store: RunStore) -> Findings:
     scored, files = scored_rows(setting, store, rows.sam_variants(setting))
     scores = PairedScores(files.examples)
 
-    found: list[Claim] = []
+    judged: list[Claim] = []
     for where, group in networks_of(scored).items():
-        found += claims.order_claims(setting, where, group, scores)
-        found.append(claims.temperature_claim(where, group))
+        judged += claims.order_claims(setting, where, group, scores)
+        judged.append(claims.temperature_claim(where, group))
     shown = tables(scored, "SAM variants (S11, S12)", f"ResNet-56, {LONGER}")
-    return Findings(found, [*shown, RULES], values_of(scored))
+    return Findings(judged, [*shown, RULES], values_of(scored))
 
 
 def baselines(setting: Setting, store: RunStore) -> Findings:
     """Return Tables 3 and S5, and whether CSAM is the best calibrated of all."""
     table_rows = rows.baselines(setting)
     scored, _ = scored_rows(setting, store, table_rows)
-    found = [
+    judged = [
         claims.lowest_error_claim(setting, data, by_name(group))
         for data, group in by_data(scored).items()
     ]
     shown = tables(scored, "Baselines (Tables 3, S5)", f"WRN-28-10, {LONGER}")
     return Findings(
-        [*found, *absent_words(table_rows)], [*shown, contradictions()], values_of(scored)
+        [*judged, *absent_words(table_rows)], [*shown, contradictions()], values_of(scored)
     )
 
 
@@ -89,13 +89,13 @@ def losses(setting: Setting, store: RunStore) -> Findings:
     """Return Table S13, and whether CSAM is better calibrated than each loss."""
     table_rows = rows.losses(setting)
     scored, _ = scored_rows(setting, store, table_rows)
-    found = [
+    judged = [
         claims.lowest_error_claim(setting, f"losses, {data}", by_name(group))
         for data, group in by_data(scored).items()
     ]
     text = f"ResNet-56, {LONGER}"
     return Findings(
-        [*found, *absent_words(table_rows)],
+        [*judged, *absent_words(table_rows)],
         tables(scored, "Calibration losses (S13)", text),
         values_of(scored),
     )
@@ -104,7 +104,7 @@ def losses(setting: Setting, store: RunStore) -> Findings:
 def grid(setting: Setting, store: RunStore) -> Findings:
     """Return Table S4, whether a small rho wants a large gamma, and what a tuned one is worth."""
     scored, _ = scored_rows(setting, store, rows.grid(setting))
-    found = []
+    judged = []
     for data, group in by_data(scored).items():
         errors = {}
         for each in group:
@@ -112,10 +112,10 @@ def grid(setting: Setting, store: RunStore) -> Findings:
             if not each.missing:
                 errors[rho, gamma] = each.mean("ece")
         seeds = len(group[0].row.seeds)
-        found.append(claims.grid_claim(setting, data, errors, seeds))
-        found.append(claims.tuned_claim(setting, data, errors, seeds))
+        judged.append(claims.grid_claim(setting, data, errors, seeds))
+        judged.append(claims.tuned_claim(setting, data, errors, seeds))
     text = f"ResNet-56, {LONGER}"
-    return Findings(found, tables(scored, "rho by gamma (S4)", text), values_of(scored))
+    return Findings(judged, tables(scored, "rho by gamma (S4)", text), values_of(scored))
 
 
 def networks(setting: Setting, store: RunStore) -> Findings:
@@ -123,28 +123,28 @@ def networks(setting: Setting, store: RunStore) -> Findings:
     scored, files = scored_rows(setting, store, rows.networks(setting))
     scores = PairedScores(files.examples)
 
-    found: list[Claim] = []
+    judged: list[Claim] = []
     for where, group in networks_of(scored).items():
         by_method = {name.partition(": ")[2]: each for name, each in group.items()}
         by_method["SGD"] = by_method["CE"]
-        found += claims.order_claims(setting, where, by_method, scores)
+        judged += claims.order_claims(setting, where, by_method, scores)
     text = (
         f"the network that the row names, {LONGER}; on Tiny-ImageNet neither length nor rho is said"
     )
-    return Findings(found, tables(scored, "Networks (S6 to S10)", text), values_of(scored))
+    return Findings(judged, tables(scored, "Networks (S6 to S10)", text), values_of(scored))
 
 
 def combined(setting: Setting, store: RunStore) -> Findings:
     """Return Table S15: what SAM and CSAM add to two losses."""
     scored, _ = scored_rows(setting, store, rows.combined(setting))
     named = by_name(scored)
-    found = [
+    judged = [
         chain_claim(setting, named, f"{network}: {loss}")
         for network in ("ResNet-56", "WRN-28-10")
         for loss in ("FL", "ACLS")
     ]
     text = f"the network that the row names, {LONGER}"
-    return Findings(found, tables(scored, "On other losses (S15)", text), values_of(scored))
+    return Findings(judged, tables(scored, "On other losses (S15)", text), values_of(scored))
 
 
 def chain_claim(setting: Setting, named: dict[str, Scored], loss: str) -> Claim:
@@ -172,15 +172,15 @@ def chain_claim(setting: Setting, named: dict[str, Scored], loss: str) -> Claim:
 def sharpness(setting: Setting, store: RunStore) -> Findings:
     """Return Table S16: kappa_max beside ECE."""
     scored, _ = scored_rows(setting, store, rows.sharpness(setting))
-    found = claims.sharpness_claims(setting, by_name(scored))
+    judged = claims.sharpness_claims(setting, by_name(scored))
     text = f"ResNet-56, {LONGER}; of which loss and on which split kappa_max is taken is not said"
-    return Findings(found, tables(scored, "Sharpness (S16)", text), values_of(scored))
+    return Findings(judged, tables(scored, "Sharpness (S16)", text), values_of(scored))
 
 
 def ood(setting: Setting, store: RunStore) -> Findings:
     """Return Table 1: accuracy and ECE of the test images, and AUROC against unknown ones."""
     scored, files = scored_rows(setting, store, ensemble_rows.ood(setting))
-    found = ood_claims.ood_claims(setting, by_name(scored), PairedScores(files.examples))
+    judged = ood_claims.ood_claims(setting, by_name(scored), PairedScores(files.examples))
     text = (
         "ResNet-18, length not said; near 89 %, so short or without augmentation. Our ensembles "
         "are mixtures of five runs; where these were validated on different images, there is no TCE"
@@ -188,4 +188,4 @@ def ood(setting: Setting, store: RunStore) -> Findings:
     shown = tables(scored, "Ensembles (Table 1)", text)
     if any(each.records for each in scored):
         shown.append(unknown_data(scored))
-    return Findings(found, shown, values_of(scored) | values_of_unknown(scored))
+    return Findings(judged, shown, values_of(scored) | values_of_unknown(scored))

@@ -75,7 +75,7 @@ def demo_scores(out: Path, configs: Mapping[str, Sequence[RunConfig]]) -> dict[s
     for name, of in configs.items():
         for config in of:
             run = Run(out / config.name)
-            with np.load(run.path / "predictions.npz") as arrays:
+            with np.load(run.last_predictions) as arrays:
                 logits = arrays["test_logits"]
                 labels = arrays["test_labels"]
             scores[name].add(logits, labels)

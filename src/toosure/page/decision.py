@@ -148,7 +148,7 @@ def calibration(runs: Sequence[Run], is_running: bool) -> str:
     if known:
         return temperature_sentence(known)
     for run in runs:
-        if (run.path / "predictions.npz").is_file():
+        if run.last_predictions.is_file():
             folder = printable(str(run.path))
             return f"`toosure calibrate {folder}` fits a calibrator, and judges it."
     if is_running:

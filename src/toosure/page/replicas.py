@@ -134,5 +134,5 @@ def replicas_in(file: Path, _: Signature | None, follow_links: bool, split: str)
 
 def replicas_of_run(run: Run, split: str) -> Replicas | None:
     """Return the replicas of what a run predicts for a split; nothing where it kept none."""
-    file = run.path / "predictions.npz"
+    file = run.last_predictions
     return replicas_in(file, signature(file), run.follow_links, split)

@@ -31,7 +31,7 @@ def scaling_effect(run: Run) -> ScalingEffect | None:
     temperature = run.scaling.get("temperature")
     if not isinstance(temperature, int | float) or not temperature > 0:
         return None
-    file = run.path / "predictions.npz"
+    file = run.last_predictions
     return effect_in(file, signature(file), run.follow_links, float(temperature))
 
 

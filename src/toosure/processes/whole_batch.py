@@ -45,6 +45,7 @@ def as_whole_batch(layers: Sequence[nn.Module], n: int, processes: Processes) ->
             layer.forward = partial(batch_norm, layer, processes)  # type: ignore[method-assign]
         elif isinstance(layer, _DropoutNd):
             layer.forward = partial(dropout, layer, n, processes)
+
     try:
         yield
     finally:

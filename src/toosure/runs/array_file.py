@@ -26,6 +26,7 @@ def read_arrays(file: Path, follow_links: bool = True) -> dict[str, np.ndarray]:
         members = packed.infolist()
         if len(members) > MAX_ARRAYS:
             raise ValueError(f"it holds {len(members):,} arrays; at most {MAX_ARRAYS} are read")
+
         size = sum(member.file_size for member in members)
         if size > MAX_BYTES:
             raise ValueError(

@@ -186,9 +186,11 @@ def lock_alone(file: BinaryIO) -> bool:
             return True
         except BlockingIOError:
             pass
+
+        # Who has it? Readers let us share the lock, a writer does not.
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            fcntl.flock(file, fcntl.LOCK_UN)  # only readers have it
+            fcntl.flock(file, fcntl.LOCK_UN)
             time.sleep(0.01)
         except BlockingIOError:
             if not patience:

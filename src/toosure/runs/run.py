@@ -88,19 +88,24 @@ class Run:
     @cached_property
     def scaling(self) -> dict[str, Any]:
         """What temperature scaling does to the run's predictions, written at its end."""
-        return self._told_if_damaged("temperature.json")
+        return self._read_noting_damage("temperature.json")
 
     @cached_property
     def calibrations(self) -> dict[str, Any]:
         """What `toosure calibrate` kept: each calibrator before and after, by its name."""
-        return self._told_if_damaged("calibrators.json")
+        return self._read_noting_damage("calibrators.json")
+
+    @property
+    def last_predictions(self) -> Path:
+        """The file of its predictions at the end, which may not be there."""
+        return self.path / "predictions.npz"
 
     @cached_property
     def shifts(self) -> dict[str, Any]:
         """How the run fares on corrupted and unknown data: see `toosure.shifts.record`."""
-        return self._told_if_damaged("shifts.json")
+        return self._read_noting_damage("shifts.json")
 
-    def _told_if_damaged(self, name: str) -> dict[str, Any]:
+    def _read_noting_damage(self, name: str) -> dict[str, Any]:
         self.unreadable_files.pop(name, None)
         try:
             return read_json(self.path / name, self.follow_links)
@@ -217,7 +222,7 @@ class Run:
     def version(self) -> tuple[object, ...]:
         """What changes with anything that a page shows of the run; as of the last `refresh`."""
         snapshots = signature(self.path / "snapshots")
-        predictions = signature(self.path / "predictions.npz")
+        predictions = signature(self.last_predictions)
         files = tuple(self._signatures.items())
         rows = (*self.file_version, self.count, self._reader.problem)
         return self.id, self.status, files, rows, snapshots, predictions

@@ -124,6 +124,7 @@ def export(runs: Sequence[Run], path: str | Path) -> int:
     records = [record for run in runs for record in long_records(run)]
     if not records:
         raise ValueError("there are no rows to export")
+
     columns = list(dict.fromkeys(key for record in records for key in record))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,7 @@ def with_workers(jobs: Jobs, out: Path, runtime: Runtime, count: int) -> Sweep:
     if jobs.is_late:
         jobs.drop_waiting()
     skip_finished(jobs, out, runtime)
+
     with interruptible() as stop:
         pool = Pool(jobs, out, runtime, count)
         try:

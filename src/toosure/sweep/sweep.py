@@ -85,10 +85,12 @@ def one_by_one(jobs: Jobs, out: Path, runtime: Runtime) -> Sweep:
             if is_late(jobs, processes):
                 jobs.drop_waiting()
                 break
+
             job = jobs.next()
             if job is None:  # those left are written by another process
                 time.sleep(0.1)
                 continue
+
             jobs.record(job, run_one(job.config, out, runtime, job.listener, cache))
     return jobs.sweep()
 

@@ -41,11 +41,15 @@ class WeightsCopy:
             raise ValueError(
                 "the network's parameters or buffers are not those it had: make a new watch"
             )
+
         with torch.no_grad():
             torch._foreach_copy_(self._copies, originals)
             copy_settings(self.sources[1], self.loss)
+
+        # A controller writes into the tensor of its radius: a later value is not of this moment.
         rho = self._rho() if callable(self._rho) else self._rho
         self._kept_rho = rho.clone() if isinstance(rho, Tensor) else rho
+
         if self._stream is not None:
             self._taken.record()
 

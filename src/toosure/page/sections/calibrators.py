@@ -59,7 +59,7 @@ def is_whole(scaling: Mapping[str, Any]) -> bool:
 
 def lacks_scaling(run: Run) -> bool:
     """Whether a run kept predictions and no numbers of what a temperature does to them."""
-    return not run.scaling and run.status == "complete" and (run.path / "predictions.npz").is_file()
+    return not run.scaling and run.status == "complete" and run.last_predictions.is_file()
 
 
 def rows_of(name: str, run: Run) -> list[list[Cell]]:

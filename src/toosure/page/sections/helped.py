@@ -16,6 +16,7 @@ from toosure.page.tables import Cell, Heading, HtmlCell, NumberCell, table
 from toosure.quantities import described
 
 MAX_LISTED = 40
+UNCHANGED = PlusMinus(0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def calibrator_remedies(plain: Standing) -> list[Remedy]:
     effect = scaling_effect(run)
     if effect is not None:
         name = f"{plain.label}, with temperature {run.scaling['temperature']:.2f}"
-        remedies.append(Remedy(name, "on test data", effect.change, PlusMinus(0.0, 0.0), 1.0))
+        remedies.append(Remedy(name, "on test data", effect.change, UNCHANGED, 1.0))
+
     for kept in kept_calibrators(run):
         if effect is None or kept.name != "temperature":
             name = f"{plain.label}, with {kept.name}"
@@ -92,7 +94,7 @@ def row_of(remedy: Remedy) -> list[Cell]:
     """Return the row of a remedy."""
     ece = difference_cell(described("ece"), remedy.ece)
     accuracy: Cell = difference_cell(described("accuracy"), remedy.accuracy)
-    if remedy.accuracy == PlusMinus(0.0, 0.0):
+    if remedy.accuracy == UNCHANGED:
         accuracy = HtmlCell.of('<span class="chance">unchanged</span>', 0.0)
     time = NumberCell(remedy.time, f"{printed(remedy.time, '.2f')} ×")
     return [(remedy.name, remedy.note), ece, accuracy, time]

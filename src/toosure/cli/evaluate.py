@@ -13,7 +13,6 @@ from toosure.cli.app import app, fail
 from toosure.cli.evaluation_tables import print_evaluation, print_files, print_subgroups
 from toosure.cli.fail_if import exit_if_one_holds, judge_all
 from toosure.cli.file_options import (
-    DATA_ROOT,
     ClassNames,
     FileOptions,
     Groups,
@@ -31,7 +30,13 @@ from toosure.cli.file_options import (
 )
 from toosure.cli.multilabel import evaluate_labels, show_labels
 from toosure.cli.output import outlive_readers
-from toosure.cli.shifts import Images, OodWords, evaluate_shifts, runtime_of_shifts
+from toosure.cli.shifts import (
+    Images,
+    OodWords,
+    evaluate_shifts,
+    predictions_under,
+    runtime_of_shifts,
+)
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -163,7 +168,9 @@ def evaluate(
         keys = None if everything or as_json or html else first_keys(conditions)
         with Waiting("reading") as waiting:
             if shift:
-                predictions = [reading.judged(of_run(files, shift, data_root, device))]
+                run = only_one(files, "--shift")
+                shifted = predictions_under(shift, run, data_root, device)
+                predictions = [reading.judged(shifted)]
             else:
                 predictions = read_all(files, reading, split, labels)
             if html:
@@ -271,27 +278,6 @@ def show(
         if len(results) > 1:
             typer.echo(f"\n{result.source}:")
         print_subgroups(group)
-
-
-def of_run(
-    files: Sequence[Path], shift: str, data_root: Path | None, device: str | None
-) -> "Predictions":
-    """Predict the test set of a run under a corruption, with the weights of its checkpoint."""
-    from toosure.data.corruptions import Shift
-    from toosure.predictions import from_logits
-    from toosure.train import Runtime
-    from toosure.train.restore import predict_shifted
-    from toosure.words.values import read
-
-    run = only_one(files, "--shift")
-    if not run.is_dir():
-        raise ValueError(f"--shift needs the folder of a run; got {run}")
-    try:
-        corruption = read(shift, Shift)
-    except ValueError as error:
-        raise ValueError(f"--shift {error}") from error
-    logits, labels = predict_shifted(run, corruption, Runtime(device, data_root or DATA_ROOT))
-    return replace(from_logits(logits, labels), source=f"{run.name} under {shift}")
 
 
 def write_page(result: "Evaluation", path: Path) -> None:

@@ -1,7 +1,8 @@
-"""`--shifts` of evaluate and ensemble: judge runs, or their mixture, under shifts; print it."""
+"""`--shift` and `--shifts` of evaluate and ensemble: judge runs, or their mixture, and print it."""
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from toosure.cli.file_options import DATA_ROOT, writing
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
+    from toosure.predictions import Predictions
     from toosure.shifts.plan import ShiftPlan
     from toosure.shifts.record import ShiftRecord
     from toosure.train import Runtime
@@ -29,6 +31,26 @@ Images = Annotated[
     int | None, typer.Option(min=2, help="With --shifts: judge so many images of each set.")
 ]
 HEADINGS = {"accuracy": "accuracy, %", "nll": "NLL", "ece": "ECE, points", "smece": "smECE, points"}
+
+
+def predictions_under(
+    shift: str, run: Path, data_root: Path | None, device: str | None
+) -> "Predictions":
+    """Predict the test set of a run under a corruption, with the weights of its checkpoint."""
+    from toosure.data.corruptions import Shift
+    from toosure.predictions import from_logits
+    from toosure.train import Runtime
+    from toosure.train.restore import predict_shifted
+    from toosure.words.values import read
+
+    if not run.is_dir():
+        raise ValueError(f"--shift needs the folder of a run; got {run}")
+    try:
+        corruption = read(shift, Shift)
+    except ValueError as error:
+        raise ValueError(f"--shift {error}") from error
+    logits, labels = predict_shifted(run, corruption, Runtime(device, data_root or DATA_ROOT))
+    return replace(from_logits(logits, labels), source=f"{run.name} under {shift}")
 
 
 def plan_of_options(shift: list[str] | None, ood: list[str] | None) -> "ShiftPlan | None":

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from toosure.recipes.benchmark.score_files import score_files
-from toosure.recipes.benchmark.scored_rows import by_data, missing_in, with_records
+from toosure.recipes.benchmark.scored_rows import by_data, missing_in
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.scores import TEST, Scored, radius_text, scored_rows
+from toosure.recipes.radius.scores import TEST, Scored, known_rows, radius_text, scored_rows
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
@@ -29,8 +29,7 @@ Means = dict[str, float]  # by name of the combination, the least first
 def all_rows(setting: Setting) -> list[rows.RadiusRow]:
     """Return every combination, and the finalists with more seeds once kept scores tell them."""
     each = rows.combinations(setting)
-    kept = score_files(setting).records
-    scored = [with_records(row, [c.name for c in row.configs(setting)], kept) for row in each]
+    scored = known_rows(setting, each, score_files(setting).records)
     if missing_in(scored):
         return each
     return [*each, *finalists(setting, validation_means(scored))]

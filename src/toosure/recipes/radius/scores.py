@@ -1,6 +1,6 @@
 """The scores of rows, before and after temperature scaling, and the tables that show them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
@@ -43,11 +43,16 @@ def scored_rows(
     """Score the runs of the rows that are new; return all rows with their records."""
     files = score_files(setting)
     files.add(run for row in rows for run in store.runs(row.configs(setting)))
-    scored = []
-    for row in rows:
-        names = [config.name for config in row.configs(setting)]
-        scored.append(with_records(row, names, files.records))
-    return scored, files
+    return known_rows(setting, rows, files.records), files
+
+
+def known_rows(
+    setting: Setting, rows: Sequence[RadiusRow], records: Mapping[str, Record]
+) -> list[Scored]:
+    """Return rows with the records that there are of their runs."""
+    return [
+        with_records(row, [config.name for config in row.configs(setting)], records) for row in rows
+    ]
 
 
 def tables(rows: Sequence[Scored], title: str) -> list[Table]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.runtime_options import DataRoot
 
 if TYPE_CHECKING:
     from toosure.data.download import Progress
@@ -19,7 +20,7 @@ Description = dict[str, Any]  # of a data set, as `--json` prints it
 @app.command()
 def data(
     name: Annotated[str | None, typer.Argument(help="One data set, in detail.")] = None,
-    data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
+    data_root: DataRoot = Path("data"),
     download: Annotated[bool, typer.Option(help="Fetch what NAME lacks.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -14,6 +14,7 @@ from toosure.cli.file_options import write_text
 from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import Texts, integers
 from toosure.cli.output import outlive_readers
+from toosure.cli.runtime_options import DataRoot, Device, Download, Graph
 
 if TYPE_CHECKING:
     from toosure.recipes import Part, Recipe, Setting
@@ -64,12 +65,10 @@ def reproduce(
     from_: Annotated[
         Path | None, typer.Option("--from", help="Read the runs here; train nothing.")
     ] = None,
-    data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
-    download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1. [a GPU where there is one]")
-    ] = None,
-    graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
+    data_root: DataRoot = Path("data"),
+    download: Download = False,
+    device: Device = None,
+    graph: Graph = False,
     steps: Annotated[
         int | None, typer.Option(min=1, help="too-sharp: the length of bulk-every's runs.")
     ] = None,

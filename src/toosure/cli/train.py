@@ -21,6 +21,16 @@ from toosure.cli.option_values import (
     whole_number,
 )
 from toosure.cli.output import outlive_readers
+from toosure.cli.runtime_options import (
+    ClusterAddress,
+    CpusPerRun,
+    DataRoot,
+    Device,
+    Download,
+    GpusPerRun,
+    Graph,
+    Threads,
+)
 from toosure.cli.shifts import plan_of_options
 
 if TYPE_CHECKING:
@@ -106,13 +116,11 @@ def train(
         typer.Option(help="Take the settings from a config.json or a run folder."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where run folders go, or s3://...")] = Path("runs"),
-    data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
-    download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1. [a GPU where there is one]")
-    ] = None,
+    data_root: DataRoot = Path("data"),
+    download: Download = False,
+    device: Device = None,
     compile: Annotated[bool, typer.Option(help="Use torch.compile.")] = False,
-    graph: Annotated[bool, typer.Option(help="Replay each step as a CUDA graph.")] = False,
+    graph: Graph = False,
     exact: Annotated[
         bool, typer.Option("--exact", help="With torchrun: the numbers of one process; slower.")
     ] = False,
@@ -121,19 +129,13 @@ def train(
         typer.Option("--sync-batchnorm", help="With torchrun: BatchNorm sees the whole batch."),
     ] = False,
     checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 30.0,
-    threads: Annotated[int | None, typer.Option(help="Threads of a run on the CPU.")] = None,
+    threads: Threads = None,
     workers: Annotated[
         int, typer.Option(help="Runs side by side, each in a process of its own.")
     ] = 1,
-    on: Annotated[
-        str | None, typer.Option(help="A Ray cluster: ray, host:port, ray://host:port")
-    ] = None,
-    cpus_per_run: Annotated[
-        float | None, typer.Option(help="CPUs a run takes, with --on. [1]")
-    ] = None,
-    gpus_per_run: Annotated[
-        float | None, typer.Option(help="GPUs a run takes, with --on. [0]")
-    ] = None,
+    on: ClusterAddress = None,
+    cpus_per_run: CpusPerRun = None,
+    gpus_per_run: GpusPerRun = None,
 ) -> None:
     """Train networks, and measure them on the way.
 

@@ -11,6 +11,15 @@ from toosure.cli.app import app, fail
 from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import Texts, comma_separated
 from toosure.cli.output import outlive_readers
+from toosure.cli.runtime_options import (
+    ClusterAddress,
+    CpusPerRun,
+    DataRoot,
+    Device,
+    Download,
+    GpusPerRun,
+    Threads,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,22 +75,14 @@ def tune(
     prune: Annotated[bool, typer.Option(help="With one goal: stop runs that fall behind.")] = True,
     search_seed: Annotated[int, typer.Option(help="The seed of the search.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the study and its runs go.")] = Path("runs/tune"),
-    data_root: Annotated[Path, typer.Option(help="Where data sets lie.")] = Path("data"),
-    download: Annotated[bool, typer.Option(help="Fetch data from the official place.")] = False,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1. [a GPU where there is one]")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of a run on the CPU.")] = None,
+    data_root: DataRoot = Path("data"),
+    download: Download = False,
+    device: Device = None,
+    threads: Threads = None,
     workers: Annotated[int, typer.Option(help="Trials that run side by side.")] = 1,
-    on: Annotated[
-        str | None, typer.Option(help="A Ray cluster: ray, host:port, ray://host:port")
-    ] = None,
-    cpus_per_run: Annotated[
-        float | None, typer.Option(help="CPUs a run takes, with --on. [1]")
-    ] = None,
-    gpus_per_run: Annotated[
-        float | None, typer.Option(help="GPUs a run takes, with --on. [0]")
-    ] = None,
+    on: ClusterAddress = None,
+    cpus_per_run: CpusPerRun = None,
+    gpus_per_run: GpusPerRun = None,
 ) -> None:
     """Search ranges of settings for the best runs.
 

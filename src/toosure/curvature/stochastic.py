@@ -164,7 +164,7 @@ def trace(
             product = curvature.apply(signs, matrix)
             yield float((signs.double() * product.double()).sum())
 
-    return _mean_of_samples(traces(), 1.0, rtol, most, "vectors")
+    return _mean_of_samples(traces(), 1, rtol, most, "vectors")
 
 
 def spectral_density(

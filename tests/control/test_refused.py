@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from test_radius import CONTROL, ForeignSAM, X, Y
@@ -149,11 +150,18 @@ def test_a_prediction_of_ones_own_may_keep_its_gradients():
     assert math.isfinite(control.look(0.5).error)  # a warning of torch would be an error
 
 
-@pytest.mark.parametrize("counts", [{"steps": 12.5}, {"steps": 100, "batch": 0}])
+@pytest.mark.parametrize("counts", [{"steps": 12.5}, {"steps": 100.0}, {"steps": 9, "batch": 0}])
 def test_counts_are_whole_numbers(counts):
     model = nn.Linear(5, 3)
-    with pytest.raises(ValueError, match="a whole number, at least 1; got"):
+    with pytest.raises(ValueError, match=r"a whole number \(int\), at least 1; got"):
         RadiusControl(model, SAM(model.parameters(), lr=0.1), CONTROL, **counts)
+
+
+@pytest.mark.parametrize("steps", [np.int64(100), torch.tensor(100)])
+def test_whole_numbers_of_numpy_and_torch_are_counts(steps):
+    model = nn.Linear(5, 3)
+    control = RadiusControl(model, SAM(model.parameters(), lr=0.1), CONTROL, steps)
+    assert type(control.steps) is int and control.steps == 100
 
 
 def test_a_state_from_beyond_the_steps_is_told():

@@ -1,7 +1,8 @@
 """What a controller is given, checked when it is made: the control split, and counts."""
 
+import operator
 from collections.abc import Callable, Iterable
-from numbers import Integral
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
@@ -46,7 +47,12 @@ def pair_of(control: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     )
 
 
-def check_whole(name: str, count: float, meaning: str) -> None:
-    """Raise where a count is a fraction, as of steps divided by micro-batches, or below 1."""
-    if not isinstance(count, Integral) or count < 1:
-        raise ValueError(f"{name} is {meaning}, a whole number, at least 1; got {count}")
+def whole_count(name: str, count: SupportsIndex, meaning: str) -> int:
+    """Return a count as an int; raise for a float, as of steps / micro-batches, or below 1."""
+    try:
+        whole = operator.index(count)
+    except TypeError:
+        whole = 0
+    if whole < 1:
+        raise ValueError(f"{name} is {meaning}, a whole number (int), at least 1; got {count}")
+    return whole

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from toosure.control.actuators import Actuator, ActuatorName, make_actuator
-from toosure.control.checks import check_split, check_whole, pair_of
+from toosure.control.checks import check_split, pair_of, whole_count
 from toosure.control.sensor import Reading, read
 from toosure.control.settings import Radius, checked_settings
 from toosure.optim import SAM
@@ -56,9 +56,9 @@ class RadiusControl:
         actuator: Actuator | ActuatorName | None = None,
         extra: int = 0,
     ) -> None:
-        check_whole("steps", steps, "how many steps of the optimizer the run takes")
+        steps = whole_count("steps", steps, "how many steps of the optimizer the run takes")
         if batch is not None:
-            check_whole("batch", batch, "how many examples a step takes")
+            batch = whole_count("batch", batch, "how many examples a step takes")
         self.settings = checked_settings(settings, own_loop=predict is None)
         self.x, self.y = pair_of(control)
         check_finite_inputs("control", self.x)

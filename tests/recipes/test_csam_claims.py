@@ -139,6 +139,11 @@ def test_an_incomplete_grid_is_not_judged():
     assert claim.passed is None and claim.note == "1 of 10 runs missing or ended early"
     assert claims.grid_claim(PAPER, "cifar10", {}).note == "no complete run"
 
+    half = {(rho, gamma): e for (rho, gamma), e in grid_errors(1.5, 0.5).items() if rho == 0.05}
+    for judge in (claims.grid_claim, claims.tuned_claim):  # as `--limit 5` leaves it
+        claim = judge(PAPER, "cifar10", half)
+        assert claim.passed is None and claim.note == "5 of 10 runs missing or ended early"
+
 
 @pytest.mark.parametrize(("large", "passed"), [(0.5, True), (0.0, False)])
 def test_a_tuned_gamma_is_better_than_none(large, passed):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from toosure import metrics
 from toosure.cli import app
-from toosure.posthoc import Isotonic
+from toosure.posthoc import HistogramBinning, Isotonic
 from toosure.quantities.of_sam import SAM_PATH
 from toosure.recipes import RunStore, Setting
 from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY, calibrated_errors
@@ -126,6 +126,27 @@ def test_calibrated_errors_are_those_of_the_calibrators():
     assert errors["isotonic"] == pytest.approx(float(expected), abs=1e-12)
     assert errors["isotonic"] < float(metrics.ece(*test))
     assert calibrated_errors((logits[:0], labels[:0]), test) is None
+
+
+def test_a_calibrator_with_a_worse_nll_has_its_own_error():
+    """Fitting one bin of many sure rows has a worse NLL here, and a better ECE."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(2, (4000,), generator=generator)
+    shown = torch.where(torch.rand(4000, generator=generator) < 0.93, labels, 1 - labels)
+    logits = torch.zeros(4000, 2, dtype=torch.float64)
+    logits[torch.arange(4000), shown] = torch.where(shown == labels, 7.0, 3.0).double()
+    val, test = (logits[:2000], labels[:2000]), (logits[2000:], labels[2000:])
+    assert HistogramBinning().fit_quietly(*val).note  # left as it is
+
+    raw = float(metrics.ece(*test))
+    found = calibrated_errors(val, test)["histogram"]
+    assert found < raw / 2
+
+    config = figure_rows.gammas(PAPER)[0].configs(PAPER)[0]
+    kept = record_with(config)
+    older = {"histogram": kept.test["ece"] + 1e-9, "isotonic": 0.01}  # before: raw in its place
+    errors = figure_data.errors_of(replace(kept, calibrated_ece=older))
+    assert "histogram" not in errors and errors["isotonic"] == 1.0
 
 
 def test_a_record_keeps_rows_and_errors_and_reads_lines_without_them():

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from toosure import metrics
@@ -57,14 +58,18 @@ def calibrated_errors(
 ) -> dict[str, float] | None:
     """Return the ECE of the test images after each calibrator, fitted on the validation images.
 
-    None where there are no validation images.
+    A fit counts as it is, also where its NLL is worse than before: `Calibrator.fit` would then
+    leave the logits alone, and their ECE would stand for that of the calibrator. None where there
+    are no validation images.
     """
     if not len(val[1]):
         return None
     logits, labels = test
     errors = {}
     for name in CALIBRATED_BY:
-        calibrator = CALIBRATORS[name]().fit_quietly(*val)
+        calibrator = CALIBRATORS[name]()
+        with torch.no_grad():
+            calibrator.solve(*calibrator.checked(*val))
         errors[name] = float(metrics.ece(calibrator(logits), labels))
     return errors
 

@@ -15,6 +15,7 @@ from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore
 
 KeptRows = Sequence[Mapping[str, float]]
+ROUNDING = 1e-6  # of an ECE that is worked out again from the same probabilities
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,17 @@ def theory_of(record: Record | None) -> Theory | None:
 
 
 def errors_of(record: Record) -> dict[str, float]:
-    """Return the test ECE in points: raw, and after each calibrator whose error was kept."""
-    errors = {"raw": record.test["ece"], "temperature": record.test_after_temperature["ece"]}
+    """Return the test ECE in points: raw, and after each calibrator whose error was kept.
+
+    Records of earlier versions hold the raw error in place of that of a fit with a worse NLL than
+    the logits: it is not the calibrator's, and counts as not kept.
+    """
+    raw = record.test["ece"]
+    errors = {"raw": raw, "temperature": record.test_after_temperature["ece"]}
     for name in CALIBRATED_BY:
-        if record.calibrated_ece is not None and name in record.calibrated_ece:
-            errors[name] = record.calibrated_ece[name]
+        error = (record.calibrated_ece or {}).get(name)
+        if error is not None and abs(error - raw) > ROUNDING:
+            errors[name] = error
     return {name: 100 * error for name, error in errors.items()}
 
 

@@ -69,7 +69,8 @@ def error_tables(setting: Setting, runs: FigureRuns, data: str) -> list[Table]:
         return []
     note = (
         "ECE of the test images in points, 15 bins, one seed; calibrators are fitted on the "
-        f"validation images. {NOT_KEPT}: the run was scored before these errors were kept."
+        f"validation images. {NOT_KEPT}: the run was scored before these errors were kept, "
+        "or when a fit with a worse NLL than the logits was replaced by them."
     )
     header = ("network", "optimizer", *names)
     return [Table(f"Calibrated errors (Figure 3 a, b), {data}", header, tuple(rows), note)]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from toosure.data import corrupt, digits
-from toosure.shifts.outside import load_outside, outside_name
+from toosure.shifts.outside import load_outside
 from toosure.shifts.plan import ShiftPlan
 
 PLAN = ShiftPlan(("fog", "contrast"), (1, 5))
@@ -59,6 +59,13 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
 EXPECTED = torch.from_numpy(IMAGES).permute(0, 3, 1, 2)
 
 
+def test_a_name_of_ones_own_for_a_data_set():
+    plain = load_outside("digits-c:test=30", PLAN, (1, 8, 8))
+    named = load_outside("mine=digits-c:test=30", PLAN, (1, 8, 8))
+    assert (named.name, named.source) == ("mine", "digits-c:test=30")
+    assert torch.equal(named.pixels, plain.pixels) and named.note == plain.note
+
+
 @pytest.mark.parametrize("kind", ["images", "one", "first", "float", "npy", "pt"])
 def test_files_of_images(tmp_path, kind):
     path = tmp_path / f"mine.{kind if kind in ('npy', 'pt') else 'npz'}"
@@ -77,7 +84,6 @@ def test_files_of_images(tmp_path, kind):
     found = load_outside(f"svhn={path}", PLAN, RGB)
     assert found.name == "svhn" and torch.equal(found.pixels, EXPECTED)
     assert load_outside(str(path), PLAN, RGB).name == "mine"
-    assert outside_name(f"svhn={path}") == "svhn"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,8 @@ def test_files_of_images(tmp_path, kind):
         ("torn.npz", "text", "cannot be read as images"),
         ("two.npz", {"a": IMAGES, "b": IMAGES}, "call the images 'images'"),
         ("flat.npz", {"x": IMAGES[0, 0]}, r"got \(8, 3\)"),
-        ("levels.npz", {"x": IMAGES.astype(int)}, "uint8, or floats"),
+        ("one.npz", {"x": IMAGES[0]}, r"got \(8, 8, 3\)"),  # and not 8 grey ones of 8 x 3
+        ("levels.npz", {"x": IMAGES.astype(int) * 0 + 9}, "got int64 from 9 to 9"),
         ("scaled.npz", {"x": IMAGES / 10}, r"floats in \[0, 1\]"),
         ("empty.npz", {"x": IMAGES[:0]}, r"got \(0, 3, 8, 8\)"),
     ],

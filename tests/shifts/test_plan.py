@@ -29,6 +29,10 @@ def test_the_words_of_the_option():
         (lambda: wants_all(["all", "fog:3"]), "give it alone"),
         (lambda: ShiftPlan(severities=(6,)), "from 1 to 5; got 6"),
         (lambda: ShiftPlan(corruptions=()), "at least one corruption"),
+        (lambda: ShiftPlan(ood=("corrupted=a.npz",)), "'corrupted' is taken .* write NAME=a.npz"),
+        (lambda: ShiftPlan(ood=("a=b.npz", "a=c.npz")), "'a' is given twice; write NAME=c.npz"),
+        (lambda: ShiftPlan(ood=("imagefolder:a", "imagefolder:b")), "write NAME=imagefolder:b"),
+        (lambda: ShiftPlan(ood=("=a.npz",)), "'' is empty"),
     ],
 )
 def test_wrong_words_are_named(call, message):
@@ -40,6 +44,9 @@ def test_a_run_is_not_judged_against_its_own_data():
     plan = ShiftPlan(ood=("cifar10", "cifar100:test=50", "cifar10-c", "noise"))
     assert plan.without("cifar10:augment=true").ood == ("cifar100:test=50", "noise")
     assert plan.without("cifar100").ood == ("cifar10", "cifar10-c", "noise")
+    assert ShiftPlan(ood=("mine=cifar10:test=9", "b=cifar10.npz")).without("cifar10").ood == (
+        "b=cifar10.npz",
+    )
 
 
 def test_the_plan_travels_with_the_runtime_to_other_processes():

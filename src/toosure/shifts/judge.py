@@ -17,7 +17,7 @@ from toosure.metrics.inputs import known_logits
 from toosure.metrics.ood import fpr95_of_scores, ood_score
 from toosure.metrics.ranking import auroc
 from toosure.shifts.outside import OutsideSet, drawn_indices
-from toosure.shifts.plan import ShiftPlan
+from toosure.shifts.plan import CORRUPTED, ShiftPlan
 from toosure.shifts.record import METRICS, OOD_SCORES, Ood, Scores, ShiftRecord
 
 Predict = Callable[[Tensor], Tensor]  # standardised images (N, C, H, W) -> logits (N, K)
@@ -62,7 +62,7 @@ def judge_shifts(
 
         # Pooled: an AUROC against equally many images of each cell is the mean over cells.
         pooled = {name: torch.cat([each[name] for each in corrupted]) for name in known}
-        ood = {"corrupted": detection(known, pooled, "the test images, corrupted")}
+        ood = {CORRUPTED: detection(known, pooled, "the test images, corrupted")}
         for done, unknown in enumerate(outside, len(cells) + 1):
             report(done, sets, unknown.name)
             logits = predict(standardised_like(data, unknown.pixels))

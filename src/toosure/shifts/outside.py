@@ -15,10 +15,9 @@ from torch.nn import functional as F
 from toosure.data import Dataset, corrupt
 from toosure.data.seeds import derive_seed
 from toosure.data.standardise import raw_pixels
-from toosure.shifts.plan import ShiftPlan
+from toosure.shifts.plan import ShiftPlan, data_set_of, is_file_name, named_place
 from toosure.words import TABLES, parse
 
-ENDINGS = (".npz", ".npy", ".pt")
 NAMES = ("images", "x", "X", "data", "test_x", "pixels")  # usual names of an array of images
 NOISE_IMAGES = 10_000
 NOISE_STREAM = 3  # of random numbers, beside the seed of the plan
@@ -47,20 +46,19 @@ def load_outside(
     With -c after the name of a data set, each image is under one of the plan's corruptions, in
     turn. An AUROC against all of them is then the mean over corruptions and severities.
     """
-    name = outside_name(word)
-    _, path = file_of(word)
-    if path is not None:
-        images = read_images(path)
-    elif word == "noise":
+    name, place = named_place(word)
+    if is_file_name(place):
+        images = read_images(Path(place))
+    elif place == "noise":
         images = noise(plan, inputs)
     else:
-        images = read_data_set(word, root, download)
+        images = read_data_set(place, root, download)
 
     drawn = images[drawn_indices(len(images), plan.images, plan.seed)]
     pixels, notes = fitted(drawn, inputs)
     if len(drawn) < len(images):
         notes.append(f"{len(drawn):,} of {len(images):,} images")
-    if path is None and name.endswith("-c"):
+    if data_set_of(word).endswith("-c"):
         pixels = corrupted_in_turn(pixels, plan)
         notes.append("each image under one of the corruptions, in turn")
     return OutsideSet(name, pixels, "; ".join(notes), source_of(word))
@@ -77,35 +75,16 @@ def drawn_indices(available: int, images: int | None, seed: int) -> Tensor:
 # -- where they come from -------------------------------------------------------------------------
 
 
-def file_of(word: str) -> tuple[str, Path | None]:
-    """Return the name and the path where a word names a file, as svhn=images.npz; else no path."""
-    name, equals, place = word.partition("=")
-    if equals and ":" not in name and Path(place).suffix in ENDINGS:
-        return name, Path(place)
-    if Path(word).suffix in ENDINGS:
-        return Path(word).stem, Path(word)
-    return word, None
-
-
-def outside_name(word: str) -> str:
-    """Return the name under which a word of `--ood` stands in a record.
-
-    >>> outside_name("cifar100:test=500"), outside_name("svhn=images.npz")
-    ('cifar100', 'svhn')
-    """
-    name, path = file_of(word)
-    return name if path is not None else word.partition(":")[0]
-
-
 def source_of(word: str) -> str:
     """Return what tells the images of a word from others of its name: the hash of a file.
 
     >>> source_of("cifar100:test=500"), source_of("svhn=not_there.npz")
     ('cifar100:test=500', 'not_there.npz')
     """
-    _, path = file_of(word)
-    if path is None:
-        return word
+    _, place = named_place(word)
+    path = Path(place)
+    if not is_file_name(place):
+        return place
     if not path.is_file():
         return str(path)
     return checksum(path, path.stat().st_mtime_ns)
@@ -188,7 +167,8 @@ def array_in(content: object, path: Path) -> Any:
 
 def as_images(values: Tensor, path: Path) -> Tensor:
     """Bring an array into the shape (N, C, H, W) and the type uint8."""
-    if values.ndim == 3:
+    one_image = values.ndim == 3 and values.shape[2] == 3
+    if values.ndim == 3 and not one_image:
         values = values[:, None]
     if values.ndim == 4 and values.shape[1] not in (1, 3) and values.shape[3] in (1, 3):
         values = values.permute(0, 3, 1, 2)
@@ -202,7 +182,11 @@ def as_images(values: Tensor, path: Path) -> Tensor:
         return values.contiguous()
     if values.is_floating_point() and bool(((values >= 0) & (values <= 1)).all()):
         return (values * 255).round().byte().contiguous()
-    raise ValueError(f"--ood {path}: images must be uint8, or floats in [0, 1]; got {values.dtype}")
+    low, high = (float(each) for each in values.double().aminmax())
+    raise ValueError(
+        f"--ood {path}: images must be uint8, or floats in [0, 1]; got "
+        f"{str(values.dtype).removeprefix('torch.')} from {low:g} to {high:g}"
+    )
 
 
 # -- into the form of the network's inputs --------------------------------------------------------

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
 
 FIFTEEN = (
     *("gaussian_noise", "shot_noise", "impulse_noise"),
@@ -12,6 +13,8 @@ FIFTEEN = (
     *("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
 SEVERITIES = (1, 2, 3, 4, 5)
+CORRUPTED = "corrupted"  # the name of the test images under all corruptions, as unknown data
+FILE_ENDINGS = (".npz", ".npy", ".pt")
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,9 @@ class ShiftPlan:
     """Say what a run is judged on beside its clean test set.
 
     `ood` names other data sets: a word of `--data` such as cifar100, the same with -c for its
-    corrupted images (cifar100-c), `noise`, or a file of images, NAME=FILE.npz. `images` is how many
-    images of each set are drawn by `seed`; None takes all of them. None of it changes the run.
+    corrupted images (cifar100-c), `noise`, or a file of images, NAME=FILE.npz. NAME= may stand
+    before any of them, where two would be called the same. `images` is how many images of each set
+    are drawn by `seed`; None takes all of them. None of it changes the run.
     """
 
     corruptions: tuple[str, ...] = FIFTEEN
@@ -41,12 +45,55 @@ class ShiftPlan:
             raise ValueError("shifts need at least one corruption and one severity")
         if self.images is not None and self.images < 2:
             raise ValueError(f"images must be at least 2; got {self.images}")
+        check_names(self.ood)
 
     def without(self, data: str) -> "ShiftPlan":
         """Leave a run's own data set out of those that it does not know."""
         own = data.partition(":")[0]
         names = (own, f"{own}-c")  # its own corrupted images are judged anyway
-        return replace(self, ood=tuple(w for w in self.ood if w.partition(":")[0] not in names))
+        return replace(self, ood=tuple(w for w in self.ood if data_set_of(w) not in names))
+
+
+def named_place(word: str) -> tuple[str, str]:
+    """Return what a word of `--ood` calls its images, and where they are: a file or a data set.
+
+    >>> named_place("svhn=images.npz"), named_place("cifar100:test=500")
+    (('svhn', 'images.npz'), ('cifar100', 'cifar100:test=500'))
+    """
+    name, equals, place = word.partition("=")
+    if equals and ":" not in name:
+        return name, place
+    if is_file_name(word):
+        return Path(word).stem, word
+    return data_set_of(word), word
+
+
+def is_file_name(place: str) -> bool:
+    """Whether a place is a file of images, and not the word of a data set."""
+    return Path(place).suffix in FILE_ENDINGS
+
+
+def data_set_of(word: str) -> str:
+    """Return the data set that a word names, without settings; or the file.
+
+    >>> data_set_of("mine=cifar100-c:test=500")
+    'cifar100-c'
+    """
+    name, equals, place = word.partition("=")
+    return (place if equals and ":" not in name else word).partition(":")[0]
+
+
+def check_names(words: Sequence[str]) -> None:
+    """Raise where a record could not tell the sets of these words apart."""
+    names: set[str] = set()
+    for word in words:
+        name, place = named_place(word)
+        if not name or name == CORRUPTED or name in names:
+            why = "given twice" if name in names else "taken by the test images themselves"
+            raise ValueError(
+                f"--ood {word}: the name {name!r} is {why if name else 'empty'}; write NAME={place}"
+            )
+        names.add(name)
 
 
 def plan_of(text: str, ood: Sequence[str] = ()) -> ShiftPlan:

@@ -19,8 +19,8 @@ from toosure.processes import join
 from toosure.runs import Run, RunWriter
 from toosure.runs.files import write_atomically
 from toosure.shifts.judge import Predict, Progress, judge_shifts
-from toosure.shifts.outside import OutsideSet, file_of, load_outside, outside_name, source_of
-from toosure.shifts.plan import ShiftPlan
+from toosure.shifts.outside import OutsideSet, load_outside, source_of
+from toosure.shifts.plan import ShiftPlan, is_file_name, named_place
 from toosure.shifts.record import AVERAGE_FILE, FILE, ShiftRecord
 from toosure.train.averages import Averages
 from toosure.train.checkpoint import checkpoints
@@ -168,12 +168,12 @@ def fulfils(record: ShiftRecord | None, plan: ShiftPlan, data: str) -> bool:
 
 def holds_images(record: ShiftRecord, word: str) -> bool:
     """Whether a record has the images of a word of `--ood`, and not others of the same name."""
-    kept = record.ood.get(outside_name(word))
+    name, place = named_place(word)
+    kept = record.ood.get(name)
     if kept is None:
         return False
-    _, path = file_of(word)
     if not kept.source:  # of an earlier version: which file it was is not known
-        return path is None
+        return not is_file_name(place)
     return kept.source == source_of(word)
 
 

@@ -85,6 +85,25 @@ def test_files_of_one_name_are_told_apart_and_earlier_sets_stay(runs, tmp_path):
     assert "no longer there, as judged on other images: noise, mine" in others.stderr
 
 
+def test_two_runs_of_one_name_are_both_shown(runs, tmp_path):
+    name = runs[0].path.name
+    shutil.copytree(runs[0].path, tmp_path / name)
+    words = ("--shifts", "--images", 20, "--json", "--device", "cpu")
+    result = toosure("evaluate", runs[0].path, tmp_path / name, *words)
+    found = [json.loads(line)["run"] for line in result.stdout.splitlines()]
+    assert found == [str(runs[0].path), str(tmp_path / name)]
+
+
+def test_a_wrong_baseline_is_named_before_anything_is_judged(runs, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(runs[0].path, folder)
+    before = (folder / "shifts.json").read_bytes()
+    words = ("evaluate", folder, "--shifts", "--images", 7, "--baseline", tmp_path / "none")
+    result = toosure(*words)
+    assert result.exit_code == 2 and "needs the folder of a run; got" in result.output
+    assert (folder / "shifts.json").read_bytes() == before
+
+
 def test_what_cannot_be_judged_says_why(runs, tmp_path):
     bare = tmp_path / "bare"
     shutil.copytree(runs[1].path, bare)

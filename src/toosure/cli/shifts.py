@@ -86,7 +86,9 @@ def evaluate_shifts(
 ) -> None:
     """Judge each run folder, print what was found, and keep it there as `shifts.json`."""
     try:
-        records = {folder.name: record_of(folder, runtime) for folder in folders}
+        for folder in (*folders, *filter(None, [baseline])):  # before hours are spent on the first
+            check_run(folder, runtime)
+        records = {name: record_of(f, runtime) for name, f in by_name(folders).items()}
         reference = record_of(baseline, runtime) if baseline is not None else None
         errors = {name: error_of(record, reference) for name, record in records.items()}
     except ValueError as error:
@@ -106,30 +108,42 @@ def evaluate_shifts(
         typer.echo(f"{name}: {error_sentence(value, baseline)}")
 
 
-def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
-    """Return how a run fares under shifts: as its folder says, or judged now and kept there."""
-    from toosure.runs import Run, RunWriter
-    from toosure.shifts.record import ShiftRecord
-    from toosure.train.shifts import (
-        can_be_judged,
-        is_judged,
-        judge_finished,
-        with_earlier_sets,
-        write_record,
-    )
+def by_name(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return folders by their names; by their paths where two are called the same."""
+    names = [folder.resolve().name for folder in folders]
+    return {
+        str(folder) if names.count(name) > 1 else name: folder
+        for name, folder in zip(names, folders, strict=True)
+    }
+
+
+def check_run(folder: Path, runtime: "Runtime") -> None:
+    """Raise where a folder is not that of a run that is judged, or can be."""
+    from toosure.runs import Run
+    from toosure.train.shifts import can_be_judged, is_judged
 
     if not (folder / "config.json").is_file():
         raise ValueError(f"--shifts needs the folder of a run; got {folder}")
     run = Run(folder)
     assert runtime.shifts is not None
-    if is_judged(run, runtime.shifts):
-        typer.echo(f"{run.name} was judged before: {folder / 'shifts.json'}", err=True)
-        return ShiftRecord.of(run.shifts)
-    if not can_be_judged(run):
+    if not is_judged(run, runtime.shifts) and not can_be_judged(run):
         raise ValueError(
             f"{folder} cannot be judged on shifts: that takes a complete run (it is {run.status}) "
             "and its checkpoint. `toosure train --shift all` judges a run at its end"
         )
+
+
+def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
+    """Return how a run fares under shifts: as its folder says, or judged now and kept there."""
+    from toosure.runs import Run, RunWriter
+    from toosure.shifts.record import ShiftRecord
+    from toosure.train.shifts import is_judged, judge_finished, with_earlier_sets, write_record
+
+    run = Run(folder)
+    assert runtime.shifts is not None
+    if is_judged(run, runtime.shifts):
+        typer.echo(f"{run.name} was judged before: {folder / 'shifts.json'}", err=True)
+        return ShiftRecord.of(run.shifts)
 
     with RunWriter(folder) as writer, Waiting(f"judging {run.name}") as waiting:
         record = judge_finished(
@@ -201,7 +215,7 @@ def error_sentence(error: float, baseline: Path | None) -> str:
     """Say what an error is measured against."""
     if baseline is None:
         return f"mean error under corruption {100 * error:.2f} % (unnormalised: no --baseline)"
-    return f"mean corruption error {100 * error:.2f} % of that of {baseline.name}"
+    return f"mean corruption error {100 * error:.2f} % of that of {baseline.resolve().name}"
 
 
 # -- tables ---------------------------------------------------------------------------------------

@@ -116,6 +116,7 @@ def reproduce(
             scores=str(scores or ""),
             steps=steps,
             shifts=plan is not None,
+            ood=tuple(ood or ()),
         )
         check_setting(paper, setting)
         part_names = [part for text in only or [] for part in text.split(",") if part]

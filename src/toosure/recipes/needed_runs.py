@@ -6,6 +6,7 @@ from pathlib import Path
 from toosure.config import RunConfig
 from toosure.recipes.benchmark.mixture_scores import kept_mixtures
 from toosure.recipes.benchmark.score_files import scored_names
+from toosure.recipes.benchmark.shift_scores import has_sets
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.runs import Run
 from toosure.shifts.record import ShiftRecord
@@ -43,15 +44,15 @@ def missing_configs(
     """Yield the runs that have neither ended in a folder of `out` nor left their scores.
 
     A member of a mixture that is not kept needs its folder, whatever is kept of itself. Where
-    shifts are asked for, also those that have none are missing, unless all that is left of one is
-    a folder without its weights.
+    shifts are asked for, also those are missing that have none, or not against all of `--ood`,
+    unless all that is left of one is a folder without its weights.
     """
     kept = KeptScores(setting, mixtures, with_shifts=setting.shifts)
     for config in configs:
         folder = out / config.name
         lacks_folder = kept.needs_folder(config) and not has_ended(folder)
         unjudged = setting.shifts and kept.needs_scores(config)
-        if lacks_folder or (unjudged and lacks_shifts(folder)):
+        if lacks_folder or (unjudged and lacks_shifts(folder, config, setting)):
             yield config
 
 
@@ -60,7 +61,9 @@ def has_ended(folder: Path) -> bool:
     return folder.is_dir() and Run(folder).status in ("complete", "diverged")
 
 
-def lacks_shifts(folder: Path) -> bool:
-    """Whether a complete run was not judged on shifts, and still can be."""
+def lacks_shifts(folder: Path, config: RunConfig, setting: Setting) -> bool:
+    """Whether a complete run was not judged on all that is asked for, and still can be."""
     run = Run(folder)
-    return ShiftRecord.read(run.shifts) is None and can_be_judged(run)
+    if ShiftRecord.read(run.shifts) is not None and has_sets(run.shifts, setting.ood, config.data):
+        return False
+    return can_be_judged(run)

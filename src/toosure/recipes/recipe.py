@@ -26,7 +26,8 @@ class Setting:
     Without `seeds`, each part uses its own. `methods`, `full` and `scores` are for recipes that
     keep scores: rows to add by their words, the paper's full size, the folder of the score files.
     `steps` is the length of parts whose length the device decides.
-    With `shifts`, a run that was not judged on shifts counts as missing.
+    With `shifts`, a run that was not judged on shifts counts as missing, and one that was not
+    judged against the sets of `ood`, words of `--ood`.
 
     >>> Setting(seeds=(3,)).seeds_or(0, 1), Setting().seeds_or(0, 1)
     ((3,), (0, 1))
@@ -42,6 +43,7 @@ class Setting:
     scores: str = ""
     steps: int | None = None
     shifts: bool = False
+    ood: tuple[str, ...] = ()
 
     @property
     def data_sets(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from toosure.recipes.benchmark.record import (
     read_split,
 )
 from toosure.recipes.benchmark.score_files import ScoreFiles, scored_names
-from toosure.recipes.benchmark.shift_scores import summary_of
+from toosure.recipes.benchmark.shift_scores import adds_sets, summary_of
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
@@ -55,7 +55,7 @@ def add_mixtures(files: ScoreFiles, mixtures: Iterable[RunMixture], store: RunSt
     for mixture in mixtures:
         known = files.records.get(mixture.name)
         shifts = read_shifts(store.folder, mixture)
-        if known is not None and (known.shifts is not None or shifts is None):
+        if known is not None and (shifts is None or not adds_sets(known, shifts.ood)):
             continue
 
         runs = store.runs(mixture.members)

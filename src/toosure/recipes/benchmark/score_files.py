@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from toosure.recipes.benchmark.kept_rows import corrupted_means
 from toosure.recipes.benchmark.record import (
     Examples,
     Record,
@@ -23,7 +24,7 @@ from toosure.recipes.benchmark.record import (
     predictions_file,
     record_of,
 )
-from toosure.recipes.benchmark.shift_scores import shift_summary
+from toosure.recipes.benchmark.shift_scores import adds_sets, has_sets, shift_summary
 from toosure.recipes.recipe import Setting
 from toosure.runs import Run
 from toosure.runs.files import write_atomically
@@ -63,7 +64,8 @@ class ScoreFiles:
     def add(self, runs: Iterable[Run], keep_examples: bool = True) -> list[Record]:
         """Score the finished runs that are new, write them to the folder, and return them.
 
-        A run that was scored before is scored again where only now it was judged on shifts.
+        A run that was scored before is scored again where only now it was judged on shifts, on
+        more unknown data or on ImageNet-C.
         Without `keep_examples` nothing is kept of single test images.
         """
         added = []
@@ -82,9 +84,14 @@ class ScoreFiles:
         return added
 
     def adds_to_records(self, run: Run) -> bool:
-        """Whether a run is not scored yet, or has shifts where its record has none."""
+        """Whether a run is not scored yet, or was judged on what its record does not have."""
         record = self.records.get(run.name)
-        return record is None or (record.shifts is None and shift_summary(run) is not None)
+        if record is None:
+            return True
+        if record.corrupted is None and corrupted_means(run) is not None:
+            return True
+        judged = shift_summary(run)
+        return judged is not None and adds_sets(record, judged["ood"])
 
     def write(self, added: Sequence[Record]) -> None:
         """Store the examples of the records, then append to the file of scores.
@@ -137,13 +144,15 @@ def score_files(setting: Setting) -> ScoreFiles:
 def scored_names(setting: Setting, with_shifts: bool = False, file: str = SCORES_FILE) -> set[str]:
     """Return the names of the runs whose scores are kept: they need not be trained again.
 
-    `with_shifts` leaves out those that were not judged on shifts.
+    `with_shifts` leaves out those that were not judged on shifts, or not on the setting's `ood`.
     """
     names = set()
     if setting.scores:
         for line in read_lines(Path(setting.scores), file):
             with suppress(json.JSONDecodeError, KeyError, TypeError):
                 values = json.loads(line)
-                if not with_shifts or values.get("shifts"):
+                shifts = values.get("shifts") or {}
+                judged = shifts and has_sets(shifts, setting.ood, values["config"]["data"])
+                if not with_shifts or judged:
                     names.add(str(values["name"]))
     return names

@@ -1,11 +1,12 @@
 """What the benchmark keeps of a run under shifts: means over corruptions, and AUROCs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toosure.recipes.series import spread_text
 from toosure.runs import Run
 from toosure.runs.json_text import read_json
+from toosure.shifts.plan import ShiftPlan, named_place
 from toosure.shifts.record import AVERAGE_FILE, METRICS, ShiftRecord, finite
 
 if TYPE_CHECKING:
@@ -48,6 +49,17 @@ def summary_of(record: ShiftRecord) -> dict[str, Any]:
         },
         "ood": {name: found.as_json() for name, found in record.ood.items()},
     }
+
+
+def has_sets(shifts: Mapping[str, Any], words: Sequence[str], data: str) -> bool:
+    """Whether what is kept of a run on `data` has all sets that words of `--ood` name."""
+    wanted = ShiftPlan(ood=tuple(words)).without(data).ood
+    return all(named_place(word)[0] in shifts.get("ood", {}) for word in wanted)
+
+
+def adds_sets(record: "Record", names: Collection[str]) -> bool:
+    """Whether a record has no shifts yet, or not all of the unknown sets that were judged now."""
+    return record.shifts is None or not set(names) <= set(record.shifts.get("ood", {}))
 
 
 def auroc_against(record: "Record", name: str, score: str = "confidence") -> float | None:

@@ -1,6 +1,7 @@
 """Tables 2 and S14: the runs that the paper describes, and the whole protocol on a small folder."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,8 @@ from toosure.cli import app
 from toosure.recipes import RunStore, Setting
 from toosure.recipes.csam import imagenet, imagenet_c, imagenet_rows
 from toosure.recipes.csam.imagenet_rows import NETWORKS
+from toosure.sweep import sweep
+from toosure.train import Runtime
 
 Image = pytest.importorskip("PIL.Image")
 PAPER = Setting()
@@ -152,7 +155,22 @@ def test_the_whole_protocol_on_a_small_folder(root, tmp_path):
 
 
 def test_without_imagenet_c_nothing_is_judged(tmp_path):
-    from toosure.train import Runtime
-
     imagenet_c.judge_runs(PAPER, RunStore(tmp_path), Runtime("cpu", tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_part_of_imagenet_c_is_not_judged(root, tmp_path):
+    """Without a corruption nothing is, and where images are missing it is said which."""
+    row = next(row for row in imagenet_rows.all_rows() if row.name == "ViT-S/32/AdamW")
+    setting, runtime = Setting(quick=True), Runtime("cpu", root)
+    out = tmp_path / "runs"
+    sweep([row.config(setting)], out, runtime)
+    (run,) = RunStore(out).runs([row.config(setting)])
+
+    place = root / "imagenet-c" / "impulse_noise" / "4"
+    shutil.move(place / "n1", tmp_path / "aside")
+    with pytest.raises(ValueError, match=r"impulse_noise/4 holds 1\d images for 24 test images"):
+        imagenet_c.judge_runs(setting, RunStore(out), runtime)
+    shutil.rmtree(place)
+    imagenet_c.judge_runs(setting, RunStore(out), runtime)
+    assert not (run.path / "imagenet_c.json").exists()

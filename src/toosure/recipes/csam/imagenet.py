@@ -28,6 +28,10 @@ SCORES = {
     "AdaECE": "adaptive_ece",
     "AUROC": "auroc_ovr_binned",
 }
+NOT_JUDGED = (
+    "the corrupted images were not judged: put imagenet-c/ with motion_blur, defocus_blur and "
+    "impulse_noise at severities 1 to 5 below --data-root, and repeat the command"
+)
 NOTE = (
     "80 % of the published validation images; the other 20 %, drawn by seed, choose the moment of "
     "least NLL and fit the temperature of TCE, and their corrupted twins are left out of "
@@ -138,7 +142,7 @@ def order_claims(setting: Setting, network: str, known: Known) -> list[Claim]:
     for where, says in errors.items():
         values = [error_of(record, where) for record in records]
         if None in values:
-            claims.append(Claim(says, "–", note="the corrupted images were not judged"))
+            claims.append(Claim(says, "–", note=NOT_JUDGED))
         else:
             numbers = [value for value in values if value is not None]
             claims.append(falling_claim(setting, says, numbers, "points"))
@@ -183,7 +187,7 @@ def loss_claims(setting: Setting, known: Known) -> list[Claim]:
         values = [error_of(record, where) for record in records]
         numbers = [value for value in values if value is not None]
         if len(numbers) < len(values):
-            claims.append(Claim(sentence, "–", note="the corrupted images were not judged"))
+            claims.append(Claim(sentence, "–", note=NOT_JUDGED))
             continue
         paper = "yes (text); MBLS is below SAM in its table" if where == "clean" else "yes"
         claims.append(best_claim(setting, sentence, names, numbers, paper))

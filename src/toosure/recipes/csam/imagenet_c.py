@@ -7,10 +7,14 @@ import json
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from toosure import metrics
+from toosure.data import Split
 from toosure.data.catalogue import SOURCES
+from toosure.data.class_folders import LabelledFiles
 from toosure.data.imagenet import corrupted_files, corrupted_split
+from toosure.data.locate import locate
 from toosure.recipes.benchmark.kept_rows import CORRUPTED_FILE
 from toosure.recipes.csam import imagenet_rows
 from toosure.recipes.recipe import Setting
@@ -29,8 +33,12 @@ Scores = dict[str, dict[str, float]]  # by severity: accuracy and ECE, as shares
 
 
 def judge_runs(setting: Setting, store: RunStore, runtime: Runtime) -> None:
-    """Judge the complete runs that were not judged yet; none without ImageNet-C."""
+    """Judge the complete runs that were not judged yet; none without the folders of ImageNet-C."""
     if SOURCES["imagenet_c"].missing(runtime.data_root):
+        return
+    (published,) = locate("imagenet_c", runtime.data_root)
+    folders = [published / name / str(s) for name in CORRUPTIONS.values() for s in SEVERITIES]
+    if not all(folder.is_dir() for folder in folders):
         return
     for run in store.runs(imagenet_rows.configs(setting)):
         if not (run.path / CORRUPTED_FILE).is_file():
@@ -45,27 +53,41 @@ def judge_run(run: Run, runtime: Runtime) -> dict[str, Scores]:
         state = torch.load(best, map_location=runtime.torch_device, weights_only=True)
         load_weights(restored.model, restored.objective, state)
 
-    scores = {
-        corruption: {
-            str(severity): scores_on(restored, corruption, severity, runtime)
-            for severity in SEVERITIES
-        }
-        for corruption in CORRUPTIONS.values()
-    }
+    files = files_of(restored, runtime.data_root)
+    size = restored.config.word("data").value("size")
+    scores: dict[str, Scores] = {}
+    for (corruption, severity), own in files.items():
+        split = corrupted_split(own, restored.data, size, runtime.decoders)
+        found = scores_on(restored.predictor, split, runtime)
+        scores.setdefault(corruption, {})[str(severity)] = found
     text = json.dumps(scores, indent=1)
     write_atomically(run.path / CORRUPTED_FILE, lambda file: file.write(text.encode()))
     return scores
 
 
-def scores_on(
-    run: RestoredRun, corruption: str, severity: int, runtime: Runtime
-) -> dict[str, float]:
-    """Return accuracy and ECE on one corruption at one severity, and how many images there are."""
+def files_of(run: RestoredRun, root: Path) -> dict[tuple[str, int], LabelledFiles]:
+    """List the corrupted twins of a run's test images, by corruption and severity.
+
+    Raise where some are missing: means over severities would be of different images.
+    """
     word = run.config.word("data")
-    root = Path(runtime.data_root)
-    files = corrupted_files(corruption, severity, root, word.value("val_share"), word.value("seed"))
-    split = corrupted_split(files, run.data, word.value("size"), runtime.decoders)
-    logits = logits_of(run.predictor, split.x.to(runtime.torch_device)).cpu().double()
+    share, seed = word.value("val_share"), word.value("seed")
+    found = {}
+    for corruption in CORRUPTIONS.values():
+        for severity in SEVERITIES:
+            files = corrupted_files(corruption, severity, Path(root), share, seed)
+            if len(files) != len(run.data.test):
+                raise ValueError(
+                    f"imagenet-c/{corruption}/{severity} holds {len(files):,} images for "
+                    f"{len(run.data.test):,} test images: unpack it again, it may be cut short"
+                )
+            found[corruption, severity] = files
+    return found
+
+
+def scores_on(predictor: nn.Module, split: Split, runtime: Runtime) -> dict[str, float]:
+    """Return accuracy and ECE on one corruption at one severity, and how many images there are."""
+    logits = logits_of(predictor, split.x.to(runtime.torch_device)).cpu().double()
     return {
         "accuracy": float(metrics.accuracy(logits, split.y)),
         "ece": float(metrics.ece(logits, split.y)),

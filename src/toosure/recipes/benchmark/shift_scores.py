@@ -18,7 +18,8 @@ COLUMNS = ("OOD AUROC", "ECE under 15 x 5 corruptions")
 NOTE = (
     "OOD AUROC, in per cent, is that of the largest probability of CIFAR-10 against CIFAR-100 test "
     "images, and the reverse. The ECE under corruptions is the mean over 15 kinds at 5 severities "
-    "made from the test images. Both come from the runs that were judged at their end."
+    "made from the test images. Both come from the runs that were judged at their end; those of "
+    "bSAM are of its mean weights, whatever samples its other scores are of."
 )
 
 

@@ -85,6 +85,20 @@ def test_files_of_one_name_are_told_apart_and_earlier_sets_stay(runs, tmp_path):
     assert "no longer there, as judged on other images: noise, mine" in others.stderr
 
 
+def test_a_baseline_without_errors_gives_no_ratio(runs, tmp_path):
+    perfect = tmp_path / "perfect"
+    shutil.copytree(runs[0].path, perfect)
+    record = json.loads((perfect / "shifts.json").read_text())
+    for scores in record["corruptions"]["fog"].values():
+        scores["accuracy"] = 1.0
+    (perfect / "shifts.json").write_text(json.dumps(record))
+
+    words = ("evaluate", runs[0].path, "--shifts", "--images", 20, "--baseline", perfect)
+    assert "no mean corruption error: perfect is always right" in toosure(*words).stdout
+    found = json.loads(toosure(*words, "--json").stdout)
+    assert found["mean_corruption_error"] is None
+
+
 def test_two_runs_of_one_name_are_both_shown(runs, tmp_path):
     name = runs[0].path.name
     shutil.copytree(runs[0].path, tmp_path / name)

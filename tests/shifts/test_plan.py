@@ -15,6 +15,8 @@ def test_the_fifteen_are_the_first_of_all_corruptions():
 
 def test_the_words_of_the_option():
     assert plan_of("all", ["noise", "noise"]) == ShiftPlan(ood=("noise",))
+    twice = ShiftPlan(("fog", "fog"), (3, 3, 1))
+    assert twice.corruptions == ("fog",) and twice.severities == (3, 1)
     assert plan_of("all:images=20,seed=3") == ShiftPlan(images=20, seed=3)
     assert wants_all(["all:images=20"]) and not wants_all(["fog:3", "none"])
 

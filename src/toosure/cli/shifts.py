@@ -1,6 +1,7 @@
 """`--shift` and `--shifts` of evaluate and ensemble: judge runs, or their mixture, and print it."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,8 @@ def evaluate_shifts(
     folders: Sequence[Path], runtime: "Runtime", baseline: Path | None, as_json: bool
 ) -> None:
     """Judge each run folder, print what was found, and keep it there as `shifts.json`."""
+    from toosure.shifts.record import finite
+
     try:
         for folder in (*folders, *filter(None, [baseline])):  # before hours are spent on the first
             check_run(folder, runtime)
@@ -96,7 +99,7 @@ def evaluate_shifts(
 
     if as_json:
         for name, record in records.items():
-            relative = {"mean_corruption_error": errors[name]} if reference is not None else {}
+            relative = {} if reference is None else finite({"mean_corruption_error": errors[name]})
             print(json.dumps({"run": name} | record.as_json() | relative, allow_nan=False))
         return
 
@@ -215,6 +218,8 @@ def error_sentence(error: float, baseline: Path | None) -> str:
     """Say what an error is measured against."""
     if baseline is None:
         return f"mean error under corruption {100 * error:.2f} % (unnormalised: no --baseline)"
+    if math.isnan(error):
+        return f"no mean corruption error: {baseline.resolve().name} is always right under one"
     return f"mean corruption error {100 * error:.2f} % of that of {baseline.resolve().name}"
 
 

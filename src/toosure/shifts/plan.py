@@ -34,9 +34,8 @@ class ShiftPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "corruptions", tuple(self.corruptions))
-        object.__setattr__(self, "severities", tuple(self.severities))
-        object.__setattr__(self, "ood", tuple(dict.fromkeys(self.ood)))
+        for name in ("corruptions", "severities", "ood"):
+            object.__setattr__(self, name, tuple(dict.fromkeys(getattr(self, name))))
 
         for severity in self.severities:
             if severity not in SEVERITIES:

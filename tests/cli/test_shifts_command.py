@@ -99,6 +99,22 @@ def test_a_baseline_without_errors_gives_no_ratio(runs, tmp_path):
     assert found["mean_corruption_error"] is None
 
 
+def test_a_baseline_on_other_images_is_refused(runs, tmp_path):
+    for name, changes in (("data", {"data": "cifar10"}), ("size", {})):
+        other = tmp_path / name
+        shutil.copytree(runs[0].path, other)
+        config = json.loads((other / "config.json").read_text()) | changes
+        (other / "config.json").write_text(json.dumps(config))
+    record = json.loads((tmp_path / "size" / "shifts.json").read_text())
+    (tmp_path / "size" / "shifts.json").write_text(json.dumps(record | {"available": 7777}))
+
+    words = ("evaluate", runs[0].path, "--shifts", "--images", 20, "--baseline")
+    messages = {"data": "--baseline on cifar10: the mean", "size": "on 20 of 7,777"}
+    for name, message in messages.items():
+        result = toosure(*words, tmp_path / name)
+        assert result.exit_code == 2 and message in result.output, result.output
+
+
 def test_two_runs_of_one_name_are_both_shown(runs, tmp_path):
     name = runs[0].path.name
     shutil.copytree(runs[0].path, tmp_path / name)

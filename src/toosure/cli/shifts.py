@@ -91,6 +91,8 @@ def evaluate_shifts(
     try:
         for folder in (*folders, *filter(None, [baseline])):  # before hours are spent on the first
             check_run(folder, runtime)
+        if baseline is not None:
+            check_baseline(folders, baseline)
         records = {name: record_of(f, runtime) for name, f in by_name(folders).items()}
         reference = record_of(baseline, runtime) if baseline is not None else None
         errors = {name: error_of(record, reference) for name, record in records.items()}
@@ -134,6 +136,19 @@ def check_run(folder: Path, runtime: "Runtime") -> None:
             f"{folder} cannot be judged on shifts: that takes a complete run (it is {run.status}) "
             "and its checkpoint. `toosure train --shift all` judges a run at its end"
         )
+
+
+def check_baseline(folders: Sequence[Path], baseline: Path) -> None:
+    """Raise where errors of one data set would be divided by those of another."""
+    from toosure.runs import Run
+
+    names = [str(Run(each).config["data"]).partition(":")[0] for each in (baseline, *folders)]
+    for folder, name in zip(folders, names[1:], strict=True):
+        if name != names[0]:
+            raise ValueError(
+                f"{folder} was trained on {name}, and --baseline on {names[0]}: the mean "
+                "corruption error compares runs on the same data"
+            )
 
 
 def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
@@ -211,6 +226,11 @@ def error_of(record: "ShiftRecord", reference: "ShiftRecord | None") -> float:
     """Return the mean corruption error against a reference, or the plain mean error."""
     if reference is None:
         return record.mean_error
+    if not record.same_images(reference):
+        raise ValueError(
+            f"a run was judged on {record.images:,} of {record.available:,} test images, and "
+            f"--baseline on {reference.images:,} of {reference.available:,}: they must be the same"
+        )
     return record.mean_corruption_error(reference)
 
 

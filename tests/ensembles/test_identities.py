@@ -159,6 +159,13 @@ def test_mc_dropout_of_a_network_without_dropout_is_one_network():
     with pytest.raises(ValueError, match="without dropout is one network"):
         MCDropout().setup(mlp(4, 3), (torch.zeros(2, 4), torch.tensor([0, 1])))
 
+    # The advice is one that helps: a rate alone needs layers that take it.
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    pair = (torch.zeros(2, 4), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match=r"take mc_dropout:where=all,rate=0\.1"):
+        MCDropout(rate=0.1).setup(plain, pair)
+    MCDropout(where="all", rate=0.1).setup(plain, pair)
+
 
 def test_mimo_of_one_is_the_plain_network():
     plain, model = network(), network()

@@ -15,36 +15,12 @@ from toosure.data.seeds import RunStream
 from toosure.ensembles.noise import generator_for
 
 
-class EMA:
-    """Average the weights exponentially, w' = d w' + (1 - d) w after every step.
+class WeightAverage:
+    """One set of averaged weights; `update` of a subclass says which weights count, how much."""
 
-    Formula: d = min(decay, (1 + t) / (10 + t)), so that the start is forgotten at once.
-    Reference: Polyak and Juditsky (1992), Acceleration of stochastic approximation by averaging;
-    Tarvainen and Valpola (2017), arXiv 1703.01780.
-
-    >>> average = EMA(decay=0.5)
-    >>> for step, value in enumerate((1.0, 2.0, 4.0)):
-    ...     average.update([torch.tensor([value])], step, steps=3, ends_epoch=False)
-    >>> average.mean[0]
-    tensor([3.4545])
-    """
-
-    def __init__(self, decay: float = 0.999) -> None:
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay is a share in [0, 1); got {decay}")
-        self.decay = decay
-        self.count = 0  # steps seen
+    def __init__(self) -> None:
+        self.count = 0  # sets of weights taken in
         self.mean: list[Tensor] = []
-
-    @torch.no_grad()
-    def update(self, weights: Sequence[Tensor], step: int, steps: int, ends_epoch: bool) -> None:
-        """Take in the weights after a step, counted from 0, of `steps`."""
-        self.count += 1
-        if not self.mean:
-            self.mean = [w.detach().clone() for w in weights]
-            return
-        decay = min(self.decay, self.count / (9 + self.count))
-        torch._foreach_lerp_(self.mean, list(weights), 1 - decay)
 
     @property
     def ready(self) -> bool:
@@ -64,7 +40,38 @@ class EMA:
         self.mean = on_device_of(like, state["mean"])
 
 
-class SWA:
+class EMA(WeightAverage):
+    """Average the weights exponentially, w' = d w' + (1 - d) w after every step.
+
+    Formula: d = min(decay, (1 + t) / (10 + t)), so that the start is forgotten at once.
+    Reference: Polyak and Juditsky (1992), Acceleration of stochastic approximation by averaging;
+    Tarvainen and Valpola (2017), arXiv 1703.01780.
+
+    >>> average = EMA(decay=0.5)
+    >>> for step, value in enumerate((1.0, 2.0, 4.0)):
+    ...     average.update([torch.tensor([value])], step, steps=3, ends_epoch=False)
+    >>> average.mean[0]
+    tensor([3.4545])
+    """
+
+    def __init__(self, decay: float = 0.999) -> None:
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay is a share in [0, 1); got {decay}")
+        super().__init__()
+        self.decay = decay
+
+    @torch.no_grad()
+    def update(self, weights: Sequence[Tensor], step: int, steps: int, ends_epoch: bool) -> None:
+        """Take in the weights after a step, counted from 0, of `steps`."""
+        self.count += 1
+        if not self.mean:
+            self.mean = [w.detach().clone() for w in weights]
+            return
+        decay = min(self.decay, self.count / (9 + self.count))
+        torch._foreach_lerp_(self.mean, list(weights), 1 - decay)
+
+
+class SWA(WeightAverage):
     """Average the weights that training passes through, one set per epoch, from `start` on.
 
     Formula: the mean of the iterates; `start` is a share of the steps. The last step counts too.
@@ -75,9 +82,8 @@ class SWA:
     def __init__(self, start: float = 0.75) -> None:
         if not 0 <= start < 1:
             raise ValueError(f"start is a share of the steps in [0, 1); got {start}")
+        super().__init__()
         self.start = start
-        self.count = 0  # sets of weights in the average
-        self.mean: list[Tensor] = []
 
     def due(self, step: int, steps: int, ends_epoch: bool) -> bool:
         """Whether the weights after this step are taken in."""
@@ -96,23 +102,6 @@ class SWA:
             self.mean = [w.clone() for w in weights]
         else:
             torch._foreach_lerp_(self.mean, weights, 1 / self.count)
-
-    @property
-    def ready(self) -> bool:
-        """Whether there is an average yet."""
-        return bool(self.mean)
-
-    def draws(self, seed: int) -> Iterator[list[Tensor]]:
-        """Yield the weights to predict with."""
-        yield self.mean
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"count": self.count, "mean": self.mean}
-
-    def load_state_dict(self, state: dict[str, Any], like: Sequence[Tensor]) -> None:
-        """Continue from a state; `like` are the weights, for their device."""
-        self.count = state["count"]
-        self.mean = on_device_of(like, state["mean"])
 
 
 class SWAG(SWA):

@@ -72,9 +72,11 @@ class MCDropout(Mixture):
             replace_layers(model, self.sampled)
 
         if not any(layer.rate for layer in dropouts(model)):
+            has_layers = self.where == "residual" and bool(list(dropouts(model)))
+            word = "mc_dropout:rate=0.1" if has_layers else "mc_dropout:where=all,rate=0.1"
             raise ValueError(
                 "MC-Dropout of a network without dropout is one network: give the model dropout "
-                "(resnet20:dropout=0.1), or mc_dropout:rate=0.1, or where=all with a rate"
+                f"(resnet20:dropout=0.1), or take {word}"
             )
         learn_shapes(model, example)
 

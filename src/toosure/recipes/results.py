@@ -38,7 +38,7 @@ def score_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Seque
     if unjudged:
         text += f"; {unjudged} {'is' if unjudged == 1 else 'are'} reported without a verdict"
     if outcome.setting.quick:
-        text += " (quick: small runs on digits, not the paper's data)"
+        text += " (quick: small runs, not on the paper's data)"
 
     usual = (part.name for part in outcome.recipe.chosen(()))
     absent = [name for name in usual if name not in present]

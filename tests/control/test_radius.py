@@ -109,9 +109,12 @@ def test_any_optimizer_with_a_radius_and_any_focal_loss_can_be_steered():
 
 def test_looks_are_spaced_by_cost_and_stay_between_start_and_until():
     # 200 examples forward, against 3 * 2 passes over 64: at most 3 %.
-    assert Radius().interval(size=200, batch=64, passes=2) == math.ceil(200 / (0.03 * 6 * 64))
-    assert Radius().interval(200, None, 2) == 50
-    assert Radius(every=7).interval(200, 64, 2) == 7
+    by_cost = math.ceil(200 / (0.03 * 6 * 64))
+    assert Radius().interval(size=200, batch=64, passes=2, steps=1000) == by_cost
+    assert Radius().interval(200, None, 2, steps=1000) == 50
+    # However cheap a look is, a run has 120 at most.
+    assert Radius().interval(20, 64, 2, steps=6000) == Radius().interval(20, None, 2, 6000) == 50
+    assert Radius(every=7).interval(200, 64, 2, steps=6000) == 7
 
     model = nn.Linear(5, 3)
     optimizer = SAM(model.parameters(), rho=0.1, lr=0.1)

@@ -439,7 +439,7 @@ def test_looks_are_counted_as_the_controller_takes_them(words):
     control.steps_taken = 0
     control.return_step = settings.return_step(config.steps)
     examples = 2000 + 2048 * (words == "weights=ema")
-    control.every = settings.interval(examples, config.batch, 2)
+    control.every = settings.interval(examples, config.batch, 2, config.steps)
     control.integrator = Integrator()
     control.reading = None
     control.look = lambda progress: None

@@ -78,7 +78,7 @@ class RadiusControl:
         self.actuator = actuator
         self.integrator = self.settings.integrator(self.actuator)
         passes = 2 if isinstance(optimizer, SAM) else 1
-        self.every = self.settings.interval(len(self.y) + extra, batch, passes)
+        self.every = self.settings.interval(len(self.y) + extra, batch, passes, steps)
 
         if not self.settings.ever_looks(self.every, steps):
             warnings.warn(

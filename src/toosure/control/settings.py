@@ -12,6 +12,7 @@ from toosure.metrics.inputs import check_choice
 
 LOOK_SHARE = 0.03  # of the forward and backward passes of training: what looks may cost
 DEFAULT_INTERVAL = 50  # steps between looks where the size of a batch is not known
+MAX_LOOKS = 120  # of a run: more often, and rho runs ahead of what the network can follow
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Radius:
     `dead_band` standard errors. `actuator` is rho, gamma (of CSAM), both, or focal (the gamma of a
     focal loss); `sensor` is log_temperature or gap (confidence minus accuracy), with a gain of 0.3
     or 1 where none is given. `size` examples are cut from the training data (without it 2,000, at
-    most a tenth). Without `every`, looks are spaced so that they cost at most 3 % of the passes.
+    most a tenth). Without `every`, looks are spaced so that they cost at most 3 % of the passes, and
+    that a run has 120 at most: a network answers a move only after many steps.
     One look changes the actuator by at most the factor `rate`, all of them by `span`; `final` is
     the gain at the end over that of the first half, `final_band` the dead band at the end (without
     it that of the first half). Nothing moves before `start` and after `until`, shares of the run.
@@ -34,7 +36,7 @@ class Radius:
     From the share `return_from` of the run on, the control split is trained on as well, and the
     actuator is held. Reference: docs/control.md.
 
-    >>> Radius(gain=0.1).interval(size=2000, batch=256, passes=2)
+    >>> Radius(gain=0.1).interval(size=2000, batch=256, passes=2, steps=5273)
     44
     """
 
@@ -88,13 +90,14 @@ class Radius:
             if value is not None and value < smallest:
                 raise ValueError(f"{name} must be at least {smallest}; got {value}")
 
-    def interval(self, size: int, batch: int | None, passes: int) -> int:
-        """Return the steps between looks; a step costs three forward passes per pass."""
+    def interval(self, size: int, batch: int | None, passes: int, steps: int) -> int:
+        """Return the steps between looks of a run; a step costs three forward passes per pass."""
         if self.every is not None:
             return self.every
+        slow_enough = math.ceil(steps / MAX_LOOKS)
         if batch is None:
-            return DEFAULT_INTERVAL
-        return max(1, math.ceil(size / (LOOK_SHARE * 3 * passes * batch)))
+            return max(DEFAULT_INTERVAL, slow_enough)
+        return max(math.ceil(size / (LOOK_SHARE * 3 * passes * batch)), slow_enough)
 
     def return_step(self, steps: int) -> int | None:
         """Return after how many of a run's steps the control split is trained on; None: never."""

@@ -82,6 +82,6 @@ def looks_of(config: RunConfig) -> int:
     passes = 2 if isinstance(optimizer, type) and issubclass(optimizer, SAM) else 1
     size = split_size(settings, images)
     examples = size + refresh_size(settings, images - size)
-    every = settings.interval(examples, config.batch, passes)
+    every = settings.interval(examples, config.batch, passes, config.steps)
     due = range(every, config.steps + 1, every)
     return sum(settings.looks_after(step, config.steps) for step in due)

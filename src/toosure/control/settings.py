@@ -23,11 +23,11 @@ class Radius:
     `dead_band` standard errors. `actuator` is rho, gamma (of CSAM), both, or focal (the gamma of a
     focal loss); `sensor` is log_temperature or gap (confidence minus accuracy), with a gain of 0.3
     or 1 where none is given. `size` examples are cut from the training data (without it 2,000, at
-    most a tenth). Without `every`, looks are spaced so that they cost at most 3 % of the passes, and
-    that a run has 120 at most: a network answers a move only after many steps.
-    One look changes the actuator by at most the factor `rate`, all of them by `span`; `final` is
-    the gain at the end over that of the first half, `final_band` the dead band at the end (without
-    it that of the first half). Nothing moves before `start` and after `until`, shares of the run.
+    most a tenth). Without `every`, looks are spaced so that they cost at most 3 % of the passes,
+    and that a run has 120 at most: a network answers a move only after many steps. One look
+    changes the actuator by at most the factor `rate`, all of them by `span`; `final` is the gain at
+    the end over that of the first half, `final_band` the dead band at the end (without it that of
+    the first half). Nothing moves before `start` and after `until`, shares of the run.
     Where the accuracy falls by more than `guard` times what chance moves it (`AccuracyGuard`), the
     last move is undone. Where the error grows although the actuator moved by a factor of 4 against
     it, all these moves are (`DirectionGuard`), and nothing moves any more. `guard=inf` has neither.

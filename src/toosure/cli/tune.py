@@ -93,12 +93,10 @@ def tune(
     """
     from toosure.cli.train import cluster_of
     from toosure.integrations.optuna import ended_trials
-    from toosure.integrations.search_space import SearchSpace
     from toosure.integrations.tune import tune as search
     from toosure.runs.files import check_folder
     from toosure.runs.storage import check_local
     from toosure.train import Runtime
-    from toosure.train.check_settings import check_settings
 
     sys.path.insert(0, "")  # package.module:factory is looked for in the current folder
     given: dict[str, Any] = {
@@ -115,14 +113,10 @@ def tune(
         "every": every,
         "precision": precision,
     }
-    settings = {name: value for name, value in given.items() if value}
-    settings["measure"] = [] if measure in (None, ["none"]) else comma_separated(measure or [])
     try:
         check_local(out, "toosure tune")
         check_folder(out)
-        space = SearchSpace.of(**settings)
-        for choose in space.examples():
-            check_settings(space.config(choose))
+        space = space_of(given, measure)
         runtime = Runtime(device, data_root, download, threads=threads)
         cluster = cluster_of(on, cpus_per_run, gpus_per_run)
         outlive_readers(f"the search goes on, with its runs in {out}")
@@ -145,6 +139,19 @@ def tune(
         typer.echo("Ended at once; repeat the command to go on from the last checkpoint.", err=True)
         raise typer.Exit(130) from None
     finish(result, out)
+
+
+def space_of(given: dict[str, Any], measure: Texts) -> "SearchSpace":
+    """Return the space that the options name; raise where a run of it could not be trained."""
+    from toosure.integrations.search_space import SearchSpace
+    from toosure.train.check_settings import check_settings
+
+    settings = {name: value for name, value in given.items() if value}
+    settings["measure"] = [] if measure in (None, ["none"]) else comma_separated(measure or [])
+    space = SearchSpace.of(**settings)
+    for choose in space.examples():
+        check_settings(space.config(choose))
+    return space
 
 
 def listener_for(space: "SearchSpace", trials: int) -> "ProgressListener":

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from toosure.figures.style import FONT, INK, LINE, PALETTE, QUIET
+from toosure.metrics.binned import reliability_from_confidence
 from toosure.recipes import Setting
 from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.paired import PairedScores
@@ -28,7 +29,6 @@ DATA_SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 WIDTH = 880
 NAMES = 122  # pixels for the names of methods
 ROW = 30
-CHANCE = (0.3, 1.0)  # ECE in points that a perfectly calibrated network shows by chance
 BINS = 15
 Methods = dict[str, list[Record]]  # by the name that the pictures use
 
@@ -161,7 +161,7 @@ def draw_errors(files: ScoreFiles) -> str:
         axis = Axis(left, right, 0, 1.08 * max(*raw.values(), *after.values()))
 
         parts.append(text((left + right) / 2, 22, f"{title}: ECE, points", "middle"))
-        start, end = (axis.at(value) for value in CHANCE)
+        start, end = (axis.at(value) for value in protocol.ECE_BY_CHANCE[data])
         parts.append(
             f'<rect x="{start:.1f}" y="40" width="{end - start:.1f}" height="{bottom - 40}" '
             f'fill="{LINE}" fill-opacity="0.6"/>'
@@ -265,13 +265,10 @@ def gaps(files: ScoreFiles, records: Sequence[Record]) -> tuple[list[float], lis
     examples = [files.examples[record.name] for record in records if record.name in files.examples]
     confidence = np.concatenate([each["confidence"] for each in examples]).astype(float)
     correct = np.concatenate([each["correct"] for each in examples]).astype(float)
-    index = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    counts = np.bincount(index, minlength=BINS)
-    filled = counts >= 50
-
-    sure = np.bincount(index, confidence, BINS)[filled] / counts[filled]
-    right = np.bincount(index, correct, BINS)[filled] / counts[filled]
-    return (100 * sure).tolist(), (100 * (sure - right)).tolist()
+    table = reliability_from_confidence(confidence, correct, BINS)
+    filled = table.counts >= 50
+    sure = 100 * table.confidence[filled]
+    return sure.tolist(), (sure - 100 * table.accuracy[filled]).tolist()
 
 
 PICTURES = {

@@ -271,6 +271,13 @@ def test_nothing_kept_nothing_drawn():
     assert figures.sweep_drawings(PAPER, empty) == [] == figures.error_drawings(PAPER, empty)
 
 
+@pytest.mark.parametrize(("count", "names"), [(1, []), (2, ["fig-s6"])])
+def test_a_single_gamma_is_no_curve(count, names):
+    rows = figure_rows.gammas(PAPER)[:count]
+    runs = FigureRuns({row: record_with(row.configs(PAPER)[0]) for row in rows}, {})
+    assert [drawing.name for drawing in figures.sweep_drawings(PAPER, runs)] == names
+
+
 @pytest.mark.slow
 def test_all_figures_by_the_command(tmp_path):
     words = ["--quick", "--only", "figures", "--data", "cifar10,cifar100", "--out", tmp_path]

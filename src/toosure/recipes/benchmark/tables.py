@@ -43,8 +43,9 @@ NOTE = (
     "points; TCE is the ECE after a temperature T fitted on the validation images; AUROC (in %) "
     "is one class against the rest on 15 thresholds, as the CSAM paper's seems to be. Seconds of "
     "training stand where no other run shared the device. Passes are forward and backward passes "
-    "per training image and step. A perfectly calibrated network shows an ECE of .3 to 1.0 by "
-    f"chance at this n: the debiased ECE and smECE stand beside it. {shift_scores.NOTE}"
+    "per training image and step. A perfectly calibrated network as sure as these shows an ECE of "
+    ".3 to 1.0 (CIFAR-10) or .8 to 1.3 (CIFAR-100) by chance at this n, so the debiased ECE and "
+    f"smECE stand beside it. {shift_scores.NOTE}"
 )
 PAIRED_NOTE = (
     "Means over the seeds that both have; 95 % intervals resample the test images (2,000 times). "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from toosure.metrics.binned import reliability_from_confidence
 from toosure.recipes.benchmark.record import Examples
 from toosure.recipes.csam import figure_data, figure_rows
 from toosure.recipes.csam.charts import Bars, Curve, Panel, draw, grouped_bars
@@ -75,11 +76,10 @@ def draw_confidence(pair: Mapping[str, Examples]) -> "Figure":
     for name, examples in pair.items():
         confidence = np.asarray(examples["confidence"], dtype=float)
         correct = np.asarray(examples["correct"], dtype=float)
-        index = np.minimum((confidence * BINS).astype(int), BINS - 1)
-        counts = np.bincount(index, minlength=BINS)
-        right = np.bincount(index, correct, minlength=BINS)
-        middles = 100 * (np.arange(BINS) + 0.5) / BINS
+        table = reliability_from_confidence(confidence, correct, BINS)
+        counts = table.counts.numpy()
         filled = counts > 0
+        middles = 100 * (np.arange(BINS) + 0.5) / BINS
 
         shares = 100 * counts / len(confidence)
         top = float(shares.max())
@@ -95,7 +95,7 @@ def draw_confidence(pair: Mapping[str, Examples]) -> "Figure":
                 ],
             )
         )
-        accuracies = 100 * right[filled] / counts[filled]
+        accuracies = 100 * table.accuracy.numpy()[filled]
         reliabilities.append(
             Panel(
                 "",
@@ -175,14 +175,14 @@ def draw_along(along: Mapping[str, Mapping[str, KeptRows]]) -> "Figure":
 
 
 def sweep_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
-    """Return Figures S5 and S6 as far as their runs are there."""
+    """Return Figures S5 and S6; a single radius or gamma is no curve and is left to the table."""
     made = []
     by_radius = {
         (data, network): figure_data.radius_numbers(setting, runs, data, network)
         for data in setting.data_sets
         for network in ("ResNet-20", "ResNet-56")
     }
-    if any(by_radius.values()):
+    if any(len(numbers) > 1 for numbers in by_radius.values()):
         made.append(
             Drawing(
                 "fig-s5",
@@ -193,7 +193,7 @@ def sweep_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
         )
 
     by_gamma = figure_data.sweep_numbers(runs, figure_rows.gammas(setting))
-    if by_gamma:
+    if len(by_gamma) > 1:
         made.append(
             Drawing(
                 "fig-s6",

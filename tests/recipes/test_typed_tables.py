@@ -1,0 +1,135 @@
+"""Numbers typed into docs/which_method.md and docs/method.md are those of the kept scores."""
+
+import re
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from toosure.recipes import Setting
+from toosure.recipes.benchmark.score_files import ScoreFiles
+from toosure.recipes.benchmark.tables import grouped
+
+ROOT = Path(__file__).resolve().parents[2]
+
+STEERED = "radius:final=5,final_band=0"
+LOSSES = {
+    "cross-entropy": "sgd",
+    "mmce by its formula": "mmce",
+    "learned smoothing (meta_smoothing)": "meta_smoothing",
+    "CalMO": "calmo",
+    "focal (gamma 3)": "focal",
+    "mit (MIT-L)": "mit",
+    "gamma-net + SECE": "gamma_net",
+}
+MEMBERS = {
+    "BatchEnsemble, four members": "batch_ensemble",
+    "MC-Dropout, five samples": "mc_dropout:rate=0.1",
+    "EMA of SAM": ("sam:rho=0.05 + ema", "sam:rho=0.2 + ema"),  # one per data set
+    "MIMO, three members": "mimo",
+    "Rank-1, four members": "rank1",
+    "VI, five samples": "vi",
+    "SAM with a steered radius (radius:final=5,final_band=0)": f"sam:rho=0.05 + {STEERED}",
+}
+METHOD = {  # the words before the comma, and each number behind it as an option
+    "SAM, steered": f"sam:rho=0.05 + {STEERED}",
+    "ASAM, steered": f"asam:rho=0.5 + {STEERED}",
+}
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """The records of both data sets by the method's label."""
+    files = ScoreFiles(ROOT / "recipes" / "benchmark")
+    return [grouped(files, Setting(data=data), data) for data in ("cifar10", "cifar100")]
+
+
+def rows_below(page, heading):
+    """Return the cells of the first table below a heading, without links and marks of code."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8").split(heading, 1)[1]
+    lines = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE).group().splitlines()[2:]
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", line.replace("`", "")) for line in lines]
+    return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in plain]
+
+
+def mean(records, key, scale=100.0, after=False):
+    return fmean(
+        scale * (record.test_after_temperature if after else record.test)[key] for record in records
+    )
+
+
+def gap(records):
+    return mean(records, "confidence") - mean(records, "accuracy")
+
+
+def differences(typed, values):
+    """Return the numbers that are not their value rounded to the digits that are printed."""
+    wrong = []
+    for text, value in zip(typed, values, strict=True):
+        digits = len(text.partition(".")[2])
+        if abs(float(text) - value) > 0.5 * 10**-digits + 1e-9:
+            wrong.append(f"{text} is {value:.4f}")
+    return wrong
+
+
+def test_losses(kept):
+    wrong = []
+    for name, *cells, _ in rows_below("which_method.md", "## Losses"):
+        for groups, cell in zip(kept, cells, strict=True):
+            records = groups.get(LOSSES.get(name, name), [])
+            assert bool(cell) == bool(records), f"{name}: {cell!r}, {len(records)} runs"
+            if cell:
+                *typed, seeds = re.match(r"(.*), (.*), (.*) \((\d)\)$", cell).groups()
+                values = [mean(records, "accuracy"), mean(records, "ece"), gap(records)]
+                wrong += [f"{name}: {each}" for each in differences(typed, values)]
+                assert int(seeds) == len(records), name
+    assert not wrong
+
+
+def test_members(kept):
+    wrong = []
+    seen = set()
+    for name, *cells, _ in rows_below("which_method.md", "## Several members"):
+        if name not in MEMBERS:
+            continue  # of run folders that the benchmark does not keep
+        seen.add(name)
+        labels = MEMBERS[name]
+        labels = (labels, labels) if isinstance(labels, str) else labels
+        for groups, label, cell in zip(kept, labels, cells, strict=True):
+            values = [mean(groups[label], "accuracy"), mean(groups[label], "ece")]
+            wrong += [f"{name}: {each}" for each in differences(cell.split(", "), values)]
+    assert seen == set(MEMBERS)
+    assert not wrong
+
+
+@pytest.mark.parametrize(("place", "heading"), [(0, "| CIFAR-10 | acc"), (1, "| CIFAR-100 | acc")])
+def test_section_6_of_the_method(kept, place, heading):
+    text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    lines = (heading + text.split(heading, 1)[1].split("\n\n", 1)[0]).splitlines()[2:]
+    wrong = []
+    for line in lines:
+        name, *typed = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        if name == "SGD, twice the epochs":
+            continue  # not by the common protocol, which fixes the length
+        records = kept[place][label_of(name)]
+        assert len(records) == 3
+        values = [mean(records, "accuracy"), mean(records, "ece"), mean(records, "debiased_ece")]
+        values += [mean(records, "nll", 1), fmean(r.temperature for r in records)]
+        values.append(mean(records, "nll", 1, after=True))
+        wrong += [f"{name}: {each}" for each in differences(typed, values)]
+    assert len(lines) >= 9
+    assert not wrong
+
+
+def label_of(name):
+    """Return the benchmark's label of a row of docs/method.md.
+
+    >>> label_of("CSAM, rho = .2, gamma = 1"), label_of("SGD")
+    ('csam:rho=0.2,gamma=1', 'sgd')
+    """
+    name = re.sub(r" \(.*\)", "", name)
+    if name in METHOD:
+        return METHOD[name]
+    method, *options = name.lower().split(", ")
+    settings = [option.replace(" = ", "=").replace("=.", "=0.") for option in options]
+    return ":".join([method, *([",".join(settings)] if settings else [])])

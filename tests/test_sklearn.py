@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import GaussianNB
+from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -51,8 +57,38 @@ def test_an_unfitted_classifier_is_cross_fitted(method):
     assert nll(probs=probs, labels=numbers(y[400:])) < nll(probs=plain, labels=numbers(y[400:]))
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        RandomForestClassifier(5, random_state=0),  # unfitted, it has no length
+        GridSearchCV(RandomForestClassifier(5, random_state=0), {"max_depth": [2, 3]}, cv=2),
+    ],
+)
+def test_an_ensemble_that_is_not_fitted(estimator):
+    X, y = doubled_columns(300)
+    probs = CalibratedClassifier(estimator, cv=3).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(probs.sum(1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_texts_and_images_are_rows_too(fitted):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 120)
+    texts = [f"{word} {rng.integers(9)}" for word in np.array(["good", "bad"])[y]]
+    pipeline = make_pipeline(CountVectorizer(), MultinomialNB())
+    images = rng.normal(size=(120, 1, 4, 4)) + y[:, None, None, None]
+    flat = make_pipeline(FunctionTransformer(lambda x: x.reshape(len(x), -1)), GaussianNB())
+
+    for model, rows in ((pipeline, texts), (pipeline, np.array(texts)), (flat, images)):
+        inner = clone(model).fit(rows, y) if fitted else model
+        calibrated = CalibratedClassifier(inner, cv=3).fit(rows, y)
+        assert calibrated.score(rows, y) > 0.9
+
+
 def test_what_is_refused():
     X, y = doubled_columns(60)
+    with pytest.raises(ValueError, match="LinearSVC has no predict_proba"):
+        CalibratedClassifier(LinearSVC()).fit(X, y)
     with pytest.raises(ValueError, match="LinearSVC has no predict_proba"):
         CalibratedClassifier(LinearSVC().fit(X, y)).fit(X, y)
     with pytest.raises(ValueError, match="y holds 'w', which the classifier never saw"):

@@ -16,8 +16,10 @@ from toosure.posthoc import Calibrator, choose
 from toosure.posthoc.calibrator_inputs import without_log_zero
 from toosure.recalibration import makers
 
-# The classifier inside knows which rows it takes; only their shape is checked here.
+# The classifier inside knows which rows it takes: numbers, missing values, sparse matrices.
 ANY_ROWS: dict[str, Any] = {"accept_sparse": True, "dtype": None, "ensure_all_finite": False}
+# Texts have one axis and images four: they have no columns that scikit-learn could count.
+NOT_A_TABLE: dict[str, Any] = {"allow_nd": True, "ensure_2d": False}
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sklearn is untyped
@@ -50,13 +52,16 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Fit the calibrator, and the classifier where it is not fitted yet."""
         tried = makers(self.method)
         y = self.checked_targets(X, y)
-        if self.estimator is not None and is_fitted(self.estimator):
-            self.estimator_ = self.estimator
-            self.classes_ = np.asarray(self.estimator.classes_)
+        estimator = self.estimator_or_default()
+        check_has_probabilities(estimator)
+
+        if is_fitted(estimator):
+            self.estimator_ = estimator
+            self.classes_ = np.asarray(estimator.classes_)
             scores = log_scores(self.estimator_, X)
         else:
             self.classes_ = np.unique(y)
-            self.estimator_ = clone(self.estimator or LogisticRegression())
+            self.estimator_ = clone(estimator)
             scores = self.held_out_scores(X, y)
             self.estimator_.fit(X, y)
 
@@ -64,9 +69,13 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.calibrator_ = self.fitted_calibrator(tried, scores, numbers)
         return self
 
+    def estimator_or_default(self) -> Any:
+        """Return the classifier inside. An ensemble without members is false, so ask for None."""
+        return LogisticRegression() if self.estimator is None else self.estimator
+
     def checked_targets(self, X: Any, y: Any) -> np.ndarray:
         """Check the rows as scikit-learn does, and return the targets."""
-        _, targets = validate_data(self, X, y, **ANY_ROWS)
+        _, targets = validate_data(self, X, y, **checks_of(X))
         check_classification_targets(targets)
         if len(np.unique(targets)) < 2:
             raise ValueError(
@@ -98,7 +107,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return calibrated probabilities, a column per class of `classes_`."""
         check_is_fitted(self, "calibrator_")
-        validate_data(self, X, reset=False, **ANY_ROWS)
+        validate_data(self, X, reset=False, **checks_of(X))
         probs = self.calibrator_.predict_proba(log_scores(self.estimator_, X))
         return np.asarray(probs.numpy())
 
@@ -110,7 +119,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def __sklearn_tags__(self) -> Any:
         """Take what the classifier takes: sparse rows, missing values."""
         tags = super().__sklearn_tags__()
-        own = get_tags(self.estimator or LogisticRegression()).input_tags
+        own = get_tags(self.estimator_or_default()).input_tags
         tags.input_tags.sparse = own.sparse
         tags.input_tags.allow_nan = own.allow_nan
         return tags
@@ -125,13 +134,23 @@ def is_fitted(estimator: Any) -> bool:
     return True
 
 
-def log_scores(estimator: Any, X: Any) -> torch.Tensor:
-    """Return the logarithm of a classifier's probabilities, float64 (N, C)."""
+def checks_of(X: Any) -> dict[str, Any]:
+    """Return how scikit-learn shall check rows: a table has columns, texts and images have none."""
+    is_table = getattr(X, "ndim", None) == 2 or np.ndim(X) == 2
+    return ANY_ROWS if is_table else ANY_ROWS | NOT_A_TABLE
+
+
+def check_has_probabilities(estimator: Any) -> None:
+    """Raise where a classifier gives no probabilities."""
     if not hasattr(estimator, "predict_proba"):
         raise ValueError(
             f"{type(estimator).__name__} has no predict_proba, and there is nothing to calibrate; "
             "of an SVC, set probability=True"
         )
+
+
+def log_scores(estimator: Any, X: Any) -> torch.Tensor:
+    """Return the logarithm of a classifier's probabilities, float64 (N, C)."""
     probs = np.asarray(estimator.predict_proba(X), dtype=np.float64)
     return without_log_zero(torch.from_numpy(probs).log())
 

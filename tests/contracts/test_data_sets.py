@@ -15,6 +15,7 @@ from toosure.words.tables import INJECTED, TABLES
 EACH = pytest.mark.parametrize("name", TABLES["data"])
 SHARED = ("train", "val", "test", "noise", "standardise", "seed")
 LEADS = {"imagefolder": "imagefolder:somewhere", "cifar10_c": "cifar10_c:fog"}
+LEADS |= {"arrays": "arrays:somewhere.npz"}
 LEADS |= {"shards": "shards:some/train-{000..146}.tar"}
 LEADS |= {"cifar100_c": "cifar100_c:fog", "imagenet_c": "imagenet_c:fog"}
 
@@ -25,7 +26,7 @@ def test_its_word_round_trips_and_it_has_a_summary(name):
     text = LEADS.get(name, name)
     assert str(parse("data", text)) == text
     assert method.summary.endswith(".")
-    assert method.reference or name == "imagefolder"
+    assert method.reference or name in ("imagefolder", "arrays")
     assert not INJECTED["data"] & method.settings.keys()
     assert [n for n in SHARED if n not in method.settings] == []
     settings = "train=10,val=5,test=7,noise=0.5,standardise=none,seed=3"
@@ -42,7 +43,7 @@ def test_its_test_set_can_be_shifted(name):
 
 @EACH
 def test_it_is_in_the_catalogue_with_size_licence_and_origin(name):
-    if name in ("imagefolder", "shards"):
+    if name in ("imagefolder", "shards", "arrays"):
         assert name not in SOURCES
         return
     source = SOURCES[name]
@@ -63,7 +64,7 @@ def test_without_its_files_it_says_what_to_do(name, tmp_path):
         assert len(parse("data", "digits:train=50").build().train) == 50
         return
     text = "imagefolder:absent" if name == "imagefolder" else LEADS.get(name, name)
-    with pytest.raises(ValueError, match=r"download|there is no folder") as caught:
+    with pytest.raises(ValueError, match=r"download|there is no (folder|file)") as caught:
         parse("data", text).build(root=tmp_path, download=False)
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 

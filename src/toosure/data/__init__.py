@@ -1,5 +1,6 @@
 """Readers of data sets in their official layouts, splits by seed, augmentation and corruptions."""
 
+from toosure.data.arrays import arrays
 from toosure.data.augment import crop_and_flip
 from toosure.data.cifar import cifar10, cifar100, load_cifar10, load_cifar100
 from toosure.data.cifar_c import cifar10_c, cifar100_c, load_cifar10_c, load_cifar100_c
@@ -17,6 +18,7 @@ __all__ = [
     "Dataset",
     "Images",
     "Split",
+    "arrays",
     "cifar10",
     "cifar10_c",
     "cifar100",

@@ -134,8 +134,14 @@ class Dataset:
         if not isinstance(self.test.x, Tensor):  # on disk: corrupted as it is read
             return replace(self.test, x=replace(self.test.x, shift=shift, seed=seed))
 
-        pixels = (self.test.x * self.std + self.mean).clamp(0, 1)
-        x = (corrupt(pixels, *shift, seed=seed) - self.mean) / self.std
+        pixels = self.test.x * self.std + self.mean
+        low, high = pixels.aminmax()
+        if low < -0.01 or high > 1.01:
+            raise ValueError(
+                "corruptions are of images with pixels in [0, 1]; these inputs go from "
+                f"{float(low):.3g} to {float(high):.3g}"
+            )
+        x = (corrupt(pixels.clamp(0, 1), *shift, seed=seed) - self.mean) / self.std
         return replace(self.test, x=x)
 
     def to(self, device: torch.device | str) -> "Dataset":

@@ -31,6 +31,36 @@ def pixel_statistics(pixels: Tensor, white: int, standardise: Standardise) -> tu
     return (mean / white).float(), (std / white).float()
 
 
+def array_statistics(x: Tensor, standardise: Standardise) -> tuple[Tensor, Tensor, float]:
+    """Return mean, standard deviation and the value that counts as 1, of rows of any kind.
+
+    Images of bytes count in units of 255. Floats are as they are: a channel of an image, or a
+    column of a table, has a mean and a deviation. Whole numbers, which name tokens, have none.
+
+    >>> mean, std, white = array_statistics(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), "channel")
+    >>> mean.tolist(), std.tolist(), white
+    ([2.0, 5.0], [1.0, 1.0], 1.0)
+    """
+    if x.dtype == torch.uint8 and x.ndim == 4:
+        return *pixel_statistics(x, 255, standardise), 255.0
+    white = 255.0 if x.dtype == torch.uint8 else 1.0
+    if standardise == "none" or x.dtype == torch.int64:
+        return torch.zeros(()), torch.ones(()), white
+
+    rows = x.double() / white
+    if standardise == "channel":
+        others = [axis for axis in range(x.ndim) if axis != 1]
+        mean = rows.mean(others, keepdim=True)[0]
+        std = rows.std(others, correction=0, keepdim=True)[0]
+    elif standardise == "global":
+        mean = rows.mean(0)
+        std = (rows - mean).square().mean().sqrt()
+    else:
+        raise ValueError(f"standardise must be channel, global or none; got {standardise!r}")
+    std = torch.where(std > 0, std, torch.ones_like(std))  # constant columns stay 0
+    return mean.float(), std.float(), white
+
+
 def standardised(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """Return uint8 pixels, of which white is 255, as (pixel / 255 - mean) / std."""
     return pixels.to(mean.dtype).div_(255).sub_(mean).div_(std)

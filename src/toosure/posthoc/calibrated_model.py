@@ -1,7 +1,7 @@
 """A model with its calibrator: fitted from a data loader, and wrapped as one module."""
 
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -24,6 +24,9 @@ IGNORED = -100  # the label of rows that do not count
 class Calibrated(nn.Module):
     """Apply a calibrator to what a model returns.
 
+    The calibrator belongs to the model in evaluation mode, so the model runs in that mode, also
+    where it was left in training mode. Only `train()` of this module changes that.
+
     >>> from toosure.posthoc import Identity
     >>> Calibrated(nn.Linear(4, 3), Identity())(torch.zeros(2, 4)).shape
     torch.Size([2, 3])
@@ -33,10 +36,15 @@ class Calibrated(nn.Module):
         super().__init__()
         self.model = model
         self.calibrator = calibrator
+        self.training = False
 
     def forward(self, *inputs: object, **named: object) -> Tensor:
         """Return calibrated logits."""
-        logits: Tensor = self.calibrator(logits_in(self.model(*inputs, **named)))
+        left_in_training = not self.training and any(m.training for m in self.model.modules())
+        with evaluating(self.model) if left_in_training else nullcontext():
+            outputs = self.model(*inputs, **named)
+
+        logits: Tensor = self.calibrator(logits_in(outputs))
         return logits
 
     def predict_proba(self, *inputs: object, **named: object) -> Tensor:

@@ -6,6 +6,7 @@ from functools import partial
 from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.image_files import usable_cores
+from toosure.data.own_data import as_dataset
 from toosure.processes import join
 from toosure.processes.group import local_count
 from toosure.train.runtime import Runtime
@@ -25,8 +26,8 @@ def load_data(config: RunConfig, runtime: Runtime) -> Dataset:
         workers=decoders,
     )
     # One process downloads while the others wait; then they find the files.
-    data: Dataset = join(device).in_turn(build) if runtime.download else build()
-    return data.to(device)
+    made = join(device).in_turn(build) if runtime.download else build()
+    return as_dataset(made, config.data).to(device)
 
 
 def in_float64(data: Dataset) -> Dataset:

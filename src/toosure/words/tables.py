@@ -33,6 +33,7 @@ TEXT_TABLES: dict[str, dict[str, str]] = {
         "imagenet_c": "toosure.data:imagenet_c",
         "imagefolder": "toosure.data:imagefolder",
         "shards": "toosure.data:shards",
+        "arrays": "toosure.data:arrays",
     },
     "model": {
         "mlp": "toosure.models:mlp",

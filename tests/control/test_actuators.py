@@ -180,6 +180,20 @@ def test_joint_actuators_stop_each_at_its_own_bound():
     assert both.values() == {"rho": 0.2, "gamma": 2.0}
 
 
+def test_the_radii_of_two_optimizers_keep_their_own_starts():
+    parts = [SAM(network().parameters(), rho=rho, lr=0.1) for rho in (0.05, 0.5)]
+    both = Joint(*map(Rho, parts))
+    both.set_factor(2.0)
+    assert both.values() == {"rho": 0.1, "rho_2": 1.0}
+    assert both.state_dict() == {"rho": [0.05], "rho_2": [0.5]}
+
+    others = [SAM(network().parameters(), rho=1.0, lr=0.1) for _ in parts]
+    again = Joint(*map(Rho, others))
+    again.load_state_dict(both.state_dict())
+    again.set_factor(2.0)
+    assert [optimizer.param_groups[0]["rho"] for optimizer in others] == [0.1, 1.0]
+
+
 def test_what_cannot_be_steered_is_refused():
     sgd = torch.optim.SGD(network().parameters(), lr=0.1)
     with pytest.raises(ValueError, match="SGD has no radius rho"):

@@ -87,6 +87,17 @@ def test_a_growth_within_two_standard_errors_is_noise():
     assert guard.update(Reading(1.0, 0.1, 0.9, 0.01), 2.0)
 
 
+def test_a_turn_is_measured_from_the_error_there():
+    """Smoothed, the error still has the other sign at a turn: its lag is no growth."""
+    integrator = Integrator(direction=DirectionGuard(LIMIT))
+    errors = []
+    for look in range(LOOKS):
+        errors.append((-0.5 if look < 10 else 0.3) - 0.15 * integrator.position)
+        integrator.update(Reading(errors[-1], 0.02, 0.8, 0.01), (look + 1) / LOOKS)
+    assert max(np.diff(errors[10:])) <= 0 and errors[10] > 0.4  # the radius works
+    assert not integrator.gave_up and abs(errors[-1]) < 0.05
+
+
 def test_moves_the_other_way_begin_anew():
     guard = DirectionGuard(LIMIT)
     for error, before, after in [(0.1, 0.0, 1.0), (0.5, 1.0, 2.0), (-0.1, 2.0, 1.9)]:

@@ -5,8 +5,8 @@ new value. On a CPU it stays a Python number.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Literal, Protocol, get_args
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from toosure.optim import CSAM
 
 ActuatorName = Literal["rho", "gamma", "both", "focal"]
 ACTUATORS: tuple[ActuatorName, ...] = get_args(ActuatorName)
+Value = TypeVar("Value")
 MAX_GAMMA = 10.0  # papers take 0 to 2 for CSAM and up to 5 for focal losses
 
 
@@ -171,7 +172,8 @@ class FocalGamma(Multiple):
 class Joint:
     """Move several actuators by one factor, each as far as it goes.
 
-    One that has reached its bound stays there until the factor comes back to it.
+    One that has reached its bound stays there until the factor comes back to it. Two radii, of two
+    optimizers, are `rho` and `rho_2` in rows and in the state.
     """
 
     def __init__(self, *actuators: Actuator) -> None:
@@ -185,14 +187,15 @@ class Joint:
             actuator.set_factor(min(factor, actuator.highest()))
 
     def values(self) -> dict[str, float]:
-        return {k: v for actuator in self.actuators for k, v in actuator.values().items()}
+        return joined([actuator.values() for actuator in self.actuators])
 
     def state_dict(self) -> dict[str, list[float]]:
-        return {k: v for actuator in self.actuators for k, v in actuator.state_dict().items()}
+        return joined([actuator.state_dict() for actuator in self.actuators])
 
     def load_state_dict(self, state: dict[str, list[float]]) -> None:
+        keys = iter(self.state_dict())
         for actuator in self.actuators:
-            actuator.load_state_dict(state)
+            actuator.load_state_dict({name: state[next(keys)] for name in actuator.state_dict()})
 
 
 def make_actuator(
@@ -207,6 +210,19 @@ def make_actuator(
         return FocalGamma(criterion, optimizer.param_groups[0]["params"][0].device)
     check_choice("actuator", name, ACTUATORS)
     return Joint(Rho(optimizer), CSAMGamma(optimizer))
+
+
+def joined(parts: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
+    """Merge what several actuators have by name; a name that is taken gets a number.
+
+    >>> joined([{"rho": 0.1}, {"rho": 0.2, "gamma": 1.0}])
+    {'rho': 0.1, 'rho_2': 0.2, 'gamma': 1.0}
+    """
+    merged: dict[str, Value] = {}
+    for number, part in enumerate(parts, 1):
+        for name, value in part.items():
+            merged[f"{name}_{number}" if name in merged else name] = value
+    return merged
 
 
 def stored(old: float | Tensor, value: float, device: torch.device) -> float | Tensor:

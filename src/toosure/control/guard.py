@@ -66,9 +66,10 @@ class DirectionGuard:
 
     A larger radius makes most networks less sure, and some surer. There every move calls for the
     next, up to the bound. The error is smoothed, m <- .7 m + .3 e. The guard speaks where the
-    actuator went one way by a factor of 4, and m has grown since that way began, by more than
-    `limit` and by more than two standard errors. `limit=inf` never speaks. It cannot tell a radius
-    that works, but too little against what else makes the network surer meanwhile.
+    actuator went one way by a factor of 4, and m has grown beyond the error at which that way
+    began, by more than `limit` and by more than two standard errors. `limit=inf` never speaks. It
+    cannot tell a radius that works, but too little against what else makes the network surer
+    meanwhile.
 
     >>> guard, position = DirectionGuard(limit=0.3), 0.0
     >>> for error in (0.4, 0.8, 1.2, 1.6):
@@ -84,7 +85,8 @@ class DirectionGuard:
     level: float = math.nan  # the smoothed error; nan before the first look
     way: int = 0  # of the last moves: 1 up, -1 down
     turn: float = 0.0  # where the actuator stood when it took this way
-    level_then: float = math.nan  # and the smoothed error there
+    level_then: float = math.nan  # and the error there
+    last: float = math.nan  # the error of the last look
 
     def update(self, reading: Reading, position: float) -> bool:
         """Take in a look, and return whether the way to this position was the wrong one."""
@@ -94,6 +96,7 @@ class DirectionGuard:
         if math.isnan(self.level):
             self.level = error
         self.level += WEIGHT * (error - self.level)
+        self.last = error
 
         went = self.way * (position - self.turn)
         return went >= FAR and self.grown > max(self.limit, 2 * standard_error)
@@ -109,7 +112,9 @@ class DirectionGuard:
         if way and way != self.way:
             self.way = way
             self.turn = before
-            self.level_then = self.level
+            # Smoothed, the error lags: at a turn it would still be that of the other side.
+            self.level = self.last
+            self.level_then = self.last
 
     def forget(self) -> None:
         """Begin anew, without a way and without an error."""

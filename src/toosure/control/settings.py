@@ -87,8 +87,10 @@ class Radius:
 
         for name, smallest in (("size", 2), ("every", 1)):
             value = getattr(self, name)
-            if value is not None and value < smallest:
-                raise ValueError(f"{name} must be at least {smallest}; got {value}")
+            if value is None:
+                continue
+            if not hasattr(value, "__index__") or value < smallest:
+                raise ValueError(f"{name} is a whole number of at least {smallest}; got {value}")
 
     def interval(self, size: int, batch: int | None, passes: int, steps: int) -> int:
         """Return the steps between looks of a run; a step costs three forward passes per pass."""

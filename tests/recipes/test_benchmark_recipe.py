@@ -16,8 +16,8 @@ from toosure.recipes.benchmark import methods, protocol, tables
 from toosure.recipes.benchmark.paired import PairedScores, accuracy_nll_ece
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.score_files import ScoreFiles, damaged_lines, scored_names
+from toosure.recipes.benchmark.scored_rows import ScoredRow
 from toosure.recipes.csam import ensemble_rows
-from toosure.recipes.csam.tables import Scored
 from toosure.recipes.csam.unknown_data import unknown_data
 from toosure.recipes.parameters import network_size
 
@@ -176,8 +176,8 @@ def test_the_columns_of_shifts_are_of_the_runs_that_were_judged():
 def test_table_1_of_csam_has_its_right_half():
     setting = Setting()
     row = ensemble_rows.ood(setting)[0]
-    records = [replace(record_with(c), shifts=shifts_with()) for c in row.configs(setting)]
-    table = unknown_data([Scored(row, records)])
+    records = [replace(record_with(c), shifts=shifts_with()) for c in row.configs]
+    table = unknown_data([ScoredRow(row, records)])
     cells = dict(zip(table.header, table.rows[0], strict=True))
     assert cells["corrupted"].startswith("90.00") and cells["svhn"] == "–"
     assert cells["paper: SVHN"] == "83.94 ± .96"

@@ -10,6 +10,7 @@ from made_up_scores import record_with
 
 from toosure.config import RunConfig
 from toosure.recipes import RunStore, Setting, recipe
+from toosure.recipes.benchmark.scored_rows import Row, ScoredRow
 from toosure.recipes.reproduce import cost, judge_parts, longest_first
 from toosure.recipes.too_sharp import (
     bulk_sgd,
@@ -378,9 +379,9 @@ def test_certificates_that_checked_nothing_do_not_pass(tmp_path):
 # -- CalMO ----------------------------------------------------------------------------------
 
 
-def scored(accuracy, ece, seeds=3):
+def scored(accuracy, ece, seeds=3, expected=3):
     (config,) = calmo.cell_configs(Setting(seeds=(0,)), ("SGD", "CE"))
-    return [record_with(config, accuracy, ece)] * seeds
+    return ScoredRow(Row("a cell", (), expected), [record_with(config, accuracy, ece)] * seeds)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +392,7 @@ def scored(accuracy, ece, seeds=3):
         (scored(0.74, 0.05), False),  # calibrated at a price
         (scored(0.80, 0.09), False),
         (scored(0.76, 0.05, seeds=2), None),
-        ([], None),
+        (scored(0.76, 0.05, seeds=0), None),
     ],
 )
 def test_calmo_must_not_cost_accuracy(calmo_scores, expected):
@@ -401,7 +402,10 @@ def test_calmo_must_not_cost_accuracy(calmo_scores, expected):
 
 def test_one_seed_of_calmo_is_reported_and_not_judged():
     claim = calmo.improvement_claim(
-        PAPER, "AdamW", scored(0.75, 0.08, seeds=1), scored(0.76, 0.05, seeds=1)
+        PAPER,
+        "AdamW",
+        scored(0.75, 0.08, seeds=1, expected=1),
+        scored(0.76, 0.05, seeds=1, expected=1),
     )
     assert claim.passed is None and claim.note == "n = 1: reported, not judged"
 

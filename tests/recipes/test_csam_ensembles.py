@@ -38,10 +38,10 @@ def row_named(setting, name):
 
 def test_an_ensemble_is_five_runs_of_the_row_beside_it():
     setting = Setting()
-    vanilla = row_named(setting, "SAM/Vanilla").configs(setting)
-    (mixture,) = row_named(setting, "SAM/Ensemble").mixtures(setting)
+    vanilla = row_named(setting, "SAM/Vanilla").configs
+    (mixture,) = row_named(setting, "SAM/Ensemble").mixtures
     assert [member.seed for member in mixture.members] == [0, 1, 2, 3, 4]
-    assert list(mixture.members[:3]) == vanilla and mixture.extra == set(mixture.members[3:])
+    assert mixture.members[:3] == vanilla and mixture.extra == set(mixture.members[3:])
     assert mixture.config == vanilla[0]
     assert [member.data for member in mixture.members][3] == "cifar10:augment=true,seed=3"
     assert len(set(PART.configs(setting))) == 3 * (5 + 1)
@@ -49,7 +49,7 @@ def test_an_ensemble_is_five_runs_of_the_row_beside_it():
 
 def test_mixtures_of_several_seeds_share_no_member():
     setting = Setting(full=True)
-    mixtures = row_named(setting, "SGD/Ensemble").mixtures(setting)
+    mixtures = row_named(setting, "SGD/Ensemble").mixtures
     assert [mixture.config.seed for mixture in mixtures] == [0, 1, 2]  # as the rows beside it
     seeds = [member.seed for mixture in mixtures for member in mixture.members]
     assert seeds == list(range(15)) and len({mixture.name for mixture in mixtures}) == 3
@@ -70,7 +70,7 @@ def names(configs):
 def kept(tmp_path):
     """The scores of every single run of Table 1, without shifts; no mixture, and no folder."""
     setting = Setting(scores=str(tmp_path / "kept"))
-    alone = [c for row in ensemble_rows.ood(setting) for c in row.configs(setting)]
+    alone = [c for row in ensemble_rows.ood(setting) for c in row.configs]
     ScoreFiles(tmp_path / "kept").write([record_with(config) for config in alone])
     return setting
 
@@ -100,7 +100,7 @@ def test_with_shifts_a_mixture_is_kept_once_it_was_judged_on_them(kept, tmp_path
 
     records = [replace(mixture_with(mixture), shifts=SHIFTS) for mixture in mixtures]
     mixture_files(kept).write(records)
-    alone = [c for row in ensemble_rows.ood(kept) for c in row.configs(kept)]
+    alone = [c for row in ensemble_rows.ood(kept) for c in row.configs]
     assert missing(shifts, tmp_path) == names(alone)  # members 3 and 4 are shown nowhere
 
 

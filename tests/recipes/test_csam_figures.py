@@ -72,7 +72,7 @@ def test_the_theory_is_read_from_the_rows_that_were_kept():
         {"epoch": 2.0, **numbers, **late, "train/sam_kappa_min_unconverged": 1.0},
     ]
     row = figure_rows.along_training(PAPER)[0]
-    record = replace(record_with(row.configs(PAPER)[0]), rows=rows)
+    record = replace(record_with(row.configs[0]), rows=rows)
     found = figure_data.theory_of(record)
     assert found.epochs.tolist() == [1.0, 2.0] and found.failed == 2 and found.unconverged == 1
     assert found.path[0].tolist() == [0.0, -0.25, -0.5, -0.75, -1.0]
@@ -142,7 +142,7 @@ def test_a_calibrator_with_a_worse_nll_has_its_own_error():
     found = calibrated_errors(val, test)["histogram"]
     assert found < raw / 2
 
-    config = figure_rows.gammas(PAPER)[0].configs(PAPER)[0]
+    config = figure_rows.gammas(PAPER)[0].configs[0]
     kept = record_with(config)
     older = {"histogram": kept.test["ece"] + 1e-9, "isotonic": 0.01}  # before: raw in its place
     errors = figure_data.errors_of(replace(kept, calibrated_ece=older))
@@ -150,7 +150,7 @@ def test_a_calibrator_with_a_worse_nll_has_its_own_error():
 
 
 def test_a_record_keeps_rows_and_errors_and_reads_lines_without_them():
-    record = record_with(figure_rows.gammas(PAPER)[0].configs(PAPER)[0])
+    record = record_with(figure_rows.gammas(PAPER)[0].configs[0])
     kept = replace(record, rows=[{"step": 1.0}], calibrated_ece={"isotonic": 0.01})
     again = Record.of_line(kept.line())
     assert again.rows == [{"step": 1.0}] and again.calibrated_ece == {"isotonic": 0.01}
@@ -226,16 +226,16 @@ def test_the_entropy_of_the_label_is_that_of_two_classes():
 def test_the_runs_are_the_papers_and_shared_with_other_parts():
     from toosure.recipes.csam import rows
 
-    names = {c.name for row in figure_rows.all_rows(PAPER) for c in row.configs(PAPER)}
-    grid = {c.name for row in rows.grid(PAPER) for c in row.configs(PAPER)}
+    names = {c.name for row in figure_rows.all_rows(PAPER) for c in row.configs}
+    grid = {c.name for row in rows.grid(PAPER) for c in row.configs}
     assert (
         len(names & grid) == 8
     )  # CIFAR-10: five gammas at rho .05, SAM at .1; CIFAR-100: SAM twice
-    (theory_run,) = [r for r in figure_rows.all_rows(PAPER) if "sam_theory" in r.measure]
+    (theory_run,) = [r for r in figure_rows.all_rows(PAPER) if "sam_theory" in r.configs[0].measure]
     assert theory_run.method == "sam:rho=0.05" and theory_run.size.model == "resnet56"
 
     full = Setting(data="cifar10", full=True)
-    config = figure_rows.along_training(full)[0].configs(full)[0]
+    config = figure_rows.along_training(full)[0].configs[0]
     assert {50, 150, 200} <= {round(step * 128 / 45_000) for step in config.at}
     assert config.steps == 70_312
 
@@ -246,7 +246,7 @@ def test_kept_scores_draw_figure_1(tmp_path):
     setting = Setting(data="cifar10,cifar100", scores=str(kept))
     for row in figure_rows.networks(setting):
         if row.name.startswith("ResNet-18"):
-            record = record_with(row.configs(setting)[0])
+            record = record_with(row.configs[0])
             files.records[record.name] = record
             files.examples[record.name] = examples_with(0.7, 0.1)
     files.write(list(files.records.values()))
@@ -274,7 +274,7 @@ def test_nothing_kept_nothing_drawn():
 @pytest.mark.parametrize(("count", "names"), [(1, []), (2, ["fig-s6"])])
 def test_a_single_gamma_is_no_curve(count, names):
     rows = figure_rows.gammas(PAPER)[:count]
-    runs = FigureRuns({row: record_with(row.configs(PAPER)[0]) for row in rows}, {})
+    runs = FigureRuns({row: record_with(row.configs[0]) for row in rows}, {})
     assert [drawing.name for drawing in figures.sweep_drawings(PAPER, runs)] == names
 
 

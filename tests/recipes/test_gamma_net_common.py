@@ -13,8 +13,9 @@ from toosure.cli import app
 from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.score_files import ScoreFiles
+from toosure.recipes.benchmark.scored_rows import Row, ScoredRow, by_name, with_records
 from toosure.recipes.gamma_net import backbones, common, common_claims, cost, sweeps
-from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, MethodRow
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS
 from toosure.recipes.gamma_net.sece_alone import SECEAlone
 from toosure.recipes.needed_runs import missing_configs
 from toosure.recipes.parameters import learned_size
@@ -47,8 +48,8 @@ def test_runs_are_those_of_the_benchmark():
 def test_seeds_methods_and_graphs():
     configs = common.configs(BOTH)
     assert len(configs) == len(set(configs)) == 2 * (5 * 3 + 12)
-    counts = {name: len(common.method_configs(BOTH, name, "cifar10")) for name in common.MAIN}
-    assert set(counts.values()) == {3}
+    main = [row for row in common.rows(BOTH, "cifar10") if row.name in common.MAIN]
+    assert {len(row.configs) for row in main} == {3}
     assert {config.seed for config in common.configs(Setting(seeds=(5,)))} == {5}
     every = [*configs, *backbones.configs(BOTH), *cost.configs(BOTH), *sweeps.features(BOTH)]
     assert all(can_record(config) for config in every)
@@ -98,7 +99,7 @@ def row(name, *errors, accuracy=0.9, excess=3.0, mce=None, classes=1.0, n=None):
         if classes is not None:
             val["class_gap_spread"] = classes / 100
         records.append(replace(record, test={**record.test, **more}, val=val))
-    return MethodRow(name, len(errors) if n is None else n, tuple(records))
+    return ScoredRow(Row(name, (), len(errors) if n is None else n), records)
 
 
 def hoped():
@@ -159,10 +160,10 @@ def test_nothing_is_judged_on_other_data():
 def test_rows_take_kept_seeds_that_are_not_trained_here():
     """One seed of Brier is trained; where the benchmark has three, all three are shown."""
     runs = protocol.configs(PAPER, "brier", "cifar10", (0, 1, 2))
-    files = ScoreFiles(records={run.name: record_with(run) for run in runs})
-    of = common.rows_of(PAPER, files, "cifar10")
-    assert (len(of["Brier"].records), of["Brier"].expected) == (3, 1)
-    one = common.rows_of(Setting(seeds=(1,)), files, "cifar10")["Brier"]
+    records = {run.name: record_with(run) for run in runs}
+    brier = by_name(with_records(common.rows(PAPER, "cifar10"), records))["Brier"]
+    assert (len(brier.records), brier.row.expected, brier.missing) == (3, 1, 0)
+    one = by_name(with_records(common.rows(Setting(seeds=(1,)), "cifar10"), records))["Brier"]
     assert [record.config.seed for record in one.records] == [1]
 
 
@@ -185,7 +186,7 @@ def test_cost_and_gain(tmp_path):
     for name, step_seconds in (("CE", 0.010), (OURS, 0.014)):
         timed_run(tmp_path, name, step_seconds, command)
 
-    runs = {name: common.method_configs(PAPER, name, "cifar10") for name in ("CE", OURS)}
+    runs = {row.name: row.configs for row in common.rows(PAPER, "cifar10")}
     records = [record_with(run, ece=0.04) for run in runs["CE"]]
     records += [record_with(run, ece=0.01) for run in runs[OURS]]
     files = ScoreFiles(scores, records={record.name: record for record in records})
@@ -225,10 +226,11 @@ def test_backbones_are_reported_without_a_verdict():
     ] * 2
     assert configs[2].optimizer.startswith("adamw") and configs[0].optimizer.startswith("sgd")
 
-    pairs = {(name, m): row(m, 3) for name in backbones.BACKBONES for m in backbones.METHODS}
+    made = row("made up", 3)
+    pairs = {each.name: ScoredRow(each, made.records) for each in backbones.backbone_rows(PAPER)}
     claim = backbones.backbone_claim("small ViT", pairs)
     assert claim.passed is None and "ECE 3.00 : 3.00" in claim.found
-    pairs["small ViT", "CE"] = row("CE")
+    pairs["small ViT, CE"] = row("CE")
     assert backbones.backbone_claim("small ViT", pairs).note == "no complete run"
 
 

@@ -1,5 +1,6 @@
 """Statistics of the series that a run measures: correlations of two, mean and deviation of one."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -112,7 +113,7 @@ def row_pearson(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return result
 
 
-def mean_and_spread(values: "list[float] | np.ndarray") -> tuple[float, float]:
+def mean_and_spread(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """Return mean and sample standard deviation of the finite values.
 
     The mean of no value and the deviation of a single one are NaN.
@@ -129,7 +130,7 @@ def mean_and_spread(values: "list[float] | np.ndarray") -> tuple[float, float]:
     return float(finite.mean()), float(finite.std(ddof=1))
 
 
-def spread_text(values: "list[float] | np.ndarray", form: str = ".2f") -> str:
+def spread_text(values: Sequence[float] | np.ndarray, form: str = ".2f") -> str:
     """Print mean ± standard deviation, as the papers do.
 
     >>> spread_text([0.8, 0.9]), spread_text([0.5]), spread_text([0.8, 0.9], "+.2f")
@@ -143,7 +144,7 @@ def spread_text(values: "list[float] | np.ndarray", form: str = ".2f") -> str:
     return f"{mean:{form}} ± {spread:{form.lstrip('+')}}"
 
 
-def kept_text(values: "list[float] | np.ndarray", form: str, runs: int) -> str:
+def kept_text(values: Sequence[float] | np.ndarray, form: str, runs: int) -> str:
     """Print mean ± standard deviation of the values that were kept of so many runs.
 
     >>> kept_text([0.8, 0.9], ".2f", 2), kept_text([0.8], ".2f", 3), kept_text([], ".2f", 3)

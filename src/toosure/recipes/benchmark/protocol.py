@@ -69,12 +69,18 @@ def config(
 
 
 def configs(
-    setting: Setting, method: str, data: str, seeds: Sequence[int], size: Size = COMMON
+    setting: Setting,
+    method: str,
+    data: str,
+    seeds: Sequence[int],
+    size: Size = COMMON,
+    measure: tuple[str, ...] = (),
+    moments: Sequence[float] = (1.0,),
 ) -> list[RunConfig]:
     """Return the runs of a method, one per seed; none where a word of it does not exist."""
     if missing_word(method):
         return []
-    return [config(setting, method, data, seed, size) for seed in seeds]
+    return [config(setting, method, data, seed, size, measure, moments) for seed in seeds]
 
 
 # -- words ----------------------------------------------------------------------------------------

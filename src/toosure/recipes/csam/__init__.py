@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from toosure.config import RunConfig
+from toosure.recipes.benchmark.scored_rows import Row
 from toosure.recipes.csam import (
     ensemble_rows,
     figure_findings,
@@ -20,7 +21,7 @@ CIFAR = ("cifar10", "cifar100")
 
 
 def configs_of(
-    table_rows: Callable[[Setting], list[rows.PaperRow]], also_on: tuple[str, ...] = ()
+    table_rows: Callable[[Setting], list[Row]], also_on: tuple[str, ...] = ()
 ) -> Callable[[Setting], list[RunConfig]]:
     """Return the function that gives the runs of a table's rows, members of mixtures too.
 
@@ -35,8 +36,8 @@ def configs_of(
             )
         runs: list[RunConfig] = []
         for row in table_rows(setting):
-            runs += row.configs(setting)
-            runs += [member for each in row.mixtures(setting) for member in each.members]
+            runs += row.configs
+            runs += [member for each in row.mixtures for member in each.members]
         return runs
 
     return configs

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from toosure.recipes.benchmark.paired import Difference, PairedScores
-from toosure.recipes.benchmark.scored_rows import missing_in
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
 from toosure.recipes.csam.rows import GAMMAS, RADII
-from toosure.recipes.csam.tables import Scored
 from toosure.recipes.recipe import (
     Claim,
     Setting,
@@ -27,13 +26,12 @@ GRID_IN_THE_PAPER = {  # of the columns of Table S4 that we have
     "cifar10": "yes: gamma 1.5 at rho .05, .5 at .1",
     "cifar100": "yes (text); gamma 1.5 at both by Table S4",
 }
-Named = Mapping[str, Scored]
 
 
 # -- SGD, SAM, CSAM -------------------------------------------------------------------------------
 
 
-def order_claims(setting: Setting, where: str, rows: Named, scores: PairedScores) -> list[Claim]:
+def order_claims(setting: Setting, where: str, rows: Rows, scores: PairedScores) -> list[Claim]:
     """Judge: CSAM's ECE below SAM's below SGD's, at an accuracy that is not inferior."""
     claims = []
     for reference, better in (("SAM", "CSAM"), ("SGD", "SAM")):
@@ -73,7 +71,7 @@ def order_claims(setting: Setting, where: str, rows: Named, scores: PairedScores
     return claims
 
 
-def error_texts(reference: Scored, better: Scored) -> str:
+def error_texts(reference: ScoredRow, better: ScoredRow) -> str:
     """Print three calibration errors of two methods: ECE, and two that chance does not inflate."""
     names = {"ECE": "ece", "debiased": "debiased_ece", "smECE": "smece"}
     return ", ".join(
@@ -82,12 +80,12 @@ def error_texts(reference: Scored, better: Scored) -> str:
     )
 
 
-def paper_pair(reference: Scored, better: Scored) -> str:
+def paper_pair(reference: ScoredRow, better: ScoredRow) -> str:
     """Print the paper's ECE of two methods."""
     return f"{better.row.figures.get('ECE', '–')} : {reference.row.figures.get('ECE', '–')}"
 
 
-def paper_number(scored: Scored, column: str) -> float:
+def paper_number(scored: ScoredRow, column: str) -> float:
     """Return one of the paper's figures without its deviation."""
     return float(scored.row.figures[column].partition(" ")[0])
 
@@ -97,7 +95,7 @@ def seed_text(difference: Difference) -> str:
     return f"{difference.text()} (n = {len(difference.by_seed)})"
 
 
-def temperature_claim(where: str, rows: Named) -> Claim:
+def temperature_claim(where: str, rows: Rows) -> Claim:
     """Report SAM's raw ECE beside SGD's after temperature scaling."""
     says = f"{where}: SAM's raw ECE against SGD's after temperature scaling"
     sgd = rows["SGD"].records
@@ -118,7 +116,7 @@ def temperature_claim(where: str, rows: Named) -> Claim:
 # -- one method against all others ----------------------------------------------------------------
 
 
-def lowest_error_claim(setting: Setting, where: str, rows: Named) -> Claim:
+def lowest_error_claim(setting: Setting, where: str, rows: Rows) -> Claim:
     """Judge: no other row has a lower mean ECE than CSAM."""
     says = f"{where}: CSAM has the lowest ECE of all rows"
     present = {name: scored.mean("ece") for name, scored in rows.items() if scored.records}
@@ -140,7 +138,7 @@ def lowest_error_claim(setting: Setting, where: str, rows: Named) -> Claim:
 # -- sharpness, grid ------------------------------------------------------------------------------
 
 
-def sharpness_claims(setting: Setting, rows: Named) -> list[Claim]:
+def sharpness_claims(setting: Setting, rows: Rows) -> list[Claim]:
     """Judge the order of Table S16: SAM and CSAM are the flattest, and the whole order."""
     flattest = "SAM and CSAM have a lower kappa_max than SGD, focal loss and label smoothing"
     order = "kappa_max falls in the order SGD, label smoothing, focal loss, SAM, CSAM"
@@ -176,7 +174,7 @@ def sharpness_claims(setting: Setting, rows: Named) -> list[Claim]:
     ]
 
 
-def mean_sharpness(scored: Scored) -> float:
+def mean_sharpness(scored: ScoredRow) -> float:
     """Return the mean kappa_max of a row's runs; NaN where it was not measured."""
     values = [record.sharpness for record in scored.records if record.sharpness is not None]
     return sum(values) / len(values) if values else math.nan

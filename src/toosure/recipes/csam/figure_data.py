@@ -8,9 +8,8 @@ import numpy as np
 from toosure.quantities.of_sam import SAM_PATH
 from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY
 from toosure.recipes.benchmark.record import Examples, Record
+from toosure.recipes.benchmark.scored_rows import Row, score_rows
 from toosure.recipes.csam import figure_rows
-from toosure.recipes.csam.rows import PaperRow
-from toosure.recipes.csam.tables import scored_rows
 from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore
 
@@ -22,19 +21,19 @@ ROUNDING = 1e-6  # of an ECE that is worked out again from the same probabilitie
 class FigureRuns:
     """The records of the figures' runs by row of the recipe, and examples by the run's name."""
 
-    records: Mapping[PaperRow, Record]
+    records: Mapping[Row, Record]
     examples: Mapping[str, Examples]
 
-    def known(self, rows: Sequence[PaperRow]) -> list[tuple[PaperRow, Record]]:
+    def known(self, rows: Sequence[Row]) -> list[tuple[Row, Record]]:
         """Return the rows whose run is there, with its record."""
         return [(row, self.records[row]) for row in rows if row in self.records]
 
 
 def read_runs(setting: Setting, store: RunStore) -> FigureRuns:
     """Score the figures' runs that are new, and return what is kept of all."""
-    scored, files = scored_rows(setting, store, figure_rows.all_rows(setting))
+    scored, examples = score_rows(setting, store, figure_rows.all_rows(setting))
     records = {each.row: each.records[0] for each in scored if each.records}
-    return FigureRuns(records, files.examples)
+    return FigureRuns(records, examples)
 
 
 def column(rows: KeptRows, key: str) -> np.ndarray:
@@ -142,7 +141,7 @@ def label_entropy(examples: Examples) -> float:
     return float(entropy.mean())
 
 
-def sweep_numbers(runs: FigureRuns, rows: Sequence[PaperRow]) -> dict[float, dict[str, float]]:
+def sweep_numbers(runs: FigureRuns, rows: Sequence[Row]) -> dict[float, dict[str, float]]:
     """Return accuracy, ECE (points) and H(p_y) by the number that a row's name ends in."""
     numbers = {}
     for row, record in runs.known(rows):

@@ -1,8 +1,8 @@
 """The runs behind the figures of the paper: along training, networks, radii and gammas."""
 
 from toosure.recipes.benchmark import methods
-from toosure.recipes.benchmark.protocol import COMMON
-from toosure.recipes.csam.rows import PAPER_SETTINGS, PaperRow, size_of
+from toosure.recipes.benchmark.scored_rows import Row, protocol_row
+from toosure.recipes.csam.rows import PAPER_SETTINGS, size_of
 from toosure.recipes.recipe import Setting
 
 # Of the steps of a run: early ones close together, and epochs 50, 150 and 200 of 200.
@@ -19,7 +19,7 @@ def one_seed(setting: Setting) -> tuple[int, ...]:
     return (setting.first_seed,)
 
 
-def along_training(setting: Setting) -> list[PaperRow]:
+def along_training(setting: Setting) -> list[Row]:
     """Return Figures 2 and 3 (c, d): ResNet-56 with SGD and SAM, measured twelve times.
 
     SAM on CIFAR-10 has the radius of Figure 2 and measures its theory.
@@ -29,12 +29,13 @@ def along_training(setting: Setting) -> list[PaperRow]:
         for name in ("SAM", "SGD"):
             theory = name == "SAM" and data == "cifar10"
             rows.append(
-                PaperRow(
+                protocol_row(
+                    setting,
                     name,
                     PAPER_SETTINGS[data][name],
                     data,
-                    size_of(setting, "ResNet-56"),
                     one_seed(setting),
+                    size_of(setting, "ResNet-56"),
                     measure=("temperature", "sam_theory") if theory else ("temperature",),
                     moments=MOMENTS,
                 )
@@ -42,7 +43,7 @@ def along_training(setting: Setting) -> list[PaperRow]:
     return rows
 
 
-def gammas(setting: Setting) -> list[PaperRow]:
+def gammas(setting: Setting) -> list[Row]:
     """Return Figure S6: ResNet-56 on CIFAR-10 at rho .05; gamma 0 is SAM."""
     if "cifar10" not in setting.data_sets:
         return []
@@ -50,19 +51,20 @@ def gammas(setting: Setting) -> list[PaperRow]:
     rows = []
     for gamma in GAMMAS:
         method = f"csam:rho=0.05,gamma={gamma}" if gamma != "0" else "sam:rho=0.05"
-        rows.append(PaperRow(gamma, method, "cifar10", size, one_seed(setting)))
+        rows.append(protocol_row(setting, gamma, method, "cifar10", one_seed(setting), size))
     return rows
 
 
-def radii(setting: Setting) -> list[PaperRow]:
+def radii(setting: Setting) -> list[Row]:
     """Return Figure S5: ResNet-20 and ResNet-56 with SAM at five radii."""
     return [
-        PaperRow(
+        protocol_row(
+            setting,
             f"{network}: {rho}",
             f"sam:rho={rho}",
             data,
-            size_of(setting, network),
             one_seed(setting),
+            size_of(setting, network),
         )
         for data in setting.data_sets
         for network in ("ResNet-20", "ResNet-56")
@@ -70,7 +72,7 @@ def radii(setting: Setting) -> list[PaperRow]:
     ]
 
 
-def networks(setting: Setting) -> list[PaperRow]:
+def networks(setting: Setting) -> list[Row]:
     """Return Figures 1 and 3 (a, b): SGD and SAM on four networks.
 
     ResNet-18 is of the common protocol; the others are those of Tables S6 to S10.
@@ -81,15 +83,16 @@ def networks(setting: Setting) -> list[PaperRow]:
             words = methods.sharpness_aware(data)
             for name in ("SGD", "SAM"):
                 where = f"ResNet-18: {name}"
-                rows.append(PaperRow(where, words[name], data, COMMON, one_seed(setting)))
+                rows.append(protocol_row(setting, where, words[name], data, one_seed(setting)))
         for network in NETWORKS:
             for name in ("SGD", "SAM"):
-                size = size_of(setting, network)
+                where = f"{network}: {name}"
                 word = PAPER_SETTINGS[data][name]
-                rows.append(PaperRow(f"{network}: {name}", word, data, size, one_seed(setting)))
+                size = size_of(setting, network)
+                rows.append(protocol_row(setting, where, word, data, one_seed(setting), size))
     return rows
 
 
-def all_rows(setting: Setting) -> list[PaperRow]:
+def all_rows(setting: Setting) -> list[Row]:
     """Return every run that a figure needs, those that no other part trains first."""
     return [*along_training(setting), *gammas(setting), *radii(setting), *networks(setting)]

@@ -8,10 +8,10 @@ import numpy as np
 
 from toosure.metrics.binned import reliability_from_confidence
 from toosure.recipes.benchmark.record import Examples
+from toosure.recipes.benchmark.scored_rows import Row
 from toosure.recipes.csam import figure_data, figure_rows
 from toosure.recipes.csam.charts import Bars, Curve, Panel, draw, grouped_bars
 from toosure.recipes.csam.figure_data import FigureRuns, KeptRows, column
-from toosure.recipes.csam.rows import PaperRow
 from toosure.recipes.csam.theory_figures import theory_drawings
 from toosure.recipes.recipe import Drawing, Setting
 from toosure.recipes.run_store import RunStore
@@ -63,7 +63,7 @@ def confidence_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
     return made
 
 
-def cifar100_rows(setting: Setting) -> list[PaperRow]:
+def cifar100_rows(setting: Setting) -> list[Row]:
     """Return the rows of Figure 1's data; a quick recipe has one data set."""
     data = setting.data_sets[-1]
     return [row for row in figure_rows.networks(setting) if row.data == data]

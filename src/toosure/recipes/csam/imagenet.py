@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.score_files import score_files
+from toosure.recipes.benchmark.scored_rows import Row, score_rows
 from toosure.recipes.csam import figure_claims, figure_data, imagenet_rows
 from toosure.recipes.csam.imagenet_c import CORRUPTIONS
-from toosure.recipes.csam.imagenet_rows import ImageNetRow
 from toosure.recipes.csam.theory_figures import theory_drawing, theory_table
 from toosure.recipes.recipe import (
     Claim,
@@ -43,14 +42,8 @@ NOTE = (
 
 def read_records(setting: Setting, store: RunStore) -> dict[str, Record]:
     """Score the runs that are new; return the records of all rows that have one."""
-    rows = {row.name: row.config(setting) for row in imagenet_rows.all_rows()}
-    files = score_files(setting)
-    files.add(store.runs(rows.values()))
-    return {
-        name: files.records[config.name]
-        for name, config in rows.items()
-        if config.name in files.records
-    }
+    scored, _ = score_rows(setting, store, imagenet_rows.all_rows(setting))
+    return {each.name: each.records[0] for each in scored if each.records}
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
@@ -66,7 +59,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     where, moments = "ViT-S/32, ImageNet", imagenet_rows.PATH_MOMENTS
     unless = quick_reason(setting)
     claims += figure_claims.theory_claims("S4", where, theory, moments, unless)
-    tables = tables_of(known)
+    tables = tables_of(setting, known)
     if theory is not None:
         tables.append(theory_table(TITLE, theory))
     return Findings(claims, tables, {name: record.test for name, record in known.items()})
@@ -83,30 +76,29 @@ def drawings(setting: Setting, store: RunStore) -> list[Drawing]:
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def tables_of(known: Known) -> list[Table]:
+def tables_of(setting: Setting, known: Known) -> list[Table]:
     """Print our scores beside the paper's; three runs stand in both tables."""
-    rows = [row for row in imagenet_rows.all_rows() if row.name in known]
-    papers = {
-        "ImageNet-1K (Table 2)": {row: row.in_table_2 for row in rows},
-        "ImageNet-1K, losses (Table S14)": {row: row.in_table_s14 for row in rows},
+    tables = {
+        "ImageNet-1K (Table 2)": imagenet_rows.table_2(setting),
+        "ImageNet-1K, losses (Table S14)": imagenet_rows.table_s14(setting),
     }
-    return [table(title, known, figures) for title, figures in papers.items()]
+    return [table(title, known, rows) for title, rows in tables.items()]
 
 
-def table(title: str, known: Known, figures: Mapping[ImageNetRow, dict[str, str]]) -> Table:
-    """Print the rows that a table of the paper has."""
-    shown = {row: printed for row, printed in figures.items() if printed}
-    columns = list(dict.fromkeys(name for printed in shown.values() for name in printed))
+def table(title: str, known: Known, rows: Sequence[Row]) -> Table:
+    """Print the rows of a table whose runs are there."""
+    shown = [row for row in rows if row.name in known]
+    columns = list(dict.fromkeys(name for row in shown for name in row.figures))
     ours = (*SCORES, "TCE", *(f"acc {c}" for c in CORRUPTIONS), *(f"ECE {c}" for c in CORRUPTIONS))
     header = ("row", "network, epochs", *ours, *(f"paper: {name}" for name in columns))
     cells = [
-        (*row_cells(row, known[row.name]), *(printed[name] for name in columns))
-        for row, printed in shown.items()
+        (*row_cells(row, known[row.name]), *(row.figures[name] for name in columns))
+        for row in shown
     ]
     return Table(title, header, tuple(cells), NOTE)
 
 
-def row_cells(row: ImageNetRow, record: Record) -> tuple[str, ...]:
+def row_cells(row: Row, record: Record) -> tuple[str, ...]:
     """Print our part of one row; a dash where the corrupted images were not judged."""
     numbers = [record.test[key] for key in SCORES.values()]
     numbers.append(record.test_after_temperature["ece"])
@@ -171,7 +163,7 @@ def falling_claim(setting: Setting, says: str, values: Sequence[float], unit: st
 
 def loss_claims(setting: Setting, known: Known) -> list[Claim]:
     """Judge Table S14: SAM and CSAM are more accurate and better calibrated than every loss."""
-    losses = [row.name for row in imagenet_rows.table_s14()]
+    losses = [f"ViT-S/32/{name}" for name in imagenet_rows.LOSSES]
     accuracy = "ViT-S/32: SAM and CSAM are more accurate than each of four losses"
     says = "SAM and CSAM have a lower ECE than each of four losses"
     errors = {"clean": f"ViT-S/32: {says}"}

@@ -9,18 +9,16 @@ from collections.abc import Sequence
 
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.scored_rows import missing_in
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
 from toosure.recipes.benchmark.shift_scores import auroc_against
 from toosure.recipes.csam.claims import (
     LOWER_RULE,
-    Named,
     error_texts,
     paper_number,
     paper_pair,
     seed_text,
 )
 from toosure.recipes.csam.ensemble_rows import KINDS
-from toosure.recipes.csam.tables import Scored
 from toosure.recipes.csam.unknown_data import SETS
 from toosure.recipes.recipe import (
     Claim,
@@ -37,7 +35,7 @@ YOUNGER = "the rule was written when these runs were known"
 NOT_JUDGED = "no runs of these rows were judged on it: `--shift all`, `--ood svhn=FILE.npz`"
 
 
-def ood_claims(setting: Setting, rows: Named, scores: PairedScores) -> list[Claim]:
+def ood_claims(setting: Setting, rows: Rows, scores: PairedScores) -> list[Claim]:
     """Judge all that the paper says of Table 1: first errors, then unknown data."""
     return [
         *ensemble_claims(setting, rows, scores),
@@ -52,7 +50,7 @@ def ood_claims(setting: Setting, rows: Named, scores: PairedScores) -> list[Clai
 # -- ECE of the test images -----------------------------------------------------------------------
 
 
-def ensemble_claims(setting: Setting, rows: Named, scores: PairedScores) -> list[Claim]:
+def ensemble_claims(setting: Setting, rows: Rows, scores: PairedScores) -> list[Claim]:
     """Judge: an ensemble and MC-Dropout lower the ECE of each optimizer."""
     claims = []
     for optimizer in OPTIMIZERS:
@@ -64,7 +62,7 @@ def ensemble_claims(setting: Setting, rows: Named, scores: PairedScores) -> list
     return claims
 
 
-def csam_claim(setting: Setting, rows: Named, scores: PairedScores, kind: str) -> Claim:
+def csam_claim(setting: Setting, rows: Rows, scores: PairedScores, kind: str) -> Claim:
     """Judge: CSAM's ECE is below SAM's."""
     says = f"{kind}: CSAM's ECE is below SAM's"
     sam, csam = rows[f"SAM/{kind}"], rows[f"CSAM/{kind}"]
@@ -79,8 +77,8 @@ def too_young(kind: str) -> str:
 def lower_claim(
     setting: Setting,
     says: str,
-    reference: Scored,
-    better: Scored,
+    reference: ScoredRow,
+    better: ScoredRow,
     scores: PairedScores,
     unless: str = "",
 ) -> Claim:
@@ -98,7 +96,7 @@ def lower_claim(
     )
 
 
-def ratio_claim(setting: Setting, rows: Named, kind: str) -> Claim:
+def ratio_claim(setting: Setting, rows: Rows, kind: str) -> Claim:
     """Judge: SGD's ECE remains about twice SAM's."""
     says = f"{kind}: SGD's ECE is about twice SAM's"
     sgd, sam = rows[f"SGD/{kind}"], rows[f"SAM/{kind}"]
@@ -120,7 +118,7 @@ def ratio_claim(setting: Setting, rows: Named, kind: str) -> Claim:
 # -- unknown data ---------------------------------------------------------------------------------
 
 
-def ensemble_auroc_claim(setting: Setting, rows: Named, name: str) -> Claim:
+def ensemble_auroc_claim(setting: Setting, rows: Rows, name: str) -> Claim:
     """Judge: the ensembles of SAM and CSAM tell unknown images better than that of SGD."""
     says = f"Ensemble: SAM and CSAM have a higher AUROC than SGD against {name}"
     ensembles = [rows[f"{optimizer}/Ensemble"] for optimizer in OPTIMIZERS]
@@ -141,7 +139,7 @@ def ensemble_auroc_claim(setting: Setting, rows: Named, name: str) -> Claim:
     )
 
 
-def dropout_auroc_claim(setting: Setting, rows: Named, optimizer: str) -> Claim:
+def dropout_auroc_claim(setting: Setting, rows: Rows, optimizer: str) -> Claim:
     """Judge: MC-Dropout tells unknown images less well than the network alone."""
     says = f"MC-Dropout lowers the AUROC of {optimizer} against unknown data"
     vanilla, dropout = dropout_pair(rows, optimizer)
@@ -165,7 +163,7 @@ def dropout_auroc_claim(setting: Setting, rows: Named, optimizer: str) -> Claim:
     )
 
 
-def dropout_order_claim(setting: Setting, rows: Named) -> Claim:
+def dropout_order_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge: MC-Dropout costs SAM more AUROC than SGD."""
     says = "MC-Dropout lowers the AUROC of SAM more than that of SGD"
     sgd, sam = dropout_pair(rows, "SGD"), dropout_pair(rows, "SAM")
@@ -186,12 +184,12 @@ def dropout_order_claim(setting: Setting, rows: Named) -> Claim:
     )
 
 
-def dropout_pair(rows: Named, optimizer: str) -> tuple[Scored, Scored]:
+def dropout_pair(rows: Rows, optimizer: str) -> tuple[ScoredRow, ScoredRow]:
     """Return the single networks of an optimizer, and those with MC-Dropout."""
     return rows[f"{optimizer}/Vanilla"], rows[f"{optimizer}/MC-Dropout"]
 
 
-def auroc_changes(vanilla: Scored, dropout: Scored) -> dict[str, float]:
+def auroc_changes(vanilla: ScoredRow, dropout: ScoredRow) -> dict[str, float]:
     """Return what MC-Dropout adds to the AUROC against each set, in points, at the same seeds."""
     seeds = {record.config.seed for record in dropout.records}
     alike = [record for record in vanilla.records if record.config.seed in seeds]
@@ -208,7 +206,7 @@ def mean_auroc(records: Sequence[Record], name: str) -> float:
     return sum(known) / len(known) if known and len(known) == len(values) else math.nan
 
 
-def reasons(setting: Setting, *rows: Scored) -> list[str]:
+def reasons(setting: Setting, *rows: ScoredRow) -> list[str]:
     """Say why rows that are compared by their means are not judged."""
     return [
         setting.why_not_judged_on_cifar,

@@ -1,13 +1,11 @@
 """The rows of each table of the paper as runs: which method, network, length, data and seeds."""
 
-from dataclasses import dataclass, field
-
-from toosure.config import RunConfig
-from toosure.recipes.benchmark import methods, protocol
+from toosure.recipes.benchmark import methods
 from toosure.recipes.benchmark.protocol import COMMON, Size
+from toosure.recipes.benchmark.scored_rows import Row, protocol_row
 from toosure.recipes.csam import paper
 from toosure.recipes.csam.paper_networks import NETWORKS
-from toosure.recipes.recipe import RunMixture, Setting
+from toosure.recipes.recipe import Setting
 
 TRAINING_IMAGES = {"cifar10": 45_000, "cifar100": 45_000, "tiny_imagenet": 95_000}
 # The paper does not say how long it trains on CIFAR; its Figure 2 shows epochs up to 200.
@@ -49,45 +47,10 @@ RADII = ("0.05", "0.1")
 GAMMAS = ("0", "0.5", "1", "1.5", "2")
 
 
-@dataclass(frozen=True)
-class PaperRow:
-    """One row of a table: its name, its runs as words, and the paper's figures beside it."""
-
-    name: str
-    method: str
-    data: str
-    size: Size
-    seeds: tuple[int, ...]
-    figures: dict[str, str] = field(default_factory=dict, hash=False)
-    measure: tuple[str, ...] = ()
-    moments: tuple[float, ...] = (1.0,)  # shares of the steps after which it is measured
-
-    def configs(self, setting: Setting) -> list[RunConfig]:
-        """Return the runs, one per seed; none where a word of the method does not exist."""
-        if protocol.missing_word(self.method):
-            return []
-        return [self.config_at(setting, seed) for seed in self.seeds]
-
-    def config_at(self, setting: Setting, seed: int) -> RunConfig:
-        """Return the run of one seed."""
-        return protocol.config(
-            setting, self.method, self.data, seed, self.size, self.measure, self.moments
-        )
-
-    def mixtures(self, setting: Setting) -> list[RunMixture]:
-        """Return the mixtures of runs that the row shows instead of single runs."""
-        return []
-
-    @property
-    def label(self) -> str:
-        """The name and what was trained, as the table says them."""
-        return f"{self.name} (`{self.method}`)"
-
-    @property
-    def length(self) -> str:
-        """The network and the epochs, as the table says them."""
-        epochs = self.size.steps * self.size.batch / TRAINING_IMAGES[self.data]
-        return f"{self.size.model}, {epochs:.0f}"
+def length_text(row: Row) -> str:
+    """Print the network of a row and its epochs."""
+    epochs = row.size.steps * row.size.batch / TRAINING_IMAGES[row.data]
+    return f"{row.size.model}, {epochs:.0f}"
 
 
 def size_of(setting: Setting, network: str, data: str = "cifar10") -> Size:
@@ -122,7 +85,7 @@ def sharpness_measure(data: str) -> tuple[str, ...]:
 # -- one function per table -----------------------------------------------------------------------
 
 
-def sam_variants(setting: Setting) -> list[PaperRow]:
+def sam_variants(setting: Setting) -> list[Row]:
     """Return Tables S11 and S12: by the common protocol, then ResNet-56 with the paper's rho."""
     rows = []
     for data in setting.data_sets:
@@ -130,7 +93,8 @@ def sam_variants(setting: Setting) -> list[PaperRow]:
         if not setting.full:
             seeds = methods.main_seeds(setting)
             for name, method in methods.sharpness_aware(data).items():
-                rows.append(PaperRow(name, method, data, COMMON, seeds, figures[name]))
+                paper_figures = figures[name]
+                rows.append(protocol_row(setting, name, method, data, seeds, figures=paper_figures))
         if setting.full or data == "cifar100":
             rows += resnet_56(setting, data, tuple(PAPER_SETTINGS[data]), figures)
     return rows
@@ -138,18 +102,19 @@ def sam_variants(setting: Setting) -> list[PaperRow]:
 
 def resnet_56(
     setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable
-) -> list[PaperRow]:
+) -> list[Row]:
     """Return rows of ResNet-56 with the paper's settings."""
     size = size_of(setting, "ResNet-56")
     seeds = single_seeds(setting)
     known = {**WORDS, **PAPER_SETTINGS[data]}
+    measure = sharpness_measure(data)
     return [
-        PaperRow(name, known[name], data, size, seeds, figures[name], sharpness_measure(data))
+        protocol_row(setting, name, known[name], data, seeds, size, figures[name], measure=measure)
         for name in names
     ]
 
 
-def baselines(setting: Setting) -> list[PaperRow]:
+def baselines(setting: Setting) -> list[Row]:
     """Return the sixteen rows of Tables 3 and S5."""
     rows = []
     for data in setting.data_sets:
@@ -158,7 +123,7 @@ def baselines(setting: Setting) -> list[PaperRow]:
     return rows
 
 
-def losses(setting: Setting) -> list[PaperRow]:
+def losses(setting: Setting) -> list[Row]:
     """Return the nine columns of Table S13 as rows; the paper has them on CIFAR-100."""
     rows = []
     for data in setting.data_sets:
@@ -169,7 +134,7 @@ def losses(setting: Setting) -> list[PaperRow]:
 
 def protocol_rows(
     setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable, network: str
-) -> list[PaperRow]:
+) -> list[Row]:
     """Return rows by the common protocol, shared with the benchmark; or with the paper's network.
 
     SGD, SAM and CSAM have the seeds of the main table.
@@ -183,11 +148,11 @@ def protocol_rows(
         method = main.get(name) or WORDS[name]
         few = name not in main and not setting.full
         seeds = methods.other_seeds(setting, data) if few else methods.main_seeds(setting)
-        rows.append(PaperRow(name, method, data, size, seeds, figures.get(name, {})))
+        rows.append(protocol_row(setting, name, method, data, seeds, size, figures.get(name)))
     return rows
 
 
-def grid(setting: Setting) -> list[PaperRow]:
+def grid(setting: Setting) -> list[Row]:
     """Return Table S4: rho by gamma, ResNet-56. gamma 0 is SAM."""
     rows = []
     for data in setting.data_sets:
@@ -195,14 +160,15 @@ def grid(setting: Setting) -> list[PaperRow]:
         for rho in RADII:
             for gamma in GAMMAS:
                 method = f"csam:rho={rho},gamma={gamma}" if gamma != "0" else f"sam:rho={rho}"
-                figures = paper.TABLE_S4.get(f"{label}/{rho}/{gamma}", {})
+                figures = paper.TABLE_S4.get(f"{label}/{rho}/{gamma}")
                 size = size_of(setting, "ResNet-56")
                 name = f"rho {rho}, gamma {gamma}"
-                rows.append(PaperRow(name, method, data, size, single_seeds(setting), figures))
+                seeds = single_seeds(setting)
+                rows.append(protocol_row(setting, name, method, data, seeds, size, figures))
     return rows
 
 
-def networks(setting: Setting) -> list[PaperRow]:
+def networks(setting: Setting) -> list[Row]:
     """Return Tables S6 to S10: three networks on CIFAR, one on Tiny-ImageNet, nine methods."""
     seeds = single_seeds(setting)
     rows = []
@@ -211,14 +177,14 @@ def networks(setting: Setting) -> list[PaperRow]:
             continue
         known = {**WORDS, **PAPER_SETTINGS[data], "CE": "sgd"}
         size = size_of(setting, network, data)
-        rows += [
-            PaperRow(f"{network}: {name}", known[name], data, size, seeds, figures[name])
-            for name in figures
-        ]
+        for name in figures:
+            label = f"{network}: {name}"
+            method = known[name]
+            rows.append(protocol_row(setting, label, method, data, seeds, size, figures[name]))
     return rows
 
 
-def combined(setting: Setting) -> list[PaperRow]:
+def combined(setting: Setting) -> list[Row]:
     """Return Table S15: focal loss and ACLS, alone and with SAM and CSAM, on CIFAR-100."""
     rows = []
     for network, figures in (
@@ -231,15 +197,14 @@ def combined(setting: Setting) -> list[PaperRow]:
             if optimizer:
                 word = f"{PAPER_SETTINGS['cifar100'][optimizer]}+{word}"
 
+            label = f"{network}: {name}"
             size = size_of(setting, network)
             seeds = single_seeds(setting)
-            rows.append(
-                PaperRow(f"{network}: {name}", word, "cifar100", size, seeds, figures[name])
-            )
+            rows.append(protocol_row(setting, label, word, "cifar100", seeds, size, figures[name]))
     return rows if "cifar100" in setting.data_sets else []
 
 
-def sharpness(setting: Setting) -> list[PaperRow]:
+def sharpness(setting: Setting) -> list[Row]:
     """Return Table S16: ResNet-56 on CIFAR-100."""
     if "cifar100" not in setting.data_sets:
         return []

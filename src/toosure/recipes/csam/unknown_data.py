@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from toosure.recipes.benchmark.scored_rows import ScoredRow
 from toosure.recipes.benchmark.shift_scores import auroc_against, known_text
-from toosure.recipes.csam.tables import Scored
 from toosure.recipes.recipe import Table
 
 # A set of a run's record -> the paper's column; None where it has none.
@@ -23,7 +23,7 @@ NOTE = (
 )
 
 
-def unknown_data(scored: Sequence[Scored]) -> Table:
+def unknown_data(scored: Sequence[ScoredRow]) -> Table:
     """Return our AUROCs beside the paper's; a dash where no run of a row was judged."""
     header = (
         *("row", "seeds", *SETS),
@@ -33,14 +33,14 @@ def unknown_data(scored: Sequence[Scored]) -> Table:
     return Table("Unknown data (Table 1, right half), cifar10", header, rows, NOTE)
 
 
-def row_cells(scored: Scored) -> tuple[str, ...]:
+def row_cells(scored: ScoredRow) -> tuple[str, ...]:
     """Print one row."""
     ours = [known_text([auroc_against(r, name) for r in scored.records]) for name in SETS]
     papers = [scored.row.figures.get(column, "–") for column in SETS.values() if column is not None]
     return scored.row.label, str(len(scored.records)), *ours, *papers
 
 
-def values_of_unknown(scored: Sequence[Scored]) -> dict[str, object]:
+def values_of_unknown(scored: Sequence[ScoredRow]) -> dict[str, object]:
     """Return the unrounded AUROCs of each row, per seed."""
     return {
         f"{each.row.name}/unknown": [

@@ -1,17 +1,10 @@
 """Ablations of gamma-net: the bandwidth of SECE, and what its features contribute."""
 
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.claims import count_text, lower_ece_claim
 from toosure.recipes.gamma_net.comparison import NOTE, score_cells
-from toosure.recipes.gamma_net.rows import (
-    ERRORS,
-    MethodRow,
-    Rows,
-    along_training,
-    missing_in,
-    scored_rows,
-    unrounded,
-)
+from toosure.recipes.gamma_net.rows import ERRORS, along_training, score_configs, unrounded
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -32,7 +25,7 @@ def bandwidth_findings(setting: Setting, store: RunStore) -> Findings:
     """Return what the kernel's width does to calibration."""
     values = sweeps.bandwidth_values(setting)
     configs = {value: sweeps.bandwidth_configs(setting, value) for value in values}
-    rows = scored_rows(setting, store, configs)
+    rows = score_configs(setting, store, configs)
 
     title = f"Bandwidth of SECE, {sweeps.single_data(setting, 'cifar100')}"
     table = Table(title, ("bandwidth", *HEADER), variant_cells(rows), NOTE)
@@ -76,14 +69,14 @@ def rule_claim(setting: Setting, rows: Rows) -> Claim:
         paper="an open question",
         holds=own < fixed[best] + NEAR,
         rule="ours: mean ECE, at most a point above",
-        unless=[setting.why_not_judged_on_cifar, missing_in(*rows.values()), single_run(*counts)],
+        unless=[setting.why_not_judged_on_cifar, missing_in(rows.values()), single_run(*counts)],
     )
 
 
 def feature_findings(setting: Setting, store: RunStore) -> Findings:
     """Return how gamma-net does when its features are replaced."""
     configs = {kind: sweeps.feature_configs(setting, kind) for kind in sweeps.FEATURES}
-    rows = scored_rows(setting, store, configs)
+    rows = score_configs(setting, store, configs)
     table = Table("What gamma-net reads", ("features", *HEADER), variant_cells(rows), NOTE)
     return Findings([feature_claim(setting, rows)], [table], unrounded(rows))
 
@@ -98,7 +91,7 @@ def feature_claim(setting: Setting, rows: Rows) -> Claim:
         says,
         own,
         noise,
-        [setting.why_not_judged_on_cifar, missing_in(own, noise)],
+        [setting.why_not_judged_on_cifar, missing_in([own, noise])],
         found=f"{' : '.join(errors)} points {count_text(own, noise)}",
     )
 
@@ -112,7 +105,7 @@ def variant_cells(rows: Rows) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def gamma_text(row: MethodRow) -> str:
+def gamma_text(row: ScoredRow) -> str:
     """Print the mean gamma of the last batch, and how often it collapsed."""
     gammas = [along_training(record, "objective/gamma_mean")[-1] for record in row.records]
     ends = [along_training(record, "objective/gamma_collapsed")[-1] for record in row.records]

@@ -5,7 +5,8 @@ A table says in its own words what is claimed, and why nothing is judged (`unles
 
 from collections.abc import Sequence
 
-from toosure.recipes.gamma_net.rows import ERRORS, MethodRow
+from toosure.recipes.benchmark.scored_rows import ScoredRow
+from toosure.recipes.gamma_net.rows import ERRORS
 from toosure.recipes.recipe import Claim, claim_without_runs, judge
 from toosure.recipes.series import spread_text
 
@@ -14,12 +15,12 @@ SPREAD = 1.0  # points of ECE between the smallest and the largest seed
 ACCURACY = 0.01  # the largest loss of accuracy
 
 
-def count_text(*rows: MethodRow) -> str:
+def count_text(*rows: ScoredRow) -> str:
     """Print how many runs each row has: "(n = 3 : 1)"."""
     return f"(n = {' : '.join(str(len(row.records)) for row in rows)})"
 
 
-def pair_text(ours: MethodRow, other: MethodRow, key: str) -> str:
+def pair_text(ours: ScoredRow, other: ScoredRow, key: str) -> str:
     """Print a score of two methods in points, with n."""
     texts = (spread_text(row.points(key)) for row in (ours, other))
     return f"{' : '.join(texts)} {count_text(ours, other)}"
@@ -27,8 +28,8 @@ def pair_text(ours: MethodRow, other: MethodRow, key: str) -> str:
 
 def lower_ece_claim(
     says: str,
-    ours: MethodRow,
-    other: MethodRow,
+    ours: ScoredRow,
+    other: ScoredRow,
     unless: Sequence[str],
     *,
     found: str = "",
@@ -49,7 +50,7 @@ def lower_ece_claim(
 
 
 def all_errors_claim(
-    says: str, ours: MethodRow, other: MethodRow, unless: Sequence[str], rule: str = ""
+    says: str, ours: ScoredRow, other: ScoredRow, unless: Sequence[str], rule: str = ""
 ) -> Claim:
     """Judge: every calibration error that the paper names is below another's, by its mean."""
     if not ours.records or not other.records:
@@ -79,7 +80,7 @@ def accuracy_claim(says: str, found: str, own: float, other: float, unless: Sequ
     )
 
 
-def spread_claim(says: str, row: MethodRow, unless: Sequence[str], *, steady: bool = True) -> Claim:
+def spread_claim(says: str, row: ScoredRow, unless: Sequence[str], *, steady: bool = True) -> Claim:
     """Judge: final ECE differs by less than a point over seeds; not `steady`: by that or more."""
     if not row.records:
         return claim_without_runs(says)

@@ -7,10 +7,17 @@ from dataclasses import replace
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol, tables
-from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
+from toosure.recipes.benchmark.scored_rows import (
+    Row,
+    ScoredRow,
+    by_data,
+    by_name,
+    protocol_row,
+    score_rows,
+)
 from toosure.recipes.commits import short_commit
 from toosure.recipes.gamma_net import common_claims
-from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, MethodRow, Rows, row_of, unrounded
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, unrounded
 from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
@@ -81,44 +88,23 @@ def seeds(setting: Setting, name: str) -> tuple[int, ...]:
     return setting.seeds_or(*SEEDS) if several else setting.seeds_or(0)
 
 
-def method_configs(setting: Setting, name: str, data: str) -> list[RunConfig]:
-    """Return the runs of a row."""
-    word = methods(setting)[name]
-    return protocol.configs(setting, word, data, seeds(setting, name))
-
-
-def configs(setting: Setting) -> list[RunConfig]:
-    """Return every run of the tables."""
-    return [
-        run
-        for data in tables.data_names(setting)
-        for name in methods(setting)
-        for run in method_configs(setting, name, data)
-    ]
-
-
-# -- scores ---------------------------------------------------------------------------------------
-
-
-def scored(setting: Setting, store: RunStore) -> ScoreFiles:
-    """Return the kept scores, with those of the finished runs of the store's folder."""
-    files = score_files(setting)
-    files.add(store.runs(configs(setting)))
-    return files
-
-
-def rows_of(setting: Setting, files: ScoreFiles, data: str) -> Rows:
+def rows(setting: Setting, data: str) -> list[Row]:
     """Return the rows of a data set: the seeds that are trained, and others whose scores are kept.
 
     Seeds that the command names are the only ones.
     """
-    rows = {}
+    table = []
     for name, word in methods(setting).items():
-        own = method_configs(setting, name, data)
+        own = protocol_row(setting, name, word, data, seeds(setting, name))
         kept = protocol.configs(setting, word, data, setting.seeds_or(*SEEDS))
-        wanted = list(dict.fromkeys([*own, *kept]))
-        rows[name] = replace(row_of(files, name, wanted), expected=len(own))
-    return rows
+        table.append(replace(own, also=tuple(kept)))
+    return table
+
+
+def configs(setting: Setting) -> list[RunConfig]:
+    """Return every run of the tables."""
+    data_names = tables.data_names(setting)
+    return [run for data in data_names for row in rows(setting, data) for run in row.configs]
 
 
 # -- findings -------------------------------------------------------------------------------------
@@ -126,18 +112,20 @@ def rows_of(setting: Setting, files: ScoreFiles, data: str) -> Rows:
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return a table per data set, and whether gamma-net does what the paper says of it."""
-    files = scored(setting, store)
+    data_names = tables.data_names(setting)
+    table_rows = [row for data in data_names for row in rows(setting, data)]
+    scored, _ = score_rows(setting, store, table_rows)
+
     result = Findings()
-    for data in tables.data_names(setting):
-        rows = rows_of(setting, files, data)
-        cells = tuple(row_cells(row) for row in rows.values() if row.records)
+    for data, group in by_data(scored).items():
+        cells = tuple(row_cells(row) for row in group if row.records)
         result.tables.append(Table(f"{data}, common protocol", HEADER, cells, NOTE))
-        result.claims += common_claims.claims(setting, data, rows)
-        result.values[data] = unrounded(rows)
+        result.claims += common_claims.claims(setting, data, by_name(group))
+        result.values[data] = unrounded(by_name(group))
     return result
 
 
-def row_cells(row: MethodRow) -> tuple[str, ...]:
+def row_cells(row: ScoredRow) -> tuple[str, ...]:
     """Print one method."""
     cells = [row.name, str(len(row.records))]
     for key, (_, scale, form) in SCORES.items():

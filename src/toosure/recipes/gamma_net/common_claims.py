@@ -9,6 +9,7 @@ were known, by the same rules, and both are judged.
 
 import math
 
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
 from toosure.recipes.gamma_net.claims import (
     accuracy_claim,
     all_errors_claim,
@@ -18,13 +19,12 @@ from toosure.recipes.gamma_net.claims import (
     spread_claim,
     too_little_overconfident,
 )
-from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, MethodRow, Rows
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS
 from toosure.recipes.recipe import (
     Claim,
     Setting,
     claim_without_runs,
     judge,
-    missing_runs,
     single_run,
 )
 
@@ -69,16 +69,16 @@ def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Cl
     return judged
 
 
-def reasons(setting: Setting, *rows: MethodRow) -> list[str]:
+def reasons(setting: Setting, *rows: ScoredRow) -> list[str]:
     """Say why a claim is not judged: small runs, other data, missing runs, a single run."""
     return [
         setting.why_not_judged_on_cifar,
-        *(missing_runs(len(row.records), row.expected) for row in rows),
+        missing_in(rows),
         single_run(*(len(row.records) for row in rows)),
     ]
 
 
-def lower_than_ce(setting: Setting, data: str, ours: MethodRow, ce: MethodRow) -> Claim:
+def lower_than_ce(setting: Setting, data: str, ours: ScoredRow, ce: ScoredRow) -> Claim:
     """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points."""
     says = f"{data}: {ours.name} has less ECE than cross-entropy where that is over-confident"
     if not ours.records or not ce.records:
@@ -96,7 +96,7 @@ def lower_than_ce(setting: Setting, data: str, ours: MethodRow, ce: MethodRow) -
     )
 
 
-def accurate_as_ce(setting: Setting, data: str, ours: MethodRow, ce: MethodRow) -> Claim:
+def accurate_as_ce(setting: Setting, data: str, ours: ScoredRow, ce: ScoredRow) -> Claim:
     """Judge: at most a point less accurate than cross-entropy."""
     says = f"{data}: {ours.name}: ... at an accuracy within one point of cross-entropy's"
     if not ours.records or not ce.records:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.record import ran_alone
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, by_name, score_rows
 from toosure.recipes.gamma_net import common
-from toosure.recipes.gamma_net.rows import OURS, MethodRow, Rows
+from toosure.recipes.gamma_net.rows import OURS
 from toosure.recipes.gamma_net.sweeps import single_data
 from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table, claim_without_runs
@@ -88,8 +89,9 @@ def findings(setting: Setting, store: RunStore) -> Findings:
             costs[name] = cost_of(run)
 
     # Scores of the long runs, as far as they are there: this part does not miss the others.
-    files = common.scored(setting, RunStore(store.folder, store.scored))
-    rows = common.rows_of(setting, files, common_data(setting))
+    others = RunStore(store.folder, store.scored)
+    scored, _ = score_rows(setting, others, common.rows(setting, common_data(setting)))
+    rows = by_name(scored)
     cells = tuple(cost_cells(cost, rows[name], costs, rows) for name, cost in costs.items())
     values = {name: cost.step_seconds for name, cost in costs.items()}
     return Findings([step_claim(costs)], [Table("Cost and gain", HEADER, cells, NOTE)], values)
@@ -99,7 +101,7 @@ def common_data(setting: Setting) -> str:
     return "digits" if setting.quick else single_data(setting, "cifar10")
 
 
-def cost_cells(cost: Cost, row: MethodRow, costs: dict[str, Cost], rows: Rows) -> tuple[str, ...]:
+def cost_cells(cost: Cost, row: ScoredRow, costs: dict[str, Cost], rows: Rows) -> tuple[str, ...]:
     """Print one method; what is not known is a dash."""
     run = cost.run
     step = cost.step_seconds
@@ -123,7 +125,7 @@ def cost_cells(cost: Cost, row: MethodRow, costs: dict[str, Cost], rows: Rows) -
     )
 
 
-def gain_over_ce(row: MethodRow, ce: MethodRow) -> float | None:
+def gain_over_ce(row: ScoredRow, ce: ScoredRow) -> float | None:
     """Return cross-entropy's mean ECE minus a method's, in points; None without runs of both."""
     if not row.records or not ce.records:
         return None

@@ -7,6 +7,7 @@ was asked of G, the default of then. Spread is the largest minus the smallest of
 import numpy as np
 
 from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.claims import (
     accuracy_claim,
@@ -16,14 +17,7 @@ from toosure.recipes.gamma_net.claims import (
     too_little_overconfident,
 )
 from toosure.recipes.gamma_net.comparison import score_cells
-from toosure.recipes.gamma_net.rows import (
-    ERRORS,
-    MethodRow,
-    Rows,
-    along_training,
-    scored_rows,
-    unrounded,
-)
+from toosure.recipes.gamma_net.rows import ERRORS, along_training, score_configs, unrounded
 from toosure.recipes.gamma_net.sweeps import ARM_A, ARM_D, ARM_E, ARM_G, ARM_H
 from toosure.recipes.recipe import (
     Claim,
@@ -32,7 +26,6 @@ from toosure.recipes.recipe import (
     Table,
     claim_without_runs,
     judge,
-    missing_runs,
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
@@ -55,7 +48,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         name: [each for each in sweeps.arm_configs(setting, name) if each in wanted]
         for name in sweeps.ARMS
     }
-    rows = scored_rows(setting, store, configs)
+    rows = score_configs(setting, store, configs, expected=len(sweeps.ARM_SEEDS))
 
     header = (
         "arm",
@@ -91,14 +84,12 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
     ]
 
 
-def reasons(setting: Setting, *rows: MethodRow) -> list[str]:
+def reasons(setting: Setting, *rows: ScoredRow) -> list[str]:
     """Say why nothing is judged: small runs, other data, or runs that are missing."""
-    expected = len(sweeps.ARM_SEEDS)
-    missing = [missing_runs(len(row.records), expected) for row in rows]
-    return [setting.why_not_judged_on_cifar, *missing]
+    return [setting.why_not_judged_on_cifar, missing_in(rows)]
 
 
-def frozen_claim(setting: Setting, first: MethodRow) -> Claim:
+def frozen_claim(setting: Setting, first: ScoredRow) -> Claim:
     """Judge the prediction that the first build's gamma stays where the first cut finds it."""
     says = "predicted: after the first cut of the rate, gamma of A stays within .1"
     if not first.records:
@@ -114,7 +105,7 @@ def frozen_claim(setting: Setting, first: MethodRow) -> Claim:
     )
 
 
-def lower_than_ce(setting: Setting, ours: MethodRow, ce: MethodRow) -> Claim:
+def lower_than_ce(setting: Setting, ours: ScoredRow, ce: ScoredRow) -> Claim:
     """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points."""
     says = f"{ours.name} has less ECE than cross-entropy where that is over-confident"
     if not ours.records or not ce.records:
@@ -131,7 +122,7 @@ def lower_than_ce(setting: Setting, ours: MethodRow, ce: MethodRow) -> Claim:
     )
 
 
-def accurate_as_ce(setting: Setting, ours: MethodRow, ce: MethodRow) -> Claim:
+def accurate_as_ce(setting: Setting, ours: ScoredRow, ce: ScoredRow) -> Claim:
     """Judge: at most a point less accurate than cross-entropy."""
     says = f"{ours.name}: ... at an accuracy within one point of cross-entropy's"
     if not ours.records or not ce.records:
@@ -145,7 +136,7 @@ def accurate_as_ce(setting: Setting, ours: MethodRow, ce: MethodRow) -> Claim:
 # -- table ----------------------------------------------------------------------------------
 
 
-def arm_cells(row: MethodRow) -> tuple[str, ...]:
+def arm_cells(row: ScoredRow) -> tuple[str, ...]:
     """Print one arm."""
     errors = row.points("ece")
     cells = (

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from toosure.config import RunConfig
+from toosure.recipes.benchmark.scored_rows import Row
 from toosure.recipes.radius import (
     combinations,
     comparison,
@@ -17,12 +18,12 @@ from toosure.recipes.recipe import Part, Recipe, Setting
 
 
 def configs_of(
-    part: Callable[[Setting], Sequence[rows.RadiusRow]],
+    part: Callable[[Setting], Sequence[Row]],
 ) -> Callable[[Setting], list[RunConfig]]:
     """Return the function that gives the runs of a part's rows."""
 
     def configs(setting: Setting) -> list[RunConfig]:
-        return [run for row in part(setting) for run in row.configs(setting)]
+        return [run for row in part(setting) for run in row.configs]
 
     return configs
 

@@ -5,10 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toosure.recipes.benchmark.paired import PairedScores
-from toosure.recipes.benchmark.scored_rows import by_data, by_name, missing_in
+from toosure.recipes.benchmark.scored_rows import (
+    ScoredRow,
+    by_data,
+    by_name,
+    missing_in,
+    score_rows,
+)
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.difference_bounds import BoundedDifference, BoundedScores
-from toosure.recipes.radius.scores import Scored, scored_rows, tables, values_of
+from toosure.recipes.radius.scores import tables, values_of
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -64,7 +70,7 @@ RULES = Table(
 class Mark:
     """The best rival in a score: its row, and whether it is after temperature scaling."""
 
-    scored: Scored
+    scored: ScoredRow
     after: bool
     value: float
 
@@ -73,7 +79,7 @@ class Mark:
         return self.scored.name + (" after T" if self.after else "")
 
 
-def best_rival(rivals: Sequence[Scored], key: str) -> Mark:
+def best_rival(rivals: Sequence[ScoredRow], key: str) -> Mark:
     """Return the rival of least mean, as it is or after temperature scaling; NaN is never best."""
     marks = [
         Mark(each, after, each.mean(key, after))
@@ -84,19 +90,19 @@ def best_rival(rivals: Sequence[Scored], key: str) -> Mark:
     return min(marks, key=lambda mark: math.inf if math.isnan(mark.value) else mark.value)
 
 
-def unscored(rivals: Sequence[Scored], key: str) -> str:
+def unscored(rivals: Sequence[ScoredRow], key: str) -> str:
     """Name rivals whose records lack a score, as older ones may; empty where none does."""
     names = [each.name for each in rivals if each.records and math.isnan(each.mean(key))]
     return f"no {key} of {', '.join(names)}" if names else ""
 
 
-def best_sam(rivals: Sequence[Scored]) -> Scored | None:
+def best_sam(rivals: Sequence[ScoredRow]) -> ScoredRow | None:
     """Return the SAM of highest mean accuracy among all radii; None where no run is there."""
     of_sam = [each for each in rivals if is_sam(each) and each.records]
     return max(of_sam, key=lambda each: each.mean("accuracy")) if of_sam else None
 
 
-def is_sam(scored: Scored) -> bool:
+def is_sam(scored: ScoredRow) -> bool:
     """Whether a row is SAM with a fixed radius, and nothing else."""
     return scored.row.method.startswith("sam:") and "+" not in scored.row.method
 
@@ -106,9 +112,9 @@ def is_sam(scored: Scored) -> bool:
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the table of all methods, and whether the goal is reached on each data set."""
-    scored, files = scored_rows(setting, store, rows.comparison(setting))
-    bounded = BoundedScores(files.examples)
-    paired = PairedScores(files.examples)
+    scored, examples = score_rows(setting, store, rows.comparison(setting))
+    bounded = BoundedScores(examples)
+    paired = PairedScores(examples)
 
     claims: list[Claim] = []
     shown = tables(scored, "Our method and its rivals")
@@ -120,8 +126,8 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 def network_findings(setting: Setting, store: RunStore) -> Findings:
     """Return the same on a second network, with one seed: reported, not judged."""
-    scored, files = scored_rows(setting, store, rows.network(setting))
-    bounded = BoundedScores(files.examples)
+    scored, examples = score_rows(setting, store, rows.network(setting))
+    bounded = BoundedScores(examples)
     network = "a small one" if setting.quick else "ResNet-56"
     claims: list[Claim] = []
     for data, group in by_data(scored).items():
@@ -130,7 +136,7 @@ def network_findings(setting: Setting, store: RunStore) -> Findings:
     return Findings(claims, [*shown, RULES], values_of(scored))
 
 
-def paired_table(data: str, group: Sequence[Scored], scores: PairedScores) -> Table:
+def paired_table(data: str, group: Sequence[ScoredRow], scores: PairedScores) -> Table:
     """Return the paired differences between our method and each rival."""
     ours = by_name(group)[rows.OURS]
     lines = []
@@ -146,11 +152,11 @@ def paired_table(data: str, group: Sequence[Scored], scores: PairedScores) -> Ta
 
 
 def goal_claims(
-    setting: Setting, where: str, group: Sequence[Scored], bounded: BoundedScores
+    setting: Setting, where: str, group: Sequence[ScoredRow], bounded: BoundedScores
 ) -> list[Claim]:
     """Judge the goal on one data set: two calibration errors, accuracy, NLL."""
     ours = by_name(group)[rows.OURS]
-    rivals = [each for each in group if each is not ours and each.row.rival]
+    rivals = [each for each in group if rows.is_rival(each.name)]
     sentences = [error_sentence(where, name) for name in ERRORS.values()]
     sentences += [accuracy_sentence(where), nll_sentence(where)]
     if not ours.records or not any(each.records for each in rivals):
@@ -182,8 +188,8 @@ def nll_sentence(where: str) -> str:
 def error_claim(
     where: str,
     key: str,
-    ours: Scored,
-    rivals: Sequence[Scored],
+    ours: ScoredRow,
+    rivals: Sequence[ScoredRow],
     bounded: BoundedScores,
     unless: Sequence[str],
 ) -> Claim:
@@ -205,8 +211,8 @@ def error_claim(
 
 def accuracy_claim(
     where: str,
-    ours: Scored,
-    rivals: Sequence[Scored],
+    ours: ScoredRow,
+    rivals: Sequence[ScoredRow],
     bounded: BoundedScores,
     unless: Sequence[str],
 ) -> Claim:
@@ -243,7 +249,9 @@ def bounded_claim(
     return judge(says, found=text, paper="–", holds=holds, rule=rule, unless=[*unless, known])
 
 
-def nll_claim(where: str, ours: Scored, rivals: Sequence[Scored], unless: Sequence[str]) -> Claim:
+def nll_claim(
+    where: str, ours: ScoredRow, rivals: Sequence[ScoredRow], unless: Sequence[str]
+) -> Claim:
     """Judge the NLL against that of every rival."""
     best = best_rival(rivals, "nll")
     raw = min((each for each in rivals if each.records), key=lambda each: each.mean("nll"))

@@ -3,8 +3,8 @@
 from toosure.config import RunConfig
 from toosure.optim import SAM
 from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.scored_rows import score_rows
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.scores import scored_rows
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -27,7 +27,7 @@ TRAINING_IMAGES = {"digits": 128}  # of a quick recipe
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the share of the time that looks at the control split take."""
-    scored, _ = scored_rows(setting, store, rows.cost(setting))
+    scored, _ = score_rows(setting, store, rows.cost(setting))
     lines = []
     claims: list[Claim] = []
     values: dict[str, object] = {}

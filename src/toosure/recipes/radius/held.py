@@ -3,10 +3,16 @@
 from collections.abc import Sequence
 
 from toosure.recipes.benchmark.paired import PairedScores
-from toosure.recipes.benchmark.scored_rows import by_data, by_name, missing_in
+from toosure.recipes.benchmark.scored_rows import (
+    ScoredRow,
+    by_data,
+    by_name,
+    missing_in,
+    score_rows,
+)
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.comparison import best_rival, paired_table
-from toosure.recipes.radius.scores import Scored, scored_rows, tables, values_of
+from toosure.recipes.radius.scores import tables, values_of
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -20,8 +26,8 @@ from toosure.recipes.run_store import RunStore
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the scores of both, their paired differences, and which has the lower NLL."""
-    scored, files = scored_rows(setting, store, rows.held(setting))
-    paired = PairedScores(files.examples)
+    scored, examples = score_rows(setting, store, rows.held(setting))
+    paired = PairedScores(examples)
 
     shown = tables(scored, "Constant radii")
     shown += [paired_table(data, group, paired) for data, group in by_data(scored).items()]
@@ -29,7 +35,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     return Findings(claims, shown, values_of(scored))
 
 
-def steering_claim(setting: Setting, data: str, group: Sequence[Scored]) -> Claim:
+def steering_claim(setting: Setting, data: str, group: Sequence[ScoredRow]) -> Claim:
     """Judge: the steered radius has a lower NLL than every constant one, also after T."""
     says = f"{data}: a steered radius has a lower NLL than ASAM at every constant one"
     ours = by_name(group)[rows.OURS]

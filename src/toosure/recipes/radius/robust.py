@@ -2,15 +2,9 @@
 
 from collections.abc import Sequence
 
-from toosure.recipes.benchmark.scored_rows import by_data, by_name
+from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, by_name, score_rows
 from toosure.recipes.radius import robust_rows, rows
-from toosure.recipes.radius.scores import (
-    Scored,
-    final_radius,
-    scored_rows,
-    tables,
-    values_of,
-)
+from toosure.recipes.radius.scores import final_radius, tables, values_of
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -26,7 +20,7 @@ STARTS = ("start ten times smaller", "start ten times larger")
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return what other starts, splits, batches and wrong labels change."""
-    scored, _ = scored_rows(setting, store, robust_rows.robust(setting))
+    scored, _ = score_rows(setting, store, robust_rows.robust(setting))
     claims: list[Claim] = []
     for data, group in by_data(scored).items():
         claims += [start_claim(setting, data, by_name(group), name) for name in STARTS]
@@ -34,7 +28,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     return Findings(claims, tables(scored, "What should not matter"), values_of(scored))
 
 
-def start_claim(setting: Setting, data: str, group: dict[str, Scored], name: str) -> Claim:
+def start_claim(setting: Setting, data: str, group: dict[str, ScoredRow], name: str) -> Claim:
     """Judge: another start ends within a quarter of the same radius."""
     says = f"{data}: {name}, and the radius ends within 25 % of the same"
     radius = radius_of(group[name])
@@ -52,12 +46,12 @@ def start_claim(setting: Setting, data: str, group: dict[str, Scored], name: str
     )
 
 
-def radius_of(scored: Scored) -> float | None:
+def radius_of(scored: ScoredRow) -> float | None:
     """Return the radius at the end of a row's one run; None where it was not kept."""
     return final_radius(scored.records[0]) if scored.records else None
 
 
-def reported(data: str, group: Sequence[Scored]) -> Claim:
+def reported(data: str, group: Sequence[ScoredRow]) -> Claim:
     """Say what the other rows came to; no bound was set for them."""
     others = [each for each in group if each.name not in (*STARTS, rows.OURS) and each.records]
     texts = [f"{each.name} {100 * each.mean('ece'):.2f}" for each in others]
@@ -70,5 +64,5 @@ def reported(data: str, group: Sequence[Scored]) -> Claim:
 
 def ablations(setting: Setting, store: RunStore) -> Findings:
     """Return what each piece of the controller is worth, with one seed: reported."""
-    scored, _ = scored_rows(setting, store, robust_rows.ablations(setting))
+    scored, _ = score_rows(setting, store, robust_rows.ablations(setting))
     return Findings([], tables(scored, "One thing changed at a time"), values_of(scored))

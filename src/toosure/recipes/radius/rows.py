@@ -1,11 +1,11 @@
 """The runs of each part: which method, on which data, with which seeds, network and length."""
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
-from toosure.config import RunConfig
 from toosure.recipes.benchmark import methods, protocol
-from toosure.recipes.benchmark.protocol import COMMON, Size
+from toosure.recipes.benchmark.protocol import COMMON
+from toosure.recipes.benchmark.scored_rows import Row, protocol_row
 from toosure.recipes.recipe import Setting
 
 SAM = "sam:rho=0.05+radius"
@@ -28,28 +28,12 @@ SGD = "SGD"
 CHOSEN_SAM = "SAM, chosen"
 
 
-@dataclass(frozen=True)
-class RadiusRow:
-    """One line of a table: its name and the words of its runs."""
+def is_rival(name: str) -> bool:
+    """Whether a row of the comparison counts as a rival.
 
-    name: str
-    method: str
-    data: str
-    seeds: tuple[int, ...]
-    size: Size = COMMON
-    noise: float = 0.0  # share of wrong labels in the training data
-    rival: bool = True  # False: only shown, as a cell of the grid from which a rival was chosen
-
-    def configs(self, setting: Setting) -> list[RunConfig]:
-        """Return the runs by the common protocol, one per seed."""
-        return [self.config(setting, seed) for seed in self.seeds]
-
-    def config(self, setting: Setting, seed: int) -> RunConfig:
-        """Return the run of one seed."""
-        run = protocol.config(setting, self.method, self.data, seed, self.size)
-        if not self.noise:
-            return run
-        return RunConfig.of({**asdict(run), "data": f"{run.data},noise={self.noise:g}"})
+    The cells of CSAM's grid, from which a rival was chosen, are only shown; so is ours on SAM.
+    """
+    return name not in (OURS, OURS_ON_SAM) and not name.startswith("csam:")
 
 
 def with_options(method: str, *options: str) -> str:
@@ -110,7 +94,7 @@ def chosen(setting: Setting, data: str) -> dict[str, str]:
 # -- one function per part ------------------------------------------------------------------------
 
 
-def combinations(setting: Setting) -> list[RadiusRow]:
+def combinations(setting: Setting, own_seeds: tuple[int, ...] = ()) -> list[Row]:
     """Return radius control on SAM, CSAM and ASAM, each also with the control split returned.
 
     SAM and CSAM also with an EMA; SAM and ASAM also with a dead band that narrows and a gain that
@@ -129,24 +113,24 @@ def combinations(setting: Setting) -> list[RadiusRow]:
     words = {**base, **returned}
 
     return [
-        RadiusRow(name, word, data, (setting.first_seed,))
+        protocol_row(setting, name, word, data, own_seeds or (setting.first_seed,))
         for data in data_names(setting)
         for name, word in words.items()
     ]
 
 
-def comparison(setting: Setting) -> list[RadiusRow]:
+def comparison(setting: Setting) -> list[Row]:
     """Return our method and all its rivals."""
     rows = []
     for data in data_names(setting):
-        rows.append(RadiusRow(OURS, ours(setting), data, seeds(setting)))
+        rows.append(protocol_row(setting, OURS, ours(setting), data, seeds(setting)))
         if not setting.quick and ours(setting) != TAKEN_FIRST:
-            rows.append(RadiusRow(OURS_ON_SAM, TAKEN_FIRST, data, seeds(setting), rival=False))
+            rows.append(protocol_row(setting, OURS_ON_SAM, TAKEN_FIRST, data, seeds(setting)))
         rows += rivals(setting, data)
     return rows
 
 
-def rivals(setting: Setting, data: str) -> list[RadiusRow]:
+def rivals(setting: Setting, data: str) -> list[Row]:
     """Return the rivals: three seeds each, CalMO and the cells of CSAM's grid with one."""
     words = chosen(setting, data)
     radii = [word for word in methods.CHOICE if word.startswith("sam:")]
@@ -167,10 +151,13 @@ def rivals(setting: Setting, data: str) -> list[RadiusRow]:
         grid = grid[:1]
 
     one = (setting.first_seed,)
-    rows = [RadiusRow(name, word, data, seeds(setting)) for name, word in several.items()]
-    rows.append(RadiusRow("SGD, twice the epochs", "sgd", data, seeds(setting), LONG))
-    rows += [RadiusRow(word, word, data, one, rival=False) for word in grid]
-    return rows if setting.quick else [*rows, RadiusRow("CalMO", "calmo", data, one)]
+    three = seeds(setting)
+    rows = [protocol_row(setting, name, word, data, three) for name, word in several.items()]
+    rows.append(protocol_row(setting, "SGD, twice the epochs", "sgd", data, three, LONG))
+    rows += [protocol_row(setting, word, word, data, one) for word in grid]
+    if not setting.quick:
+        rows.append(protocol_row(setting, "CalMO", "calmo", data, one))
+    return rows
 
 
 def seeds(setting: Setting) -> tuple[int, ...]:
@@ -178,41 +165,50 @@ def seeds(setting: Setting) -> tuple[int, ...]:
     return setting.seeds_or(0) if setting.quick else setting.seeds_or(0, 1, 2)
 
 
-def held(setting: Setting) -> list[RadiusRow]:
+def held(setting: Setting) -> list[Row]:
     """Return our method and ASAM at constant radii around those at which it ended."""
     rows = []
     for data in data_names(setting):
-        rows.append(RadiusRow(OURS, ours(setting), data, seeds(setting)))
         radii = HELD_RADII["cifar10" if setting.quick else data]
-        words = [f"asam:rho={radius:g}" for radius in radii]
-        rows += [RadiusRow(word, word, data, seeds(setting)) for word in words]
+        words = {OURS: ours(setting), **{f"asam:rho={r:g}": f"asam:rho={r:g}" for r in radii}}
+        for name, word in words.items():
+            rows.append(protocol_row(setting, name, word, data, seeds(setting)))
     return rows
 
 
-def network(setting: Setting) -> list[RadiusRow]:
+def nearest(setting: Setting, data: str) -> dict[str, str]:
+    """Return the words of our method and of its nearest rivals, by the name of their row."""
+    words = chosen(setting, data)
+    return {
+        OURS: ours(setting),
+        SGD: "sgd",
+        CHOSEN_SAM: words["SAM"],
+        "CSAM, chosen": words["CSAM"],
+    }
+
+
+def network(setting: Setting) -> list[Row]:
     """Return our method and its nearest rivals on a second network, with one seed."""
-    rows = []
-    for data in data_names(setting):
-        words = chosen(setting, data)
-        named = {OURS: ours(setting), SGD: "sgd", CHOSEN_SAM: words["SAM"]}
-        named["CSAM, chosen"] = words["CSAM"]
-        rows += [
-            RadiusRow(n, word, data, (setting.first_seed,), NETWORK) for n, word in named.items()
-        ]
-    return rows
+    one = (setting.first_seed,)
+    return [
+        protocol_row(setting, name, word, data, one, NETWORK)
+        for data in data_names(setting)
+        for name, word in nearest(setting, data).items()
+    ]
 
 
-def shift(setting: Setting) -> list[RadiusRow]:
+def shift(setting: Setting) -> list[Row]:
     """Return what is judged on corrupted images: our method, and what a temperature mends."""
-    rows = []
-    for data in data_names(setting):
-        words = chosen(setting, data)
-        named = {OURS: ours(setting), SGD: "sgd", CHOSEN_SAM: words["SAM"]}
-        named["CSAM, chosen"] = words["CSAM"]
-        rows += [RadiusRow(name, word, data, seeds(setting)) for name, word in named.items()]
-    return rows
+    return [
+        protocol_row(setting, name, word, data, seeds(setting))
+        for data in data_names(setting)
+        for name, word in nearest(setting, data).items()
+    ]
 
 
-def cost(setting: Setting) -> list[RadiusRow]:
+def cost(setting: Setting) -> list[Row]:
     """Return the runs whose looks are timed: those of the comparison."""
-    return [RadiusRow(OURS, ours(setting), data, seeds(setting)) for data in data_names(setting)]
+    return [
+        protocol_row(setting, OURS, ours(setting), data, seeds(setting))
+        for data in data_names(setting)
+    ]

@@ -1,14 +1,11 @@
 """The scores of rows, before and after temperature scaling, and the tables that show them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
-from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, with_records
+from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data
 from toosure.recipes.commits import short_commit
-from toosure.recipes.radius.rows import RadiusRow
-from toosure.recipes.recipe import Setting, Table
-from toosure.recipes.run_store import RunStore
+from toosure.recipes.recipe import Table
 from toosure.recipes.series import kept_text, spread_text
 
 TEST: dict[str, tuple[str, float, str]] = {
@@ -34,28 +31,7 @@ NOTE = (
 )
 
 
-Scored = ScoredRow[RadiusRow]
-
-
-def scored_rows(
-    setting: Setting, store: RunStore, rows: Sequence[RadiusRow]
-) -> tuple[list[Scored], ScoreFiles]:
-    """Score the runs of the rows that are new; return all rows with their records."""
-    files = score_files(setting)
-    files.add(run for row in rows for run in store.runs(row.configs(setting)))
-    return known_rows(setting, rows, files.records), files
-
-
-def known_rows(
-    setting: Setting, rows: Sequence[RadiusRow], records: Mapping[str, Record]
-) -> list[Scored]:
-    """Return rows with the records that there are of their runs."""
-    return [
-        with_records(row, [config.name for config in row.configs(setting)], records) for row in rows
-    ]
-
-
-def tables(rows: Sequence[Scored], title: str) -> list[Table]:
+def tables(rows: Sequence[ScoredRow], title: str) -> list[Table]:
     """Return one table per data set."""
     return [
         Table(
@@ -65,18 +41,18 @@ def tables(rows: Sequence[Scored], title: str) -> list[Table]:
     ]
 
 
-def cells(scored: Scored) -> tuple[str, ...]:
+def cells(scored: ScoredRow) -> tuple[str, ...]:
     """Print one row."""
     records = scored.records
 
     def spread(value: Callable[[Record], float], scale: float, form: str) -> str:
         return spread_text([scale * value(record) for record in records], form)
 
-    texts = [f"{scored.name} (`{scored.row.method}`)", str(len(records))]
+    texts = [scored.row.label, str(len(records))]
     for key, (_, scale, form) in TEST.items():
         values = [scale * record.test[key] for record in records if key in record.test]
         texts.append(kept_text(values, form, len(records)))
-    texts.append(spread(lambda r: r.test["confidence"] - r.test["accuracy"], 100, ".2f"))
+    texts.append(spread_text(scored.overconfidence, ".2f"))
 
     for key in AFTER:
         values = [TEST[key][1] * r.test_after_temperature[key] for r in records]
@@ -100,7 +76,7 @@ def radius_text(records: Sequence[Record]) -> str:
     return spread_text(values, ".3f") if values else "–"
 
 
-def values_of(rows: Iterable[Scored]) -> dict[str, object]:
+def values_of(rows: Iterable[ScoredRow]) -> dict[str, object]:
     """Return the unrounded scores of each row."""
     return {
         f"{each.row.data}/{each.name}": [

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.scored_rows import by_data, by_name
+from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, by_name, score_rows
 from toosure.recipes.benchmark.shift_scores import (
     corrupted_ece,
     corrupted_ece_after_temperature,
     known_text,
 )
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.scores import Scored, scored_rows
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -35,7 +34,7 @@ NOTE = (
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the errors under corruptions, and whether ours is below those after a temperature."""
-    scored, _ = scored_rows(setting, store, rows.shift(setting))
+    scored, _ = score_rows(setting, store, rows.shift(setting))
 
     shown = [
         Table(f"Corruptions, {data}", HEADER, tuple(cells(e) for e in group if judged(e)), NOTE)
@@ -68,17 +67,17 @@ def errors_after(records: Sequence[Record]) -> list[float]:
     return [error for error in errors if error is not None]
 
 
-def judged(scored: Scored) -> list[Record]:
+def judged(scored: ScoredRow) -> list[Record]:
     """Return the records of runs that were judged on all corruptions."""
     return [record for record in scored.records if corrupted_ece(record) is not None]
 
 
-def cells(scored: Scored) -> tuple[str, ...]:
+def cells(scored: ScoredRow) -> tuple[str, ...]:
     """Print one row."""
     records = judged(scored)
     temperatures = [r.temperature for r in records if r.temperature is not None]
     return (
-        f"{scored.name} (`{scored.row.method}`)",
+        scored.row.label,
         str(len(records)),
         known_text([record.test["ece"] for record in records]),
         known_text([corrupted_ece(record) for record in records]),
@@ -87,7 +86,9 @@ def cells(scored: Scored) -> tuple[str, ...]:
     )
 
 
-def temperature_claim(setting: Setting, data: str, group: dict[str, Scored], rival: str) -> Claim:
+def temperature_claim(
+    setting: Setting, data: str, group: dict[str, ScoredRow], rival: str
+) -> Claim:
     """Judge: our ECE under corruptions is below that of a rival after temperature scaling."""
     says = f"{data}: on corrupted images a lower ECE than {rival} after temperature scaling"
     ours = raw_errors(group[rows.OURS].records)
@@ -105,7 +106,7 @@ def temperature_claim(setting: Setting, data: str, group: dict[str, Scored], riv
         rule="by the mean over seeds",
         unless=[
             setting.why_not_judged_on_cifar,
-            missing_runs(len(ours) + len(theirs), 2 * len(group[rows.OURS].row.seeds)),
+            missing_runs(len(ours) + len(theirs), 2 * group[rows.OURS].row.expected),
             single_run(len(ours), len(theirs)),
         ],
     )

@@ -16,7 +16,7 @@ from toosure.recipes.recipe import (
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import pearson, spearman
 from toosure.recipes.too_sharp import calmo, paper
-from toosure.recipes.too_sharp.calmo import Cell, CellRecords
+from toosure.recipes.too_sharp.calmo import Cell, ScoredCells
 
 Means = dict[Cell, tuple[float, float]]  # accuracy as a share of 1, ECE
 
@@ -70,26 +70,24 @@ def configs(setting: Setting) -> list[RunConfig]:
 
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the whole table beside the paper's, and what its columns show."""
-    records = calmo.read_cells(setting, store, CELLS)
-    means = cell_means(records)
+    scored = calmo.score_cells(setting, store, CELLS)
+    means = cell_means(scored)
 
     single = [
-        calmo.improvement_claim(setting, name, records[name, "CE"], records[name, "CalMO"])
+        calmo.improvement_claim(setting, name, scored[name, "CE"], scored[name, "CalMO"])
         for name in ("AdamW", "SAM")
     ]
     patterns = [pattern_claim(setting, pattern, means) for pattern in PATTERNS]
-    tables = [grid(setting, means), calmo.table(records)]
+    tables = [grid(setting, means), calmo.table(scored)]
     if setting.as_in_the_paper:
         tables.insert(1, agreement_table(means))
-    return Findings([*patterns, *single], tables, calmo.unrounded(records))
+    return Findings([*patterns, *single], tables, calmo.unrounded(scored))
 
 
-def cell_means(records: CellRecords) -> Means:
+def cell_means(cells: ScoredCells) -> Means:
     """Return mean accuracy and ECE over the seeds of each cell that has a run."""
     return {
-        cell: (calmo.mean_of(of, "accuracy"), calmo.mean_of(of, "ece"))
-        for cell, of in records.items()
-        if of
+        cell: (row.mean("accuracy"), row.mean("ece")) for cell, row in cells.items() if row.records
     }
 
 

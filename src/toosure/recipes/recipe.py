@@ -126,7 +126,7 @@ def single_run(*counts: int) -> str:
     >>> single_run(1, 3), single_run(2, 3)
     ('n = 1: reported, not judged', '')
     """
-    return "n = 1: reported, not judged" if min(counts) == 1 else ""
+    return "n = 1: reported, not judged" if min(counts, default=0) == 1 else ""
 
 
 def claim_without_runs(says: str) -> Claim:

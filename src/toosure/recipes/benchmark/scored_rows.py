@@ -11,7 +11,7 @@ from toosure.recipes.benchmark.mixture_scores import add_mixtures, mixture_files
 from toosure.recipes.benchmark.protocol import COMMON, Size
 from toosure.recipes.benchmark.record import Examples, Record
 from toosure.recipes.benchmark.score_files import score_files
-from toosure.recipes.recipe import RunMixture, Setting, missing_runs
+from toosure.recipes.recipe import RunMixture, Setting, missing_runs, single_run
 from toosure.recipes.run_store import RunStore
 
 ExamplesByRun = dict[str, Examples]  # by the name of the run or mixture
@@ -159,6 +159,21 @@ def missing_in(rows: Iterable[ScoredRow]) -> str:
     counts = [(each.missing, each.row.expected) for each in rows]
     expected = sum(of_row for _, of_row in counts)
     return missing_runs(expected - sum(missing for missing, _ in counts), expected)
+
+
+def why_not_judged(
+    setting: Setting, rows: Iterable[ScoredRow], several: Iterable[ScoredRow] = ()
+) -> list[str]:
+    """Return the reasons not to judge a claim on these rows; empty texts where there is none.
+
+    It is judged on full runs of the CIFAR sets, once none is missing, and where each row in
+    `several` has more than one.
+    """
+    return [
+        setting.why_not_judged_on_cifar,
+        missing_in(rows),
+        single_run(*(len(each.records) for each in several)),
+    ]
 
 
 def by_data(rows: Iterable[ScoredRow]) -> dict[str, list[ScoredRow]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from toosure.recipes.benchmark.paired import Difference, PairedScores
-from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in, why_not_judged
 from toosure.recipes.csam.rows import GAMMAS, RADII
 from toosure.recipes.recipe import (
     Claim,
@@ -131,7 +131,7 @@ def lowest_error_claim(setting: Setting, where: str, rows: Rows) -> Claim:
         paper="yes",
         holds=ranking[0] == "CSAM",
         rule="ours: by the mean over seeds",
-        unless=[setting.why_not_judged_on_cifar, missing_in(rows.values())],
+        unless=why_not_judged(setting, rows.values()),
     )
 
 
@@ -148,7 +148,7 @@ def sharpness_claims(setting: Setting, rows: Rows) -> list[Claim]:
 
     found = ", ".join(f"{name} {value:.1f}" for name, value in values.items())
     seeds = min(len(rows[name].records) for name in SHARPEST_FIRST)
-    unless = [setting.why_not_judged_on_cifar, missing_in([rows[name] for name in SHARPEST_FIRST])]
+    unless = why_not_judged(setting, [rows[name] for name in SHARPEST_FIRST])
     rule = f"ours: by the mean, n = {seeds}; Hessian of cross-entropy on training images"
 
     plain = [values[name] for name in ("SGD", "LS", "FL")]

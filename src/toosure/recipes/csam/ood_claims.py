@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, why_not_judged
 from toosure.recipes.benchmark.shift_scores import auroc_against
 from toosure.recipes.csam.claims import (
     LOWER_RULE,
@@ -25,7 +25,6 @@ from toosure.recipes.recipe import (
     Setting,
     claim_without_runs,
     judge,
-    single_run,
 )
 
 OPTIMIZERS = ("SGD", "SAM", "CSAM")
@@ -92,14 +91,15 @@ def lower_claim(
         paper=paper_pair(reference, better),
         holds=result.ece.below_zero,
         rule=LOWER_RULE,
-        unless=[setting.why_not_judged_on_cifar, missing_in([reference, better]), unless],
+        unless=[*why_not_judged(setting, [reference, better]), unless],
     )
 
 
 def ratio_claim(setting: Setting, rows: Rows, kind: str) -> Claim:
     """Judge: SGD's ECE remains about twice SAM's."""
     says = f"{kind}: SGD's ECE is about twice SAM's"
-    sgd, sam = rows[f"SGD/{kind}"], rows[f"SAM/{kind}"]
+    both = [rows[f"{optimizer}/{kind}"] for optimizer in ("SGD", "SAM")]
+    sgd, sam = both
     if not sgd.records or not sam.records:
         return claim_without_runs(says)
 
@@ -111,7 +111,7 @@ def ratio_claim(setting: Setting, rows: Rows, kind: str) -> Claim:
         paper=f"{printed:.1f} times",
         holds=ratio >= MIN_RATIO,
         rule=f"ours: at least {MIN_RATIO:g} times, by the mean over seeds",
-        unless=[*reasons(setting, sgd, sam), too_young(kind)],
+        unless=[*why_not_judged(setting, both, several=both), too_young(kind)],
     )
 
 
@@ -135,14 +135,15 @@ def ensemble_auroc_claim(setting: Setting, rows: Rows, name: str) -> Claim:
         paper=", ".join(each.row.figures[PAPER_SETS[name]] for each in ensembles),
         holds=min(sam, csam) > sgd,
         rule="ours: both, by the mean over ensembles",
-        unless=reasons(setting, *ensembles),
+        unless=why_not_judged(setting, ensembles, several=ensembles),
     )
 
 
 def dropout_auroc_claim(setting: Setting, rows: Rows, optimizer: str) -> Claim:
     """Judge: MC-Dropout tells unknown images less well than the network alone."""
     says = f"MC-Dropout lowers the AUROC of {optimizer} against unknown data"
-    vanilla, dropout = dropout_pair(rows, optimizer)
+    both = dropout_pair(rows, optimizer)
+    vanilla, dropout = both
     if not vanilla.records or not dropout.records:
         return claim_without_runs(says)
 
@@ -159,7 +160,7 @@ def dropout_auroc_claim(setting: Setting, rows: Rows, optimizer: str) -> Claim:
         paper=", ".join(printed),
         holds=max(changes.values()) < 0,
         rule="ours: against each set, by the mean over the seeds of both",
-        unless=reasons(setting, vanilla, dropout),
+        unless=why_not_judged(setting, both, several=both),
     )
 
 
@@ -167,7 +168,8 @@ def dropout_order_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge: MC-Dropout costs SAM more AUROC than SGD."""
     says = "MC-Dropout lowers the AUROC of SAM more than that of SGD"
     sgd, sam = dropout_pair(rows, "SGD"), dropout_pair(rows, "SAM")
-    if not all(each.records for each in (*sgd, *sam)):
+    both = [*sgd, *sam]
+    if not all(each.records for each in both):
         return claim_without_runs(says)
 
     for_sgd, for_sam = auroc_changes(*sgd), auroc_changes(*sam)
@@ -180,7 +182,7 @@ def dropout_order_claim(setting: Setting, rows: Rows) -> Claim:
         paper="yes, against each",
         holds=all(for_sam[name] < for_sgd[name] for name in for_sam),
         rule="ours: against each set, by the mean over the seeds of both",
-        unless=reasons(setting, *sgd, *sam),
+        unless=why_not_judged(setting, both, several=both),
     )
 
 
@@ -204,12 +206,3 @@ def mean_auroc(records: Sequence[Record], name: str) -> float:
     values = [auroc_against(record, name) for record in records]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else math.nan
-
-
-def reasons(setting: Setting, *rows: ScoredRow) -> list[str]:
-    """Say why rows that are compared by their means are not judged."""
-    return [
-        setting.why_not_judged_on_cifar,
-        missing_in(rows),
-        single_run(*(len(each.records) for each in rows)),
-    ]

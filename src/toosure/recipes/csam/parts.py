@@ -8,8 +8,8 @@ from toosure.recipes.benchmark.scored_rows import (
     ScoredRow,
     by_data,
     by_name,
-    missing_in,
     score_rows,
+    why_not_judged,
 )
 from toosure.recipes.csam import claims, ensemble_rows, ood_claims, rows
 from toosure.recipes.csam.contradictions import contradictions
@@ -22,7 +22,6 @@ from toosure.recipes.recipe import (
     Table,
     claim_without_runs,
     judge,
-    single_run,
 )
 from toosure.recipes.run_store import RunStore
 
@@ -162,11 +161,7 @@ def chain_claim(setting: Setting, named: Rows, loss: str) -> Claim:
         paper=", ".join(each.row.figures["ECE"] for each in chain),
         holds=alone > sam > csam,
         rule="ours: by the mean over seeds",
-        unless=[
-            setting.why_not_judged_on_cifar,
-            missing_in(chain),
-            single_run(*(len(each.records) for each in chain)),
-        ],
+        unless=why_not_judged(setting, chain, several=chain),
     )
 
 

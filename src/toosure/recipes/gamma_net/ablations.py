@@ -1,6 +1,6 @@
 """Ablations of gamma-net: the bandwidth of SECE, and what its features contribute."""
 
-from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, why_not_judged
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.claims import count_text, lower_ece_claim
 from toosure.recipes.gamma_net.comparison import NOTE, score_cells
@@ -12,7 +12,6 @@ from toosure.recipes.recipe import (
     Table,
     claim_without_runs,
     judge,
-    single_run,
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import spread_text
@@ -62,14 +61,15 @@ def rule_claim(setting: Setting, rows: Rows) -> Claim:
 
     own = rows["auto"].mean("ece")
     best = min(fixed, key=lambda name: fixed[name])
-    counts = [len(row.records) for row in rows.values() if row.records]
+    present = [row for row in rows.values() if row.records]
+    n = min(len(row.records) for row in present)
     return judge(
         says,
-        found=f"{100 * own:.2f} : {100 * fixed[best]:.2f} at {best} (n = {min(counts)})",
+        found=f"{100 * own:.2f} : {100 * fixed[best]:.2f} at {best} (n = {n})",
         paper="an open question",
         holds=own < fixed[best] + NEAR,
         rule="ours: mean ECE, at most a point above",
-        unless=[setting.why_not_judged_on_cifar, missing_in(rows.values()), single_run(*counts)],
+        unless=why_not_judged(setting, rows.values(), several=present),
     )
 
 
@@ -91,7 +91,7 @@ def feature_claim(setting: Setting, rows: Rows) -> Claim:
         says,
         own,
         noise,
-        [setting.why_not_judged_on_cifar, missing_in([own, noise])],
+        why_not_judged(setting, [own, noise]),
         found=f"{' : '.join(errors)} points {count_text(own, noise)}",
     )
 

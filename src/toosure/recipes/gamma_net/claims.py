@@ -68,6 +68,41 @@ def all_errors_claim(
     )
 
 
+def lower_than_ce(
+    ours: ScoredRow,
+    ce: ScoredRow,
+    excess: float,
+    unless: Sequence[str],
+    *,
+    where: str = "",
+    found: str = "",
+    rule: str,
+) -> Claim:
+    """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points.
+
+    `excess` is the over-confidence of cross-entropy in points.
+    """
+    return lower_ece_claim(
+        f"{where}{ours.name} has less ECE than cross-entropy where that is over-confident",
+        ours,
+        ce,
+        [*unless, too_little_overconfident(excess)],
+        found=found,
+        paper="lower",
+        rule=rule,
+    )
+
+
+def accurate_as_ce(
+    ours: ScoredRow, ce: ScoredRow, found: str, unless: Sequence[str], *, where: str = ""
+) -> Claim:
+    """Judge: at most a point less accurate than cross-entropy."""
+    says = f"{where}{ours.name}: ... at an accuracy within one point of cross-entropy's"
+    if not ours.records or not ce.records:
+        return claim_without_runs(says)
+    return accuracy_claim(says, found, ours.mean("accuracy"), ce.mean("accuracy"), unless)
+
+
 def accuracy_claim(says: str, found: str, own: float, other: float, unless: Sequence[str]) -> Claim:
     """Judge: at most a point less accurate than another."""
     return judge(

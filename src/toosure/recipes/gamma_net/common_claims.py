@@ -9,15 +9,15 @@ were known, by the same rules, and both are judged.
 
 import math
 
-from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, why_not_judged
 from toosure.recipes.gamma_net.claims import (
-    accuracy_claim,
+    accurate_as_ce,
     all_errors_claim,
     count_text,
     lower_ece_claim,
+    lower_than_ce,
     pair_text,
     spread_claim,
-    too_little_overconfident,
 )
 from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS
 from toosure.recipes.recipe import (
@@ -25,8 +25,8 @@ from toosure.recipes.recipe import (
     Setting,
     claim_without_runs,
     judge,
-    single_run,
 )
+from toosure.recipes.series import mean_and_spread
 
 MEANS = "ours: means over seeds"
 ERRORS_RULE = f"{MEANS} of ECE, MCE, AdaECE and classwise ECE"
@@ -53,8 +53,7 @@ def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Cl
     steady = f"{data}: {ours.name}: ECE differs by less than a point over seeds"
 
     judged = [
-        lower_than_ce(setting, data, ours, rows["CE"]),
-        accurate_as_ce(setting, data, ours, rows["CE"]),
+        *ce_claims(setting, data, ours, rows["CE"]),
         spread_claim(steady, ours, reasons(setting, ours)),
     ]
 
@@ -69,41 +68,22 @@ def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Cl
     return judged
 
 
-def reasons(setting: Setting, *rows: ScoredRow) -> list[str]:
-    """Say why a claim is not judged: small runs, other data, missing runs, a single run."""
+def ce_claims(setting: Setting, data: str, ours: ScoredRow, ce: ScoredRow) -> list[Claim]:
+    """Judge: less ECE than cross-entropy where that is over-confident, and as accurate."""
+    unless = reasons(setting, ours, ce)
+    excess = mean_and_spread(ce.overconfidence)[0]
+    errors = f"{pair_text(ours, ce, 'ece')}; CE is over-confident by {excess:.1f} points"
+    rule = "ours: means over seeds, judged where CE is over-confident by more than 2 points"
+    accuracies = pair_text(ours, ce, "accuracy")
     return [
-        setting.why_not_judged_on_cifar,
-        missing_in(rows),
-        single_run(*(len(row.records) for row in rows)),
+        lower_than_ce(ours, ce, excess, unless, where=f"{data}: ", found=errors, rule=rule),
+        accurate_as_ce(ours, ce, accuracies, unless, where=f"{data}: "),
     ]
 
 
-def lower_than_ce(setting: Setting, data: str, ours: ScoredRow, ce: ScoredRow) -> Claim:
-    """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points."""
-    says = f"{data}: {ours.name} has less ECE than cross-entropy where that is over-confident"
-    if not ours.records or not ce.records:
-        return claim_without_runs(says)
-
-    excess = sum(ce.overconfidence) / len(ce.records)
-    return lower_ece_claim(
-        says,
-        ours,
-        ce,
-        [*reasons(setting, ours, ce), too_little_overconfident(excess)],
-        found=f"{pair_text(ours, ce, 'ece')}; CE is over-confident by {excess:.1f} points",
-        paper="lower",
-        rule="ours: means over seeds, judged where CE is over-confident by more than 2 points",
-    )
-
-
-def accurate_as_ce(setting: Setting, data: str, ours: ScoredRow, ce: ScoredRow) -> Claim:
-    """Judge: at most a point less accurate than cross-entropy."""
-    says = f"{data}: {ours.name}: ... at an accuracy within one point of cross-entropy's"
-    if not ours.records or not ce.records:
-        return claim_without_runs(says)
-    found = pair_text(ours, ce, "accuracy")
-    unless = reasons(setting, ours, ce)
-    return accuracy_claim(says, found, ours.mean("accuracy"), ce.mean("accuracy"), unless)
+def reasons(setting: Setting, *rows: ScoredRow) -> list[str]:
+    """Return why rows are not judged; each of them needs several runs."""
+    return why_not_judged(setting, rows, several=rows)
 
 
 def trivial_claim(setting: Setting, data: str, rows: Rows) -> Claim:

@@ -1,6 +1,6 @@
 """gamma-net with SECE against CE, focal and FLSD-53: calibration, accuracy, parameters."""
 
-from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, why_not_judged
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.claims import accuracy_claim, all_errors_claim
 from toosure.recipes.gamma_net.rows import ERRORS, OURS, score_configs, unrounded
@@ -39,7 +39,7 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
     errors_claims = []
     for name in sweeps.BASELINES:
         says = f"gamma-net + SECE is better calibrated than {name}"
-        unless = [setting.why_not_judged_on_cifar, missing_in([ours, rows[name]])]
+        unless = why_not_judged(setting, [ours, rows[name]])
         errors_claims.append(all_errors_claim(says, ours, rows[name], unless))
     return [*errors_claims, accurate_as_best(setting, rows)]
 
@@ -55,7 +55,7 @@ def accurate_as_best(setting: Setting, rows: Rows) -> Claim:
     own = ours.mean("accuracy")
     best = max(accuracies)
     found = f"{100 * own:.1f} %, best baseline {100 * best:.1f} %"
-    unless = [setting.why_not_judged_on_cifar, missing_in([ours, *baselines])]
+    unless = why_not_judged(setting, [ours, *baselines])
     return accuracy_claim(ACCURATE, found, own, best, unless)
 
 

@@ -7,14 +7,13 @@ was asked of G, the default of then. Spread is the largest minus the smallest of
 import numpy as np
 
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, missing_in
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, why_not_judged
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.claims import (
-    accuracy_claim,
+    accurate_as_ce,
     count_text,
-    lower_ece_claim,
+    lower_than_ce,
     spread_claim,
-    too_little_overconfident,
 )
 from toosure.recipes.gamma_net.comparison import score_cells
 from toosure.recipes.gamma_net.rows import ERRORS, along_training, score_configs, unrounded
@@ -28,7 +27,7 @@ from toosure.recipes.recipe import (
     judge,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_and_spread, spread_text
 
 STEADY = (ARM_D, ARM_E, ARM_G, ARM_H)
 FIRST_CUT = 0.5  # share of the steps after which the rate is cut
@@ -74,19 +73,18 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
     first = rows[ARM_A]
     steady = "{}: ECE differs by less than a point over five seeds"
     unsteady = "predicted: the first build (A) differs by a point or more"
+    lower_g, accurate_g = ce_claims(setting, rows, ARM_G)
+    lower_h, accurate_h = ce_claims(setting, rows, ARM_H)
     return [
-        *(spread_claim(steady.format(n), rows[n], reasons(setting, rows[n])) for n in STEADY),
+        *(
+            spread_claim(steady.format(name), rows[name], why_not_judged(setting, [rows[name]]))
+            for name in STEADY
+        ),
         # Else there was nothing to explain.
-        spread_claim(unsteady, first, reasons(setting, first), steady=False),
+        spread_claim(unsteady, first, why_not_judged(setting, [first]), steady=False),
         frozen_claim(setting, first),
-        *(lower_than_ce(setting, rows[name], rows["CE"]) for name in (ARM_G, ARM_H)),
-        *(accurate_as_ce(setting, rows[name], rows["CE"]) for name in (ARM_G, ARM_H)),
+        *(lower_g, lower_h, accurate_g, accurate_h),
     ]
-
-
-def reasons(setting: Setting, *rows: ScoredRow) -> list[str]:
-    """Say why nothing is judged: small runs, other data, or runs that are missing."""
-    return [setting.why_not_judged_on_cifar, missing_in(rows)]
 
 
 def frozen_claim(setting: Setting, first: ScoredRow) -> Claim:
@@ -101,36 +99,24 @@ def frozen_claim(setting: Setting, first: ScoredRow) -> Claim:
         paper="not reported",
         holds=max(moves) < FROZEN,
         rule="ours: every seed",
-        unless=reasons(setting, first),
+        unless=why_not_judged(setting, [first]),
     )
 
 
-def lower_than_ce(setting: Setting, ours: ScoredRow, ce: ScoredRow) -> Claim:
-    """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points."""
-    says = f"{ours.name} has less ECE than cross-entropy where that is over-confident"
-    if not ours.records or not ce.records:
-        return claim_without_runs(says)
+def ce_claims(setting: Setting, rows: Rows, name: str) -> list[Claim]:
+    """Judge: less ECE than cross-entropy where that is over-confident, and as accurate."""
+    ours, ce = rows[name], rows["CE"]
+    unless = why_not_judged(setting, [ours, ce])
+    excess = mean_and_spread([validation_overconfidence(record) for record in ce.records])[0]
+    rule = "ours: judged where CE is over-confident by more than 2 points"
 
-    excess = float(np.mean([validation_overconfidence(record) for record in ce.records]))
-    return lower_ece_claim(
-        says,
-        ours,
-        ce,
-        [*reasons(setting, ours, ce), too_little_overconfident(excess)],
-        paper="lower",
-        rule="ours: judged where CE is over-confident by more than 2 points",
-    )
-
-
-def accurate_as_ce(setting: Setting, ours: ScoredRow, ce: ScoredRow) -> Claim:
-    """Judge: at most a point less accurate than cross-entropy."""
-    says = f"{ours.name}: ... at an accuracy within one point of cross-entropy's"
-    if not ours.records or not ce.records:
-        return claim_without_runs(says)
     own = ours.mean("accuracy")
     other = ce.mean("accuracy")
-    found = f"{100 * own:.2f} % : {100 * other:.2f} % {count_text(ours, ce)}"
-    return accuracy_claim(says, found, own, other, reasons(setting, ours, ce))
+    accuracies = f"{100 * own:.2f} % : {100 * other:.2f} % {count_text(ours, ce)}"
+    return [
+        lower_than_ce(ours, ce, excess, unless, rule=rule),
+        accurate_as_ce(ours, ce, accuracies, unless),
+    ]
 
 
 # -- table ----------------------------------------------------------------------------------

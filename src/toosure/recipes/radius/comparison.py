@@ -9,8 +9,8 @@ from toosure.recipes.benchmark.scored_rows import (
     ScoredRow,
     by_data,
     by_name,
-    missing_in,
     score_rows,
+    why_not_judged,
 )
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.difference_bounds import BoundedDifference, BoundedScores
@@ -23,7 +23,6 @@ from toosure.recipes.recipe import (
     claim_without_runs,
     claims_without_runs,
     judge,
-    single_run,
 )
 from toosure.recipes.run_store import RunStore
 
@@ -162,11 +161,7 @@ def goal_claims(
     if not ours.records or not any(each.records for each in rivals):
         return claims_without_runs(*sentences)
 
-    unless = [
-        setting.why_not_judged_on_cifar,
-        missing_in(group),
-        single_run(len(ours.records)),
-    ]
+    unless = why_not_judged(setting, group, several=[ours])
     claims = [error_claim(where, key, ours, rivals, bounded, unless) for key in ERRORS]
     claims.append(accuracy_claim(where, ours, rivals, bounded, unless))
     claims.append(nll_claim(where, ours, rivals, unless))

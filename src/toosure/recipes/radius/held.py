@@ -7,8 +7,8 @@ from toosure.recipes.benchmark.scored_rows import (
     ScoredRow,
     by_data,
     by_name,
-    missing_in,
     score_rows,
+    why_not_judged,
 )
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.comparison import best_rival, paired_table
@@ -19,7 +19,6 @@ from toosure.recipes.recipe import (
     Setting,
     claim_without_runs,
     judge,
-    single_run,
 )
 from toosure.recipes.run_store import RunStore
 
@@ -50,9 +49,5 @@ def steering_claim(setting: Setting, data: str, group: Sequence[ScoredRow]) -> C
         paper="–",
         holds=ours.mean("nll") < best.value,
         rule="by the mean over seeds, against each as it is and after T",
-        unless=[
-            setting.why_not_judged_on_cifar,
-            missing_in(group),
-            single_run(len(ours.records)),
-        ],
+        unless=why_not_judged(setting, group, several=[ours]),
     )

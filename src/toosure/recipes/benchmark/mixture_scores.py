@@ -5,31 +5,26 @@ members. `examples/` holds the test images of both.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-
-from torch import Tensor
 
 from toosure.config import RunConfig
 from toosure.evaluate.ensemble import mixture as mixture_of
-from toosure.posthoc import Temperature
 from toosure.predictions import from_logits
-from toosure.recipes.benchmark.kept_rows import calibrated_errors, measuring_seconds
 from toosure.recipes.benchmark.mixture_shifts import read_shifts
 from toosure.recipes.benchmark.record import (
     Examples,
+    Predictions,
     Record,
-    benchmark_scores,
-    example_arrays,
     predictions_file,
-    ran_alone,
     read_split,
+    score,
 )
 from toosure.recipes.benchmark.score_files import ScoreFiles, scored_names
 from toosure.recipes.benchmark.shift_scores import adds_sets, summary_of
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
-from toosure.runs.environment import torch_version
 from toosure.shifts.record import ShiftRecord
 
 MIXTURES_FILE = "mixtures.jsonl"
@@ -61,7 +56,7 @@ def add_mixtures(files: ScoreFiles, mixtures: Iterable[RunMixture], store: RunSt
         runs = store.runs(mixture.members)
         saved = [run for run in runs if predictions_file(run).is_file()]
         if len(saved) == len(mixture.members):
-            record, examples = scored_mixture(mixture, saved, shifts)
+            record, examples = score_mixture(mixture, saved, shifts)
             files.records[record.name] = record
             files.examples[record.name] = examples
             added.append(record)
@@ -70,47 +65,23 @@ def add_mixtures(files: ScoreFiles, mixtures: Iterable[RunMixture], store: RunSt
         files.write(added)
 
 
-def scored_mixture(
+def score_mixture(
     mixture: RunMixture, runs: Sequence[Run], shifts: ShiftRecord | None
 ) -> tuple[Record, Examples]:
     """Score the mixture of runs by the predictions that they saved at their end."""
-    logits, labels = mixed_split(runs, "test")
+    test = mixed_split(runs, "test")
     val = mixed_split(runs, "val") if same_validation(mixture.members) else None
-    temperature = None if val is None else Temperature().fit_quietly(*val)
+    record, examples = score(runs, mixture.name, mixture.config, test, val)
 
-    lasts = [run.last for run in runs]
-    commits = sorted({commit for run in runs if (commit := run.environment.get("commit"))})
-    record = Record(
-        name=mixture.name,
-        config=mixture.config,
-        seconds=sum(float(last["seconds"]) for last in lasts),
-        seconds_measuring=sum(measuring_seconds(run) for run in runs),
-        temperature=None if temperature is None else float(temperature.temperature),
-        test=benchmark_scores(logits, labels),
-        val={} if val is None else benchmark_scores(*val),
-        test_after_temperature=(
-            {} if temperature is None else benchmark_scores(temperature(logits), labels)
-        ),
-        device=runs[0].environment.get("device"),
-        torch=torch_version(runs[0].environment),
-        commit=", ".join(commits) or None,
-        alone=all_ran_alone(runs),
-        calibrated_ece=None if val is None else calibrated_errors(val, (logits, labels)),
+    record = replace(
+        record,
         shifts=None if shifts is None else summary_of(shifts),
         members=[run.name for run in runs],
     )
-    return record, example_arrays(logits, labels, temperature)
+    return record, examples
 
 
-def all_ran_alone(runs: Sequence[Run]) -> bool | None:
-    """Whether every run had its device for itself; None where that is not known of all."""
-    known = [ran_alone(run) for run in runs]
-    if False in known:
-        return False
-    return None if None in known else True
-
-
-def mixed_split(runs: Sequence[Run], split: str) -> tuple[Tensor, Tensor]:
+def mixed_split(runs: Sequence[Run], split: str) -> Predictions:
     """Return the log of the runs' mean probability on one split, and the labels."""
     mixed = mixture_of({run.name: from_logits(*read_split(run, split)) for run in runs})
     assert mixed.logits is not None and mixed.labels is not None

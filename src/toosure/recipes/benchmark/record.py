@@ -2,7 +2,8 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ METRICS = (
 )
 SHARPNESS = "train/hessian_sharpness"
 Scores = dict[str, float]
+Predictions = tuple[Tensor, Tensor]  # logits (N, C) and labels (N,)
 Examples = dict[str, np.ndarray]  # "confidence", "correct", "log_probability", ... -> (N,)
 
 
@@ -114,7 +116,7 @@ def predictions_file(run: Run) -> Path:
     return run.path / (f"predictions_{name}.npz" if name else "predictions.npz")
 
 
-def read_split(run: Run, split: str) -> tuple[Tensor, Tensor]:
+def read_split(run: Run, split: str) -> Predictions:
     """Return logits and labels of one split at the end of a run."""
     with np.load(predictions_file(run), allow_pickle=False) as arrays:
         logits = torch.from_numpy(arrays[f"{split}_logits"]).double()
@@ -127,35 +129,54 @@ def predicted_step(run: Run) -> int | None:
         return int(arrays["step"]) if "step" in arrays.files else None
 
 
-def record_of(run: Run) -> Record:
+def score_run(run: Run) -> tuple[Record, Examples]:
     """Score a run by the predictions that it saved at its end."""
+    test = read_split(run, "test")
     val = read_split(run, "val")
-    logits, labels = read_split(run, "test")
-    temperature = Temperature().fit_quietly(*val)
+    record, examples = score([run], run.name, RunConfig.of(run.config), test, val)
     sharpness = run.last.get(SHARPNESS)
 
-    return Record(
-        name=run.name,
-        config=RunConfig.of(run.config),
-        seconds=float(run.last["seconds"]),
-        seconds_measuring=measuring_seconds(run),
-        temperature=float(temperature.temperature),
-        test=benchmark_scores(logits, labels),
-        val=benchmark_scores(*val),
-        test_after_temperature=benchmark_scores(temperature(logits), labels),
-        status=run.status,
-        device=run.environment.get("device"),
-        torch=torch_version(run.environment),
-        commit=run.environment.get("commit"),
+    record = replace(
+        record,
         sharpness=None if sharpness is None else float(sharpness),
-        alone=ran_alone(run),
-        calibrated_ece=calibrated_errors(val, (logits, labels)),
         rows=rows_along(run),
         corrupted=corrupted_means(run),
         shifts=shift_summary(run),
         control=control_numbers(run),
         step=predicted_step(run),
     )
+    return record, examples
+
+
+def score(
+    runs: Sequence[Run], name: str, config: RunConfig, test: Predictions, val: Predictions | None
+) -> tuple[Record, Examples]:
+    """Score predictions that one run made, or several together.
+
+    Without predictions of validation images there is no temperature and nothing after it.
+    """
+    logits, labels = test
+    temperature = None if val is None else Temperature().fit_quietly(*val)
+    commits = {commit for run in runs if (commit := run.environment.get("commit"))}
+
+    record = Record(
+        name=name,
+        config=config,
+        seconds=sum(float(run.last["seconds"]) for run in runs),
+        seconds_measuring=sum(measuring_seconds(run) for run in runs),
+        temperature=None if temperature is None else float(temperature.temperature),
+        test=benchmark_scores(logits, labels),
+        val={} if val is None else benchmark_scores(*val),
+        test_after_temperature=(
+            {} if temperature is None else benchmark_scores(temperature(logits), labels)
+        ),
+        device=runs[0].environment.get("device"),
+        torch=torch_version(runs[0].environment),
+        commit=", ".join(sorted(commits)) or None,
+        alone=all_ran_alone(runs),
+        calibrated_ece=None if val is None else calibrated_errors(val, test),
+    )
+    return record, example_arrays(logits, labels, temperature)
 
 
 def ran_alone(run: Run) -> bool | None:
@@ -167,14 +188,16 @@ def ran_alone(run: Run) -> bool | None:
     return True if " reproduce " in command else None
 
 
-def examples_of(run: Run) -> Examples:
-    """Return what paired comparisons need of each test image."""
-    temperature = Temperature().fit_quietly(*read_split(run, "val"))
-    return example_arrays(*read_split(run, "test"), temperature)
+def all_ran_alone(runs: Sequence[Run]) -> bool | None:
+    """Whether every run had its device for itself; None where that is not known of all."""
+    known = [ran_alone(run) for run in runs]
+    if False in known:
+        return False
+    return None if None in known else True
 
 
 def example_arrays(logits: Tensor, labels: Tensor, temperature: Temperature | None) -> Examples:
-    """Return the same of logits; nothing after a temperature where there is none."""
+    """Return what paired comparisons need of each test image."""
     confidence, correct = metrics.top_label(logits, labels)
     log_probability = logits.log_softmax(1).gather(1, labels[:, None]).squeeze(1)
     examples = {

@@ -20,9 +20,8 @@ from toosure.recipes.benchmark.kept_rows import corrupted_means
 from toosure.recipes.benchmark.record import (
     Examples,
     Record,
-    examples_of,
     predictions_file,
-    record_of,
+    score_run,
 )
 from toosure.recipes.benchmark.shift_scores import adds_sets, has_sets, shift_summary
 from toosure.recipes.recipe import Setting
@@ -74,10 +73,11 @@ class ScoreFiles:
                 continue
             if not predictions_file(run).is_file():
                 continue
-            self.records[run.name] = record_of(run)
+            record, examples = score_run(run)
+            self.records[run.name] = record
             if keep_examples:
-                self.examples[run.name] = examples_of(run)
-            added.append(self.records[run.name])
+                self.examples[run.name] = examples
+            added.append(record)
 
         if added and self.folder is not None:
             self.write(added)

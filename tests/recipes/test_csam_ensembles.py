@@ -104,20 +104,6 @@ def test_with_shifts_a_mixture_is_kept_once_it_was_judged_on_them(kept, tmp_path
     assert missing(shifts, tmp_path) == names(alone)  # members 3 and 4 are shown nowhere
 
 
-def test_a_run_that_trained_all_members_at_once_stands_for_the_mixture(kept, tmp_path):
-    """Older score files keep `deep_ensemble:members=5`."""
-    mixture = PART.mixtures(kept)[0]
-    plain = mixture.config
-    at_once = replace(plain, objective="deep_ensemble:members=5")
-    assert mixture.at_once == at_once.name
-    ScoreFiles(tmp_path / "kept").write([record_with(at_once, ece=0.007)])
-    assert not names(mixture.extra) & missing(kept, tmp_path)
-
-    found = parts.ood(kept, RunStore(tmp_path / "none"))
-    (shown,) = [row for row in found.tables[0].rows if row[0].startswith("SGD/Ensemble")]
-    assert shown[4] == "0.70"
-
-
 # -- scores ---------------------------------------------------------------------------------------
 
 

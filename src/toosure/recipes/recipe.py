@@ -176,14 +176,12 @@ class RunMixture:
     """Runs of one method whose probabilities are averaged into one prediction.
 
     `config` is the single run that it is compared with. `extra` are the members that no part of
-    the recipe shows alone. `at_once` names the run that trains all members together, as recipes
-    did before: where its scores are kept, it stands for the mixture.
+    the recipe shows alone.
     """
 
     config: RunConfig
     members: tuple[RunConfig, ...]
     extra: frozenset[RunConfig] = frozenset()
-    at_once: str = ""
 
     @property
     def name(self) -> str:

@@ -40,8 +40,7 @@ def kept_mixtures(
 ) -> set[RunMixture]:
     """Return the mixtures whose scores are kept; `with_shifts`: only those judged on shifts."""
     names = scored_names(setting, with_shifts, MIXTURES_FILE)
-    runs = scored_names(setting, with_shifts)
-    return {each for each in mixtures if each.name in names or each.at_once in runs}
+    return {each for each in mixtures if each.name in names}
 
 
 def add_mixtures(files: ScoreFiles, mixtures: Iterable[RunMixture], store: RunStore) -> None:

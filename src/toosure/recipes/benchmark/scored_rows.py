@@ -138,8 +138,7 @@ def score_rows(
 
     mixed = mixture_files(setting)
     add_mixtures(mixed, mixtures, store)
-    older = {m.name: files.records[m.at_once] for m in mixtures if m.at_once in files.records}
-    records = {**files.records, **older, **mixed.records}
+    records = files.records | mixed.records
     return with_records(rows, records), files.examples | mixed.examples
 
 

@@ -36,11 +36,9 @@ def ensemble_row(
             range(MEMBERS * seed, MEMBERS * (seed + 1)),
             single.size,
         )
-        together = f"{single.method}+deep_ensemble:members={MEMBERS}"
-        at_once = protocol.config(setting, together, single.data, seed, single.size).name
         compared = protocol.config(setting, single.method, single.data, seed, single.size)
         extra = frozenset(members) - frozenset(single.configs)
-        mixtures.append(RunMixture(compared, tuple(members), extra, at_once))
+        mixtures.append(RunMixture(compared, tuple(members), extra))
 
     return replace(
         single,

@@ -1,5 +1,6 @@
 """The figures of the CSAM recipe: what is kept for them, their claims, and their drawings."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -152,7 +153,7 @@ def test_a_calibrator_with_a_worse_nll_has_its_own_error():
 def test_a_record_keeps_rows_and_errors_and_reads_lines_without_them():
     record = record_with(figure_rows.gammas(PAPER)[0].configs[0])
     kept = replace(record, rows=[{"step": 1.0}], calibrated_ece={"isotonic": 0.01})
-    again = Record.of_line(kept.line())
+    again = Record.of_values(json.loads(kept.line()))
     assert again.rows == [{"step": 1.0}] and again.calibrated_ece == {"isotonic": 0.01}
     assert figure_data.errors_of(record) == {"raw": 2.0, "temperature": 1.0}
     assert figure_data.errors_of(again)["isotonic"] == 1.0

@@ -160,10 +160,11 @@ def test_nothing_is_judged_on_other_data():
 def test_rows_take_kept_seeds_that_are_not_trained_here():
     """One seed of Brier is trained; where the benchmark has three, all three are shown."""
     runs = protocol.configs(PAPER, "brier", "cifar10", (0, 1, 2))
-    records = {run.name: record_with(run) for run in runs}
-    brier = by_name(with_records(common.rows(PAPER, "cifar10"), records))["Brier"]
+    files = ScoreFiles()
+    files.records |= {run.name: record_with(run) for run in runs}
+    brier = by_name(with_records(common.rows(PAPER, "cifar10"), files))["Brier"]
     assert (len(brier.records), brier.row.expected, brier.missing) == (3, 1, 0)
-    one = by_name(with_records(common.rows(Setting(seeds=(1,)), "cifar10"), records))["Brier"]
+    one = by_name(with_records(common.rows(Setting(seeds=(1,)), "cifar10"), files))["Brier"]
     assert [record.config.seed for record in one.records] == [1]
 
 
@@ -189,8 +190,8 @@ def test_cost_and_gain(tmp_path):
     runs = {row.name: row.configs for row in common.rows(PAPER, "cifar10")}
     records = [record_with(run, ece=0.04) for run in runs["CE"]]
     records += [record_with(run, ece=0.01) for run in runs[OURS]]
-    files = ScoreFiles(scores, records={record.name: record for record in records})
-    files.examples = {record.name: examples_with(0.9, 0.1) for record in records}
+    files = ScoreFiles(scores)
+    files.examples |= {record.name: examples_with(0.9, 0.1) for record in records}
     files.write(records)
 
     setting = Setting(scores=str(scores))

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from toosure.config import RunConfig
-from toosure.recipes.benchmark.mixture_scores import kept_mixtures
 from toosure.recipes.benchmark.score_files import scored_names
 from toosure.recipes.benchmark.shift_scores import has_sets
 from toosure.recipes.recipe import RunMixture, Setting
@@ -19,15 +18,16 @@ class KeptScores:
     def __init__(
         self, setting: Setting, mixtures: Sequence[RunMixture] = (), with_shifts: bool = False
     ) -> None:
-        self.runs = scored_names(setting, with_shifts)
-        self.mixtures = kept_mixtures(setting, mixtures, with_shifts)
+        self.names = scored_names(setting, with_shifts)
+        self.mixtures = mixtures
         self.extra = {member.name for each in mixtures for member in each.extra}
-        unscored = [each for each in mixtures if each not in self.mixtures]
+
+        unscored = [each for each in mixtures if each.name not in self.names]
         self.to_be_mixed = {member.name for each in unscored for member in each.members}
 
     def needs_scores(self, config: RunConfig) -> bool:
         """Whether a run is shown alone and its scores are not kept."""
-        return config.name not in self.runs and config.name not in self.extra
+        return config.name not in self.names and config.name not in self.extra
 
     def needs_folder(self, config: RunConfig) -> bool:
         """Whether its kept scores, or those of its mixtures, do not replace a run's folder."""
@@ -35,7 +35,8 @@ class KeptScores:
 
     def has_any(self, configs: Iterable[RunConfig]) -> bool:
         """Whether anything is kept of these runs or of the mixtures."""
-        return bool(self.mixtures) or any(config.name in self.runs for config in configs)
+        names = {config.name for config in configs} | {each.name for each in self.mixtures}
+        return not names.isdisjoint(self.names)
 
 
 def missing_configs(

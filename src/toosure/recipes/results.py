@@ -3,10 +3,10 @@
 import json
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toosure.recipes.json_lines import read_json_lines
 from toosure.recipes.recipe import Claim, Table
 from toosure.recipes.reproduce import LOG, Outcome
 from toosure.runs import Run
@@ -111,13 +111,7 @@ def nonfinite_to_null(value: object) -> object:
 
 def read_sweeps(out: Path) -> list[dict[str, Any]]:
     """Read the records of the sweeps that trained the runs in a folder."""
-    file = out / LOG
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    records = []
-    for line in lines:
-        with suppress(json.JSONDecodeError):  # torn by a power cut
-            records.append(json.loads(line))
-    return records
+    return [record for record in read_json_lines(out / LOG) if record is not None]
 
 
 def provenance(run: Run) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """How mixtures of runs fare under shifts: judged by checkpoints, written beside the runs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from toosure.recipes.recipe import RunMixture
@@ -25,9 +25,9 @@ def read_shifts(runs: Path, mixture: RunMixture) -> ShiftRecord | None:
 
 
 def judge_mixtures(
-    mixtures: Sequence[RunMixture], kept: Collection[RunMixture], store: RunStore, runtime: Runtime
+    mixtures: Iterable[RunMixture], kept: Collection[str], store: RunStore, runtime: Runtime
 ) -> None:
-    """Judge the mixtures that are not `kept` and whose members all have their weights.
+    """Judge the mixtures that are not named in `kept` and whose members all have their weights.
 
     Nothing is judged where `runtime` asks for no shifts.
     """
@@ -35,7 +35,7 @@ def judge_mixtures(
         return
     for mixture in mixtures:
         known = read_shifts(store.folder, mixture)
-        if mixture in kept or fulfils(known, runtime.shifts, mixture.config.data):
+        if mixture.name in kept or fulfils(known, runtime.shifts, mixture.config.data):
             continue
 
         runs = store.runs(mixture.members)

@@ -80,9 +80,8 @@ class Record:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of_line(cls, text: str) -> "Record":
-        """Read a line of `scores.jsonl`; raise ValueError where a word of it is not known here."""
-        values = json.loads(text)
+    def of_values(cls, values: dict[str, Any]) -> "Record":
+        """Return the record of a line; raise ValueError where a word of it is not known here."""
         return cls(**{**values, "config": RunConfig.of(values["config"])})
 
 

@@ -7,10 +7,9 @@ import numpy as np
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
-from toosure.recipes.benchmark.mixture_scores import add_mixtures, mixture_files
 from toosure.recipes.benchmark.protocol import COMMON, Size
 from toosure.recipes.benchmark.record import Examples, Record
-from toosure.recipes.benchmark.score_files import score_files
+from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.recipe import RunMixture, Setting, missing_runs, single_run
 from toosure.recipes.run_store import RunStore
 
@@ -131,19 +130,13 @@ def score_rows(
     """
     files = score_files(setting)
     files.add((run for row in rows for run in store.runs(row.configs)), keep_examples)
-
-    mixtures = [mixture for row in rows for mixture in row.mixtures]
-    if not mixtures:
-        return with_records(rows, files.records), files.examples
-
-    mixed = mixture_files(setting)
-    add_mixtures(mixed, mixtures, store)
-    records = files.records | mixed.records
-    return with_records(rows, records), files.examples | mixed.examples
+    files.add_mixtures((mixture for row in rows for mixture in row.mixtures), store)
+    return with_records(rows, files), files.examples
 
 
-def with_records(rows: Iterable[Row], records: Mapping[str, Record]) -> list[ScoredRow]:
-    """Return rows with the records that there are of their runs."""
+def with_records(rows: Iterable[Row], files: ScoreFiles) -> list[ScoredRow]:
+    """Return rows with the records that there are of their runs and mixtures."""
+    records = files.records | files.mixtures
     return [
         ScoredRow(row, [records[name] for name in row.record_names if name in records])
         for row in rows

@@ -6,10 +6,10 @@ mixture's members) and the scores. A run that has a line is not trained again.
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
-from toosure.recipes.benchmark.score_files import SCORES_FILE, read_lines
+from toosure.recipes.benchmark.score_files import SCORES_FILE
+from toosure.recipes.json_lines import read_json_lines
 from toosure.recipes.recipe import Setting
 
 Scores = dict[str, float]
@@ -20,11 +20,9 @@ def kept_scores(setting: Setting) -> dict[str, ScoresByName]:
     """Return the scores that a folder keeps of this data set, by row of the table."""
     rows: dict[str, ScoresByName] = {}
     if setting.scores:
-        for line in read_lines(Path(setting.scores)):
-            with suppress(json.JSONDecodeError, KeyError, TypeError):  # a line that was cut short
-                kept = json.loads(line)
-                if kept["data"] == setting.data:
-                    rows.setdefault(kept["row"], {})[kept["name"]] = kept["scores"]
+        for line in read_json_lines(Path(setting.scores) / SCORES_FILE):
+            if line and line.get("data") == setting.data:
+                rows.setdefault(line["row"], {})[line["name"]] = line["scores"]
     return rows
 
 

@@ -35,7 +35,7 @@ Means = dict[str, float]  # by name of the combination, the least first
 def all_rows(setting: Setting) -> list[Row]:
     """Return every combination, and the finalists with more seeds once kept scores tell them."""
     each = rows.combinations(setting)
-    scored = with_records(each, score_files(setting).records)
+    scored = with_records(each, score_files(setting))
     if missing_in(scored):
         return each
     return [*each, *finalists(setting, validation_means(scored))]

@@ -304,12 +304,3 @@ def test_csam_quick_from_the_command_to_the_page(tmp_path):
     for part in ("sam-variants", "baselines", "losses", "grid", "sharpness", "ood"):
         assert f"\n## {part}: " in text
     assert "kappa_max" in text and "no claim is judged" in text
-
-
-def test_a_score_that_an_older_record_lacks_is_said_and_not_guessed():
-    config = protocol.config(Setting(), "sgd", "cifar10", 0)
-    old, new = record_with(config), record_with(config)
-    del old.test["auroc_ovr_binned"]
-    place = tables.HEADER.index("AUROC")
-    assert tables.row("sgd", [new, old])[place] == "99.00 (1 of 2)"
-    assert tables.row("sgd", [old])[place] == "not kept"

@@ -247,15 +247,6 @@ def test_a_temperature_may_make_a_rival_the_best():
     assert best.after and best.name == "SGD after T" and best.value == 0.02
 
 
-def test_a_rival_without_the_score_is_never_the_best():
-    unknown = scored(row_of("old", "sgd", "cifar100", (0,)))
-    for record in unknown.records:
-        del record.test["smece"], record.test_after_temperature["smece"]
-    known = scored(row_of("SGD", "sgd", "cifar100", (0,)), smece=0.05)
-    assert comparison.best_rival([unknown, known], "smece").scored is known
-    assert comparison.unscored([unknown, known], "smece") == "no smece of old"
-
-
 def test_one_seed_or_a_missing_run_is_not_judged():
     assert {claim.verdict for claim in goal(0.01, 0.01, seeds=(0,))} == {"not judged"}
     ours = scored(row_of(OURS, rows.SAM, "cifar100", (0, 1)))

@@ -9,12 +9,12 @@ from scipy import stats
 from toosure.recipes.series import (
     block_interval,
     coupling,
-    mean_and_spread,
+    mean_and_std,
+    mean_std_text,
     partial,
     pearson,
     row_pearson,
     spearman,
-    spread_text,
 )
 
 
@@ -123,5 +123,5 @@ def test_the_interval_is_seeded():
 
 
 def test_spread_is_the_sample_deviation_and_says_nothing_of_one_value():
-    assert mean_and_spread([0.1, 0.4, np.nan]) == pytest.approx((0.25, np.std([0.1, 0.4], ddof=1)))
-    assert spread_text([]) == "–" and spread_text([np.nan, 2.0], ".1f") == "2.0"
+    assert mean_and_std([0.1, 0.4, np.nan]) == pytest.approx((0.25, np.std([0.1, 0.4], ddof=1)))
+    assert mean_std_text([]) == "–" and mean_std_text([np.nan, 2.0], ".1f") == "2.0"

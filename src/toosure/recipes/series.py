@@ -1,11 +1,12 @@
 """Statistics of the series that a run measures: correlations of two, mean and deviation of one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 RESAMPLES = 2000
+NOTHING = "–"  # in the place of a number
 
 
 class Coupling(NamedTuple):
@@ -113,12 +114,12 @@ def row_pearson(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return result
 
 
-def mean_and_spread(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+def mean_and_std(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """Return mean and sample standard deviation of the finite values.
 
     The mean of no value and the deviation of a single one are NaN.
 
-    >>> mean_and_spread([1.0, 2.0, 3.0])
+    >>> mean_and_std([1.0, 2.0, 3.0])
     (2.0, 1.0)
     """
     finite = np.asarray(values, dtype=float)
@@ -130,26 +131,27 @@ def mean_and_spread(values: Sequence[float] | np.ndarray) -> tuple[float, float]
     return float(finite.mean()), float(finite.std(ddof=1))
 
 
-def spread_text(values: Sequence[float] | np.ndarray, form: str = ".2f") -> str:
-    """Print mean ± standard deviation, as the papers do.
+def in_points(values: Iterable[float | None]) -> list[float | None]:
+    """Return shares of 1 in points; what is not known stays None."""
+    return [None if value is None else 100 * value for value in values]
 
-    >>> spread_text([0.8, 0.9]), spread_text([0.5]), spread_text([0.8, 0.9], "+.2f")
+
+def mean_std_text(values: Sequence[float | None] | np.ndarray, form: str = ".2f") -> str:
+    """Print mean ± standard deviation of the values that are known, as the papers do.
+
+    Where some are None, say how many are known.
+
+    >>> mean_std_text([0.8, 0.9]), mean_std_text([0.5]), mean_std_text([0.8, 0.9], "+.2f")
     ('0.85 ± 0.07', '0.50', '+0.85 ± 0.07')
+    >>> mean_std_text([0.5, None]), mean_std_text([None])
+    ('0.50 (1 of 2)', '–')
     """
-    mean, spread = mean_and_spread(values)
+    known = [value for value in values if value is not None]
+    mean, spread = mean_and_std(known)
     if not np.isfinite(mean):
-        return "–"
-    if not np.isfinite(spread):
-        return f"{mean:{form}}"
-    return f"{mean:{form}} ± {spread:{form.lstrip('+')}}"
+        return NOTHING
 
-
-def kept_text(values: Sequence[float] | np.ndarray, form: str, runs: int) -> str:
-    """Print mean ± standard deviation of the values that were kept of so many runs.
-
-    >>> kept_text([0.8, 0.9], ".2f", 2), kept_text([0.8], ".2f", 3), kept_text([], ".2f", 3)
-    ('0.85 ± 0.07', '0.80 (1 of 3)', 'not kept')
-    """
-    if len(values) == runs:
-        return spread_text(values, form)
-    return f"{spread_text(values, form)} ({len(values)} of {runs})" if len(values) else "not kept"
+    text = f"{mean:{form}}"
+    if np.isfinite(spread):
+        text += f" ± {spread:{form.lstrip('+')}}"
+    return text if len(known) == len(values) else f"{text} ({len(known)} of {len(values)})"

@@ -87,8 +87,9 @@ class ScoredRow:
         return max(0, self.row.expected - len(self.records))
 
     def values(self, key: str, after: bool = False) -> list[float]:
-        """Return a score of the test images, per seed; older records may lack one."""
-        return [scores[key] for r in self.records if key in (scores := scores_on_test(r, after))]
+        """Return a score of the test images, per seed; none after a temperature without one."""
+        scores = (scores_on_test(record, after) for record in self.records)
+        return [each[key] for each in scores if each]
 
     def points(self, key: str) -> list[float]:
         """Return a score of the test images in points, per seed."""
@@ -100,8 +101,8 @@ class ScoredRow:
         return float(np.mean(values)) if values else float("nan")
 
     def validation_mean(self, key: str) -> float:
-        """Return the mean over seeds of a score of the validation images; NaN if one lacks it."""
-        values = [record.val.get(key, np.nan) for record in self.records]
+        """Return the mean over seeds of a score of the validation images; NaN without runs."""
+        values = [record.val[key] for record in self.records]
         return float(np.mean(values)) if values else float("nan")
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import NOTHING, in_points, mean_std_text
 from toosure.runs import Run
 from toosure.runs.json_text import read_json
 from toosure.shifts.plan import ShiftPlan, named_place
@@ -92,20 +92,8 @@ def cells(records: "Sequence[Record]") -> list[str]:
     judged = [record.shifts for record in records if record.shifts]
     some = {each["images"] for each in judged if each["images"] < each["available"]}
     remark = f", {min(some):,} images" if some else ""
-    return [
-        known_text([auroc_against(record, unknown) for record in records], remark),
-        known_text([corrupted_ece(record) for record in records], remark),
-    ]
 
-
-def known_text(values: Sequence[float | None], remark: str = "") -> str:
-    """Print the mean and spread of those that are known, and how many where they are not all.
-
-    >>> known_text([0.5, None]), known_text([None]), known_text([0.8, 0.9])
-    ('50.00 (1 of 2)', '–', '85.00 ± 7.07')
-    """
-    known = [100 * value for value in values if value is not None]
-    if not known:
-        return "–"
-    some = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
-    return spread_text(known, ".2f") + some + remark
+    aurocs = [auroc_against(record, unknown) for record in records]
+    errors = [corrupted_ece(record) for record in records]
+    texts = [mean_std_text(in_points(values)) for values in (aurocs, errors)]
+    return [text if text == NOTHING else text + remark for text in texts]

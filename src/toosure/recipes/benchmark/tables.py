@@ -12,7 +12,7 @@ from toosure.recipes.commits import short_commit
 from toosure.recipes.parameters import network_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import kept_text, spread_text
+from toosure.recipes.series import mean_std_text
 from toosure.runs import find_runs
 
 SCORES: dict[str, tuple[str, float, str]] = {
@@ -131,18 +131,15 @@ def row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     """Print one method."""
 
     def spread(values: Iterable[float], scale: float, form: str) -> str:
-        return spread_text([scale * value for value in values], form)
+        return mean_std_text([scale * value for value in values], form)
 
     cells = [f"`{name}`", str(len(records))]
     for key, (_, scale, form) in SCORES.items():
-        cells.append(
-            kept_text([scale * r.test[key] for r in records if key in r.test], form, len(records))
-        )
+        cells.append(spread((r.test[key] for r in records), scale, form))
 
     cells.append(spread((r.test_after_temperature["ece"] for r in records), 100, ".2f"))
     cells.append(spread((r.test_after_temperature["nll"] for r in records), 1, ".4f"))
-    temperatures = (r.temperature for r in records if r.temperature is not None)
-    cells.append(spread(temperatures, 1, ".3f"))
+    cells.append(mean_std_text([r.temperature for r in records], ".3f"))
     cells.append(spread((r.val["nll"] for r in records), 1, ".4f"))
     cells += shift_scores.cells(records)
 

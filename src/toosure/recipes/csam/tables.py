@@ -7,7 +7,7 @@ from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.scored_rows import Row, ScoredRow, by_data
 from toosure.recipes.csam.rows import length_text
 from toosure.recipes.recipe import Claim, Table
-from toosure.recipes.series import kept_text, spread_text
+from toosure.recipes.series import in_points, mean_std_text
 
 SCORES: dict[str, tuple[str, str]] = {
     "accuracy": ("accuracy", ".2f"),
@@ -47,13 +47,12 @@ def row_cells(scored: ScoredRow, columns: Sequence[str], sharp: bool) -> tuple[s
     row = scored.row
     cells = [row.label, trained_text(scored), str(len(scored.records))]
     for key, form in SCORES.values():
-        cells.append(kept_text(scored.points(key), form, len(scored.records)))
+        cells.append(mean_std_text(scored.points(key), form))
 
-    after = [error for record in scored.records if (error := error_after(record)) is not None]
-    cells.append(spread_text([100 * error for error in after], ".2f"))
+    after = [error_after(record) for record in scored.records]
+    cells.append(mean_std_text(in_points(after), ".2f"))
     if sharp:
-        sharpness = [r.sharpness for r in scored.records if r.sharpness is not None]
-        cells.append(spread_text(sharpness, ".1f"))
+        cells.append(mean_std_text([record.sharpness for record in scored.records], ".1f"))
     return *cells, *(row.figures.get(name, "–") for name in columns)
 
 

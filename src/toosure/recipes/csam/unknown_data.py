@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from toosure.recipes.benchmark.scored_rows import ScoredRow
-from toosure.recipes.benchmark.shift_scores import auroc_against, known_text
+from toosure.recipes.benchmark.shift_scores import auroc_against
 from toosure.recipes.recipe import Table
+from toosure.recipes.series import in_points, mean_std_text
 
 # A set of a run's record -> the paper's column; None where it has none.
 SETS: dict[str, str | None] = {
@@ -35,7 +36,10 @@ def unknown_data(scored: Sequence[ScoredRow]) -> Table:
 
 def row_cells(scored: ScoredRow) -> tuple[str, ...]:
     """Print one row."""
-    ours = [known_text([auroc_against(r, name) for r in scored.records]) for name in SETS]
+    ours = [
+        mean_std_text(in_points(auroc_against(record, name) for record in scored.records))
+        for name in SETS
+    ]
     papers = [scored.row.figures.get(column, "–") for column in SETS.values() if column is not None]
     return scored.row.label, str(len(scored.records)), *ours, *papers
 

@@ -22,7 +22,7 @@ from toosure.recipes.recipe import (
     judge,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 from toosure.runs import Run
 
 NOTE = (
@@ -149,7 +149,7 @@ def cells(name: str, row: MethodScores) -> tuple[str, ...]:
     """Print one method."""
 
     def spread(key: str, scale: float, form: str) -> str:
-        return spread_text([scale * value for value in row.values(key)], form)
+        return mean_std_text([scale * value for value in row.values(key)], form)
 
     return (
         name,
@@ -159,7 +159,7 @@ def cells(name: str, row: MethodScores) -> tuple[str, ...]:
         spread("ece", 100, ".2f"),
         spread("smece", 100, ".2f"),
         spread("gap", 100, ".2f"),
-        spread("seconds", 1, ".0f") if row.values("seconds") else "–",
+        spread("seconds", 1, ".0f"),
         f"{row.parameters:,}",
     )
 

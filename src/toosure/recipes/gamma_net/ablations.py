@@ -14,7 +14,7 @@ from toosure.recipes.recipe import (
     judge,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 
 NEAR = 0.01  # of ECE: how far above the best bandwidth the rule may lie
 HEADER = ("seeds", "accuracy %", *ERRORS, "gamma at the end")
@@ -86,7 +86,7 @@ def feature_claim(setting: Setting, rows: Rows) -> Claim:
     says = "gamma-net needs its features: ECE lower than with noise in their place"
     own = rows["penultimate"]
     noise = rows["noise"]
-    errors = (spread_text(row.points("ece")) for row in (own, noise))
+    errors = (mean_std_text(row.points("ece")) for row in (own, noise))
     return lower_ece_claim(
         says,
         own,
@@ -110,5 +110,5 @@ def gamma_text(row: ScoredRow) -> str:
     gammas = [along_training(record, "objective/gamma_mean")[-1] for record in row.records]
     ends = [along_training(record, "objective/gamma_collapsed")[-1] for record in row.records]
     collapsed = sum(bool(end) for end in ends)
-    last = spread_text(gammas)
+    last = mean_std_text(gammas)
     return f"{last}, collapsed in {collapsed} of {len(row.records)}" if collapsed else last

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from toosure.recipes.benchmark.scored_rows import ScoredRow
 from toosure.recipes.gamma_net.rows import ERRORS
 from toosure.recipes.recipe import Claim, claim_without_runs, judge
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 
 OVERCONFIDENT = 2.0  # points of confidence above accuracy from which CE must be beaten
 SPREAD = 1.0  # points of ECE between the smallest and the largest seed
@@ -22,7 +22,7 @@ def count_text(*rows: ScoredRow) -> str:
 
 def pair_text(ours: ScoredRow, other: ScoredRow, key: str) -> str:
     """Print a score of two methods in points, with n."""
-    texts = (spread_text(row.points(key)) for row in (ours, other))
+    texts = (mean_std_text(row.points(key)) for row in (ours, other))
     return f"{' : '.join(texts)} {count_text(ours, other)}"
 
 

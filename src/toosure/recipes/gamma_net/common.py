@@ -21,7 +21,7 @@ from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, unrounded
 from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 
 # With three seeds, in the order in which they are trained.
 MAIN: dict[str, str] = {
@@ -129,11 +129,11 @@ def row_cells(row: ScoredRow) -> tuple[str, ...]:
     """Print one method."""
     cells = [row.name, str(len(row.records))]
     for key, (_, scale, form) in SCORES.items():
-        cells.append(spread_text([scale * value for value in row.values(key)], form))
+        cells.append(mean_std_text([scale * value for value in row.values(key)], form))
 
-    cells.append(spread_text(row.overconfidence, "+.2f"))
+    cells.append(mean_std_text(row.overconfidence, "+.2f"))
     after = [100 * record.test_after_temperature["ece"] for record in row.records]
-    cells.append(spread_text(after, ".2f"))
+    cells.append(mean_std_text(after, ".2f"))
 
     commits = ", ".join(sorted({short_commit(record.commit) for record in row.records}))
     return *cells, f"{learned_size(row.records[0].config):,}", commits

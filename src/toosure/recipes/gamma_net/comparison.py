@@ -7,7 +7,7 @@ from toosure.recipes.gamma_net.rows import ERRORS, OURS, score_configs, unrounde
 from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table, claim_without_runs
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 
 NOTE = (
     "Test split at the end of training, 15 bins, errors in points, mean ± standard deviation over "
@@ -70,6 +70,6 @@ def method_cells(row: ScoredRow) -> tuple[str, ...]:
 
 def score_cells(row: ScoredRow) -> tuple[str, ...]:
     """Print accuracy and the four calibration errors, in per cent."""
-    accuracy = spread_text(row.points("accuracy"), ".1f")
-    errors = (spread_text(row.points(key), ".2f") for key in ERRORS.values())
+    accuracy = mean_std_text(row.points("accuracy"), ".1f")
+    errors = (mean_std_text(row.points(key), ".2f") for key in ERRORS.values())
     return accuracy, *errors

@@ -27,7 +27,7 @@ from toosure.recipes.recipe import (
     judge,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, spread_text
+from toosure.recipes.series import mean_and_std, mean_std_text
 
 STEADY = (ARM_D, ARM_E, ARM_G, ARM_H)
 FIRST_CUT = 0.5  # share of the steps after which the rate is cut
@@ -107,7 +107,7 @@ def ce_claims(setting: Setting, rows: Rows, name: str) -> list[Claim]:
     """Judge: less ECE than cross-entropy where that is over-confident, and as accurate."""
     ours, ce = rows[name], rows["CE"]
     unless = why_not_judged(setting, [ours, ce])
-    excess = mean_and_spread([validation_overconfidence(record) for record in ce.records])[0]
+    excess = mean_and_std([validation_overconfidence(record) for record in ce.records])[0]
     rule = "ours: judged where CE is over-confident by more than 2 points"
 
     own = ours.mean("accuracy")
@@ -130,16 +130,16 @@ def arm_cells(row: ScoredRow) -> tuple[str, ...]:
         str(len(row.records)),
         *score_cells(row),
         f"{min(errors):.2f} to {max(errors):.2f}",
-        spread_text([validation_overconfidence(record) for record in row.records]),
+        mean_std_text([validation_overconfidence(record) for record in row.records]),
     )
     if row.name == "CE":
         return (*cells, "–", "–", "–")
 
     return (
         *cells,
-        spread_text([gamma_at_first_cut(record) for record in row.records]),
-        spread_text([last_gamma(record) for record in row.records]),
-        spread_text([signal_to_noise(record) for record in row.records]),
+        mean_std_text([gamma_at_first_cut(record) for record in row.records]),
+        mean_std_text([last_gamma(record) for record in row.records]),
+        mean_std_text([signal_to_noise(record) for record in row.records]),
     )
 
 

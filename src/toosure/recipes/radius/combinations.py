@@ -16,7 +16,7 @@ from toosure.recipes.radius import rows
 from toosure.recipes.radius.scores import TEST, radius_text
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 
 HEADER = ("combination", *(name for name, _, _ in TEST.values()), "rho at the end")
 NOTE = (
@@ -69,7 +69,7 @@ def tables(title: str, scored: Sequence[ScoredRow]) -> list[Table]:
 def cells(scored: ScoredRow) -> tuple[str, ...]:
     """Print the validation scores of one combination."""
     texts = [
-        spread_text([scale * record.val[key] for record in scored.records], form)
+        mean_std_text([scale * record.val[key] for record in scored.records], form)
         for key, (_, scale, form) in TEST.items()
     ]
     return scored.row.label, *texts, radius_text(scored.records)

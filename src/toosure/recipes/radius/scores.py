@@ -1,12 +1,12 @@
 """The scores of rows, before and after temperature scaling, and the tables that show them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data
 from toosure.recipes.commits import short_commit
 from toosure.recipes.recipe import Table
-from toosure.recipes.series import kept_text, spread_text
+from toosure.recipes.series import mean_std_text
 
 TEST: dict[str, tuple[str, float, str]] = {
     "accuracy": ("accuracy %", 100, ".2f"),
@@ -44,22 +44,16 @@ def tables(rows: Sequence[ScoredRow], title: str) -> list[Table]:
 def cells(scored: ScoredRow) -> tuple[str, ...]:
     """Print one row."""
     records = scored.records
-
-    def spread(value: Callable[[Record], float], scale: float, form: str) -> str:
-        return spread_text([scale * value(record) for record in records], form)
-
     texts = [scored.row.label, str(len(records))]
     for key, (_, scale, form) in TEST.items():
-        values = [scale * record.test[key] for record in records if key in record.test]
-        texts.append(kept_text(values, form, len(records)))
-    texts.append(spread_text(scored.overconfidence, ".2f"))
+        texts.append(mean_std_text([scale * value for value in scored.values(key)], form))
+    texts.append(mean_std_text(scored.overconfidence, ".2f"))
 
     for key in AFTER:
-        values = [TEST[key][1] * r.test_after_temperature[key] for r in records]
-        texts.append(spread_text(values, TEST[key][2]))
-    temperatures = [r.temperature for r in records if r.temperature is not None]
-    texts.append(spread_text(temperatures, ".3f"))
-    texts.append(spread(lambda r: r.val["nll"], 1, ".4f"))
+        _, scale, form = TEST[key]
+        texts.append(mean_std_text([scale * value for value in scored.values(key, True)], form))
+    texts.append(mean_std_text([record.temperature for record in records], ".3f"))
+    texts.append(mean_std_text([record.val["nll"] for record in records], ".4f"))
 
     commits = ", ".join(sorted({short_commit(record.commit) for record in records}))
     return *texts, radius_text(records), commits
@@ -72,8 +66,7 @@ def final_radius(record: Record) -> float | None:
 
 def radius_text(records: Sequence[Record]) -> str:
     """Print the radius at the end; a dash where nothing was steered."""
-    values = [value for record in records if (value := final_radius(record)) is not None]
-    return spread_text(values, ".3f") if values else "–"
+    return mean_std_text([final_radius(record) for record in records], ".3f")
 
 
 def values_of(rows: Iterable[ScoredRow]) -> dict[str, object]:

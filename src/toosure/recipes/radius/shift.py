@@ -12,7 +12,6 @@ from toosure.recipes.benchmark.scored_rows import (
 from toosure.recipes.benchmark.shift_scores import (
     corrupted_ece,
     corrupted_ece_after_temperature,
-    known_text,
 )
 from toosure.recipes.radius import rows
 from toosure.recipes.recipe import (
@@ -24,7 +23,7 @@ from toosure.recipes.recipe import (
     judge,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread
+from toosure.recipes.series import in_points, mean_and_std, mean_std_text
 
 RIVALS = (rows.SGD, rows.CHOSEN_SAM)
 HEADER = ("row", "seeds", "ECE, clean", "ECE, 15 x 5 corruptions", "the same after T", "T")
@@ -83,10 +82,10 @@ def cells(scored: ScoredRow) -> tuple[str, ...]:
     return (
         scored.row.label,
         str(len(records)),
-        known_text([record.test["ece"] for record in records]),
-        known_text([corrupted_ece(record) for record in records]),
-        known_text([corrupted_ece_after_temperature(record) for record in records]),
-        f"{mean_and_spread(temperatures)[0]:.3f}",
+        mean_std_text(scored.points("ece")),
+        mean_std_text(in_points(map(corrupted_ece, records))),
+        mean_std_text(in_points(map(corrupted_ece_after_temperature, records))),
+        f"{mean_and_std(temperatures)[0]:.3f}",
     )
 
 

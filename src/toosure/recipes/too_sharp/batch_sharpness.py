@@ -12,7 +12,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, pearson, spearman, spread_text
+from toosure.recipes.series import mean_and_std, mean_std_text, pearson, spearman
 from toosure.recipes.too_sharp import sweeps
 from toosure.recipes.too_sharp.rise_and_fall import smoothed_peak_step
 from toosure.runs import Run
@@ -60,9 +60,9 @@ def claim(setting: Setting, runs: list[Run]) -> Claim:
     correlations = [correlation(run, ECE, BATCH) for run in runs]
     return judge(
         CORRELATES,
-        found=f"{spread_text(correlations)} (n = {len(runs)} rates)",
+        found=f"{mean_std_text(correlations)} (n = {len(runs)} rates)",
         paper="strong",
-        holds=mean_and_spread(correlations)[0] >= STRONG,
+        holds=mean_and_std(correlations)[0] >= STRONG,
         rule=f"ours: mean r over learning rates of at least {STRONG}",
         unless=[
             setting.why_not_judged,
@@ -85,8 +85,10 @@ def correlation_table(runs: list[Run]) -> Table:
         peaks = (f"{smoothed_peak_step(run, key):,.0f}" for key in (ECE, GN, BATCH))
         rows.append((f"{edge(run):.0f}", str(len(run.rows)), *cells, f"{ranks:.2f}", *peaks))
     if len(runs) > 1:
-        means = (spread_text([correlation(run, *keys) for run in runs]) for keys in PAIRS.values())
-        rank_mean = spread_text([spearman(*finite_pair(run, ECE, BATCH)) for run in runs])
+        means = (
+            mean_std_text([correlation(run, *keys) for run in runs]) for keys in PAIRS.values()
+        )
+        rank_mean = mean_std_text([spearman(*finite_pair(run, ECE, BATCH)) for run in runs])
         rows.append(("mean", "", *means, rank_mean, "", "", ""))
 
     correlations = (*(f"r: {name}" for name in PAIRS), "Spearman: ECE, batch")

@@ -17,7 +17,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 from toosure.recipes.too_sharp import bulk_sgd, figures, sweeps
 from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL, bulk_name, settling_text
 from toosure.recipes.too_sharp.summaries import SMALL, mean_peak, peak_ece, peak_step, settling_step
@@ -155,7 +155,7 @@ def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> 
         (
             name,
             str(len(runs)),
-            spread_text([peak_ece(run) for run in runs], ".3f"),
+            mean_std_text([peak_ece(run) for run in runs], ".3f"),
             settling_text(runs),
             f"{max(run.last['step'] for run in runs):,}",
         )

@@ -14,7 +14,7 @@ from toosure.recipes.recipe import (
     single_run,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 from toosure.recipes.too_sharp import paper
 
 OPTIMIZERS = {
@@ -151,12 +151,12 @@ def table(cells: ScoredCells) -> Table:
             (
                 *cell,
                 str(len(row.records)),
-                spread_text(steps, ".0f"),
-                spread_text(row.points("accuracy"), ".1f"),
-                spread_text(row.values("ece"), ".3f"),
+                mean_std_text(steps, ".0f"),
+                mean_std_text(row.points("accuracy"), ".1f"),
+                mean_std_text(row.values("ece"), ".3f"),
                 f"{accuracy:.1f}",
                 f"{ece:.3f}",
-                spread_text(step_times, ".1f"),
+                mean_std_text(step_times, ".1f"),
             )
         )
 

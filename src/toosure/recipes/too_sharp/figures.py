@@ -9,7 +9,7 @@ from toosure.recipes import drawings
 from toosure.recipes.drawings import Column, MeanSeries
 from toosure.recipes.recipe import Drawing, Setting
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread
+from toosure.recipes.series import mean_and_std
 from toosure.recipes.too_sharp import (
     batch_sharpness,
     certificates,
@@ -143,7 +143,7 @@ def draw_correlations(setting: Setting, store: RunStore) -> "Figure":
     series = []
     for row in ("train ECE", "test ECE"):
         rates = [couplings.of_first_seed(by_row[row][name]) for name in names]
-        ours = [mean_and_spread(couplings.correlations(each)) for each in rates]
+        ours = [mean_and_std(couplings.correlations(each)) for each in rates]
         theirs = [paper.TABLE_1[row][name] for name in names]
         shown = {"ours": ours, "the paper": theirs} if setting.as_in_the_paper else {"ours": ours}
         for source, pairs in shown.items():

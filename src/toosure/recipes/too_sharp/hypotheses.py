@@ -17,7 +17,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 from toosure.recipes.too_sharp import bulk_sgd, sweeps
 from toosure.recipes.too_sharp.summaries import (
     SMALL,
@@ -128,8 +128,8 @@ def comparison_table(setting: Setting, groups: dict[str, list[Run]]) -> Table:
             (
                 name,
                 str(len(runs)),
-                spread_text([peak_ece(run) for run in runs], ".3f"),
-                spread_text([ece_area(run, until) for run in runs], ".1f"),
+                mean_std_text([peak_ece(run) for run in runs], ".3f"),
+                mean_std_text([ece_area(run, until) for run in runs], ".1f"),
                 settling_text(runs),
                 f"{min(sharpness):.3g} to {max(sharpness):.3g}",
                 f"{runs[0].last['step']:,}",

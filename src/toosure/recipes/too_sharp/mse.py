@@ -12,7 +12,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import coupling, spread_text
+from toosure.recipes.series import coupling, mean_std_text
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.runs import Run
 
@@ -101,7 +101,7 @@ def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[C
     return [
         judge(
             says[0],
-            found=f"confidence minus accuracy {spread_text(gaps)} ({n})",
+            found=f"confidence minus accuracy {mean_std_text(gaps)} ({n})",
             paper="severely",
             holds=all(gap < -0.2 for gap in gaps),
             rule="ours: every run below -.2",
@@ -109,7 +109,7 @@ def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[C
         ),
         judge(
             says[1],
-            found=f"{spread_text(confidences, '.3f')} ({n})",
+            found=f"{mean_std_text(confidences, '.3f')} ({n})",
             paper=f"{limit:.3f}",
             holds=all(abs(confidence / limit - 1) < NEAR for confidence in confidences),
             rule=f"ours: every run within {NEAR:.0%} of it",
@@ -117,7 +117,7 @@ def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[C
         ),
         judge(
             says[2],
-            found=f"{spread_text(errors, '.3f')} ({n})",
+            found=f"{mean_std_text(errors, '.3f')} ({n})",
             paper="large",
             holds=all(error > 0.2 for error in errors),
             rule="ours: every run above .2",
@@ -125,7 +125,7 @@ def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[C
         ),
         judge(
             says[3],
-            found=f"end is {spread_text(shares)} of the largest ({n})",
+            found=f"end is {mean_std_text(shares)} of the largest ({n})",
             paper="does not attenuate",
             holds=all(share > 0.5 for share in shares),
             rule="ours: every run ends above half of its largest",

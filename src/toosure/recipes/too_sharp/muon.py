@@ -10,7 +10,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, spread_text
+from toosure.recipes.series import mean_and_std, mean_std_text
 from toosure.recipes.too_sharp import sweeps
 from toosure.recipes.too_sharp.hypotheses import runs_by_optimizer
 from toosure.recipes.too_sharp.summaries import SMALL, value_at
@@ -44,14 +44,14 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     }
 
     rows = tuple(
-        (name, *(spread_text(numbers, ".3g") for numbers in by_key.values()))
+        (name, *(mean_std_text(numbers, ".3g") for numbers in by_key.values()))
         for name, by_key in values.items()
     )
     note = f"At step {until:,} of every run, mean ± standard deviation over learning rates."
     table = Table("Muon's margins", ("", *COLUMNS), rows, note)
 
     means = {
-        name: {key: mean_and_spread(numbers)[0] for key, numbers in by_key.items()}
+        name: {key: mean_and_std(numbers)[0] for key, numbers in by_key.items()}
         for name, by_key in values.items()
     }
     present = sum(map(len, groups.values()))

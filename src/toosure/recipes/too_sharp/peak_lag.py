@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toosure.recipes.recipe import Table
-from toosure.recipes.series import RESAMPLES, mean_and_spread
+from toosure.recipes.series import RESAMPLES, mean_and_std
 from toosure.recipes.too_sharp.summaries import WINDOW, smooth
 from toosure.runs import Run
 
@@ -62,7 +62,7 @@ def mean_interval(values: list[float]) -> Lag:
     """
     from scipy.stats import t as student
 
-    mean, deviation = mean_and_spread(values)
+    mean, deviation = mean_and_std(values)
     half = student.ppf(0.975, len(values) - 1) * deviation / len(values) ** 0.5
     return Lag(mean, float(mean - half), float(mean + half))
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from toosure.config import RunConfig
 from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, spread_text
+from toosure.recipes.series import mean_and_std, mean_std_text
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.recipes.too_sharp.couplings import ROWS, couple
 from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL
@@ -96,7 +96,7 @@ def fit_of(name: str, candidate: str, runs: list[Run], wanted: int, threshold: f
         correlations[row] = [each.pearson for each in couplings if each is not None]
 
     target, deviation = paper.TABLE_1[TARGET_ROW][name]
-    mean, _ = mean_and_spread(correlations[TARGET_ROW])
+    mean, _ = mean_and_std(correlations[TARGET_ROW])
     return Fit(
         optimizer=name,
         candidate=candidate,
@@ -142,9 +142,9 @@ def fit_cells(setting: Setting, fit: Fit, chosen: dict[str, str]) -> tuple[str, 
         fit.optimizer,
         f"{fit.candidate}, {column.steps:,} steps" + ("" if fit.complete else " (runs missing)"),
         ", ".join(column.rates),
-        *(spread_text(fit.correlations[row]) for row in ROWS),
+        *(mean_std_text(fit.correlations[row]) for row in ROWS),
         f"{fit.distance:.1f}" if setting.as_in_the_paper else "",
-        spread_text(fit.peaks, ".3f"),
+        mean_std_text(fit.peaks, ".3f"),
         "by the rule" if chosen[fit.optimizer] == fit.candidate else "",
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toosure.recipes.series import mean_and_spread
+from toosure.recipes.series import mean_and_std
 from toosure.runs import Run
 
 WINDOW = 0.05  # of a run: longer than the oscillation at the edge of stability
@@ -38,7 +38,7 @@ def peak_ece(run: Run) -> float:
 
 def mean_peak(runs: Sequence[Run]) -> float:
     """Return the mean of the peaks of several runs; NaN without one."""
-    return mean_and_spread([peak_ece(run) for run in runs])[0]
+    return mean_and_std([peak_ece(run) for run in runs])[0]
 
 
 def peak_step(run: Run) -> int:

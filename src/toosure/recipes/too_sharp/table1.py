@@ -12,7 +12,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, pearson, spread_text
+from toosure.recipes.series import mean_and_std, mean_std_text, pearson
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.recipes.too_sharp.couplings import (
     ROWS,
@@ -67,12 +67,12 @@ def compare_with_paper(setting: Setting, row: str, name: str, rates: RateCouplin
     if not ours:
         return claim_without_runs(says)
 
-    found = f"{spread_text(ours)} (n = {len(ours)} rates)"
+    found = f"{mean_std_text(ours)} (n = {len(ours)} rates)"
     if not setting.as_in_the_paper:
         return Claim(says, found, note="the paper's Table 1 is of CIFAR-10")
 
     target, deviation = paper.TABLE_1[row][name]
-    distance = abs(mean_and_spread(ours)[0] - target) / deviation
+    distance = abs(mean_and_std(ours)[0] - target) / deviation
     return judge(
         says,
         found=found,
@@ -97,7 +97,7 @@ def main_table(setting: Setting, couplings: Couplings) -> Table:
     names = list(sweeps.optimizers(setting))
     rows = []
     for row, by_optimizer in couplings.items():
-        ours = (spread_text(correlations(of_first_seed(by_optimizer[name]))) for name in names)
+        ours = (mean_std_text(correlations(of_first_seed(by_optimizer[name]))) for name in names)
         rows.append((row, *ours))
         if row in ROWS and setting.as_in_the_paper:
             theirs = (paper.TABLE_1[row][name] for name in names)
@@ -120,8 +120,8 @@ def seed_table(couplings: Couplings) -> Table:
         cells = []
         for name in names:
             by_seed = by_optimizer[name].values()
-            means = [mean_and_spread(correlations(rates))[0] for rates in by_seed]
-            cells.append(spread_text(means))
+            means = [mean_and_std(correlations(rates))[0] for rates in by_seed]
+            cells.append(mean_std_text(means))
         rows.append((row, *cells))
 
     seeds = len(couplings["train ECE"][names[0]])
@@ -140,8 +140,8 @@ def strict_table(couplings: Couplings) -> Table:
             if not correlations(rates):
                 continue
             fields = ("pearson", "spearman", "differences", "partial")
-            cells = (spread_text(correlations(rates, field)) for field in fields)
-            low, high = (mean_and_spread(correlations(rates, end))[0] for end in ("low", "high"))
+            cells = (mean_std_text(correlations(rates, field)) for field in fields)
+            low, high = (mean_and_std(correlations(rates, end))[0] for end in ("low", "high"))
             rows.append((row, name, *cells, f"{low:.2f} to {high:.2f}"))
 
     note = (
@@ -173,7 +173,7 @@ def length_table(setting: Setting, store: RunStore) -> Table:
         for name in sweeps.optimizers(setting):
             runs = store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
             cells = (
-                spread_text([r_of_first_part(run, ROWS[row], share) for run in runs])
+                mean_std_text([r_of_first_part(run, ROWS[row], share) for run in runs])
                 for share in SHARES
             )
             rows.append((row, name, *cells))

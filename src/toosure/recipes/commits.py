@@ -1,4 +1,6 @@
-"""How a commit is printed in the tables of recipes."""
+"""How commits are printed in the tables of recipes."""
+
+from collections.abc import Iterable
 
 
 def short_commit(commit: str | None) -> str:
@@ -10,3 +12,12 @@ def short_commit(commit: str | None) -> str:
     if not commit:
         return "no commit"
     return commit[:12] + "+" * commit.endswith("+")
+
+
+def commits_text(commits: Iterable[str | None]) -> str:
+    """Print the commits of several runs, each once.
+
+    >>> commits_text(["fedcba9876543210", "0123456789abcdef", "0123456789abcdef"])
+    '0123456789ab, fedcba987654'
+    """
+    return ", ".join(sorted({short_commit(commit) for commit in commits}))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from toosure.recipes.commits import short_commit
+from toosure.recipes.commits import commits_text, short_commit
 from toosure.recipes.kept_page import KeptPage, read_page
 from toosure.recipes.recipe import Drawing
 from toosure.recipes.reproduce import Outcome
@@ -147,7 +147,7 @@ def run_summary(runs: Sequence[Run]) -> str:
     seconds = sum(record["seconds"] or 0 for record in records)
     rows = sum(record["rows"] for record in records)
     devices = "; ".join(sorted({f"{r['device']}, torch {r['torch']}" for r in records}))
-    commits = ", ".join(sorted({short_commit(r["commit"]) for r in records}))
+    commits = commits_text(record["commit"] for record in records)
     return (
         f"{len(runs)} runs, {rows:,} rows, {seconds:,.0f} s of running added up "
         f"(runs side by side share a device); {devices}; commit {commits}."

@@ -191,14 +191,6 @@ class RunMixture:
         return f"{names[0]}-and-{len(names) - 1}-{digest}"
 
 
-def no_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
-    return []
-
-
-def no_mixtures(setting: Setting) -> list[RunMixture]:
-    return []
-
-
 @dataclass(frozen=True)
 class Part:
     """A table or figure of a paper: the runs it needs, and functions that read them.
@@ -214,11 +206,11 @@ class Part:
     says: str
     configs: Callable[[Setting], Sequence[RunConfig]]
     findings: Callable[[Setting, RunStore], Findings]
-    drawings: Callable[[Setting, RunStore], list[Drawing]] = no_drawings
+    drawings: Callable[[Setting, RunStore], list[Drawing]] = lambda setting, store: []
     usual: bool = True
     free_length: bool = False
     after_training: "Callable[[Setting, RunStore, Runtime], None] | None" = None
-    mixtures: Callable[[Setting], Sequence[RunMixture]] = no_mixtures
+    mixtures: Callable[[Setting], Sequence[RunMixture]] = lambda setting: ()
     kept: Kept = "examples"
 
 

@@ -21,7 +21,7 @@ class Coupling(NamedTuple):
     rows: int
 
 
-def coupling(a: np.ndarray, b: np.ndarray, control: np.ndarray, seed: int = 0) -> Coupling:
+def coupling(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> Coupling:
     """Return every correlation of `a` and `b`; the partial one holds `control` fixed.
 
     Rows where one of the three is not finite are left out.
@@ -31,12 +31,8 @@ def coupling(a: np.ndarray, b: np.ndarray, control: np.ndarray, seed: int = 0) -
     >>> round(result.pearson, 3), round(result.spearman, 3), result.rows
     (0.967, 1.0, 50)
     """
-    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(control)
-    a = a[finite]
-    b = b[finite]
-    control = control[finite]
-
-    low, high = block_interval(a, b, seed=seed)
+    a, b, control = finite_rows(a, b, control)
+    low, high = block_interval(a, b)
     return Coupling(
         pearson=pearson(a, b),
         spearman=spearman(a, b),
@@ -46,6 +42,16 @@ def coupling(a: np.ndarray, b: np.ndarray, control: np.ndarray, seed: int = 0) -
         high=high,
         rows=len(a),
     )
+
+
+def finite_rows(*series: np.ndarray) -> list[np.ndarray]:
+    """Return several series without the rows where one of them is not finite.
+
+    >>> finite_rows(np.array([1.0, np.nan, 3.0]), np.array([4.0, 5.0, 6.0]))
+    [array([1., 3.]), array([4., 6.])]
+    """
+    finite = np.isfinite(series).all(0)
+    return [values[finite] for values in series]
 
 
 def pearson(a: np.ndarray, b: np.ndarray) -> float:
@@ -80,11 +86,10 @@ def block_interval(
     a: np.ndarray,
     b: np.ndarray,
     block: int | None = None,
-    level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the percentile interval of Pearson's r over resampled blocks of consecutive rows.
+    """Return the 95 % percentile interval of Pearson's r over resampled blocks of consecutive rows.
 
     Rows of a run resemble their neighbours, so whole blocks are drawn, around the end too
     (circular block bootstrap; Politis and Romano, 1992). `block` is sqrt(n) rows by default.
@@ -99,8 +104,7 @@ def block_interval(
     indices = indices.reshape(resamples, -1)[:, :n]
 
     correlations = row_pearson(a[indices], b[indices])
-    tail = 50 * (1 - level)
-    low, high = np.nanpercentile(correlations, [tail, 100 - tail])
+    low, high = np.nanpercentile(correlations, [2.5, 97.5])
     return float(low), float(high)
 
 

@@ -138,12 +138,12 @@ def accuracy_nll_ece(examples: Examples, rows: np.ndarray) -> np.ndarray:
     return np.array([100 * correct.mean(), nll, 100 * error])
 
 
-def binned_error(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
+def binned_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     """Return the ECE of equal-width, right-closed bins.
 
     >>> float(binned_error(np.array([0.9, 0.9]), np.array([True, False])))
     0.4
     """
-    index = np.searchsorted(np.arange(1, bins) / bins, confidence)
-    gaps = np.bincount(index, confidence - correct, minlength=bins)
+    index = np.searchsorted(np.arange(1, BINS) / BINS, confidence)
+    gaps = np.bincount(index, confidence - correct, minlength=BINS)
     return float(np.abs(gaps).sum() / len(correct))

@@ -28,6 +28,10 @@ class Size:
     batch: int
 
 
+DESCRIPTION = (
+    "45,000 / 5,000 split by seed, crops and flips, 30 epochs of batch 256 (5,273 steps), rate "
+    "0.1, momentum 0.9, decay 5e-4, cosine with 200 steps of warm-up, bf16"
+)
 COMMON = Size("resnet18", 5273, 256)  # 30 epochs of 45,000 images
 QUICK = Size("mlp", 8, 32)
 QUICK_RESIDUAL = Size("wrn:depth=10,width=1", 8, 32)  # for dropout in residual branches

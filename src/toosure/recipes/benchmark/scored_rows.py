@@ -43,11 +43,21 @@ class Row:
         return f"{self.name} (`{self.method}`)"
 
     @property
+    def trained(self) -> list[RunConfig]:
+        """The runs that are trained for it: its own, and the members of its mixtures."""
+        return [*self.configs, *(each for mixture in self.mixtures for each in mixture.members)]
+
+    @property
     def record_names(self) -> list[str]:
         """The names of the runs and mixtures that it shows, each once."""
         names = [config.name for config in (*self.configs, *self.also)]
         names += [mixture.name for mixture in self.mixtures]
         return list(dict.fromkeys(names))
+
+
+def configs_of(rows: Iterable[Row]) -> list[RunConfig]:
+    """Return the runs that are trained for these rows."""
+    return [config for row in rows for config in row.trained]
 
 
 def protocol_row(

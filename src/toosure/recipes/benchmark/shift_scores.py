@@ -63,10 +63,10 @@ def adds_sets(record: "Record", names: Collection[str]) -> bool:
     return record.shifts is None or not set(names) <= set(record.shifts.get("ood", {}))
 
 
-def auroc_against(record: "Record", name: str, score: str = "confidence") -> float | None:
+def auroc_against(record: "Record", name: str) -> float | None:
     """Return the AUROC of a run against a set of unknown images; None where it was not judged."""
     found = (record.shifts or {}).get("ood", {}).get(name)
-    return None if found is None else float(found["scores"][score]["auroc"])
+    return None if found is None else float(found["scores"]["confidence"]["auroc"])
 
 
 def corrupted_ece(record: "Record") -> float | None:

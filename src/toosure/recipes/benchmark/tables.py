@@ -8,7 +8,7 @@ from toosure.recipes.benchmark import methods, protocol, shift_scores
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
-from toosure.recipes.commits import short_commit
+from toosure.recipes.commits import commits_text
 from toosure.recipes.parameters import network_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
@@ -37,15 +37,14 @@ HEADER = (
     *COST,
 )
 NOTE = (
-    "ResNet-18 (CIFAR stem), 45,000 / 5,000 split by seed, crops and flips, 30 epochs of batch 256 "
-    "(5,273 steps), rate 0.1, momentum 0.9, decay 5e-4, cosine with 200 steps of warm-up, bf16; "
-    "10,000 test images at the end of training. Mean ± standard deviation over seeds; errors in "
-    "points; TCE is the ECE after a temperature T fitted on the validation images; AUROC (in %) "
-    "is one class against the rest on 15 thresholds, as the CSAM paper's seems to be. Seconds of "
-    "training stand where no other run shared the device. Passes are forward and backward passes "
-    "per training image and step. A perfectly calibrated network as sure as these shows an ECE of "
-    ".3 to 1.0 (CIFAR-10) or .8 to 1.3 (CIFAR-100) by chance at this n, so the debiased ECE and "
-    f"smECE stand beside it. {shift_scores.NOTE}"
+    f"ResNet-18 (CIFAR stem), {protocol.DESCRIPTION}; 10,000 test images at the end of training. "
+    "Mean ± standard deviation over seeds; errors in points; TCE is the ECE after a temperature "
+    "T fitted on the validation images; AUROC (in %) is one class against the rest on 15 "
+    "thresholds, as the CSAM paper's seems to be. Seconds of training stand where no other run "
+    "shared the device. Passes are forward and backward passes per training image and step. A "
+    "perfectly calibrated network as sure as these shows an ECE of .3 to 1.0 (CIFAR-10) or .8 to "
+    "1.3 (CIFAR-100) by chance at this n, so the debiased ECE and smECE stand beside it. "
+    f"{shift_scores.NOTE}"
 )
 PAIRED_NOTE = (
     "Means over the seeds that both have; 95 % intervals resample the test images (2,000 times). "
@@ -145,7 +144,7 @@ def row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
 
     cells.append(spread((r.training_seconds for r in records if r.alone), 1, ".0f"))
     config = records[0].config
-    commits = ", ".join(sorted({short_commit(record.commit) for record in records}))
+    commits = commits_text(record.commit for record in records)
     return *cells, passes_text(config), f"{network_size(config):,}", commits
 
 

@@ -1,4 +1,7 @@
-"""The runs behind the figures of the paper: along training, networks, radii and gammas."""
+"""The runs behind the figures of the paper: along training, networks, radii and gammas.
+
+Each figure shows single runs, as the paper's do: one seed.
+"""
 
 from toosure.recipes.benchmark import methods
 from toosure.recipes.benchmark.scored_rows import Row, protocol_row
@@ -11,12 +14,6 @@ PATH_MOMENTS = (0.25, 0.75, 1.0)
 RADII = ("0.02", "0.05", "0.1", "0.15", "0.2")
 GAMMAS = ("0", "0.5", "1", "1.5", "2", "2.5", "3")
 NETWORKS = ("ResNet-56", "WRN-28-10", "PyramidNet-110")
-DATA_SETS = ("cifar10", "cifar100")
-
-
-def one_seed(setting: Setting) -> tuple[int, ...]:
-    """Return the seed of a figure: each shows single runs, as the paper's do."""
-    return (setting.first_seed,)
 
 
 def along_training(setting: Setting) -> list[Row]:
@@ -34,7 +31,7 @@ def along_training(setting: Setting) -> list[Row]:
                     name,
                     PAPER_SETTINGS[data][name],
                     data,
-                    one_seed(setting),
+                    (setting.first_seed,),
                     size_of(setting, "ResNet-56"),
                     measure=("temperature", "sam_theory") if theory else ("temperature",),
                     moments=MOMENTS,
@@ -51,7 +48,7 @@ def gammas(setting: Setting) -> list[Row]:
     rows = []
     for gamma in GAMMAS:
         method = f"csam:rho=0.05,gamma={gamma}" if gamma != "0" else "sam:rho=0.05"
-        rows.append(protocol_row(setting, gamma, method, "cifar10", one_seed(setting), size))
+        rows.append(protocol_row(setting, gamma, method, "cifar10", (setting.first_seed,), size))
     return rows
 
 
@@ -63,7 +60,7 @@ def radii(setting: Setting) -> list[Row]:
             f"{network}: {rho}",
             f"sam:rho={rho}",
             data,
-            one_seed(setting),
+            (setting.first_seed,),
             size_of(setting, network),
         )
         for data in setting.data_sets
@@ -83,13 +80,13 @@ def networks(setting: Setting) -> list[Row]:
             words = methods.sharpness_aware(data)
             for name in ("SGD", "SAM"):
                 where = f"ResNet-18: {name}"
-                rows.append(protocol_row(setting, where, words[name], data, one_seed(setting)))
+                rows.append(protocol_row(setting, where, words[name], data, (setting.first_seed,)))
         for network in NETWORKS:
             for name in ("SGD", "SAM"):
                 where = f"{network}: {name}"
                 word = PAPER_SETTINGS[data][name]
                 size = size_of(setting, network)
-                rows.append(protocol_row(setting, where, word, data, one_seed(setting), size))
+                rows.append(protocol_row(setting, where, word, data, (setting.first_seed,), size))
     return rows
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
-from toosure.recipes.benchmark.scored_rows import Row
+from toosure.recipes.benchmark.scored_rows import Row, configs_of
 from toosure.recipes.csam import rows
 from toosure.recipes.csam.paper_imagenet import TABLE_2, TABLE_S14
 from toosure.recipes.recipe import Setting
@@ -151,4 +151,4 @@ def all_rows(setting: Setting) -> list[Row]:
 
 def configs(setting: Setting) -> list[RunConfig]:
     """Return the runs of both tables."""
-    return [config for row in all_rows(setting) for config in row.configs]
+    return configs_of(all_rows(setting))

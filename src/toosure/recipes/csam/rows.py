@@ -77,11 +77,6 @@ def single_seeds(setting: Setting) -> tuple[int, ...]:
     return setting.seeds_or(0, 1, 2) if setting.full else setting.seeds_or(0)
 
 
-def sharpness_measure(data: str) -> tuple[str, ...]:
-    """Return what the ResNet-56 runs measure: on CIFAR-100 those of Table S16 are among them."""
-    return ("hessian_sharpness",) if data == "cifar100" else ()
-
-
 # -- one function per table -----------------------------------------------------------------------
 
 
@@ -103,11 +98,14 @@ def sam_variants(setting: Setting) -> list[Row]:
 def resnet_56(
     setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable
 ) -> list[Row]:
-    """Return rows of ResNet-56 with the paper's settings."""
+    """Return rows of ResNet-56 with the paper's settings.
+
+    On CIFAR-100 they measure the sharpness of Table S16, whose runs are among them.
+    """
     size = size_of(setting, "ResNet-56")
     seeds = single_seeds(setting)
     known = {**WORDS, **PAPER_SETTINGS[data]}
-    measure = sharpness_measure(data)
+    measure = ("hessian_sharpness",) if data == "cifar100" else ()
     return [
         protocol_row(setting, name, known[name], data, seeds, size, figures[name], measure=measure)
         for name in names

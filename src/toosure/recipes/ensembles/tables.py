@@ -9,6 +9,7 @@ import torch
 from toosure import metrics
 from toosure.ensembles import log_mean_probability
 from toosure.recipes.benchmark.kept_rows import training_seconds
+from toosure.recipes.benchmark.protocol import DESCRIPTION
 from toosure.recipes.benchmark.record import ran_alone
 from toosure.recipes.ensembles import sweeps
 from toosure.recipes.ensembles.kept_scores import Scores, ScoresByName, keep_scores, kept_scores
@@ -26,11 +27,11 @@ from toosure.recipes.series import mean_std_text
 from toosure.runs import Run
 
 NOTE = (
-    "Test images at the end of training, 15 bins, mean ± standard deviation over seeds (of a deep "
-    "ensemble: over disjoint sets of members). ResNet-18, crops and flips, 30 epochs of batch 256, "
-    "rate 0.1, momentum 0.9, decay 5e-4, cosine, bf16. Seconds are those of training, all members "
-    "together, where no other run shared the device. EMA, SWA, SWAG and Laplace are made of the "
-    "plain runs; Laplace is there once `toosure calibrate RUN --method laplace` was called on them."
+    "Test images at the end of training, 15 bins, mean ± standard deviation over seeds (of a "
+    f"deep ensemble: over disjoint sets of members). ResNet-18, {DESCRIPTION}. Seconds are those "
+    "of training, all members together, where no other run shared the device. EMA, SWA, SWAG and "
+    "Laplace are made of the plain runs; Laplace is there once `toosure calibrate RUN --method "
+    "laplace` was called on them."
 )
 HEADER = ("method", "n", "accuracy %", "NLL", "ECE", "smECE", "gap", "seconds", "parameters")
 

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
-from toosure.recipes.benchmark.scored_rows import Row, Rows, by_name, protocol_row, score_rows
+from toosure.recipes.benchmark.scored_rows import (
+    Row,
+    Rows,
+    by_name,
+    configs_of,
+    protocol_row,
+    score_rows,
+)
 from toosure.recipes.gamma_net import common
 from toosure.recipes.gamma_net.rows import ONE_RATE, unrounded
 from toosure.recipes.gamma_net.sweeps import single_data
@@ -46,7 +53,7 @@ def backbone_rows(setting: Setting) -> list[Row]:
 
 def configs(setting: Setting) -> list[RunConfig]:
     """Return every run."""
-    return [config for row in backbone_rows(setting) for config in row.configs]
+    return configs_of(backbone_rows(setting))
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:

@@ -12,10 +12,11 @@ from toosure.recipes.benchmark.scored_rows import (
     ScoredRow,
     by_data,
     by_name,
+    configs_of,
     protocol_row,
     score_rows,
 )
-from toosure.recipes.commits import short_commit
+from toosure.recipes.commits import commits_text
 from toosure.recipes.gamma_net import common_claims
 from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, unrounded
 from toosure.recipes.parameters import learned_size
@@ -64,12 +65,11 @@ HEADER = (
     "commit",
 )
 NOTE = (
-    "ResNet-18 (CIFAR stem), 45,000 / 5,000 split by seed, crops and flips, 5,273 steps of batch "
-    "256, rate 0.1, momentum 0.9, decay 5e-4, cosine with 200 steps of warm-up, bf16; the test "
-    "images at the end of training, 15 bins, errors in points, mean ± standard deviation over "
-    "seeds. TCE is the ECE after a temperature fitted on the validation images. gamma-net and "
-    "Meta-Calibration cut their meta split, a tenth, from their own training images. `sece` has "
-    "the paper's kernel (bandwidth .01), our kernel that of gamma-net's defaults."
+    f"ResNet-18 (CIFAR stem), {protocol.DESCRIPTION}; the test images at the end of training, 15 "
+    "bins, errors in points, mean ± standard deviation over seeds. TCE is the ECE after a "
+    "temperature fitted on the validation images. gamma-net and Meta-Calibration cut their meta "
+    "split, a tenth, from their own training images. `sece` has the paper's kernel (bandwidth "
+    ".01), our kernel that of gamma-net's defaults."
 )
 
 
@@ -104,7 +104,7 @@ def rows(setting: Setting, data: str) -> list[Row]:
 def configs(setting: Setting) -> list[RunConfig]:
     """Return every run of the tables."""
     data_names = tables.data_names(setting)
-    return [run for data in data_names for row in rows(setting, data) for run in row.configs]
+    return [config for data in data_names for config in configs_of(rows(setting, data))]
 
 
 # -- findings -------------------------------------------------------------------------------------
@@ -135,5 +135,5 @@ def row_cells(row: ScoredRow) -> tuple[str, ...]:
     after = [100 * record.test_after_temperature["ece"] for record in row.records]
     cells.append(mean_std_text(after, ".2f"))
 
-    commits = ", ".join(sorted({short_commit(record.commit) for record in row.records}))
+    commits = commits_text(record.commit for record in row.records)
     return *cells, f"{learned_size(row.records[0].config):,}", commits

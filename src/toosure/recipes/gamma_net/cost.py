@@ -90,15 +90,12 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
     # Scores of the long runs, as far as they are there: this part does not miss the others.
     others = RunStore(store.folder, store.scored)
-    scored, _ = score_rows(setting, others, common.rows(setting, common_data(setting)))
+    data = "digits" if setting.quick else single_data(setting, "cifar10")
+    scored, _ = score_rows(setting, others, common.rows(setting, data))
     rows = by_name(scored)
     cells = tuple(cost_cells(cost, rows[name], costs, rows) for name, cost in costs.items())
     values = {name: cost.step_seconds for name, cost in costs.items()}
     return Findings([step_claim(costs)], [Table("Cost and gain", HEADER, cells, NOTE)], values)
-
-
-def common_data(setting: Setting) -> str:
-    return "digits" if setting.quick else single_data(setting, "cifar10")
 
 
 def cost_cells(cost: Cost, row: ScoredRow, costs: dict[str, Cost], rows: Rows) -> tuple[str, ...]:

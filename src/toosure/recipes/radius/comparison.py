@@ -1,5 +1,6 @@
 """The goal: our method beside all its rivals, without post-hoc work against what had it too."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,14 +90,13 @@ def best_rival(rivals: Sequence[ScoredRow], key: str) -> Mark:
 
 
 def best_sam(rivals: Sequence[ScoredRow]) -> ScoredRow | None:
-    """Return the SAM of highest mean accuracy among all radii; None where no run is there."""
-    of_sam = [each for each in rivals if is_sam(each) and each.records]
+    """Return the SAM of highest mean accuracy among all fixed radii; None without a run."""
+    of_sam = [
+        each
+        for each in rivals
+        if re.fullmatch(r"sam:[^+]*", each.row.method) and each.records  # SAM and nothing else
+    ]
     return max(of_sam, key=lambda each: each.mean("accuracy")) if of_sam else None
-
-
-def is_sam(scored: ScoredRow) -> bool:
-    """Whether a row is SAM with a fixed radius, and nothing else."""
-    return scored.row.method.startswith("sam:") and "+" not in scored.row.method
 
 
 # -- findings -------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
+from toosure.recipes.benchmark.protocol import DESCRIPTION
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data
-from toosure.recipes.commits import short_commit
+from toosure.recipes.commits import commits_text
 from toosure.recipes.recipe import Table
 from toosure.recipes.series import mean_std_text
 
@@ -22,12 +23,11 @@ HEADER = (
     *("T", "validation NLL", "rho at the end", "commit"),
 )
 NOTE = (
-    "ResNet-18 (CIFAR stem) unless the row says otherwise, 45,000 / 5,000 split by seed, crops and "
-    "flips, 30 epochs of batch 256 (5,273 steps), rate 0.1, momentum 0.9, decay 5e-4, cosine with "
-    "200 steps of warm-up, bf16; 10,000 test images at the end of training, 15 bins, errors in "
-    "points, mean ± standard deviation over seeds. A control split comes from the 45,000. T is "
-    "fitted on the 5,000 validation images, which no run is trained on: two and a half times as "
-    "many as the controller has, so that temperature scaling is not at a disadvantage."
+    f"ResNet-18 (CIFAR stem) unless the row says otherwise, {DESCRIPTION}; 10,000 test images at "
+    "the end of training, 15 bins, errors in points, mean ± standard deviation over seeds. A "
+    "control split comes from the 45,000. T is fitted on the 5,000 validation images, which no "
+    "run is trained on: two and a half times as many as the controller has, so that temperature "
+    "scaling is not at a disadvantage."
 )
 
 
@@ -55,7 +55,7 @@ def cells(scored: ScoredRow) -> tuple[str, ...]:
     texts.append(mean_std_text([record.temperature for record in records], ".3f"))
     texts.append(mean_std_text([record.val["nll"] for record in records], ".4f"))
 
-    commits = ", ".join(sorted({short_commit(record.commit) for record in records}))
+    commits = commits_text(record.commit for record in records)
     return *texts, radius_text(records), commits
 
 

@@ -12,7 +12,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_std, mean_std_text, pearson, spearman
+from toosure.recipes.series import finite_rows, mean_and_std, mean_std_text, pearson, spearman
 from toosure.recipes.too_sharp import sweeps
 from toosure.recipes.too_sharp.rise_and_fall import smoothed_peak_step
 from toosure.runs import Run
@@ -41,16 +41,12 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 def correlation(run: Run, a: str, b: str) -> float:
     """Return Pearson's r over the rows of a run that have both numbers."""
-    first, second = finite_pair(run, a, b)
-    return pearson(first, second)
+    return pearson(*finite_rows(run.columns[a], run.columns[b]))
 
 
-def finite_pair(run: Run, a: str, b: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return two columns in the rows where both are finite."""
-    first = run.columns[a]
-    second = run.columns[b]
-    finite = np.isfinite(first) & np.isfinite(second)
-    return first[finite], second[finite]
+def rank_correlation(run: Run) -> float:
+    """Return Spearman's rho of ECE and batch sharpness over the rows that have both."""
+    return spearman(*finite_rows(run.columns[ECE], run.columns[BATCH]))
 
 
 def claim(setting: Setting, runs: list[Run]) -> Claim:
@@ -81,14 +77,14 @@ def correlation_table(runs: list[Run]) -> Table:
     rows = []
     for run in runs:
         cells = (f"{correlation(run, *keys):.2f}" for keys in PAIRS.values())
-        ranks = spearman(*finite_pair(run, ECE, BATCH))
+        ranks = rank_correlation(run)
         peaks = (f"{smoothed_peak_step(run, key):,.0f}" for key in (ECE, GN, BATCH))
         rows.append((f"{edge(run):.0f}", str(len(run.rows)), *cells, f"{ranks:.2f}", *peaks))
     if len(runs) > 1:
-        means = (
+        means = [
             mean_std_text([correlation(run, *keys) for run in runs]) for keys in PAIRS.values()
-        )
-        rank_mean = mean_std_text([spearman(*finite_pair(run, ECE, BATCH)) for run in runs])
+        ]
+        rank_mean = mean_std_text([rank_correlation(run) for run in runs])
         rows.append(("mean", "", *means, rank_mean, "", "", ""))
 
     correlations = (*(f"r: {name}" for name in PAIRS), "Spearman: ECE, batch")

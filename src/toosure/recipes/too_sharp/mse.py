@@ -26,15 +26,11 @@ SENTENCES = (
 )
 
 
-def class_count(setting: Setting) -> int:
-    return 10 if setting.quick else CLASSES[setting.data]
-
-
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the end of each run, and whether it lies where App. D says."""
     configs = sweeps.squared_error(setting)
     groups = {name: store.runs(of) for name, of in configs.items()}
-    limit = paper.mse_confidence(class_count(setting))
+    limit = paper.mse_confidence(10 if setting.quick else CLASSES[setting.data])
 
     header = (
         "",

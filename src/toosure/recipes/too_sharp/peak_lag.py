@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toosure.recipes.recipe import Table
-from toosure.recipes.series import RESAMPLES, mean_and_std
+from toosure.recipes.series import RESAMPLES, finite_rows, mean_and_std
 from toosure.recipes.too_sharp.summaries import WINDOW, smooth
 from toosure.runs import Run
 
@@ -67,10 +67,10 @@ def mean_interval(values: list[float]) -> Lag:
     return Lag(mean, float(mean - half), float(mean + half))
 
 
-def run_lag(run: Run, seed: int = 0) -> Lag:
+def run_lag(run: Run) -> Lag:
     """Return the lag between the peaks of one run's training ECE and sharpness."""
     columns = run.columns
-    return peak_lag(columns["step"], columns["train/ece"], columns["train/gn_sharpness"], seed)
+    return peak_lag(columns["step"], columns["train/ece"], columns["train/gn_sharpness"])
 
 
 def peak_lag(
@@ -88,9 +88,8 @@ def peak_lag(
     >>> lag.value, lag.low <= 200 <= lag.high
     (200.0, True)
     """
-    finite = np.isfinite(ece) & np.isfinite(sharpness)
-    steps = steps[finite]
-    series = np.stack([ece[finite], sharpness[finite]])  # (2, n)
+    steps, ece, sharpness = finite_rows(steps, ece, sharpness)
+    series = np.stack([ece, sharpness])  # (2, n)
     if len(steps) < 3:
         return Lag(float("nan"), float("nan"), float("nan"))
 

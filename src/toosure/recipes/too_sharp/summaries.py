@@ -66,8 +66,8 @@ def ece_area(run: Run, until: float = math.inf) -> float:
     return float(np.trapezoid(ece[chosen], step[chosen]))
 
 
-def settling_step(run: Run, below: float = SMALL) -> float:
-    """Return the step from which on the training ECE stays below a value; infinity if never.
+def settling_step(run: Run) -> float:
+    """Return the step from which on the training ECE stays below `SMALL`; infinity if never.
 
     >>> from types import SimpleNamespace as Row
     >>> columns = {"step": np.array([0, 10, 20, 30]), "train/ece": np.array([0, 0.2, 0.009, 0.001])}
@@ -75,7 +75,7 @@ def settling_step(run: Run, below: float = SMALL) -> float:
     20.0
     """
     step = run.columns["step"]
-    above = np.flatnonzero(~(run.columns["train/ece"] < below))  # NaN counts as above
+    above = np.flatnonzero(~(run.columns["train/ece"] < SMALL))  # NaN counts as above
     first = above[-1] + 1 if len(above) else 0
     return float(step[first]) if first < len(step) else math.inf
 

@@ -1,7 +1,5 @@
 """Table 1: the correlation of calibration error and sharpness, with stricter measures beside it."""
 
-import numpy as np
-
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -12,7 +10,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_std, mean_std_text, pearson
+from toosure.recipes.series import finite_rows, mean_and_std, mean_std_text, pearson
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.recipes.too_sharp.couplings import (
     ROWS,
@@ -192,9 +190,7 @@ def r_of_first_part(run: Run, keys: Keys, share: float) -> float:
     first_part = step <= share * step[-1]
     error = run.columns[keys.error][first_part]
     sharpness = run.columns[keys.sharpness][first_part]
-
-    finite = np.isfinite(error) & np.isfinite(sharpness)
-    return pearson(error[finite], sharpness[finite])
+    return pearson(*finite_rows(error, sharpness))
 
 
 def settings_table(setting: Setting) -> Table:

@@ -21,7 +21,7 @@ from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles
 from toosure.recipes.benchmark.tables import grouped
-from toosure.recipes.radius.rows import TAKEN
+from toosure.recipes.radius.rows import CHOSEN
 from toosure.recipes.series import mean_std_text
 
 HERE = Path(__file__).parent
@@ -40,11 +40,11 @@ def chosen(files: ScoreFiles, data: str) -> Methods:
     """
     setting = Setting(data=data)
     groups = grouped(files, setting, data)
-    words = {**methods.SHARPNESS_AWARE[data], "ASAM, steered": TAKEN, **methods.OTHERS}
+    words = {**methods.SHARPNESS_AWARE[data], "ASAM, steered": CHOSEN, **methods.OTHERS}
     labels = {
         name: protocol.label(protocol.config(setting, word, data, 0))
         for name, word in words.items()
-        if not protocol.missing_word(word)
+        if not protocol.unknown_word_error(word)
     }
     found = {name: groups.get(label, []) for name, label in labels.items()}
     return {name: records for name, records in found.items() if len(records) > 1}

@@ -53,7 +53,7 @@ def test_a_method_becomes_the_words_of_a_run(method, words):
     [("focal+mmce", "two words of the kind loss"), ("focall", "`toosure methods` lists them")],
 )
 def test_a_wrong_method_says_why(method, why):
-    assert why in protocol.missing_word(method)
+    assert why in protocol.unknown_word_error(method)
     assert protocol.configs(Setting(), method, "cifar10", [0]) == []
     with pytest.raises(ValueError, match=f"--method {method[:5]}"):
         methods.table(Setting(methods=(method,)))
@@ -108,7 +108,7 @@ def test_kept_scores_give_the_published_means(kept):
 def test_examples_agree_with_the_scores(kept):
     scores = PairedScores(kept.examples, resamples=1)
     for record in list(kept.records.values())[:6]:
-        accuracy, nll, ece = scores.over_resamples(record.name, accuracy_nll_ece)[0]
+        accuracy, nll, ece = scores.resampled_scores(record.name, accuracy_nll_ece)[0]
         assert accuracy == pytest.approx(100 * record.test["accuracy"])
         assert nll == pytest.approx(record.test["nll"], rel=1e-4)
         assert ece == pytest.approx(100 * record.test["ece"], abs=1e-3)

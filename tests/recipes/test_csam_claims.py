@@ -236,7 +236,7 @@ def test_the_order_is_judged_on_tiny_imagenet_too():
 
 
 def test_what_two_tables_print_differently_is_found():
-    found = contradictions.printed()
+    found = contradictions.differing_figures()
     assert found["Mixup, CIFAR-10, WRN-28-10: ECE"] == "2.21 ± 1.11 (3), 4.66 ± 1.11 (S7)"
     assert found["DualFocal, CIFAR-100, WRN-28-10: ECE"] == "2.68 ± .51 (S5), 12.66 ± .51 (S7)"
     assert found["LS, CIFAR-100, ResNet-56: ECE"] == "4.38 ± .14 (S13), 2.31 ± .15 (S16)"

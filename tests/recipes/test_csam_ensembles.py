@@ -18,7 +18,7 @@ from toosure.recipes import RunStore, Setting, recipe
 from toosure.recipes.benchmark import mixture_shifts
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.csam import ensemble_rows, parts
-from toosure.recipes.needed_runs import KeptScores, missing_configs
+from toosure.recipes.needed_runs import SavedScores, missing_configs
 from toosure.recipes.recipe import RunMixture
 from toosure.runs import Run
 from toosure.shifts.record import ShiftRecord
@@ -82,7 +82,7 @@ def test_members_are_missing_until_their_mixture_is_kept(kept, tmp_path):
     mixtures = PART.mixtures(kept)
     members = names(member for mixture in mixtures for member in mixture.members)
     assert missing(kept, tmp_path) == members and len(members) == 15
-    scores = KeptScores(kept, mixtures)
+    scores = SavedScores(kept, mixtures)
     judged_alone = [c for c in PART.configs(kept) if scores.needs_scores(c)]
     assert judged_alone == []  # they are trained for the mixture, not to be judged again
 
@@ -197,7 +197,7 @@ def test_the_claims_pair_a_mixture_with_the_single_run_of_its_seed(kept, tmp_pat
     files.write([*singles, *mixed])
 
     found = parts.ood(kept, RunStore(tmp_path / "none"))
-    claims = {claim.says: claim for claim in found.claims}
+    claims = {claim.statement: claim for claim in found.claims}
     for optimizer in ("SGD", "SAM", "CSAM"):
         claim = claims[f"Ensemble lowers the ECE of {optimizer}"]
         assert claim.passed is True and "paired -2.00" in claim.found and "(n = 1)" in claim.found

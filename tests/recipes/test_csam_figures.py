@@ -22,7 +22,7 @@ from toosure.recipes.csam.charts import Curve, Panel, draw
 from toosure.recipes.csam.figure_data import FigureRuns, Theory
 
 PAPER = Setting(data="cifar10,cifar100")
-MOMENTS = figure_rows.PATH_MOMENTS
+MOMENTS = figure_rows.PATHS_SHOWN_AT
 
 
 def verdicts(claims):
@@ -170,16 +170,16 @@ def swept(entropy, accuracy, ece):
 
 def test_a_growing_radius():
     numbers = swept((1, 2, 3, 4, 5), (90, 92, 93, 92, 91), (3, 2, 1, 2, 3))
-    judged = sweep_claims.radius_claims(PAPER, "cifar10", numbers, 5, turns=True)
+    judged = sweep_claims.radius_claims(PAPER, "cifar10", numbers, 5, has_inner_optimum=True)
     assert verdicts(judged) == [True, True, True]
-    judged = sweep_claims.radius_claims(PAPER, "cifar100", numbers, 5, turns=False)
+    judged = sweep_claims.radius_claims(PAPER, "cifar100", numbers, 5, has_inner_optimum=False)
     assert verdicts(judged) == [True, False] and len(judged) == 2
 
     falling = swept((1, 2, 2, 4, 5), (90, 91, 92, 93, 94), (5, 4, 3, 2, 1))
-    judged = sweep_claims.radius_claims(PAPER, "cifar10", falling, 5, turns=True)
+    judged = sweep_claims.radius_claims(PAPER, "cifar10", falling, 5, has_inner_optimum=True)
     assert verdicts(judged) == [False, False, False]
     del falling[0.2]
-    judged = sweep_claims.radius_claims(PAPER, "cifar10", falling, 5, turns=True)
+    judged = sweep_claims.radius_claims(PAPER, "cifar10", falling, 5, has_inner_optimum=True)
     assert {claim.note for claim in judged} == {"1 of 5 runs missing or ended early"}
 
 
@@ -187,17 +187,19 @@ def test_a_larger_network_under_a_growing_radius():
     flat = (1, 2, 3, 4, 5)
     small = swept(flat, flat, (2, 1, 1, 3, 4))
     large = swept(flat, flat, (3, 2, 1, 1, 2))
-    judged = sweep_claims.capacity_claims(PAPER, "cifar10", small, large, 5, turns=True)
+    judged = sweep_claims.capacity_claims(PAPER, "cifar10", small, large, 5, has_inner_optimum=True)
     assert verdicts(judged) == [True, True] and judged[1].found == "rho 0.2: 2.00 : 4.00"
-    judged = sweep_claims.capacity_claims(PAPER, "cifar10", large, small, 5, turns=True)
+    judged = sweep_claims.capacity_claims(PAPER, "cifar10", large, small, 5, has_inner_optimum=True)
     assert verdicts(judged) == [False, False]
-    judged = sweep_claims.capacity_claims(PAPER, "cifar100", small, large, 5, turns=False)
+    judged = sweep_claims.capacity_claims(
+        PAPER, "cifar100", small, large, 5, has_inner_optimum=False
+    )
     assert verdicts(judged) == [True]  # of what follows the paper speaks for CIFAR-10
 
     del small[0.2]
-    judged = sweep_claims.capacity_claims(PAPER, "cifar10", small, large, 5, turns=True)
+    judged = sweep_claims.capacity_claims(PAPER, "cifar10", small, large, 5, has_inner_optimum=True)
     assert {claim.note for claim in judged} == {"1 of 10 runs missing or ended early"}
-    absent = sweep_claims.capacity_claims(PAPER, "cifar10", {}, large, 5, turns=True)
+    absent = sweep_claims.capacity_claims(PAPER, "cifar10", {}, large, 5, has_inner_optimum=True)
     assert {claim.note for claim in absent} == {"no complete run"}
 
 

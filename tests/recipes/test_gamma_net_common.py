@@ -255,6 +255,6 @@ def test_the_quick_tables_by_the_command(tmp_path):
 def test_parts_and_options_of_the_command():
     parts = [part.name for part in recipe("gamma-net").chosen(())]
     assert parts == ["table", "common", "settling", "bandwidth", "features", "backbones"]
-    assert recipe("gamma-net").part("cost").usual is False
+    assert recipe("gamma-net").part("cost").by_default is False
     result = reproduce("gamma-net", "--full", "--list")
     assert result.exit_code == 2 and "no --full" in result.stderr

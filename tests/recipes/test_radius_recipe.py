@@ -147,12 +147,12 @@ def test_a_run_does_not_differ_from_itself():
 def test_a_rival_after_temperature_is_read_from_its_own_confidence():
     (ours, rival), examples = two_runs()
     scores = BoundedScores(examples, 20)
-    after = scores.over_resamples(rival.name, TopLabelScore("debiased_ece", after=True))[0]
+    after = scores.resampled_scores(rival.name, TopLabelScore("debiased_ece", after=True))[0]
     gap = abs(49151 / 65535 - examples[rival.name]["correct"].mean())
     assert after <= 100 * gap + 1e-9  # one bin, less the bias of its noise
     difference = scores.difference("debiased_ece", [rival], [ours], after=True)
     assert difference.value == pytest.approx(
-        scores.over_resamples(ours.name, TopLabelScore("debiased_ece"))[0] - after
+        scores.resampled_scores(ours.name, TopLabelScore("debiased_ece"))[0] - after
     )
 
 
@@ -193,7 +193,7 @@ def test_a_rival_whose_images_were_not_kept_gives_a_wider_bound():
     (ours, rival), examples = two_runs(after=False)
     scores = BoundedScores(examples, 300)
     difference = scores.difference("smece", [rival], [ours], after=True)
-    own = scores.over_resamples(ours.name, TopLabelScore("smece"))
+    own = scores.resampled_scores(ours.name, TopLabelScore("smece"))
     assert difference.value == pytest.approx(own[0] - 100 * rival.test_after_temperature["smece"])
     width = difference.high - difference.value
     assert width == pytest.approx(1.645 * math.sqrt(2) * own[1:].std(), rel=0.15)
@@ -227,7 +227,7 @@ def goal(ours_gap, rival_gap, *, ours_nll=0.4, accuracy=0.9, seeds=(0, 1)):
 
 
 def test_the_goal_is_reached_by_an_equal_rival_and_missed_by_a_better_one():
-    equal = {claim.says: claim.verdict for claim in goal(0.01, 0.01)}
+    equal = {claim.statement: claim.verdict for claim in goal(0.01, 0.01)}
     assert set(equal.values()) == {"pass"} and len(equal) == 4
     worse = goal(0.019, 0.01)
     assert [claim.verdict for claim in worse] == ["FAIL", "FAIL", "pass", "pass"]
@@ -485,9 +485,9 @@ def test_every_part_of_a_quick_recipe(tmp_path):
     assert result.exit_code == 0, result.output
     page = json.loads(result.stdout.splitlines()[-1])
     assert set(page["parts"]) == {part.name for part in RECIPE.parts}
-    says = " ".join(claim["says"] for claim in page["claims"])
+    statement = " ".join(claim["statement"] for claim in page["claims"])
     for claim in ("smECE is not worse", "NLL is the lowest", "ten times larger", "at most 3 %"):
-        assert claim in says
+        assert claim in statement
 
 
 def test_bounds_are_stated_as_the_rules_say():

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toosure.recipes.commits import commits_text, short_commit
-from toosure.recipes.kept_page import KeptPage, read_page
+from toosure.recipes.earlier_page import EarlierPage, read_page
 from toosure.recipes.recipe import Drawing
 from toosure.recipes.reproduce import Outcome
-from toosure.recipes.results import CLAIM_HEADER, claim_cells, provenance, read_sweeps, score_text
+from toosure.recipes.results import CLAIM_HEADER, claim_cells, provenance, read_sweeps, summary_text
 from toosure.runs import Run
 
 LISTED_PROBLEMS = 20
@@ -31,10 +31,10 @@ def markdown(outcome: Outcome, figures: Path | None = None, earlier: str = "") -
         f"# {recipe.title}: what we measured",
         f"Made by `toosure reproduce {recipe.name}` ({recipe.reference}); every number below comes "
         f"from {source} by the command named above it.",
-        f"{page_score(outcome, kept)}.",
+        f"{page_summary(outcome, kept)}.",
     ]
     if kept.sections:
-        blocks.append(kept_text(outcome, kept))
+        blocks.append(earlier_parts_text(outcome, kept))
     if rows := claim_rows(outcome, kept):
         blocks += ["## Claims", pipe_table(("part", *CLAIM_HEADER), []) + "\n" + "\n".join(rows)]
 
@@ -53,20 +53,20 @@ def markdown(outcome: Outcome, figures: Path | None = None, earlier: str = "") -
     return "\n\n".join(blocks) + "\n"
 
 
-def page_score(outcome: Outcome, kept: KeptPage) -> str:
+def page_summary(outcome: Outcome, kept: EarlierPage) -> str:
     """Say how many claims of the whole page hold: those made here and those kept."""
     verdicts = [claim.passed for claim in outcome.claims] + kept.verdicts
-    return score_text(outcome, verdicts, [*outcome.findings, *kept.sections])
+    return summary_text(outcome, verdicts, [*outcome.findings, *kept.sections])
 
 
-def kept_text(outcome: Outcome, kept: KeptPage) -> str:
+def earlier_parts_text(outcome: Outcome, kept: EarlierPage) -> str:
     """Say which parts this call made, and which it kept, with the commits of their runs."""
     earlier = ", ".join(f"{name} ({kept.commits(name)})" for name in kept.sections)
     made = ", ".join(outcome.findings)
     return f"Made last: {made}. Kept as earlier calls wrote them, with their commits: {earlier}."
 
 
-def claim_rows(outcome: Outcome, kept: KeptPage) -> list[str]:
+def claim_rows(outcome: Outcome, kept: EarlierPage) -> list[str]:
     """Return the claims of all parts in the recipe's order, as rows of a table."""
     rows = []
     for part in outcome.recipe.parts:
@@ -103,7 +103,7 @@ def as_sentence(title: str) -> str:
 def part_blocks(outcome: Outcome, name: str) -> list[str]:
     """Return a part: its title, its command, where its runs come from, and its tables."""
     blocks = [
-        f"## {name}: {outcome.recipe.part(name).says}",
+        f"## {name}: {outcome.recipe.part(name).summary}",
         f"`{command_of(outcome, name)}`",
         run_summary(outcome.runs[name]),
     ]
@@ -127,7 +127,7 @@ def command_of(outcome: Outcome, name: str) -> str:
     words += [f"--method {method}" for method in setting.methods]
     if setting.scores:
         words += ["--scores", setting.scores]
-    if setting.steps and outcome.recipe.part(name).free_length:
+    if setting.steps and outcome.recipe.part(name).takes_steps:
         words += ["--steps", str(setting.steps)]
     if setting.shifts:
         words += ["--shift", "all"]
@@ -154,7 +154,7 @@ def run_summary(runs: Sequence[Run]) -> str:
     )
 
 
-def sweep_table(outcome: Outcome, kept: KeptPage) -> str:
+def sweep_table(outcome: Outcome, kept: EarlierPage) -> str:
     """List the sweeps that trained the runs: parts, wall time, workers, device, commit, command.
 
     Those of an earlier page come first. Empty where there are none.

@@ -12,7 +12,7 @@ from toosure.shifts.record import ShiftRecord
 from toosure.train.shifts import can_be_judged
 
 
-class KeptScores:
+class SavedScores:
     """What score files keep of runs and mixtures; `with_shifts`: only what was judged on shifts."""
 
     def __init__(
@@ -48,11 +48,11 @@ def missing_configs(
     shifts are asked for, also those are missing that have none, or not against all of `--ood`,
     unless all that is left of one is a folder without its weights.
     """
-    kept = KeptScores(setting, mixtures, with_shifts=setting.shifts)
+    saved = SavedScores(setting, mixtures, with_shifts=setting.shifts)
     for config in configs:
         folder = out / config.name
-        lacks_folder = kept.needs_folder(config) and not has_ended(folder)
-        unjudged = setting.shifts and kept.needs_scores(config)
+        lacks_folder = saved.needs_folder(config) and not has_ended(folder)
+        unjudged = setting.shifts and saved.needs_scores(config)
         if lacks_folder or (unjudged and lacks_shifts(folder, config, setting)):
             yield config
 

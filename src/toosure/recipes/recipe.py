@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 # What is kept of a run when it ends: its scores with or without those of each image, or nothing.
-Kept = Literal["examples", "scores", "nothing"]
+Saves = Literal["examples", "scores", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Setting:
         return min(self.seeds_or(0))
 
     @property
-    def as_in_the_paper(self) -> bool:
+    def on_paper_data(self) -> bool:
         """Whether the runs are on the paper's data, so that its figures may stand beside them."""
         return not self.quick and self.data == "cifar10"
 
     @property
     def why_not_judged(self) -> str:
         """Why the paper's figures decide nothing here; empty where they do."""
-        return "" if self.as_in_the_paper else "judged on CIFAR-10 only"
+        return "" if self.on_paper_data else "judged on CIFAR-10 only"
 
     @property
     def why_not_judged_on_cifar(self) -> str:
@@ -83,7 +83,7 @@ class Claim:
     `passed` is None where the claim is not judged; `note` then says why.
     """
 
-    says: str
+    statement: str
     found: str
     paper: str = ""
     passed: bool | None = None
@@ -95,23 +95,29 @@ class Claim:
 
 
 def judge(
-    says: str, *, found: str, paper: str, holds: bool, rule: str = "", unless: Iterable[str] = ()
+    statement: str,
+    *,
+    found: str,
+    paper: str,
+    holds: bool,
+    rule: str = "",
+    reasons: Iterable[str] = (),
 ) -> Claim:
-    """Return a claim judged by `holds`; it is not judged if a reason in `unless` is not empty.
+    """Return a claim judged by `holds`; it is not judged if a reason in `reasons` is not empty.
 
     `rule` states the threshold, where it is ours and not the paper's.
 
     >>> judge("ECE falls", found="0.1", paper="falls", holds=True, rule="ours: below .2").verdict
     'pass'
     >>> claim = judge("ECE falls", found="0.1", paper="falls", holds=True,
-    ...               unless=["", missing_runs(3, 4)])
+    ...               reasons=["", missing_runs(3, 4)])
     >>> claim.verdict, claim.note
     ('not judged', '1 of 4 runs missing or ended early')
     """
-    reasons = "; ".join(reason for reason in unless if reason)
-    if reasons:
-        return Claim(says, found, paper, None, reasons)
-    return Claim(says, found, paper, bool(holds), rule)
+    note = "; ".join(reason for reason in reasons if reason)
+    if note:
+        return Claim(statement, found, paper, None, note)
+    return Claim(statement, found, paper, bool(holds), rule)
 
 
 def missing_runs(present: int, expected: int) -> str:
@@ -129,14 +135,14 @@ def single_run(*counts: int) -> str:
     return "n = 1: reported, not judged" if min(counts, default=0) == 1 else ""
 
 
-def claim_without_runs(says: str) -> Claim:
+def claim_without_runs(statement: str) -> Claim:
     """Return a claim that cannot be judged because no run is complete."""
-    return Claim(says, "–", note="no complete run")
+    return Claim(statement, "–", note="no complete run")
 
 
 def claims_without_runs(*sentences: str) -> list[Claim]:
     """Return one such claim per sentence."""
-    return [claim_without_runs(says) for says in sentences]
+    return [claim_without_runs(statement) for statement in sentences]
 
 
 @dataclass(frozen=True)
@@ -195,23 +201,23 @@ class RunMixture:
 class Part:
     """A table or figure of a paper: the runs it needs, and functions that read them.
 
-    A part that is not `usual` is made only when it is asked for by name. The runs of one with
-    `free_length` are as long as the setting's `steps` say. `after_training` is what remains to be
+    A part that is not `by_default` is made only when it is asked for by name. The runs of one with
+    `takes_steps` are as long as the setting's `steps` say. `after_training` is what remains to be
     done with its complete runs, where data and a device are needed. `mixtures` are made of its
-    runs: `configs` has their members. `kept` says what is kept of a run as soon as it ends, where
+    runs: `configs` has their members. `saves` says what is kept of a run as soon as it ends, where
     the recipe keeps scores.
     """
 
     name: str
-    says: str
+    summary: str
     configs: Callable[[Setting], Sequence[RunConfig]]
     findings: Callable[[Setting, RunStore], Findings]
     drawings: Callable[[Setting, RunStore], list[Drawing]] = lambda setting, store: []
-    usual: bool = True
-    free_length: bool = False
+    by_default: bool = True
+    takes_steps: bool = False
     after_training: "Callable[[Setting, RunStore, Runtime], None] | None" = None
     mixtures: Callable[[Setting], Sequence[RunMixture]] = lambda setting: ()
-    kept: Kept = "examples"
+    saves: Saves = "examples"
 
 
 @dataclass(frozen=True)
@@ -243,4 +249,4 @@ class Recipe:
         names = {self.part(name).name for name in only}
         if names:
             return [part for part in self.parts if part.name in names]
-        return [part for part in self.parts if part.usual]
+        return [part for part in self.parts if part.by_default]

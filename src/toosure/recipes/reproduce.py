@@ -8,8 +8,8 @@ from pathlib import Path
 
 from toosure.config import RunConfig
 from toosure.optim import SAM
-from toosure.recipes.needed_runs import KeptScores, has_ended, missing_configs
-from toosure.recipes.recipe import Claim, Drawing, Findings, Kept, Part, Recipe, Setting
+from toosure.recipes.needed_runs import SavedScores, has_ended, missing_configs
+from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Saves, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.score_listener import scoring
 from toosure.runs import Run
@@ -74,10 +74,10 @@ def train_parts(
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
     done = Sweep()
-    kept = KeptScores(setting, mixtures, with_shifts=True)
-    kept_by_name = kept_of_runs(parts, setting, kept)
-    with scoring(progress, setting.scores, kept_by_name, beside=workers > 1) as listener:
-        for own_runtime, own in by_runtime(missing, runtime, kept):
+    saved = SavedScores(setting, mixtures, with_shifts=True)
+    saves = saves_by_run(parts, setting, saved)
+    with scoring(progress, setting.scores, saves, beside=workers > 1) as listener:
+        for own_runtime, own in by_runtime(missing, runtime, saved):
             if not done.stopped:
                 result = sweep(own, out, own_runtime, listener, workers, deadline=deadline)
                 done.runs += result.runs
@@ -95,7 +95,7 @@ def train_parts(
 
 
 def by_runtime(
-    configs: Sequence[RunConfig], runtime: Runtime, kept: KeptScores
+    configs: Sequence[RunConfig], runtime: Runtime, saved: SavedScores
 ) -> list[tuple[Runtime, list[RunConfig]]]:
     """Group runs by how they are trained, those without CUDA graphs first.
 
@@ -105,18 +105,18 @@ def by_runtime(
     groups: dict[Runtime, list[RunConfig]] = {}
     for config in configs:
         graph = runtime.graph and can_record(config)
-        shifts = runtime.shifts if kept.needs_scores(config) else None
+        shifts = runtime.shifts if saved.needs_scores(config) else None
         groups.setdefault(replace(runtime, graph=graph, shifts=shifts), []).append(config)
     return sorted(groups.items(), key=lambda group: group[0].graph)
 
 
-def kept_of_runs(parts: Sequence[Part], setting: Setting, kept: KeptScores) -> dict[str, Kept]:
+def saves_by_run(parts: Sequence[Part], setting: Setting, saved: SavedScores) -> dict[str, Saves]:
     """Return what is kept of each run, by its name; nothing of those that only a mixture needs."""
     return {
-        config.name: part.kept
+        config.name: part.saves
         for part in parts
         for config in part.configs(setting)
-        if kept.needs_scores(config)
+        if saved.needs_scores(config)
     }
 
 
@@ -185,10 +185,10 @@ def judge_parts(recipe: Recipe, parts: Sequence[Part], setting: Setting, out: Pa
         if not configs:
             outcome.without_runs.append(part.name)
 
-        kept = KeptScores(setting, part.mixtures(setting))
-        store = RunStore(out, {c.name for c in configs if not kept.needs_folder(c)})
+        saved = SavedScores(setting, part.mixtures(setting))
+        store = RunStore(out, {c.name for c in configs if not saved.needs_folder(c)})
         outcome.runs[part.name] = store.runs(configs, diverged=True)
-        if outcome.runs[part.name] or kept.has_any(configs):
+        if outcome.runs[part.name] or saved.has_any(configs):
             try:
                 outcome.findings[part.name] = part.findings(setting, store)
                 outcome.drawings[part.name] = part.drawings(setting, store)

@@ -20,16 +20,16 @@ CLAIM_HEADER = ("claim", "found", "paper", "verdict", "note")
 
 def claim_cells(claim: Claim) -> tuple[str, ...]:
     """Return a claim as a row under `CLAIM_HEADER`."""
-    return claim.says, claim.found, claim.paper, claim.verdict, claim.note
+    return claim.statement, claim.found, claim.paper, claim.verdict, claim.note
 
 
-def score(outcome: Outcome) -> str:
+def claims_summary(outcome: Outcome) -> str:
     """Say how many judged claims hold, how many are not judged, and which parts are missing."""
     verdicts = [claim.passed for claim in outcome.claims]
-    return score_text(outcome, verdicts, list(outcome.findings))
+    return summary_text(outcome, verdicts, list(outcome.findings))
 
 
-def score_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Sequence[str]) -> str:
+def summary_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Sequence[str]) -> str:
     """Say the same of any verdicts, where the parts named in `present` are there."""
     judged = [verdict for verdict in verdicts if verdict is not None]
     unjudged = len(verdicts) - len(judged)
@@ -40,9 +40,9 @@ def score_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Seque
     if outcome.setting.quick:
         text += " (quick: small runs, not on the paper's data)"
 
-    usual = (part.name for part in outcome.recipe.chosen(()))
-    absent = [name for name in usual if name not in present]
-    return f"{text}; not here: {', '.join(absent)}" if absent else text
+    expected = (part.name for part in outcome.recipe.chosen(()))
+    missing = [name for name in expected if name not in present]
+    return f"{text}; not here: {', '.join(missing)}" if missing else text
 
 
 # -- terminal -------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def as_json(outcome: Outcome) -> dict[str, object]:
         "setting": {**vars(outcome.setting)},
         "claims": [{**vars(claim), "verdict": claim.verdict} for claim in outcome.claims],
         "parts": parts,
-        "ill": outcome.problems,
+        "problems": outcome.problems,
         "sweeps": read_sweeps(outcome.out),
     }
 

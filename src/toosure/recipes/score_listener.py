@@ -8,7 +8,7 @@ from typing import Any
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark.score_files import ScoreFiles
-from toosure.recipes.recipe import Kept
+from toosure.recipes.recipe import Saves
 from toosure.runs import Run
 from toosure.runs.row_reader import Row
 from toosure.train import ProgressListener
@@ -25,12 +25,12 @@ class ScoreListener(ProgressListener):
         self,
         inner: ProgressListener,
         files: ScoreFiles,
-        kept: Mapping[str, Kept],
+        saves: Mapping[str, Saves],
         thread: ThreadPoolExecutor | None,
     ) -> None:
         self.inner = inner
         self.files = files
-        self.kept = kept  # by run name
+        self.saves = saves  # by run name
         self.thread = thread
 
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
@@ -50,7 +50,7 @@ class ScoreListener(ProgressListener):
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         self.inner.end(path, outcome)
-        if outcome["status"] != "complete" or self.kept.get(path.name, "nothing") == "nothing":
+        if outcome["status"] != "complete" or self.saves.get(path.name, "nothing") == "nothing":
             return
         if self.thread is None:
             self.score(path)
@@ -58,19 +58,19 @@ class ScoreListener(ProgressListener):
             self.thread.submit(self.score, path)
 
     def beside(self) -> "ScoreListener":
-        return ScoreListener(self.inner.beside(), self.files, self.kept, self.thread)
+        return ScoreListener(self.inner.beside(), self.files, self.saves, self.thread)
 
     def score(self, path: Path) -> None:
         """Score a run; where that fails, say so: the tables will try again, and stop there."""
         try:
-            self.files.add([Run(path)], keep_examples=self.kept[path.name] == "examples")
+            self.files.add([Run(path)], keep_examples=self.saves[path.name] == "examples")
         except Exception as error:
             self.say(f"{path.name} is not scored yet: {error}")
 
 
 @contextmanager
 def scoring(
-    listener: ProgressListener, folder: str, kept: Mapping[str, Kept], beside: bool = True
+    listener: ProgressListener, folder: str, saves: Mapping[str, Saves], beside: bool = True
 ) -> Iterator[ProgressListener]:
     """Give a listener that keeps scores in a folder; without a folder, the listener itself.
 
@@ -83,7 +83,7 @@ def scoring(
 
     thread = ThreadPoolExecutor(1) if beside else None
     try:
-        yield ScoreListener(listener, ScoreFiles(Path(folder)), kept, thread)
+        yield ScoreListener(listener, ScoreFiles(Path(folder)), saves, thread)
     except BaseException:
         if thread is not None:
             thread.shutdown(cancel_futures=True)

@@ -9,7 +9,7 @@ RESAMPLES = 2000
 NOTHING = "–"  # in the place of a number
 
 
-class Coupling(NamedTuple):
+class Correlations(NamedTuple):
     """Correlations of two series, and the ends of the bootstrap interval of Pearson's r."""
 
     pearson: float
@@ -21,19 +21,19 @@ class Coupling(NamedTuple):
     rows: int
 
 
-def coupling(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> Coupling:
+def correlate(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> Correlations:
     """Return every correlation of `a` and `b`; the partial one holds `control` fixed.
 
     Rows where one of the three is not finite are left out.
 
     >>> t = np.linspace(0, 1, 50)
-    >>> result = coupling(t, t**2, np.sin(9 * t))
+    >>> result = correlate(t, t**2, np.sin(9 * t))
     >>> round(result.pearson, 3), round(result.spearman, 3), result.rows
     (0.967, 1.0, 50)
     """
     a, b, control = finite_rows(a, b, control)
     low, high = block_interval(a, b)
-    return Coupling(
+    return Correlations(
         pearson=pearson(a, b),
         spearman=spearman(a, b),
         differences=pearson(np.diff(a), np.diff(b)),

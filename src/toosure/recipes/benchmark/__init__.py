@@ -19,7 +19,7 @@ RECIPE = Recipe(
             "the settings among which those of SAM and its variants were chosen",
             methods.choice,
             tables.findings,
-            usual=False,
+            by_default=False,
         ),
     ),
     options=frozenset({"--method", "--scores", "--shift"}),

@@ -89,7 +89,7 @@ def table(setting: Setting) -> list[RunConfig]:
         main = sharpness_aware(data).values()
         if setting.methods:
             for method in setting.methods:
-                if missing := protocol.missing_word(method):
+                if missing := protocol.unknown_word_error(method):
                     raise ValueError(f"--method {method}: {missing}")
                 runs += protocol.configs(setting, method, data, main_seeds(setting))
             continue
@@ -112,7 +112,9 @@ def choice(setting: Setting) -> list[RunConfig]:
     ]
 
 
-def absent(setting: Setting) -> dict[str, str]:
+def unavailable_methods(setting: Setting) -> dict[str, str]:
     """Return the rows whose words do not exist here, and why."""
-    reasons = {name: protocol.missing_word(method) for name, method in others(setting).items()}
+    reasons = {
+        name: protocol.unknown_word_error(method) for name, method in others(setting).items()
+    }
     return {name: why for name, why in reasons.items() if why}

@@ -64,7 +64,7 @@ class ResampledScores:
         self.resamples = resamples
         self._scores: dict[tuple[str, Score, int], np.ndarray] = {}
 
-    def over_resamples(self, name: str, score: Score, seed: int = 0) -> np.ndarray:
+    def resampled_scores(self, name: str, score: Score, seed: int = 0) -> np.ndarray:
         """Return a run's score of all test images, then of each resample, (1 + resamples, ...).
 
         Equal seeds draw the same images in every run: their differences are paired.
@@ -78,7 +78,9 @@ class ResampledScores:
         return self._scores[key]
 
 
-def tails_of(scores: np.ndarray, tails: Sequence[float], *, centred: bool = False) -> np.ndarray:
+def interval_quantiles(
+    scores: np.ndarray, tails: Sequence[float], *, centred: bool = False
+) -> np.ndarray:
     """Return quantiles of a difference over resamples, (tails, ...); `scores[0]` is of all images.
 
     Resampling adds noise to bins, so that errors of resamples lie above that of all images. Where
@@ -88,8 +90,10 @@ def tails_of(scores: np.ndarray, tails: Sequence[float], *, centred: bool = Fals
     neither holds it of true differences (benchmarks/results/paired_coverage.md).
 
     >>> scores = np.array([1.0, 2.0, 3.0, 4.0])
-    >>> tails_of(scores, [0.5]).tolist(), tails_of(scores, [0.5], centred=True).tolist()
-    ([3.0], [1.0])
+    >>> interval_quantiles(scores, [0.5]).tolist()
+    [3.0]
+    >>> interval_quantiles(scores, [0.5], centred=True).tolist()
+    [1.0]
     """
     resamples = scores[1:]
     if centred:
@@ -108,8 +112,8 @@ class PairedScores(ResampledScores):
         ECE's difference need not lie around the difference.
         """
         by_seed = [
-            self.over_resamples(b.name, accuracy_nll_ece)
-            - self.over_resamples(a.name, accuracy_nll_ece)
+            self.resampled_scores(b.name, accuracy_nll_ece)
+            - self.resampled_scores(a.name, accuracy_nll_ece)
             for a, b in paired_by_seed(first, second)
             if a.name in self.examples and b.name in self.examples
         ]
@@ -117,7 +121,7 @@ class PairedScores(ResampledScores):
             return None
 
         mean = np.mean(by_seed, axis=0)
-        low, high = tails_of(mean, [0.025, 0.975])
+        low, high = interval_quantiles(mean, [0.025, 0.975])
         accuracy, nll, ece = (
             Difference(
                 float(mean[0, i]),

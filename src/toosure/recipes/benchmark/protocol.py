@@ -11,7 +11,7 @@ from toosure.words import TABLES, Word, parse
 
 BASE = {"lr": "0.1", "momentum": "0.9", "weight_decay": "0.0005"}
 KINDS = ("optimizer", "loss", "objective", "average", "control")
-LABELLED = ("rho", "gamma")  # options of an optimizer that a label gives even at their defaults
+ALWAYS_SHOWN = ("rho", "gamma")  # options of an optimizer that a label gives even at their defaults
 DATA_SETS = ("cifar10", "cifar100")
 
 # ECE in points that networks as sure as ours would show on the 10,000 test images if they were
@@ -44,12 +44,12 @@ def config(
     seed: int,
     size: Size = COMMON,
     measure: tuple[str, ...] = (),
-    moments: Sequence[float] = (1.0,),
+    measure_at: Sequence[float] = (1.0,),
 ) -> RunConfig:
     """Return the run of a method (see `words_of`) by the common protocol, at one seed.
 
-    The seed also splits the training images into 45,000 and 5,000. `moments` are the shares of the
-    steps after which it is measured: by default its end alone.
+    The seed also splits the training images into 45,000 and 5,000. `measure_at` holds the shares of
+    the steps after which the run is measured: by default its end alone.
     """
     if setting.quick:
         size = QUICK_RESIDUAL if "mc_dropout" in method else QUICK
@@ -57,12 +57,12 @@ def config(
     fixed: dict[str, object] = {
         "data": f"{data}:augment=true,seed={seed}",
         "model": size.model,
-        "optimizer": with_base("sgd"),
+        "optimizer": with_protocol_options("sgd"),
         "schedule": "cosine:warmup=200",
         "steps": size.steps,
         "batch": size.batch,
         "precision": "bf16",
-        "at": tuple(round(share * size.steps) for share in moments),
+        "at": tuple(round(share * size.steps) for share in measure_at),
         "measure": measure,
     }
 
@@ -79,12 +79,12 @@ def configs(
     seeds: Sequence[int],
     size: Size = COMMON,
     measure: tuple[str, ...] = (),
-    moments: Sequence[float] = (1.0,),
+    measure_at: Sequence[float] = (1.0,),
 ) -> list[RunConfig]:
     """Return the runs of a method, one per seed; none where a word of it does not exist."""
-    if missing_word(method):
+    if unknown_word_error(method):
         return []
-    return [config(setting, method, data, seed, size, measure, moments) for seed in seeds]
+    return [config(setting, method, data, seed, size, measure, measure_at) for seed in seeds]
 
 
 # -- words ----------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def words_of(method: str) -> dict[str, str]:
         kind, word = kind_of(text)
         if kind in words:
             raise ValueError(f"{method!r} names two words of the kind {kind}: give one")
-        words[kind] = with_base(word) if kind == "optimizer" else word
+        words[kind] = with_protocol_options(word) if kind == "optimizer" else word
     return words
 
 
@@ -126,7 +126,7 @@ def kind_of(text: str) -> tuple[str, str]:
     )
 
 
-def with_base(text: str) -> str:
+def with_protocol_options(text: str) -> str:
     """Return an optimizer's word with the protocol's rate, momentum and decay.
 
     Only what steps by SGD gets them. Another optimizer keeps the options of its authors.
@@ -149,10 +149,10 @@ def steps_by_sgd(word: Word) -> bool:
 
 
 @cache
-def missing_word(method: str) -> str:
+def unknown_word_error(method: str) -> str:
     """Say which word of a method does not exist; empty where all do.
 
-    >>> missing_word("sam:rho=0.1"), missing_word("no_such_loss")[:34]
+    >>> unknown_word_error("sam:rho=0.1"), unknown_word_error("no_such_loss")[:34]
     ('', 'there is no optimizer, loss, objec')
     """
     try:
@@ -189,7 +189,7 @@ def optimizer_label(word: Word) -> str:
     """Spell an optimizer without the protocol's base options, with its radius and weight."""
     shown = []
     for name, option in word.method.settings.items():
-        if name in word.settings or name in LABELLED:
+        if name in word.settings or name in ALWAYS_SHOWN:
             shown.append((name, option.write(word.value(name))))
 
     own = set(word.method.settings)

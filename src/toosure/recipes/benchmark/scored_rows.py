@@ -70,13 +70,13 @@ def protocol_row(
     figures: Mapping[str, str] | None = None,
     *,
     measure: tuple[str, ...] = (),
-    moments: Sequence[float] = (1.0,),
+    measure_at: Sequence[float] = (1.0,),
 ) -> Row:
     """Return a row of runs by the common protocol, one per seed.
 
     Where a word of the method does not exist, the row has no run, and all of them are missing.
     """
-    configs = protocol.configs(setting, method, data, seeds, size, measure, moments)
+    configs = protocol.configs(setting, method, data, seeds, size, measure, measure_at)
     return Row(name, tuple(configs), len(seeds), method, data, size, figures or {})
 
 

@@ -83,7 +83,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         if paired:
             tables.append(Table(f"{data}: paired differences", PAIRED_HEADER, paired, PAIRED_NOTE))
         values[data] = {name: [r.test for r in records] for name, records in groups.items()}
-    return Findings(absent_rows(setting), tables, values)
+    return Findings(unavailable_rows(setting), tables, values)
 
 
 def protocol_scores(setting: Setting, store: RunStore) -> ScoreFiles:
@@ -118,9 +118,11 @@ def grouped(files: ScoreFiles, setting: Setting, data: str) -> Groups:
     return groups
 
 
-def absent_rows(setting: Setting) -> list[Claim]:
+def unavailable_rows(setting: Setting) -> list[Claim]:
     """Say which rows cannot be trained because their word does not exist."""
-    return [Claim(name, "–", note=why) for name, why in methods.absent(setting).items()]
+    return [
+        Claim(name, "–", note=why) for name, why in methods.unavailable_methods(setting).items()
+    ]
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -74,14 +74,14 @@ RECIPE = Recipe(
             "SAM and CSAM on other losses, CIFAR-100 (Table S15)",
             cifar_configs(rows.combined),
             parts.combined,
-            usual=False,
+            by_default=False,
         ),
         Part(
             "networks",
             "four networks, nine methods; also Tiny-ImageNet (Tables S6 to S10)",
             cifar_configs(rows.networks, also_on=("tiny_imagenet",)),
             parts.networks,
-            usual=False,
+            by_default=False,
         ),
         Part(
             "figures",
@@ -89,7 +89,7 @@ RECIPE = Recipe(
             cifar_configs(figure_rows.all_rows),
             figure_findings.findings,
             figures.drawings,
-            usual=False,
+            by_default=False,
         ),
         Part(
             "imagenet",
@@ -97,9 +97,9 @@ RECIPE = Recipe(
             imagenet_rows.configs,
             imagenet.findings,
             imagenet.drawings,
-            usual=False,
+            by_default=False,
             after_training=imagenet_c.judge_runs,
-            kept="nothing",  # before they are judged on ImageNet-C; then by the findings
+            saves="nothing",  # before they are judged on ImageNet-C; then by the findings
         ),
     ),
     options=frozenset({"--full", "--scores", "--shift"}),

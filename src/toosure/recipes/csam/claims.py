@@ -43,7 +43,7 @@ def order_claims(setting: Setting, where: str, rows: Rows, scores: PairedScores)
             continue
 
         errors = error_texts(rows[reference], rows[better])
-        unless = [
+        reasons = [
             "judged on the paper's data only" if setting.quick else "",
             missing_in([rows[reference], rows[better]]),
             single_run(result.seeds),
@@ -55,7 +55,7 @@ def order_claims(setting: Setting, where: str, rows: Rows, scores: PairedScores)
                 paper=paper_pair(rows[reference], rows[better]),
                 holds=result.ece.below_zero,
                 rule=LOWER_RULE,
-                unless=unless,
+                reasons=reasons,
             )
         )
         claims.append(
@@ -65,7 +65,7 @@ def order_claims(setting: Setting, where: str, rows: Rows, scores: PairedScores)
                 paper="yes, mostly higher",
                 holds=result.accuracy.low > -MARGIN,
                 rule=MARGIN_RULE,
-                unless=unless,
+                reasons=reasons,
             )
         )
     return claims
@@ -97,15 +97,15 @@ def seed_text(difference: Difference) -> str:
 
 def temperature_claim(where: str, rows: Rows) -> Claim:
     """Report SAM's raw ECE beside SGD's after temperature scaling."""
-    says = f"{where}: SAM's raw ECE against SGD's after temperature scaling"
+    statement = f"{where}: SAM's raw ECE against SGD's after temperature scaling"
     sgd = rows["SGD"].records
     if not sgd or not rows["SAM"].records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     papers = f"{rows['SAM'].row.figures['ECE']} : {rows['SGD'].row.figures['TCE']}"
     after = sum(record.test_after_temperature["ece"] for record in sgd) / len(sgd)
     return Claim(
-        says,
+        statement,
         f"{100 * rows['SAM'].mean('ece'):.2f} : {100 * after:.2f}",
         papers,
         None,
@@ -118,20 +118,20 @@ def temperature_claim(where: str, rows: Rows) -> Claim:
 
 def lowest_error_claim(setting: Setting, where: str, rows: Rows) -> Claim:
     """Judge: no other row has a lower mean ECE than CSAM."""
-    says = f"{where}: CSAM has the lowest ECE of all rows"
+    statement = f"{where}: CSAM has the lowest ECE of all rows"
     present = {name: scored.mean("ece") for name, scored in rows.items() if scored.records}
     if "CSAM" not in present or len(present) < 2:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     ranking = sorted(present, key=lambda name: present[name])
     best = ", ".join(f"{name} {100 * present[name]:.2f}" for name in ranking[:4])
     return judge(
-        says,
+        statement,
         found=f"place {ranking.index('CSAM') + 1} of {len(ranking)}: {best}",
         paper="yes",
         holds=ranking[0] == "CSAM",
         rule="ours: by the mean over seeds",
-        unless=why_not_judged(setting, rows.values()),
+        reasons=why_not_judged(setting, rows.values()),
     )
 
 
@@ -148,7 +148,7 @@ def sharpness_claims(setting: Setting, rows: Rows) -> list[Claim]:
 
     found = ", ".join(f"{name} {value:.1f}" for name, value in values.items())
     seeds = min(len(rows[name].records) for name in SHARPEST_FIRST)
-    unless = why_not_judged(setting, [rows[name] for name in SHARPEST_FIRST])
+    reasons = why_not_judged(setting, [rows[name] for name in SHARPEST_FIRST])
     rule = f"ours: by the mean, n = {seeds}; Hessian of cross-entropy on training images"
 
     plain = [values[name] for name in ("SGD", "LS", "FL")]
@@ -161,7 +161,7 @@ def sharpness_claims(setting: Setting, rows: Rows) -> list[Claim]:
             paper="178, 148 against 497 to 632",
             holds=max(values["SAM"], values["CSAM"]) < min(plain),
             rule=rule,
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
             order,
@@ -169,7 +169,7 @@ def sharpness_claims(setting: Setting, rows: Rows) -> list[Claim]:
             paper="632, 584, 497, 178, 148",
             holds=falling,
             rule=rule,
-            unless=unless,
+            reasons=reasons,
         ),
     ]
 
@@ -188,9 +188,9 @@ def grid_claim(
     `errors` holds the mean ECE over `seeds` runs by rho and gamma. It is not judged where both
     minima lie at the largest gamma: then the grid ends before the least ECE.
     """
-    says = f"{where}: a small rho wants a large gamma"
+    statement = f"{where}: a small rho wants a large gamma"
     if not errors:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     radii = sorted({rho for rho, _ in errors})
     gammas = sorted({gamma for _, gamma in errors})
@@ -205,12 +205,12 @@ def grid_claim(
     found = ", ".join(f"rho {rho:g}: least ECE at gamma {gamma:g}" for rho, gamma in best.items())
     at_the_edge = all(gamma == gammas[-1] for gamma in best.values())
     return judge(
-        says,
+        statement,
         found=found,
         paper=GRID_IN_THE_PAPER.get(where, "yes"),
         holds=best[radii[0]] > best[radii[-1]],
         rule=f"ours: the gamma of least ECE is larger at the smaller rho, n = {seeds}",
-        unless=[
+        reasons=[
             setting.why_not_judged_on_cifar,
             missing_runs(len(errors), GRID_RUNS),
             "both at the largest gamma tried" if at_the_edge else "",
@@ -222,11 +222,11 @@ def tuned_claim(
     setting: Setting, where: str, errors: Mapping[tuple[float, float], float], seeds: int = 1
 ) -> Claim:
     """Judge: with the best gamma CSAM has a lower ECE than SAM, gamma 0, at each rho (Table S4)."""
-    says = f"{where}: with a tuned gamma CSAM has a lower ECE than SAM"
+    statement = f"{where}: with a tuned gamma CSAM has a lower ECE than SAM"
     radii = sorted({rho for rho, gamma in errors if gamma == 0})
     gammas = sorted({gamma for _, gamma in errors})
     if not radii or len(gammas) < 2:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     best = {
         rho: min((e for (r, gamma), e in errors.items() if r == rho and gamma), default=math.inf)
@@ -234,12 +234,12 @@ def tuned_claim(
     }
     found = (f"rho {rho:g}: {100 * best[rho]:.2f} : {100 * errors[rho, 0]:.2f}" for rho in radii)
     return judge(
-        says,
+        statement,
         found=", ".join(found),
         paper="yes",
         holds=all(best[rho] < errors[rho, 0] for rho in radii),
         rule=f"ours: at each rho, by the mean, n = {seeds}; the best of several gammas",
-        unless=[
+        reasons=[
             setting.why_not_judged_on_cifar,
             missing_runs(len(errors), GRID_RUNS),
         ],

@@ -8,8 +8,8 @@ from toosure.recipes.csam import paper
 from toosure.recipes.csam.paper_networks import NETWORKS
 from toosure.recipes.recipe import Table
 
-# The text, a proof or a single run against a table. `printed` finds what two tables differ in.
-IN_WORDS = {
+# The text, a proof or a single run against a table. `differing_figures` compares two tables.
+IN_TEXT = {
     "the backbone of Tables 3 and S5": "WRN-20-10, which does not exist (Sec. 5.3); their figures "
     "are those of WRN-28-10 (S6 to S10)",
     "SGD against SAM, CIFAR-10, ResNet-56: ratio of ECE": "about 6 (Figure 3), 1.9 (S11)",
@@ -50,12 +50,12 @@ Printed = dict[str, str]  # by the name of a table: a figure
 
 def contradictions() -> Table:
     """Return all of them as a table."""
-    rows = [*IN_WORDS.items(), *printed().items()]
+    rows = [*IN_TEXT.items(), *differing_figures().items()]
     title = "Where the paper contradicts itself"
     return Table(title, ("what", "as it says"), tuple(rows), NOTE)
 
 
-def printed() -> dict[str, str]:
+def differing_figures() -> dict[str, str]:
     """Return the figures that tables print differently, with the names of the tables."""
     return {
         f"{row}: {column}": ", ".join(f"{figure} ({name})" for name, figure in figures.items())

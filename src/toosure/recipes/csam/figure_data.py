@@ -61,10 +61,10 @@ class Theory:
         """How far along the way each column of `path` is."""
         return list(SAM_PATH)
 
-    def rows_at(self, moments: Sequence[float]) -> list[int]:
+    def rows_at(self, shown_at: Sequence[float]) -> list[int]:
         """Return the rows nearest to these shares of the run."""
         places = self.epochs / max(float(self.epochs[-1]), 1e-12)
-        return [int(np.abs(places - share).argmin()) for share in moments]
+        return [int(np.abs(places - share).argmin()) for share in shown_at]
 
 
 def theory_of(record: Record | None) -> Theory | None:

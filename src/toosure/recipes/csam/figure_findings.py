@@ -21,10 +21,10 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
     if "cifar10" in setting.data_sets:
         theory = theory_run(setting, runs)
-        moments = figure_rows.PATH_MOMENTS
-        unless = setting.why_not_judged_on_cifar
+        shown_at = figure_rows.PATHS_SHOWN_AT
+        reasons = setting.why_not_judged_on_cifar
         where = "ResNet-56, CIFAR-10"
-        claims += figure_claims.theory_claims("2", where, theory, moments, unless)
+        claims += figure_claims.theory_claims("2", where, theory, shown_at, reasons)
         if theory is not None:
             tables.append(theory_table("SAM's theory along training (Figure 2)", theory))
 
@@ -86,17 +86,19 @@ def cell(numbers: Mapping[str, float], name: str, form: str = ".2f") -> str:
 
 def radius_claims(setting: Setting, runs: FigureRuns, data: str) -> list[Claim]:
     """Judge Figure S5 on one data set."""
-    wanted, turns = len(figure_rows.RADII), data == "cifar10"
+    expected_runs, has_inner_optimum = len(figure_rows.RADII), data == "cifar10"
     numbers = {name: figure_data.radius_numbers(setting, runs, data, name) for name in NETWORKS}
     claims = [
         claim
         for network, values in numbers.items()
         for claim in sweep_claims.radius_claims(
-            setting, f"{data}, {network}", values, wanted, turns
+            setting, f"{data}, {network}", values, expected_runs, has_inner_optimum
         )
     ]
     small, large = numbers.values()
-    return claims + sweep_claims.capacity_claims(setting, data, small, large, wanted, turns)
+    return claims + sweep_claims.capacity_claims(
+        setting, data, small, large, expected_runs, has_inner_optimum
+    )
 
 
 def sweep_tables(setting: Setting, runs: FigureRuns) -> list[Table]:

@@ -9,8 +9,8 @@ from toosure.recipes.csam.rows import PAPER_SETTINGS, size_of
 from toosure.recipes.recipe import Setting
 
 # Of the steps of a run: early ones close together, and epochs 50, 150 and 200 of 200.
-MOMENTS = (0.0, 1 / 60, 1 / 30, 1 / 12, 1 / 6, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
-PATH_MOMENTS = (0.25, 0.75, 1.0)
+MEASURE_AT = (0.0, 1 / 60, 1 / 30, 1 / 12, 1 / 6, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
+PATHS_SHOWN_AT = (0.25, 0.75, 1.0)
 RADII = ("0.02", "0.05", "0.1", "0.15", "0.2")
 GAMMAS = ("0", "0.5", "1", "1.5", "2", "2.5", "3")
 NETWORKS = ("ResNet-56", "WRN-28-10", "PyramidNet-110")
@@ -34,7 +34,7 @@ def along_training(setting: Setting) -> list[Row]:
                     (setting.first_seed,),
                     size_of(setting, "ResNet-56"),
                     measure=("temperature", "sam_theory") if theory else ("temperature",),
-                    moments=MOMENTS,
+                    measure_at=MEASURE_AT,
                 )
             )
     return rows

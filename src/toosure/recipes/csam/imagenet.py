@@ -56,9 +56,9 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     claims += loss_claims(setting, known)
 
     theory = figure_data.theory_of(known.get("ViT-S/32/SAM"))
-    where, moments = "ViT-S/32, ImageNet", imagenet_rows.PATH_MOMENTS
-    unless = quick_reason(setting)
-    claims += figure_claims.theory_claims("S4", where, theory, moments, unless)
+    where, shown_at = "ViT-S/32, ImageNet", imagenet_rows.PATHS_SHOWN_AT
+    reasons = quick_reason(setting)
+    claims += figure_claims.theory_claims("S4", where, theory, shown_at, reasons)
     tables = tables_of(setting, known)
     if theory is not None:
         tables.append(theory_table(TITLE, theory))
@@ -70,7 +70,7 @@ def drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     theory = figure_data.theory_of(read_records(setting, store).get("ViT-S/32/SAM"))
     if theory is None:
         return []
-    return [theory_drawing("fig-s4", TITLE, theory, imagenet_rows.PATH_MOMENTS)]
+    return [theory_drawing("fig-s4", TITLE, theory, imagenet_rows.PATHS_SHOWN_AT)]
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -131,13 +131,13 @@ def order_claims(setting: Setting, network: str, known: Known) -> list[Claim]:
     records = [known[name] for name in names]
     accuracies = [-record.test["accuracy"] for record in records]
     claims = [falling_claim(setting, accuracy, accuracies, "%")]
-    for where, says in errors.items():
+    for where, statement in errors.items():
         values = [error_of(record, where) for record in records]
         if None in values:
-            claims.append(Claim(says, "–", note=NOT_JUDGED))
+            claims.append(Claim(statement, "–", note=NOT_JUDGED))
         else:
             numbers = [value for value in values if value is not None]
-            claims.append(falling_claim(setting, says, numbers, "points"))
+            claims.append(falling_claim(setting, statement, numbers, "points"))
     return claims
 
 
@@ -149,15 +149,15 @@ def error_of(record: Record, where: str) -> float | None:
     return None if scores is None else scores["ece"]
 
 
-def falling_claim(setting: Setting, says: str, values: Sequence[float], unit: str) -> Claim:
+def falling_claim(setting: Setting, statement: str, values: Sequence[float], unit: str) -> Claim:
     """Judge whether numbers fall from one optimizer to the next."""
     return judge(
-        says,
+        statement,
         found=", ".join(f"{100 * abs(value):.2f}" for value in values) + f" {unit}",
         paper="yes",
         holds=all(a > b for a, b in pairwise(values)),
         rule="ours: by one run each, as in the paper",
-        unless=[quick_reason(setting)],
+        reasons=[quick_reason(setting)],
     )
 
 
@@ -165,9 +165,9 @@ def loss_claims(setting: Setting, known: Known) -> list[Claim]:
     """Judge Table S14: SAM and CSAM are more accurate and better calibrated than every loss."""
     losses = [f"ViT-S/32/{name}" for name in imagenet_rows.LOSSES]
     accuracy = "ViT-S/32: SAM and CSAM are more accurate than each of four losses"
-    says = "SAM and CSAM have a lower ECE than each of four losses"
-    errors = {"clean": f"ViT-S/32: {says}"}
-    errors |= {where: f"ViT-S/32, {where}: {says}" for where in CORRUPTIONS.values()}
+    statement = "SAM and CSAM have a lower ECE than each of four losses"
+    errors = {"clean": f"ViT-S/32: {statement}"}
+    errors |= {where: f"ViT-S/32, {where}: {statement}" for where in CORRUPTIONS.values()}
     names = ["ViT-S/32/SAM", "ViT-S/32/CSAM", *losses]
     if not all(name in known for name in names):
         return claims_without_runs(accuracy, *errors.values())
@@ -187,17 +187,17 @@ def loss_claims(setting: Setting, known: Known) -> list[Claim]:
 
 
 def best_claim(
-    setting: Setting, says: str, names: Sequence[str], values: Sequence[float], paper: str
+    setting: Setting, statement: str, names: Sequence[str], values: Sequence[float], paper: str
 ) -> Claim:
     """Judge whether the first two numbers, of SAM and CSAM, lie below all others."""
     short = [name.rpartition("/")[2] for name in names]
     return judge(
-        says,
+        statement,
         found=", ".join(f"{n} {100 * abs(v):.2f}" for n, v in zip(short, values, strict=True)),
         paper=paper,
         holds=max(values[:2]) < min(values[2:]),
         rule="ours: both, by one run each, as in the paper",
-        unless=[quick_reason(setting)],
+        reasons=[quick_reason(setting)],
     )
 
 

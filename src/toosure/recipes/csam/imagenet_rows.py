@@ -17,7 +17,7 @@ from toosure.recipes.recipe import Setting
 TRAINING_IMAGES = 1_281_167
 VAL_SHARE = 0.2  # of the published validation images: early stopping and temperature
 ROWS_PER_RUN = 30  # at which early stopping looks: every 10 of 300 epochs
-PATH_MOMENTS = (50 / 300, 200 / 300, 1.0)  # of Figure S4
+PATHS_SHOWN_AT = (50 / 300, 200 / 300, 1.0)  # of Figure S4
 SGD = "lr=0.1,momentum=0.9,weight_decay=0.0001"
 ADAMW = "lr=0.001,weight_decay=0.3"
 LOSSES = tuple(name for name in TABLE_S14 if name in rows.WORDS)  # of Table S14
@@ -98,7 +98,7 @@ def run_config(
         "steps": steps,
         "batch": network.batch,
         "precision": "bf16",
-        "at": moments(steps),
+        "at": measured_steps(steps),
         "best": "nll",
         "measure": ("sam_theory",) if theory else (),
         "seed": setting.first_seed,
@@ -115,7 +115,7 @@ def run_config(
     return RunConfig.of(fields)
 
 
-def moments(steps: int) -> tuple[int, ...]:
+def measured_steps(steps: int) -> tuple[int, ...]:
     """Return the steps at which a run is measured, its end among them."""
     shares = [number / ROWS_PER_RUN for number in range(1, ROWS_PER_RUN + 1)]
     return tuple(sorted({max(1, round(share * steps)) for share in shares}))

@@ -30,7 +30,7 @@ from toosure.recipes.recipe import (
 OPTIMIZERS = ("SGD", "SAM", "CSAM")
 MIN_RATIO = 1.5  # of SGD's ECE to SAM's, where the paper says about two
 PAPER_SETS = {name: column for name, column in SETS.items() if column is not None}
-YOUNGER = "the rule was written when these runs were known"
+RULE_AFTER_RUNS = "the rule was written when these runs were known"
 NOT_JUDGED = "no runs of these rows were judged on it: `--shift all`, `--ood svhn=FILE.npz`"
 
 
@@ -55,63 +55,63 @@ def ensemble_claims(setting: Setting, rows: Rows, scores: PairedScores) -> list[
     for optimizer in OPTIMIZERS:
         vanilla = rows[f"{optimizer}/Vanilla"]
         for variant in ("MC-Dropout", "Ensemble"):
-            says = f"{variant} lowers the ECE of {optimizer}"
+            statement = f"{variant} lowers the ECE of {optimizer}"
             other = rows[f"{optimizer}/{variant}"]
-            claims.append(lower_claim(setting, says, vanilla, other, scores))
+            claims.append(lower_claim(setting, statement, vanilla, other, scores))
     return claims
 
 
 def csam_claim(setting: Setting, rows: Rows, scores: PairedScores, kind: str) -> Claim:
     """Judge: CSAM's ECE is below SAM's."""
-    says = f"{kind}: CSAM's ECE is below SAM's"
+    statement = f"{kind}: CSAM's ECE is below SAM's"
     sam, csam = rows[f"SAM/{kind}"], rows[f"CSAM/{kind}"]
-    return lower_claim(setting, says, sam, csam, scores, unless=too_young(kind))
+    return lower_claim(setting, statement, sam, csam, scores, reasons=written_after_runs(kind))
 
 
-def too_young(kind: str) -> str:
+def written_after_runs(kind: str) -> str:
     """Say why a rule that is younger than the runs of a row judges nothing; else empty."""
-    return YOUNGER if kind == "Vanilla" else ""
+    return RULE_AFTER_RUNS if kind == "Vanilla" else ""
 
 
 def lower_claim(
     setting: Setting,
-    says: str,
+    statement: str,
     reference: ScoredRow,
     better: ScoredRow,
     scores: PairedScores,
-    unless: str = "",
+    reasons: str = "",
 ) -> Claim:
     """Judge by pairs of runs and images whether one row has a lower ECE than another."""
     result = scores.differences(reference.records, better.records)
     if result is None:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
     return judge(
-        says,
+        statement,
         found=f"{error_texts(reference, better)}; paired {seed_text(result.ece)}",
         paper=paper_pair(reference, better),
         holds=result.ece.below_zero,
         rule=LOWER_RULE,
-        unless=[*why_not_judged(setting, [reference, better]), unless],
+        reasons=[*why_not_judged(setting, [reference, better]), reasons],
     )
 
 
 def ratio_claim(setting: Setting, rows: Rows, kind: str) -> Claim:
     """Judge: SGD's ECE remains about twice SAM's."""
-    says = f"{kind}: SGD's ECE is about twice SAM's"
+    statement = f"{kind}: SGD's ECE is about twice SAM's"
     both = [rows[f"{optimizer}/{kind}"] for optimizer in ("SGD", "SAM")]
     sgd, sam = both
     if not sgd.records or not sam.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     ratio = sgd.mean("ece") / sam.mean("ece")
     printed = paper_number(sgd, "ECE") / paper_number(sam, "ECE")
     return judge(
-        says,
+        statement,
         found=f"{100 * sgd.mean('ece'):.2f} : {100 * sam.mean('ece'):.2f}, {ratio:.1f} times",
         paper=f"{printed:.1f} times",
         holds=ratio >= MIN_RATIO,
         rule=f"ours: at least {MIN_RATIO:g} times, by the mean over seeds",
-        unless=[*why_not_judged(setting, both, several=both), too_young(kind)],
+        reasons=[*why_not_judged(setting, both, several=both), written_after_runs(kind)],
     )
 
 
@@ -120,69 +120,69 @@ def ratio_claim(setting: Setting, rows: Rows, kind: str) -> Claim:
 
 def ensemble_auroc_claim(setting: Setting, rows: Rows, name: str) -> Claim:
     """Judge: the ensembles of SAM and CSAM tell unknown images better than that of SGD."""
-    says = f"Ensemble: SAM and CSAM have a higher AUROC than SGD against {name}"
+    statement = f"Ensemble: SAM and CSAM have a higher AUROC than SGD against {name}"
     ensembles = [rows[f"{optimizer}/Ensemble"] for optimizer in OPTIMIZERS]
     if not all(each.records for each in ensembles):
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     values = [100 * mean_auroc(each.records, name) for each in ensembles]
     if any(math.isnan(value) for value in values):
-        return Claim(says, "–", note=NOT_JUDGED)
+        return Claim(statement, "–", note=NOT_JUDGED)
     sgd, sam, csam = values
     return judge(
-        says,
+        statement,
         found=f"SGD {sgd:.2f}, SAM {sam:.2f}, CSAM {csam:.2f}",
         paper=", ".join(each.row.figures[PAPER_SETS[name]] for each in ensembles),
         holds=min(sam, csam) > sgd,
         rule="ours: both, by the mean over ensembles",
-        unless=why_not_judged(setting, ensembles, several=ensembles),
+        reasons=why_not_judged(setting, ensembles, several=ensembles),
     )
 
 
 def dropout_auroc_claim(setting: Setting, rows: Rows, optimizer: str) -> Claim:
     """Judge: MC-Dropout tells unknown images less well than the network alone."""
-    says = f"MC-Dropout lowers the AUROC of {optimizer} against unknown data"
+    statement = f"MC-Dropout lowers the AUROC of {optimizer} against unknown data"
     both = dropout_pair(rows, optimizer)
     vanilla, dropout = both
     if not vanilla.records or not dropout.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     changes = auroc_changes(vanilla, dropout)
     if any(math.isnan(change) for change in changes.values()):
-        return Claim(says, "–", note=NOT_JUDGED)
+        return Claim(statement, "–", note=NOT_JUDGED)
     printed = (
         f"{column} {paper_number(dropout, column) - paper_number(vanilla, column):+.2f}"
         for column in PAPER_SETS.values()
     )
     return judge(
-        says,
+        statement,
         found=", ".join(f"{name} {change:+.2f}" for name, change in changes.items()),
         paper=", ".join(printed),
         holds=max(changes.values()) < 0,
         rule="ours: against each set, by the mean over the seeds of both",
-        unless=why_not_judged(setting, both, several=both),
+        reasons=why_not_judged(setting, both, several=both),
     )
 
 
 def dropout_order_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge: MC-Dropout costs SAM more AUROC than SGD."""
-    says = "MC-Dropout lowers the AUROC of SAM more than that of SGD"
+    statement = "MC-Dropout lowers the AUROC of SAM more than that of SGD"
     sgd, sam = dropout_pair(rows, "SGD"), dropout_pair(rows, "SAM")
     both = [*sgd, *sam]
     if not all(each.records for each in both):
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     for_sgd, for_sam = auroc_changes(*sgd), auroc_changes(*sam)
     changes = (*for_sgd.values(), *for_sam.values())
     if any(math.isnan(change) for change in changes):
-        return Claim(says, "–", note=NOT_JUDGED)
+        return Claim(statement, "–", note=NOT_JUDGED)
     return judge(
-        says,
+        statement,
         found=", ".join(f"{k} {for_sam[k]:+.2f} : {for_sgd[k]:+.2f}" for k in for_sam),
         paper="yes, against each",
         holds=all(for_sam[name] < for_sgd[name] for name in for_sam),
         rule="ours: against each set, by the mean over the seeds of both",
-        unless=why_not_judged(setting, both, several=both),
+        reasons=why_not_judged(setting, both, several=both),
     )
 
 

@@ -13,7 +13,7 @@ from toosure.recipes.benchmark.scored_rows import (
 )
 from toosure.recipes.csam import claims, ensemble_rows, ood_claims, rows
 from toosure.recipes.csam.contradictions import contradictions
-from toosure.recipes.csam.tables import absent_words, tables, values_of
+from toosure.recipes.csam.tables import tables, unavailable_rows, values_of
 from toosure.recipes.csam.unknown_data import unknown_data, values_of_unknown
 from toosure.recipes.recipe import (
     Claim,
@@ -81,7 +81,7 @@ def baselines(setting: Setting, store: RunStore) -> Findings:
     ]
     shown = tables(scored, "Baselines (Tables 3, S5)", f"WRN-28-10, {LONGER}")
     return Findings(
-        [*judged, *absent_words(table_rows)], [*shown, contradictions()], values_of(scored)
+        [*judged, *unavailable_rows(table_rows)], [*shown, contradictions()], values_of(scored)
     )
 
 
@@ -95,7 +95,7 @@ def losses(setting: Setting, store: RunStore) -> Findings:
     ]
     text = f"ResNet-56, {LONGER}"
     return Findings(
-        [*judged, *absent_words(table_rows)],
+        [*judged, *unavailable_rows(table_rows)],
         tables(scored, "Calibration losses (S13)", text),
         values_of(scored),
     )
@@ -149,19 +149,19 @@ def combined(setting: Setting, store: RunStore) -> Findings:
 
 def chain_claim(setting: Setting, named: Rows, loss: str) -> Claim:
     """Judge: the ECE falls from a loss alone to SAM on it, and to CSAM on it."""
-    says = f"{loss}: SAM lowers its ECE, and CSAM more"
+    statement = f"{loss}: SAM lowers its ECE, and CSAM more"
     chain = [named[name] for name in (loss, f"{loss}+SAM", f"{loss}+CSAM")]
     if not all(each.records for each in chain):
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     alone, sam, csam = (each.mean("ece") for each in chain)
     return judge(
-        says,
+        statement,
         found=f"{100 * alone:.2f}, {100 * sam:.2f}, {100 * csam:.2f}",
         paper=", ".join(each.row.figures["ECE"] for each in chain),
         holds=alone > sam > csam,
         rule="ours: by the mean over seeds",
-        unless=why_not_judged(setting, chain, several=chain),
+        reasons=why_not_judged(setting, chain, several=chain),
     )
 
 

@@ -80,7 +80,7 @@ def values_of(rows: Iterable[ScoredRow]) -> dict[str, object]:
     }
 
 
-def absent_words(rows: Iterable[Row]) -> list[Claim]:
+def unavailable_rows(rows: Iterable[Row]) -> list[Claim]:
     """Say which rows cannot be trained because a word does not exist here."""
-    reasons = {row.name: protocol.missing_word(row.method) for row in rows}
+    reasons = {row.name: protocol.unknown_word_error(row.method) for row in rows}
     return [Claim(f"row {name}", "–", note=why) for name, why in reasons.items() if why]

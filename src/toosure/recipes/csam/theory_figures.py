@@ -23,7 +23,7 @@ def theory_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
             "fig2",
             "SAM's theory along training, ResNet-56, CIFAR-10, rho .05 (Figure 2)",
             theory,
-            figure_rows.PATH_MOMENTS,
+            figure_rows.PATHS_SHOWN_AT,
         )
     ]
 
@@ -37,7 +37,7 @@ def theory_run(setting: Setting, runs: FigureRuns) -> Theory | None:
     return None
 
 
-def theory_drawing(name: str, title: str, theory: Theory, moments: Sequence[float]) -> Drawing:
+def theory_drawing(name: str, title: str, theory: Theory, shown_at: Sequence[float]) -> Drawing:
     """Return a figure of kappa_min at both ends, on the way, and of lambda and lambda_0."""
     return Drawing(
         name,
@@ -45,11 +45,11 @@ def theory_drawing(name: str, title: str, theory: Theory, moments: Sequence[floa
         "Left, the smallest eigenvalue of a batch's Hessian in train mode at theta and at the "
         "perturbed point, and the bound that the lemmas ask for; middle, on the way between them; "
         "right, lambda of Eq. 2 and its lower bound.",
-        partial(draw_theory, theory, moments),
+        partial(draw_theory, theory, shown_at),
     )
 
 
-def draw_theory(theory: Theory, moments: Sequence[float]) -> "Figure":
+def draw_theory(theory: Theory, shown_at: Sequence[float]) -> "Figure":
     """Draw the three panels of Figure 2."""
     ends = [
         Curve("kappa_min at theta", theory.epochs, theory.path[:, 0]),
@@ -58,7 +58,7 @@ def draw_theory(theory: Theory, moments: Sequence[float]) -> "Figure":
     ]
     way = [
         Curve(f"epoch {theory.epochs[row]:.0f}", theory.shares, theory.path[row])
-        for row in dict.fromkeys(theory.rows_at(moments))
+        for row in dict.fromkeys(theory.rows_at(shown_at))
     ]
     coefficients = [
         Curve("lambda", theory.epochs, theory.lam),

@@ -13,7 +13,7 @@ RECIPE = Recipe(
             "single networks, averages of weights, ensembles: accuracy, NLL, ECE, cost",
             sweeps.all_configs,
             tables.findings,
-            kept="nothing",  # in score files of its own, by the findings
+            saves="nothing",  # in score files of its own, by the findings
         ),
     ),
     options=frozenset({"--scores"}),

@@ -175,8 +175,8 @@ def claims(setting: Setting, rows: dict[str, MethodScores]) -> list[Claim]:
     of_ensembles = []
     for optimizer, ensemble in ensembles.items():
         for key, better in (("ece", "lower"), ("accuracy", "higher")):
-            says = f"an ensemble of {optimizer} has a {better} {key} than a single network"
-            of_ensembles.append(better_claim(setting, says, rows, ensemble, optimizer, key))
+            statement = f"an ensemble of {optimizer} has a {better} {key} than a single network"
+            of_ensembles.append(better_claim(setting, statement, rows, ensemble, optimizer, key))
 
     alone, together = (f"SAM has a lower ECE than SGD, {how}" for how in ("alone", "in ensembles"))
     return [
@@ -189,7 +189,7 @@ def claims(setting: Setting, rows: dict[str, MethodScores]) -> list[Claim]:
 
 def better_claim(
     setting: Setting,
-    says: str,
+    statement: str,
     rows: dict[str, MethodScores],
     one: str,
     other: str,
@@ -197,14 +197,14 @@ def better_claim(
 ) -> Claim:
     """Judge: the mean of one method is better than that of another, in ECE or in accuracy."""
     if one not in rows or other not in rows:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
     ours = rows[one].mean(key)
     theirs = rows[other].mean(key)
     return judge(
-        says,
+        statement,
         found=f"{100 * ours:.2f} : {100 * theirs:.2f} "
         f"(n = {len(rows[one].scores)} : {len(rows[other].scores)})",
         paper="yes, in CSAM's Table 1",
         holds=ours > theirs if key == "accuracy" else ours < theirs,
-        unless=[setting.why_not_judged_on_cifar],
+        reasons=[setting.why_not_judged_on_cifar],
     )

@@ -54,22 +54,24 @@ def fixed_claim(rows: Rows) -> Claim:
 
 def rule_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge the prediction that the bandwidth of the batch is near the best of the fixed ones."""
-    says = "predicted: the bandwidth of the batch (auto) is within a point of the best fixed one"
+    statement = (
+        "predicted: the bandwidth of the batch (auto) is within a point of the best fixed one"
+    )
     fixed = fixed_errors(rows)
     if not fixed or "auto" not in rows or not rows["auto"].records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     own = rows["auto"].mean("ece")
     best = min(fixed, key=lambda name: fixed[name])
     present = [row for row in rows.values() if row.records]
     n = min(len(row.records) for row in present)
     return judge(
-        says,
+        statement,
         found=f"{100 * own:.2f} : {100 * fixed[best]:.2f} at {best} (n = {n})",
         paper="an open question",
         holds=own < fixed[best] + NEAR,
         rule="ours: mean ECE, at most a point above",
-        unless=why_not_judged(setting, rows.values(), several=present),
+        reasons=why_not_judged(setting, rows.values(), several=present),
     )
 
 
@@ -83,12 +85,12 @@ def feature_findings(setting: Setting, store: RunStore) -> Findings:
 
 def feature_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge: the network's own features leave it better calibrated than noise does."""
-    says = "gamma-net needs its features: ECE lower than with noise in their place"
+    statement = "gamma-net needs its features: ECE lower than with noise in their place"
     own = rows["penultimate"]
     noise = rows["noise"]
     errors = (mean_std_text(row.points("ece")) for row in (own, noise))
     return lower_ece_claim(
-        says,
+        statement,
         own,
         noise,
         why_not_judged(setting, [own, noise]),

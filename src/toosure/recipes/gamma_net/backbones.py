@@ -69,14 +69,16 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 def backbone_claim(backbone: str, rows: Rows) -> Claim:
     """Report the ECE and accuracy of gamma-net beside those of cross-entropy."""
-    says = f"{backbone}: gamma-net has less ECE than cross-entropy"
+    statement = f"{backbone}: gamma-net has less ECE than cross-entropy"
     ce, ours = (rows[f"{backbone}, {method}"] for method in METHODS)
     if not ce.records or not ours.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     found = (
         f"ECE {100 * ours.mean('ece'):.2f} : {100 * ce.mean('ece'):.2f}, accuracy "
         f"{100 * ours.mean('accuracy'):.1f} : {100 * ce.mean('accuracy'):.1f} % "
         f"(n = {len(ours.records)} : {len(ce.records)})"
     )
-    return Claim(says, found, "an open question", None, "reported only: one run each is asked for")
+    return Claim(
+        statement, found, "an open question", None, "reported only: one run each is asked for"
+    )

@@ -1,6 +1,6 @@
 """The claims that several tables make of gamma-net, each with one rule.
 
-A table says in its own words what is claimed, and why nothing is judged (`unless`).
+A table says in its own words what is claimed, and why nothing is judged (`reasons`).
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ def pair_text(ours: ScoredRow, other: ScoredRow, key: str) -> str:
 
 
 def lower_ece_claim(
-    says: str,
+    statement: str,
     ours: ScoredRow,
     other: ScoredRow,
-    unless: Sequence[str],
+    reasons: Sequence[str],
     *,
     found: str = "",
     paper: str = "not reported",
@@ -38,33 +38,33 @@ def lower_ece_claim(
 ) -> Claim:
     """Judge: the mean ECE over seeds is below another's."""
     if not ours.records or not other.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
     return judge(
-        says,
+        statement,
         found=found or pair_text(ours, other, "ece"),
         paper=paper,
         holds=ours.mean("ece") < other.mean("ece"),
         rule=rule,
-        unless=unless,
+        reasons=reasons,
     )
 
 
 def all_errors_claim(
-    says: str, ours: ScoredRow, other: ScoredRow, unless: Sequence[str], rule: str = ""
+    statement: str, ours: ScoredRow, other: ScoredRow, reasons: Sequence[str], rule: str = ""
 ) -> Claim:
     """Judge: every calibration error that the paper names is below another's, by its mean."""
     if not ours.records or not other.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     pairs = {name: (ours.mean(key), other.mean(key)) for name, key in ERRORS.items()}
     text = ", ".join(f"{name} {100 * a:.2f} : {100 * b:.2f}" for name, (a, b) in pairs.items())
     return judge(
-        says,
+        statement,
         found=f"{text} {count_text(ours, other)}",
         paper="all lower",
         holds=all(a < b for a, b in pairs.values()),
         rule=rule,
-        unless=unless,
+        reasons=reasons,
     )
 
 
@@ -72,7 +72,7 @@ def lower_than_ce(
     ours: ScoredRow,
     ce: ScoredRow,
     excess: float,
-    unless: Sequence[str],
+    reasons: Sequence[str],
     *,
     where: str = "",
     found: str = "",
@@ -86,7 +86,7 @@ def lower_than_ce(
         f"{where}{ours.name} has less ECE than cross-entropy where that is over-confident",
         ours,
         ce,
-        [*unless, too_little_overconfident(excess)],
+        [*reasons, too_little_overconfident(excess)],
         found=found,
         paper="lower",
         rule=rule,
@@ -94,42 +94,46 @@ def lower_than_ce(
 
 
 def accurate_as_ce(
-    ours: ScoredRow, ce: ScoredRow, found: str, unless: Sequence[str], *, where: str = ""
+    ours: ScoredRow, ce: ScoredRow, found: str, reasons: Sequence[str], *, where: str = ""
 ) -> Claim:
     """Judge: at most a point less accurate than cross-entropy."""
-    says = f"{where}{ours.name}: ... at an accuracy within one point of cross-entropy's"
+    statement = f"{where}{ours.name}: ... at an accuracy within one point of cross-entropy's"
     if not ours.records or not ce.records:
-        return claim_without_runs(says)
-    return accuracy_claim(says, found, ours.mean("accuracy"), ce.mean("accuracy"), unless)
+        return claim_without_runs(statement)
+    return accuracy_claim(statement, found, ours.mean("accuracy"), ce.mean("accuracy"), reasons)
 
 
-def accuracy_claim(says: str, found: str, own: float, other: float, unless: Sequence[str]) -> Claim:
+def accuracy_claim(
+    statement: str, found: str, own: float, other: float, reasons: Sequence[str]
+) -> Claim:
     """Judge: at most a point less accurate than another."""
     return judge(
-        says,
+        statement,
         found=found,
         paper="competitive",
         holds=own > other - ACCURACY,
         rule="ours: within a point",
-        unless=unless,
+        reasons=reasons,
     )
 
 
-def spread_claim(says: str, row: ScoredRow, unless: Sequence[str], *, steady: bool = True) -> Claim:
+def spread_claim(
+    statement: str, row: ScoredRow, reasons: Sequence[str], *, steady: bool = True
+) -> Claim:
     """Judge: final ECE differs by less than a point over seeds; not `steady`: by that or more."""
     if not row.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     errors = row.points("ece")
     spread = max(errors) - min(errors)
     listed = ", ".join(f"{error:.2f}" for error in errors)
     return judge(
-        says,
+        statement,
         found=f"spread {spread:.2f} points ({listed}; n = {len(errors)})",
         paper="not reported",
         holds=spread < SPREAD if steady else spread >= SPREAD,
         rule="ours: largest minus smallest",
-        unless=unless,
+        reasons=reasons,
     )
 
 

@@ -52,64 +52,64 @@ def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Cl
 
     judged = [
         *ce_claims(setting, data, ours, rows["CE"]),
-        spread_claim(steady, ours, reasons(setting, ours)),
+        spread_claim(steady, ours, why_not_compared(setting, ours)),
     ]
 
     for other in baselines:
-        says = f"{data}: {ours.name} is better calibrated than {other.name} by every error"
-        unless = reasons(setting, ours, other)
-        judged.append(all_errors_claim(says, ours, other, unless, ERRORS_RULE))
+        statement = f"{data}: {ours.name} is better calibrated than {other.name} by every error"
+        reasons = why_not_compared(setting, ours, other)
+        judged.append(all_errors_claim(statement, ours, other, reasons, ERRORS_RULE))
     for fixed in ablations:
-        says = f"{data}: {ours.name}: learning gamma helps: less ECE than {fixed.name}"
-        unless = reasons(setting, ours, fixed)
-        judged.append(lower_ece_claim(says, ours, fixed, unless, rule=MEANS))
+        statement = f"{data}: {ours.name}: learning gamma helps: less ECE than {fixed.name}"
+        reasons = why_not_compared(setting, ours, fixed)
+        judged.append(lower_ece_claim(statement, ours, fixed, reasons, rule=MEANS))
     return judged
 
 
 def ce_claims(setting: Setting, data: str, ours: ScoredRow, ce: ScoredRow) -> list[Claim]:
     """Judge: less ECE than cross-entropy where that is over-confident, and as accurate."""
-    unless = reasons(setting, ours, ce)
+    reasons = why_not_compared(setting, ours, ce)
     excess = mean_and_std(ce.overconfidence)[0]
     errors = f"{pair_text(ours, ce, 'ece')}; CE is over-confident by {excess:.1f} points"
     rule = "ours: means over seeds, judged where CE is over-confident by more than 2 points"
     accuracies = pair_text(ours, ce, "accuracy")
     return [
-        lower_than_ce(ours, ce, excess, unless, where=f"{data}: ", found=errors, rule=rule),
-        accurate_as_ce(ours, ce, accuracies, unless, where=f"{data}: "),
+        lower_than_ce(ours, ce, excess, reasons, where=f"{data}: ", found=errors, rule=rule),
+        accurate_as_ce(ours, ce, accuracies, reasons, where=f"{data}: "),
     ]
 
 
-def reasons(setting: Setting, *rows: ScoredRow) -> list[str]:
-    """Return why rows are not judged; each of them needs several runs."""
+def why_not_compared(setting: Setting, *rows: ScoredRow) -> list[str]:
+    """Return the reasons not to judge rows of which each needs several runs."""
     return why_not_judged(setting, rows, several=rows)
 
 
 def trivial_claim(setting: Setting, data: str, rows: Rows) -> Claim:
     """Judge the prediction that SECE alone is calibrated and has learned nothing."""
-    says = f"{data}: {TRIVIAL}"
+    statement = f"{data}: {TRIVIAL}"
     alone, ce = rows[ALONE], rows["CE"]
     if not alone.records or not ce.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     errors = pair_text(alone, ce, "ece")
     accuracies = pair_text(alone, ce, "accuracy")
     lower = alone.mean("ece") < ce.mean("ece")
     return judge(
-        says,
+        statement,
         found=f"ECE {errors}; accuracy {accuracies}",
         paper="not reported",
         holds=lower and alone.mean("accuracy") < ce.mean("accuracy") / 2,
         rule=MEANS,
-        unless=reasons(setting, alone, ce),
+        reasons=why_not_compared(setting, alone, ce),
     )
 
 
 def level_claim(setting: Setting, data: str, rows: Rows) -> Claim:
     """Judge: with a fast level classes differ less, and ECE hardly rises, on validation images."""
-    says = f"{data}: with a fast level over-confidence differs less between classes"
+    statement = f"{data}: with a fast level over-confidence differs less between classes"
     fast, slow = rows[OURS], rows[ONE_RATE]
     if not fast.records or not slow.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     errors = {key: (fast.validation_mean(key), slow.validation_mean(key)) for key in VALIDATED}
     text = ", ".join(
@@ -118,11 +118,11 @@ def level_claim(setting: Setting, data: str, rows: Rows) -> Claim:
     )
     classes, pooled = errors["class_gap_spread"], errors["ece"]
     return judge(
-        says,
+        statement,
         found=f"validation {text} {count_text(fast, slow)}",
         paper="not reported",
         holds=classes[0] < classes[1] and pooled[0] <= pooled[1] + ECE_MARGIN,
         rule=f"{MEANS}, standard deviation of the class gaps lower and ECE at most .3 points "
         "higher",
-        unless=reasons(setting, fast, slow),
+        reasons=why_not_compared(setting, fast, slow),
     )

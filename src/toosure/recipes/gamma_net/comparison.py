@@ -38,9 +38,9 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
     ours = rows[OURS]
     errors_claims = []
     for name in sweeps.BASELINES:
-        says = f"gamma-net + SECE is better calibrated than {name}"
-        unless = why_not_judged(setting, [ours, rows[name]])
-        errors_claims.append(all_errors_claim(says, ours, rows[name], unless))
+        statement = f"gamma-net + SECE is better calibrated than {name}"
+        reasons = why_not_judged(setting, [ours, rows[name]])
+        errors_claims.append(all_errors_claim(statement, ours, rows[name], reasons))
     return [*errors_claims, accurate_as_best(setting, rows)]
 
 
@@ -55,8 +55,8 @@ def accurate_as_best(setting: Setting, rows: Rows) -> Claim:
     own = ours.mean("accuracy")
     best = max(accuracies)
     found = f"{100 * own:.1f} %, best baseline {100 * best:.1f} %"
-    unless = why_not_judged(setting, [ours, *baselines])
-    return accuracy_claim(ACCURATE, found, own, best, unless)
+    reasons = why_not_judged(setting, [ours, *baselines])
+    return accuracy_claim(ACCURATE, found, own, best, reasons)
 
 
 # -- table ----------------------------------------------------------------------------------

@@ -89,24 +89,24 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
 
 def frozen_claim(setting: Setting, first: ScoredRow) -> Claim:
     """Judge the prediction that the first build's gamma stays where the first cut finds it."""
-    says = "predicted: after the first cut of the rate, gamma of A stays within .1"
+    statement = "predicted: after the first cut of the rate, gamma of A stays within .1"
     if not first.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
     moves = [abs(last_gamma(record) - gamma_at_first_cut(record)) for record in first.records]
     return judge(
-        says,
+        statement,
         found=", ".join(f"{move:.2f}" for move in moves) + f" (n = {len(moves)})",
         paper="not reported",
         holds=max(moves) < FROZEN,
         rule="ours: every seed",
-        unless=why_not_judged(setting, [first]),
+        reasons=why_not_judged(setting, [first]),
     )
 
 
 def ce_claims(setting: Setting, rows: Rows, name: str) -> list[Claim]:
     """Judge: less ECE than cross-entropy where that is over-confident, and as accurate."""
     ours, ce = rows[name], rows["CE"]
-    unless = why_not_judged(setting, [ours, ce])
+    reasons = why_not_judged(setting, [ours, ce])
     excess = mean_and_std([validation_overconfidence(record) for record in ce.records])[0]
     rule = "ours: judged where CE is over-confident by more than 2 points"
 
@@ -114,8 +114,8 @@ def ce_claims(setting: Setting, rows: Rows, name: str) -> list[Claim]:
     other = ce.mean("accuracy")
     accuracies = f"{100 * own:.2f} % : {100 * other:.2f} % {count_text(ours, ce)}"
     return [
-        lower_than_ce(ours, ce, excess, unless, rule=rule),
-        accurate_as_ce(ours, ce, accuracies, unless),
+        lower_than_ce(ours, ce, excess, reasons, rule=rule),
+        accurate_as_ce(ours, ce, accuracies, reasons),
     ]
 
 

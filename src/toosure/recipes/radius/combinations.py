@@ -77,21 +77,21 @@ def cells(scored: ScoredRow) -> tuple[str, ...]:
 
 def choice(setting: Setting, scored: Sequence[ScoredRow], last: Sequence[ScoredRow]) -> Claim:
     """Say which combination is taken: the better finalist, once all their runs are there."""
-    says = "the combination that is taken"
+    statement = "the combination that is taken"
     first = validation_means(scored)
     missing = missing_in(scored) or missing_in(last)
     if not first:
-        return Claim(says, "–", note=missing)
+        return Claim(statement, "–", note=missing)
 
     means = validation_means(last) if not missing else first
     method = {each.name: each.row.method for each in scored}[next(iter(means))]
     found = f"`{method}`: {means_text(means)}"
     if means is not first:
         found += f"; at seed {setting.first_seed} {means_text(first)}"
-    if rows.ours(setting) != method:
-        found += f"; compared below is `{rows.ours(setting)}`"
+    if rows.our_method(setting) != method:
+        found += f"; compared below is `{rows.our_method(setting)}`"
     return Claim(
-        says, found, note="; ".join(filter(None, [f"a choice, not a claim: {RULE}", missing]))
+        statement, found, note="; ".join(filter(None, [f"a choice, not a claim: {RULE}", missing]))
     )
 
 

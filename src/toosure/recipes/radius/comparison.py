@@ -66,7 +66,7 @@ RULES = Table(
 
 
 @dataclass(frozen=True)
-class Mark:
+class BestRival:
     """The best rival in a score: its row, and whether it is after temperature scaling."""
 
     scored: ScoredRow
@@ -78,15 +78,15 @@ class Mark:
         return self.scored.name + (" after T" if self.after else "")
 
 
-def best_rival(rivals: Sequence[ScoredRow], key: str) -> Mark:
+def best_rival(rivals: Sequence[ScoredRow], key: str) -> BestRival:
     """Return the rival of least mean, as it is or after temperature scaling."""
-    marks = [
-        Mark(each, after, each.mean(key, after))
+    candidates = [
+        BestRival(each, after, each.mean(key, after))
         for each in rivals
         if each.records
         for after in (False, True)
     ]
-    return min(marks, key=lambda mark: mark.value)
+    return min(candidates, key=lambda candidate: candidate.value)
 
 
 def best_sam(rivals: Sequence[ScoredRow]) -> ScoredRow | None:
@@ -154,10 +154,10 @@ def goal_claims(
     if not ours.records or not any(each.records for each in rivals):
         return claims_without_runs(*sentences)
 
-    unless = why_not_judged(setting, group, several=[ours])
-    claims = [error_claim(where, key, ours, rivals, bounded, unless) for key in ERRORS]
-    claims.append(accuracy_claim(where, ours, rivals, bounded, unless))
-    claims.append(nll_claim(where, ours, rivals, unless))
+    reasons = why_not_judged(setting, group, several=[ours])
+    claims = [error_claim(where, key, ours, rivals, bounded, reasons) for key in ERRORS]
+    claims.append(accuracy_claim(where, ours, rivals, bounded, reasons))
+    claims.append(nll_claim(where, ours, rivals, reasons))
     return claims
 
 
@@ -179,21 +179,21 @@ def error_claim(
     ours: ScoredRow,
     rivals: Sequence[ScoredRow],
     bounded: BoundedScores,
-    unless: Sequence[str],
+    reasons: Sequence[str],
 ) -> Claim:
     """Judge a calibration error against the best of all rivals."""
-    says = error_sentence(where, ERRORS[key])
+    statement = error_sentence(where, ERRORS[key])
     best = best_rival(rivals, key)
     difference = bounded.difference(key, best.scored.records, ours.records, best.after)
     found = f"{100 * ours.mean(key):.2f} : {100 * best.value:.2f} ({best.name})"
 
     return bounded_claim(
-        says,
+        statement,
         found,
         difference,
         holds=difference is not None and difference.high <= MARGIN,
         rule=f"the one-sided 95 % bound of the difference is at most {MARGIN}",
-        unless=unless,
+        reasons=reasons,
     )
 
 
@@ -202,43 +202,45 @@ def accuracy_claim(
     ours: ScoredRow,
     rivals: Sequence[ScoredRow],
     bounded: BoundedScores,
-    unless: Sequence[str],
+    reasons: Sequence[str],
 ) -> Claim:
     """Judge the accuracy against that of the best SAM."""
-    says = accuracy_sentence(where)
+    statement = accuracy_sentence(where)
     best = best_sam(rivals)
     if best is None:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     difference = bounded.difference("accuracy", best.records, ours.records)
     accuracy = f"{100 * ours.mean('accuracy'):.2f} : {100 * best.mean('accuracy'):.2f}"
     return bounded_claim(
-        says,
+        statement,
         f"{accuracy} ({best.name})",
         difference,
         holds=difference is not None and difference.low >= -MARGIN,
         rule=f"the one-sided 95 % bound of the difference is at least -{MARGIN}",
-        unless=unless,
+        reasons=reasons,
     )
 
 
 def bounded_claim(
-    says: str,
+    statement: str,
     found: str,
     difference: BoundedDifference | None,
     *,
     holds: bool,
     rule: str,
-    unless: Sequence[str],
+    reasons: Sequence[str],
 ) -> Claim:
     """Return a claim judged by a bound; without one it is not judged."""
     known = "" if difference is not None else "of no common seed the test images are kept"
     text = f"{found}; difference {difference.text()}" if difference is not None else found
-    return judge(says, found=text, paper="–", holds=holds, rule=rule, unless=[*unless, known])
+    return judge(
+        statement, found=text, paper="–", holds=holds, rule=rule, reasons=[*reasons, known]
+    )
 
 
 def nll_claim(
-    where: str, ours: ScoredRow, rivals: Sequence[ScoredRow], unless: Sequence[str]
+    where: str, ours: ScoredRow, rivals: Sequence[ScoredRow], reasons: Sequence[str]
 ) -> Claim:
     """Judge the NLL against that of every rival."""
     best = best_rival(rivals, "nll")
@@ -254,5 +256,5 @@ def nll_claim(
         paper="–",
         holds=ours.mean("nll") < best.value,
         rule="below every rival by the mean over seeds, as it is or after T",
-        unless=unless,
+        reasons=reasons,
     )

@@ -32,10 +32,10 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     claims: list[Claim] = []
     values: dict[str, object] = {}
     for each in scored:
-        says = f"{each.row.data}: looks take at most 3 % of the time"
+        statement = f"{each.row.data}: looks take at most 3 % of the time"
         timed = [record for record in each.records if "look_seconds" in (record.control or {})]
         if not timed:
-            claims.append(claim_without_runs(says))
+            claims.append(claim_without_runs(statement))
             continue
 
         shares = [look_share(record) for record in timed]
@@ -44,12 +44,12 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         lines += [cells(each.row.data, *pair) for pair in zip(timed, shares, strict=True)]
         claims.append(
             judge(
-                says,
+                statement,
                 found=f"{100 * share:.2f} %",
                 paper="–",
                 holds=share <= MAX_SHARE,
                 rule="seconds of looks over those of training; the largest of the seeds",
-                unless=[setting.why_not_judged_on_cifar],
+                reasons=[setting.why_not_judged_on_cifar],
             )
         )
     return Findings(claims, [Table("Cost", HEADER, tuple(lines), NOTE)], values)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from toosure import metrics
-from toosure.recipes.benchmark.paired import ResampledScores, paired_by_seed, tails_of
+from toosure.recipes.benchmark.paired import ResampledScores, interval_quantiles, paired_by_seed
 from toosure.recipes.benchmark.record import CONFIDENCE_STEPS, Examples, Record
 from toosure.recipes.benchmark.scored_rows import scores_on_test
 
@@ -94,10 +94,10 @@ class BoundedScores(ResampledScores):
             return None
 
         by_seed = [
-            self.over_resamples(b.name, own) - self.rival_scores(a, b, rival) for a, b in pairs
+            self.resampled_scores(b.name, own) - self.rival_scores(a, b, rival) for a, b in pairs
         ]
         mean = np.mean(by_seed, axis=0)
-        low, high = tails_of(mean, [1 - LEVEL, LEVEL], centred=True)
+        low, high = interval_quantiles(mean, [1 - LEVEL, LEVEL], centred=True)
         return BoundedDifference(
             value=float(mean[0]),
             low=float(low),
@@ -130,8 +130,8 @@ class BoundedScores(ResampledScores):
         asks for a rival whose error is not larger than ours: one of larger error varies more.
         """
         if self.has(rival, score):
-            return self.over_resamples(rival.name, score)
+            return self.resampled_scores(rival.name, score)
         value = 100 * scores_on_test(rival, score.after)[score.metric]
-        other = self.over_resamples(ours.name, TopLabelScore(score.metric), seed=1)
+        other = self.resampled_scores(ours.name, TopLabelScore(score.metric), seed=1)
         noisy: np.ndarray = value + other - other[0]
         return noisy

@@ -36,18 +36,18 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 def steering_claim(setting: Setting, data: str, group: Sequence[ScoredRow]) -> Claim:
     """Judge: the steered radius has a lower NLL than every constant one, also after T."""
-    says = f"{data}: a steered radius has a lower NLL than ASAM at every constant one"
+    statement = f"{data}: a steered radius has a lower NLL than ASAM at every constant one"
     ours = by_name(group)[rows.OURS]
     constant = [each for each in group if each is not ours]
     if not ours.records or not any(each.records for each in constant):
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     best = best_rival(constant, "nll")
     return judge(
-        says,
+        statement,
         found=f"{ours.mean('nll'):.4f} : {best.value:.4f} ({best.name})",
         paper="–",
         holds=ours.mean("nll") < best.value,
         rule="by the mean over seeds, against each as it is and after T",
-        unless=why_not_judged(setting, group, several=[ours]),
+        reasons=why_not_judged(setting, group, several=[ours]),
     )

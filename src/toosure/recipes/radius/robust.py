@@ -30,19 +30,19 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 def start_claim(setting: Setting, data: str, group: dict[str, ScoredRow], name: str) -> Claim:
     """Judge: another start ends within a quarter of the same radius."""
-    says = f"{data}: {name}, and the radius ends within 25 % of the same"
+    statement = f"{data}: {name}, and the radius ends within 25 % of the same"
     radius = radius_of(group[name])
     same = radius_of(group[rows.OURS])
     if radius is None or same is None:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     return judge(
-        says,
+        statement,
         found=f"{radius:.3f} : {same:.3f}",
         paper="–",
         holds=abs(radius / same - 1) <= SAME_RADIUS,
         rule="one seed; the radius of the last step, over that of the usual start",
-        unless=[setting.why_not_judged_on_cifar],
+        reasons=[setting.why_not_judged_on_cifar],
     )
 
 

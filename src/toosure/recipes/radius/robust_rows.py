@@ -8,13 +8,13 @@ from toosure.recipes.benchmark.protocol import COMMON, Size
 from toosure.recipes.benchmark.scored_rows import Row, protocol_row
 from toosure.recipes.radius.rows import (
     ASAM,
+    CHOSEN_ON_SAM,
     CSAM,
     EMA,
     OURS,
-    TAKEN_FIRST,
     chosen,
     data_names,
-    ours,
+    our_method,
     with_options,
 )
 from toosure.recipes.recipe import Setting
@@ -24,7 +24,7 @@ NOISE = 0.2  # share of wrong labels
 
 def robust(setting: Setting) -> list[Row]:
     """Return what should not matter: start, size of the split, batch, wrong labels; one seed."""
-    steered = ours(setting)
+    steered = our_method(setting)
     small, large = (16, 60) if setting.quick else (500, 5000)
     seed = (setting.first_seed,)
 
@@ -77,7 +77,7 @@ def with_start(method: str, factor: float) -> str:
 
 def ablations(setting: Setting) -> list[Row]:
     """Return our method with one thing changed at a time, and other actuators; one seed."""
-    steered = ours(setting)
+    steered = our_method(setting)
     words = {
         OURS: steered,
         "sensor: gap": with_options(steered, "sensor=gap"),
@@ -89,7 +89,7 @@ def ablations(setting: Setting) -> list[Row]:
         "gain not rising": with_options(steered, "final=1"),
         "band and gain by default": ASAM,
         "no guard": with_options(steered, "guard=inf"),
-        "actuator: rho of SAM": TAKEN_FIRST,
+        "actuator: rho of SAM": CHOSEN_ON_SAM,
         "actuator: gamma of CSAM": "csam:rho=0.05,gamma=1+radius:actuator=gamma",
         "actuator: rho and gamma of CSAM": CSAM,
         "actuator: focal gamma, SGD": "focal:gamma=1+radius:actuator=focal",

@@ -15,9 +15,10 @@ EMA = "weights=ema"
 RETURNED = "return_from=0.9"
 NARROWING = ("final=5", "final_band=0")  # against the drift at the end of the cosine schedule
 TRAINING_IMAGES = 45_000
-TAKEN = f"{ASAM}:{','.join(NARROWING)}"  # least validation NLL; `combinations` says where it stands
-TAKEN_FIRST = f"{SAM}:{','.join(NARROWING)}"  # before ASAM was among the combinations
-HELD_RADII = {"cifar10": (0.5, 1, 2), "cifar100": (1, 2, 5)}  # around those at which TAKEN ended
+# The combination of least validation NLL (part `combinations`), and the one before ASAM was tried.
+CHOSEN = f"{ASAM}:{','.join(NARROWING)}"
+CHOSEN_ON_SAM = f"{SAM}:{','.join(NARROWING)}"
+HELD_RADII = {"cifar10": (0.5, 1, 2), "cifar100": (1, 2, 5)}  # around those at which CHOSEN ended
 LONG = replace(COMMON, steps=2 * COMMON.steps)
 NETWORK = replace(COMMON, model="resnet56")
 
@@ -64,14 +65,14 @@ def control_word(method: str) -> re.Match[str]:
     return found
 
 
-def ours(setting: Setting) -> str:
+def our_method(setting: Setting) -> str:
     """Return the words of our method: those that the command names, or the combination taken."""
     if not setting.methods:
-        return TAKEN
+        return CHOSEN
     if len(setting.methods) > 1:
         raise ValueError("radius compares one combination: give --method once")
     method = setting.methods[0]
-    if missing := protocol.missing_word(method):
+    if missing := protocol.unknown_word_error(method):
         raise ValueError(f"--method {method}: {missing}")
     control_word(method)  # raises where it is not steered
     return method
@@ -123,9 +124,9 @@ def comparison(setting: Setting) -> list[Row]:
     """Return our method and all its rivals."""
     rows = []
     for data in data_names(setting):
-        rows.append(protocol_row(setting, OURS, ours(setting), data, seeds(setting)))
-        if not setting.quick and ours(setting) != TAKEN_FIRST:
-            rows.append(protocol_row(setting, OURS_ON_SAM, TAKEN_FIRST, data, seeds(setting)))
+        rows.append(protocol_row(setting, OURS, our_method(setting), data, seeds(setting)))
+        if not setting.quick and our_method(setting) != CHOSEN_ON_SAM:
+            rows.append(protocol_row(setting, OURS_ON_SAM, CHOSEN_ON_SAM, data, seeds(setting)))
         rows += rivals(setting, data)
     return rows
 
@@ -170,7 +171,7 @@ def held(setting: Setting) -> list[Row]:
     rows = []
     for data in data_names(setting):
         radii = HELD_RADII["cifar10" if setting.quick else data]
-        words = {OURS: ours(setting), **{f"asam:rho={r:g}": f"asam:rho={r:g}" for r in radii}}
+        words = {OURS: our_method(setting), **{f"asam:rho={r:g}": f"asam:rho={r:g}" for r in radii}}
         for name, word in words.items():
             rows.append(protocol_row(setting, name, word, data, seeds(setting)))
     return rows
@@ -180,7 +181,7 @@ def nearest(setting: Setting, data: str) -> dict[str, str]:
     """Return the words of our method and of its nearest rivals, by the name of their row."""
     words = chosen(setting, data)
     return {
-        OURS: ours(setting),
+        OURS: our_method(setting),
         SGD: "sgd",
         CHOSEN_SAM: words["SAM"],
         "CSAM, chosen": words["CSAM"],
@@ -209,6 +210,6 @@ def shift(setting: Setting) -> list[Row]:
 def cost(setting: Setting) -> list[Row]:
     """Return the runs whose looks are timed: those of the comparison."""
     return [
-        protocol_row(setting, OURS, ours(setting), data, seeds(setting))
+        protocol_row(setting, OURS, our_method(setting), data, seeds(setting))
         for data in data_names(setting)
     ]

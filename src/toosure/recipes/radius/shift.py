@@ -91,20 +91,20 @@ def cells(scored: ScoredRow) -> tuple[str, ...]:
 
 def temperature_claim(setting: Setting, data: str, group: Rows, rival: str) -> Claim:
     """Judge: our ECE under corruptions is below that of a rival after temperature scaling."""
-    says = f"{data}: on corrupted images a lower ECE than {rival} after temperature scaling"
+    statement = f"{data}: on corrupted images a lower ECE than {rival} after temperature scaling"
     pair = [group[rows.OURS], group[rival]]
     ours = raw_errors(group[rows.OURS])
     theirs = errors_after(group[rival])
     if not ours or not theirs:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
-    mine = sum(ours) / len(ours)
-    mark = sum(theirs) / len(theirs)
+    our_mean = sum(ours) / len(ours)
+    rival_mean = sum(theirs) / len(theirs)
     return judge(
-        says,
-        found=f"{100 * mine:.2f} : {100 * mark:.2f} (n = {len(ours)} : {len(theirs)})",
+        statement,
+        found=f"{100 * our_mean:.2f} : {100 * rival_mean:.2f} (n = {len(ours)} : {len(theirs)})",
         paper="–",
-        holds=mine < mark,
+        holds=our_mean < rival_mean,
         rule="by the mean over seeds",
-        unless=why_not_judged(setting, pair, several=pair),
+        reasons=why_not_judged(setting, pair, several=pair),
     )

@@ -60,7 +60,7 @@ def claim(setting: Setting, runs: list[Run]) -> Claim:
         paper="strong",
         holds=mean_and_std(correlations)[0] >= STRONG,
         rule=f"ours: mean r over learning rates of at least {STRONG}",
-        unless=[
+        reasons=[
             setting.why_not_judged,
             missing_runs(len(runs), len(sweeps.batch_sharpness(setting))),
         ],

@@ -19,8 +19,8 @@ from toosure.recipes.recipe import (
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_std_text
 from toosure.recipes.too_sharp import bulk_sgd, figures, sweeps
-from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL, bulk_name, settling_text
-from toosure.recipes.too_sharp.summaries import SMALL, mean_peak, peak_ece, peak_step, settling_step
+from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL, bulk_name, step_below_text
+from toosure.recipes.too_sharp.summaries import SMALL, mean_peak, peak_ece, peak_step, step_below
 from toosure.runs import Run
 
 REFERENCES = ("GD", "SGD")
@@ -45,7 +45,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         *peak_claims(setting, store, bulk),
         decay_claim(setting, store, bulk),
     ]
-    tables = [bulk_sgd.table(setting, store, bulk), settling_table(setting, store, bulk)]
+    tables = [bulk_sgd.table(setting, store, bulk), decay_table(setting, store, bulk)]
     return Findings(claims, tables)
 
 
@@ -60,13 +60,13 @@ def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> lis
     }
     claims = []
     for removed, chosen in sweeps.by_directions(bulk).items():
-        says = (
+        statement = (
             f"BulkSGD, k = {removed}, directions renewed at every step, peaks substantially lower "
             "than GD and SGD"
         )
         runs = store.runs(chosen, diverged=True)
         if not runs or not all(references.values()):
-            claims += claims_without_runs(says)
+            claims += claims_without_runs(statement)
             continue
 
         peak = mean_peak(runs)
@@ -77,12 +77,12 @@ def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> lis
         beside = ", ".join(f"{name} {value:.3f}" for name, value in reference_peaks.items())
         claims.append(
             judge(
-                says,
+                statement,
                 found=f"{peak:.3f}; {beside} (n = {len(runs)} rates)",
                 paper="substantially lower",
                 holds=peak < threshold,
                 rule=f"ours: below {SUBSTANTIAL} of the lower of GD and SGD, {threshold:.3f}",
-                unless=[
+                reasons=[
                     setting.why_not_judged,
                     missing_runs(present, len(chosen) + rates),
                     ends_before_peaks(runs, references),
@@ -101,22 +101,22 @@ def ends_before_peaks(runs: Sequence[Run], references: dict[str, list[Run]]) -> 
 
 def decay_claim(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Claim:
     """Judge: in every run ECE stays below .01 from an earlier step on than SGD's at that rate."""
-    says = "BulkSGD's training ECE decays faster than SGD's, directions renewed at every step"
+    statement = "BulkSGD's training ECE decays faster than SGD's, directions renewed at every step"
     pairs = run_pairs(setting, store, bulk)
     if not pairs:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
-    earlier = [settling_step(run) < settling_step(sgd) for run, sgd in pairs]
-    settled = settling_text([run for run, _ in pairs])
-    sgd_settled = settling_text(list({sgd.name: sgd for _, sgd in pairs}.values()))
+    earlier = [step_below(run) < step_below(sgd) for run, sgd in pairs]
+    settled = step_below_text([run for run, _ in pairs])
+    sgd_settled = step_below_text(list({sgd.name: sgd for _, sgd in pairs}.values()))
     return judge(
-        says,
+        statement,
         found=f"{sum(earlier)} of {len(pairs)} runs; below {SMALL} from step {settled}, "
         f"SGD {sgd_settled}",
         paper="faster ECE decay",
         holds=all(earlier),
         rule=f"ours: stays below {SMALL} from an earlier step than SGD at the same rate, every run",
-        unless=[setting.why_not_judged, missing_runs(len(pairs), len(bulk))],
+        reasons=[setting.why_not_judged, missing_runs(len(pairs), len(bulk))],
     )
 
 
@@ -140,7 +140,7 @@ def sgd_by_rate(setting: Setting) -> dict[str, RunConfig]:
 # -- tables and figures ---------------------------------------------------------------------
 
 
-def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Table:
+def decay_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Table:
     """Lay out peak and decay by number of directions left out."""
     groups = {
         bulk_name(removed): store.runs(chosen, diverged=True)
@@ -156,7 +156,7 @@ def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> 
             name,
             str(len(runs)),
             mean_std_text([peak_ece(run) for run in runs], ".3f"),
-            settling_text(runs),
+            step_below_text(runs),
             f"{max(run.last['step'] for run in runs):,}",
         )
         for name, runs in groups.items()
@@ -180,7 +180,7 @@ def paper_length(store: RunStore, bulk: sweeps.BulkRuns) -> str:
     return f" At the speed of these runs the paper's {PAPER_STEPS:,} steps take {hours:.1f} hours."
 
 
-def of_bulk_every_step(setting: Setting, store: RunStore) -> list[Drawing]:
+def bulk_every_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figure 2 and A7 (A14 on CIFAR-100) of the runs renewed at every step."""
     columns = figures.bulk_columns(store, sweeps.bulk_every_step(setting))
     if not columns:

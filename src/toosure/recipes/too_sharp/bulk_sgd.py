@@ -14,7 +14,7 @@ from toosure.recipes.recipe import (
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.too_sharp import sweeps
-from toosure.recipes.too_sharp.summaries import last_finite, peak_ece, rising_share
+from toosure.recipes.too_sharp.summaries import last_finite, peak_ece, share_of_increases
 from toosure.runs import Run
 
 
@@ -41,7 +41,7 @@ def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[
 
     highest = max(float(np.nanmax(run.columns["train/gn_sharpness"])) for run in runs)
     falls = [still_falls(run) for run in runs]
-    unless = [setting.why_not_judged, missing_runs(len(runs), len(configs))]
+    reasons = [setting.why_not_judged, missing_runs(len(runs), len(configs))]
     return [
         judge(
             sharp,
@@ -49,7 +49,7 @@ def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[
             paper="thousands, over 100,000 steps, directions renewed at every step",
             holds=highest >= 1000,
             rule="ours: one of the runs above 1,000",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
             falling,
@@ -58,7 +58,7 @@ def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[
             holds=all(falls),
             rule="ours: complete, the least loss in the last quarter, the last below the first, "
             "in every run",
-            unless=unless,
+            reasons=reasons,
         ),
     ]
 
@@ -90,8 +90,8 @@ def oscillation_claims(setting: Setting, store: RunStore) -> list[Claim]:
         return claims_without_runs("BulkSGD oscillates")
 
     until = min(run.config["steps"] for run in bulk_runs)
-    bulk_share = float(np.mean([rising_share(run, until) for run in bulk_runs]))
-    sgd_share = float(np.mean([rising_share(run, until) for run in sgd_runs]))
+    bulk_share = float(np.mean([share_of_increases(run, until) for run in bulk_runs]))
+    sgd_share = float(np.mean([share_of_increases(run, until) for run in sgd_runs]))
 
     present = len(bulk_runs) + len(sgd_runs)
     expected = len(bulk_configs) + len(sgd_configs)
@@ -102,7 +102,7 @@ def oscillation_claims(setting: Setting, store: RunStore) -> list[Claim]:
         paper="steep oscillations",
         holds=bulk_share > sgd_share,
         rule="ours: more often than SGD",
-        unless=[setting.why_not_judged, missing_runs(present, expected)],
+        reasons=[setting.why_not_judged, missing_runs(present, expected)],
     )
     return [claim]
 
@@ -150,7 +150,7 @@ def run_cells(run: Run) -> tuple[str, ...]:
         f"{float(loss[0]):.3g}",
         f"{float(np.nanmin(loss)):.3g}",
         f"{last_finite(run, 'train/loss'):.3g}",
-        f"{rising_share(run):.0%}",
+        f"{share_of_increases(run):.0%}",
         f"{peak_ece(run):.3f}",
         f"{run.last['step']:,}",
     )

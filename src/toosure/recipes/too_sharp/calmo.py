@@ -112,9 +112,9 @@ def unrounded(cells: ScoredCells) -> dict[str, Any]:
 
 def improvement_claim(setting: Setting, name: str, plain: ScoredRow, calmo: ScoredRow) -> Claim:
     """Judge: lower test ECE at no lower accuracy, by the means over seeds."""
-    says = f"CalMO with {name}: lower test ECE at no lower accuracy"
+    statement = f"CalMO with {name}: lower test ECE at no lower accuracy"
     if not plain.records or not calmo.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     plain_accuracy = plain.mean("accuracy")
     calmo_accuracy = calmo.mean("accuracy")
@@ -124,13 +124,13 @@ def improvement_claim(setting: Setting, name: str, plain: ScoredRow, calmo: Scor
     n = f"(n = {len(plain.records)}, {len(calmo.records)})"
     theirs = [paper.CALMO[name, method] for method in ("CE", "CalMO")]
     return judge(
-        says,
+        statement,
         found=f"{100 * plain_accuracy:.1f} % / {plain_ece:.3f} -> "
         f"{100 * calmo_accuracy:.1f} % / {calmo_ece:.3f} {n}",
         paper=" -> ".join(f"{accuracy:.1f} % / {ece:.3f}" for accuracy, ece in theirs),
         holds=calmo_ece < plain_ece and calmo_accuracy >= plain_accuracy,
         rule="ours: by the means over seeds",
-        unless=[
+        reasons=[
             setting.why_not_judged,
             missing_in([plain, calmo]),
             single_run(len(plain.records), len(calmo.records)),

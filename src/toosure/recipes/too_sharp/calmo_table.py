@@ -39,7 +39,7 @@ class Pattern:
     The optimizers where the paper's own figures show it are those where ours must.
     """
 
-    says: str
+    statement: str
     method: str
     rival: str
     quantity: str = "ECE"
@@ -79,7 +79,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     ]
     patterns = [pattern_claim(setting, pattern, means) for pattern in PATTERNS]
     tables = [grid(setting, means), calmo.table(scored)]
-    if setting.as_in_the_paper:
+    if setting.on_paper_data:
         tables.insert(1, agreement_table(means))
     return Findings([*patterns, *single], tables, calmo.unrounded(scored))
 
@@ -101,22 +101,22 @@ def pattern_claim(setting: Setting, pattern: Pattern, means: Means) -> Claim:
     and the sign must be the paper's under all of them.
     """
     shown = [name for name in calmo.OPTIMIZERS if pattern.holds_in(paper.CALMO, name)]
-    says = f"CalMO's table: {pattern.says} under {', '.join(shown)}"
+    statement = f"CalMO's table: {pattern.statement} under {', '.join(shown)}"
     present = [
         name for name in shown if (name, pattern.method) in means and (name, pattern.rival) in means
     ]
     if not present:
-        return Claim(says, "–", note="of no optimizer are both columns there")
+        return Claim(statement, "–", note="of no optimizer are both columns there")
 
     ours = [name for name in present if pattern.holds_in(means, name)]
     missing = missing_runs(len(present), len(shown)).replace("runs", "comparisons")
     return judge(
-        says,
+        statement,
         found=f"{len(ours)} of {len(present)}" + (f": {', '.join(ours)}" if ours else ""),
         paper=f"{len(shown)} of {len(calmo.OPTIMIZERS)} optimizers",
         holds=ours == present,
         rule="ours: the paper's sign under each of them, by the means over seeds",
-        unless=[setting.why_not_judged, missing],
+        reasons=[setting.why_not_judged, missing],
     )
 
 
@@ -128,14 +128,14 @@ def grid(setting: Setting, means: Means) -> Table:
     rows = []
     for name in calmo.OPTIMIZERS:
         ours = (
-            score_text(100 * means[name, method][0], means[name, method][1])
+            cell_text(100 * means[name, method][0], means[name, method][1])
             if (name, method) in means
             else "–"
             for method in calmo.METHODS
         )
         rows.append((name, *ours))
-        if setting.as_in_the_paper:
-            theirs = (score_text(*paper.CALMO[name, method]) for method in calmo.METHODS)
+        if setting.on_paper_data:
+            theirs = (cell_text(*paper.CALMO[name, method]) for method in calmo.METHODS)
             rows.append(("  the paper", *theirs))
 
     note = (
@@ -146,7 +146,7 @@ def grid(setting: Setting, means: Means) -> Table:
     return Table("CalMO's whole table", ("", *calmo.METHODS), tuple(rows), note)
 
 
-def score_text(accuracy: float, ece: float) -> str:
+def cell_text(accuracy: float, ece: float) -> str:
     return f"{accuracy:.1f} / {ece:.3f}"
 
 

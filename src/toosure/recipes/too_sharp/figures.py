@@ -13,7 +13,7 @@ from toosure.recipes.series import mean_and_std
 from toosure.recipes.too_sharp import (
     batch_sharpness,
     certificates,
-    couplings,
+    correlations,
     paper,
     rise_and_fall,
     sweeps,
@@ -77,7 +77,7 @@ def optimizer_drawing(setting: Setting, name: str, runs: dict[str, Run]) -> Draw
 # -- Figure 1 and Table 1 -------------------------------------------------------------------
 
 
-def of_figure_1(setting: Setting, store: RunStore) -> list[Drawing]:
+def figure_1_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figure 1: GD beside SGD."""
     columns = [
         Column(name, runs_by_rate(setting, store, name)) for name in rise_and_fall.OPTIMIZERS
@@ -92,7 +92,7 @@ def of_figure_1(setting: Setting, store: RunStore) -> list[Drawing]:
     return [drawing]
 
 
-def of_table_1(setting: Setting, store: RunStore) -> list[Drawing]:
+def table_1_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return the portraits A1 (A8), Table 1 as a picture, A2 to A6 (A9 to A13), and A15."""
     groups = {name: runs_by_rate(setting, store, name) for name in sweeps.optimizers(setting)}
     groups = {name: runs for name, runs in groups.items() if runs}
@@ -113,7 +113,7 @@ def of_table_1(setting: Setting, store: RunStore) -> list[Drawing]:
         "table1",
         "Table 1 as a picture",
         "r with sharpness, ours beside the paper's."
-        if setting.as_in_the_paper
+        if setting.on_paper_data
         else "r with sharpness.",
         partial(draw_correlations, setting, store),
     )
@@ -138,14 +138,14 @@ def sam_and_muon(setting: Setting, store: RunStore) -> list[Drawing]:
 
 def draw_correlations(setting: Setting, store: RunStore) -> "Figure":
     """Draw Table 1: our mean r of train and test ECE beside the paper's."""
-    by_row = couplings.read_couplings(setting, store)
+    by_row = correlations.read_correlations(setting, store)
     names = list(sweeps.optimizers(setting))
     series = []
     for row in ("train ECE", "test ECE"):
-        rates = [couplings.of_first_seed(by_row[row][name]) for name in names]
-        ours = [mean_and_std(couplings.correlations(each)) for each in rates]
+        rates = [correlations.of_first_seed(by_row[row][name]) for name in names]
+        ours = [mean_and_std(correlations.over_rates(each)) for each in rates]
         theirs = [paper.TABLE_1[row][name] for name in names]
-        shown = {"ours": ours, "the paper": theirs} if setting.as_in_the_paper else {"ours": ours}
+        shown = {"ours": ours, "the paper": theirs} if setting.on_paper_data else {"ours": ours}
         for source, pairs in shown.items():
             means, deviations = zip(*pairs, strict=True)
             series.append(MeanSeries(f"{row}, {source}", means, deviations))
@@ -155,7 +155,7 @@ def draw_correlations(setting: Setting, store: RunStore) -> "Figure":
 # -- BulkSGD --------------------------------------------------------------------------------
 
 
-def of_bulk_sgd(setting: Setting, store: RunStore) -> list[Drawing]:
+def bulk_sgd_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figure 2, BulkSGD, and the optimizers beside each other."""
     columns = bulk_columns(store, sweeps.bulk_sgd(setting))
     one_each = one_run_per_optimizer(setting, store)
@@ -211,7 +211,7 @@ def one_run_per_optimizer(setting: Setting, store: RunStore) -> dict[str, Run]:
 # -- squared error and theorems -------------------------------------------------------------
 
 
-def of_mse(setting: Setting, store: RunStore) -> list[Drawing]:
+def mse_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figures A16 and A17: trajectories and reliability diagrams under squared error."""
     labels = [f"lr {rate}" for rate in sweeps.squared_error_rates(setting)]
     groups = {
@@ -241,7 +241,7 @@ def of_mse(setting: Setting, store: RunStore) -> list[Drawing]:
     return [*trajectories, reliability]
 
 
-def of_batch_sharpness(setting: Setting, store: RunStore) -> list[Drawing]:
+def batch_sharpness_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return ECE, Gauss-Newton and batch sharpness along SGD, one above the other."""
     configs = sweeps.batch_sharpness(setting)
     runs = labelled_runs(store, configs, rate_labels(setting, "SGD")[: len(configs)])
@@ -256,7 +256,7 @@ def of_batch_sharpness(setting: Setting, store: RunStore) -> list[Drawing]:
     return [drawing]
 
 
-def of_certificates(setting: Setting, store: RunStore) -> list[Drawing]:
+def certificate_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return the slack of the theorems along the run."""
     run = store.run(sweeps.certified_run(setting))
     if run is None:

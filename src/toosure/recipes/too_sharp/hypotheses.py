@@ -25,8 +25,8 @@ from toosure.recipes.too_sharp.summaries import (
     last_finite,
     mean_peak,
     peak_ece,
-    rising_share,
-    settling_step,
+    share_of_increases,
+    step_below,
 )
 from toosure.runs import Run
 
@@ -82,17 +82,17 @@ def expected_runs(setting: Setting, name: str) -> int:
 
 def hypothesis_claims(setting: Setting, runs: dict[str, list[Run]]) -> list[Claim]:
     """Judge Sec. 3.2: SAM peaks as GD does; Muon and BulkSGD peak lower."""
-    says = {"SAM": "Hypothesis 1 fails: SAM's peak training ECE is comparable with GD's"}
+    statement = {"SAM": "Hypothesis 1 fails: SAM's peak training ECE is comparable with GD's"}
     for name in ("Muon", *bulk_sizes(setting)):
-        says[name] = f"Hypothesis 2: {name} peaks substantially lower than GD and SGD"
+        statement[name] = f"Hypothesis 2: {name} peaks substantially lower than GD and SGD"
 
     peaks = {name: mean_peak(of) for name, of in runs.items()}
     if not {"GD", "SGD"} <= peaks.keys():
-        return claims_without_runs(*says.values())
+        return claims_without_runs(*statement.values())
     threshold = SUBSTANTIAL * min(peaks["GD"], peaks["SGD"])
 
     claims = []
-    for name, sentence in says.items():
+    for name, sentence in statement.items():
         if name not in peaks:
             claims += claims_without_runs(sentence)
             continue
@@ -109,7 +109,7 @@ def hypothesis_claims(setting: Setting, runs: dict[str, list[Run]]) -> list[Clai
                 paper="substantially lower" if lower else "comparable",
                 holds=(peaks[name] < threshold) == lower,
                 rule=f"ours: {side} {SUBSTANTIAL} of the lower of GD and SGD, {threshold:.3f}",
-                unless=[setting.why_not_judged, missing_runs(present, expected)],
+                reasons=[setting.why_not_judged, missing_runs(present, expected)],
             )
         )
     return claims
@@ -130,7 +130,7 @@ def comparison_table(setting: Setting, groups: dict[str, list[Run]]) -> Table:
                 str(len(runs)),
                 mean_std_text([peak_ece(run) for run in runs], ".3f"),
                 mean_std_text([ece_area(run, until) for run in runs], ".1f"),
-                settling_text(runs),
+                step_below_text(runs),
                 f"{min(sharpness):.3g} to {max(sharpness):.3g}",
                 f"{runs[0].last['step']:,}",
             )
@@ -160,9 +160,9 @@ def shortest_length(setting: Setting) -> int:
     return min(lengths)
 
 
-def settling_text(runs: Sequence[Run]) -> str:
+def step_below_text(runs: Sequence[Run]) -> str:
     """Print the mean step at which runs settled, and how many did."""
-    steps = [step for step in map(settling_step, runs) if math.isfinite(step)]
+    steps = [step for step in map(step_below, runs) if math.isfinite(step)]
     if not steps:
         return f"never (0 of {len(runs)})"
     return f"{np.mean(steps):,.0f} ({len(steps)} of {len(runs)})"
@@ -176,9 +176,9 @@ def unrounded(groups: dict[str, list[Run]]) -> dict[str, Any]:
                 "run": run.name,
                 "peak": peak_ece(run),
                 "area": ece_area(run),
-                "settled": settling_step(run),
+                "settled": step_below(run),
                 "end_sharpness": last_finite(run, "train/gn_sharpness"),
-                "rises": rising_share(run),
+                "rises": share_of_increases(run),
             }
             for run in runs
         ]

@@ -80,7 +80,7 @@ def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -
     def is_largest(key: str) -> bool:
         return muon[key] > max((by_key[key] for by_key in others), default=float("inf"))
 
-    unless = [setting.why_not_judged, missing]
+    reasons = [setting.why_not_judged, missing]
     return [
         judge(
             LARGE_MARGINS,
@@ -88,7 +88,7 @@ def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -
             paper="unusually large",
             holds=is_largest(MARGIN),
             rule="ours: the largest of all, at the same number of steps",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
             CALIBRATED,
@@ -96,7 +96,7 @@ def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -
             paper="near zero",
             holds=muon["train/ece"] < SMALL,
             rule=f"ours: below {SMALL}",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
             OVERCONFIDENT,
@@ -104,6 +104,6 @@ def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -
             paper="severe",
             holds=muon[GAP] > SEVERE and is_largest(GAP),
             rule=f"ours: above {SEVERE}, and above all others'",
-            unless=unless,
+            reasons=reasons,
         ),
     ]

@@ -145,7 +145,7 @@ def claims(setting: Setting, runs: list[Run]) -> list[Claim]:
     sharpness_peaks = [smoothed_peak_step(run, "train/gn_sharpness") for run in runs]
     apart = [abs(a - b) for a, b in zip(ece_peaks, sharpness_peaks, strict=True)]
 
-    unless = [setting.why_not_judged, missing_runs(len(runs), len(configs(setting)))]
+    reasons = [setting.why_not_judged, missing_runs(len(runs), len(configs(setting)))]
     return [
         judge(
             RISE_AND_FALL,
@@ -153,7 +153,7 @@ def claims(setting: Setting, runs: list[Run]) -> list[Claim]:
             paper="every run",
             holds=all(both),
             rule="ours: start and end below half of the peak",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
             TOGETHER,
@@ -164,6 +164,6 @@ def claims(setting: Setting, runs: list[Run]) -> list[Claim]:
             holds=all(together),
             rule="ours: at the peak of one the other is above half of its own, in every run, both "
             f"smoothed over {WINDOW:.0%} of the run",
-            unless=unless,
+            reasons=reasons,
         ),
     ]

@@ -14,7 +14,7 @@ from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_and_std, mean_std_text
 from toosure.recipes.too_sharp import paper, sweeps
-from toosure.recipes.too_sharp.couplings import ROWS, couple
+from toosure.recipes.too_sharp.correlations import ROWS, correlate_run, over_rates
 from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL
 from toosure.recipes.too_sharp.summaries import mean_peak, peak_ece
 from toosure.runs import Run
@@ -58,7 +58,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     """Return one table of all candidates, and which of them the rule chooses."""
     fits = read_fits(setting, store)
     chosen = {
-        name: best_fit(fits, name) if setting.as_in_the_paper else ""
+        name: best_fit(fits, name) if setting.on_paper_data else ""
         for name in sweeps.candidates(setting)
     }
     values = {f"{fit.optimizer}, {fit.candidate}": fit._asdict() for fit in fits}
@@ -71,10 +71,10 @@ def read_fits(setting: Setting, store: RunStore) -> list[Fit]:
     fits = []
     for name, by_candidate in sweeps.candidates(setting).items():
         for candidate, column in by_candidate.items():
-            wanted = sweeps.column_configs(setting, column, setting.first_seed)
-            runs = store.runs(wanted)
+            expected = sweeps.column_configs(setting, column, setting.first_seed)
+            runs = store.runs(expected)
             if runs:
-                fits.append(fit_of(name, candidate, runs, len(wanted), threshold))
+                fits.append(fit_of(name, candidate, runs, len(expected), threshold))
     return fits
 
 
@@ -88,20 +88,19 @@ def peak_threshold(setting: Setting, store: RunStore) -> float:
     return SUBSTANTIAL * min(means) if len(means) == 2 else float("nan")
 
 
-def fit_of(name: str, candidate: str, runs: list[Run], wanted: int, threshold: float) -> Fit:
+def fit_of(name: str, candidate: str, runs: list[Run], expected: int, threshold: float) -> Fit:
     """Compare one candidate with the paper."""
-    correlations: dict[str, list[float]] = {}
-    for row, keys in ROWS.items():
-        couplings = (couple(run, keys) for run in runs)
-        correlations[row] = [each.pearson for each in couplings if each is not None]
+    by_row = {
+        row: over_rates([correlate_run(run, keys) for run in runs]) for row, keys in ROWS.items()
+    }
 
     target, deviation = paper.TABLE_1[TARGET_ROW][name]
-    mean, _ = mean_and_std(correlations[TARGET_ROW])
+    mean, _ = mean_and_std(by_row[TARGET_ROW])
     return Fit(
         optimizer=name,
         candidate=candidate,
-        complete=len(runs) == wanted,
-        correlations=correlations,
+        complete=len(runs) == expected,
+        correlations=by_row,
         peaks=[peak_ece(run) for run in runs],
         distance=abs(mean - target) / deviation,
         has_low_peak=mean_peak(runs) < threshold,
@@ -118,7 +117,7 @@ def table(setting: Setting, fits: list[Fit], chosen: dict[str, str]) -> Table:
     """Lay out every candidate, the paper's figures above each optimizer's."""
     rows = []
     for name in sweeps.candidates(setting):
-        if setting.as_in_the_paper:
+        if setting.on_paper_data:
             theirs = (paper.TABLE_1[row][name] for row in ROWS)
             cells = (f"{mean:.2f} ± {deviation:.2f}" for mean, deviation in theirs)
             peak = "substantially lower" if name in LOWER_PEAK else ""
@@ -143,7 +142,7 @@ def fit_cells(setting: Setting, fit: Fit, chosen: dict[str, str]) -> tuple[str, 
         f"{fit.candidate}, {column.steps:,} steps" + ("" if fit.complete else " (runs missing)"),
         ", ".join(column.rates),
         *(mean_std_text(fit.correlations[row]) for row in ROWS),
-        f"{fit.distance:.1f}" if setting.as_in_the_paper else "",
+        f"{fit.distance:.1f}" if setting.on_paper_data else "",
         mean_std_text(fit.peaks, ".3f"),
         "by the rule" if chosen[fit.optimizer] == fit.candidate else "",
     )
@@ -151,7 +150,7 @@ def fit_cells(setting: Setting, fit: Fit, chosen: dict[str, str]) -> tuple[str, 
 
 def agreement_text(setting: Setting, chosen: dict[str, str]) -> str:
     """Say what Table 1 uses, and whether that is what the rule chooses."""
-    if not setting.as_in_the_paper:
+    if not setting.on_paper_data:
         return "Runs on other data choose nothing."
     parts = []
     for name, used in sweeps.CHOSEN.items():

@@ -66,12 +66,12 @@ def ece_area(run: Run, until: float = math.inf) -> float:
     return float(np.trapezoid(ece[chosen], step[chosen]))
 
 
-def settling_step(run: Run) -> float:
+def step_below(run: Run) -> float:
     """Return the step from which on the training ECE stays below `SMALL`; infinity if never.
 
     >>> from types import SimpleNamespace as Row
     >>> columns = {"step": np.array([0, 10, 20, 30]), "train/ece": np.array([0, 0.2, 0.009, 0.001])}
-    >>> settling_step(Row(columns=columns))
+    >>> step_below(Row(columns=columns))
     20.0
     """
     step = run.columns["step"]
@@ -92,7 +92,7 @@ def value_at(run: Run, key: str, step: float) -> float:
     return float(run.columns[key][rows[-1]])
 
 
-def rising_share(run: Run, until: float = math.inf) -> float:
+def share_of_increases(run: Run, until: float = math.inf) -> float:
     """Return the share of the measured intervals up to a step over which the training loss rose."""
     loss = run.columns["train/loss"]
     chosen = np.isfinite(loss) & (run.columns["step"] <= until)

@@ -18,7 +18,7 @@ CELLS = re.compile(r"(?<!\\)\|")
 
 
 @dataclass
-class KeptPage:
+class EarlierPage:
     """The parts of an earlier page that a call does not make again."""
 
     sections: dict[str, str] = field(default_factory=dict)  # part name -> markdown
@@ -52,7 +52,7 @@ def table_rows(text: str) -> list[str]:
     return lines[2:]
 
 
-def read_page(text: str, recipe: Recipe, setting: Setting, made: Collection[str]) -> KeptPage:
+def read_page(text: str, recipe: Recipe, setting: Setting, made: Collection[str]) -> EarlierPage:
     """Return what a page has of the parts that are not in `made`.
 
     A page whose claims do not name their part is of an earlier format: nothing of it is kept.
@@ -62,9 +62,9 @@ def read_page(text: str, recipe: Recipe, setting: Setting, made: Collection[str]
     sections = dict(split_sections(text))
     claims = sections.get(CLAIMS, "")
     if not re.search(r"^\| part \|", claims, re.MULTILINE):
-        return KeptPage()
+        return EarlierPage()
 
-    page = KeptPage(sweeps=table_rows(sections.get(SWEEPS, "")))
+    page = EarlierPage(sweeps=table_rows(sections.get(SWEEPS, "")))
     names = [part.name for part in recipe.parts]
     for title, body in sections.items():
         name = title.removeprefix("## ").partition(":")[0]

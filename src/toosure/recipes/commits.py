@@ -1,10 +1,10 @@
-"""How commits are printed in the tables of recipes."""
+"""Print commits in the tables of recipes."""
 
 from collections.abc import Iterable
 
 
 def short_commit(commit: str | None) -> str:
-    """Return the first digits of a commit; a final "+" (files differed from it) is kept.
+    """Return the first digits of a commit, with its final "+" if files differed from it.
 
     >>> short_commit("0123456789abcdef+"), short_commit(None)
     ('0123456789ab+', 'no commit')

@@ -1,4 +1,4 @@
-"""What came of a recipe as one offline HTML page: claims, then figures and tables by part."""
+"""The outcome of a recipe as one offline HTML page: claims, then figures and tables by part."""
 
 from html import escape
 
@@ -40,7 +40,7 @@ def table_block(content: Table) -> str:
 
 
 def figure_block(content: Drawing) -> str:
-    """Return a figure at its own height; `data-name` is how `recipes/pictures.py` finds it."""
+    """Return a figure at its own height; `recipes/pictures.py` finds it by `data-name`."""
     drawing = content.draw()
     height = drawing.layout.height or 430
     text = figure(drawing, content.title, content.note, heading="h3")

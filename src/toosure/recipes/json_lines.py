@@ -1,4 +1,4 @@
-"""Files of JSON lines, of which a power cut may have cut the last one short."""
+"""Read files of JSON lines. A power cut may have torn the last line."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def read_json_lines(file: Path) -> list[dict[str, Any] | None]:
-    """Return the object of each line, or None where a line holds none; nothing without the file."""
+    """Return the object of each line, None for a damaged line; nothing if there is no file."""
     if not file.is_file():
         return []
     try:
@@ -17,7 +17,7 @@ def read_json_lines(file: Path) -> list[dict[str, Any] | None]:
 
 
 def object_of(line: str) -> dict[str, Any] | None:
-    """Return the JSON object of a line; None where it holds something else or nothing."""
+    """Return the JSON object of a line, or None if it holds anything else."""
     try:
         value = json.loads(line)
     except json.JSONDecodeError:

@@ -16,9 +16,9 @@ LISTED_PROBLEMS = 20
 def markdown(outcome: Outcome, figures: Path | None = None, earlier: str = "") -> str:
     """Return the text of RESULTS.md.
 
-    `figures` is a folder beside the page. Figures that have a picture in it are shown, others are
-    left out (`recipes/pictures.py` makes the pictures from the HTML page). `earlier` is the text
-    of the page so far: its parts that are not made here are kept.
+    `figures` is a folder beside the page; only figures with a picture in it are shown
+    (`recipes/pictures.py` makes them from the HTML page). `earlier` is the present text of the
+    page: it keeps the parts that are not made here.
     """
     recipe = outcome.recipe
     kept = read_page(earlier, recipe, outcome.setting, outcome.findings)
@@ -54,13 +54,13 @@ def markdown(outcome: Outcome, figures: Path | None = None, earlier: str = "") -
 
 
 def page_summary(outcome: Outcome, kept: EarlierPage) -> str:
-    """Say how many claims of the whole page hold: those made here and those kept."""
+    """Return how many claims of the whole page hold, made here or kept."""
     verdicts = [claim.passed for claim in outcome.claims] + kept.verdicts
     return summary_text(outcome, verdicts, [*outcome.findings, *kept.sections])
 
 
 def earlier_parts_text(outcome: Outcome, kept: EarlierPage) -> str:
-    """Say which parts this call made, and which it kept, with the commits of their runs."""
+    """Name the parts that this call made, and the kept ones with the commits of their runs."""
     earlier = ", ".join(f"{name} ({kept.commits(name)})" for name in kept.sections)
     made = ", ".join(outcome.findings)
     return f"Made last: {made}. Kept as earlier calls wrote them, with their commits: {earlier}."
@@ -78,7 +78,7 @@ def claim_rows(outcome: Outcome, kept: EarlierPage) -> list[str]:
 
 
 def problem_table(problems: Mapping[str, str]) -> str:
-    """List the runs that cannot be used; of many that are missing, say how many more there are."""
+    """List the first runs that cannot be used, and the number of further ones."""
     rows = sorted(problems.items())
     text = pipe_table(("run", "why"), rows[:LISTED_PROBLEMS])
     more = len(rows) - LISTED_PROBLEMS
@@ -86,7 +86,7 @@ def problem_table(problems: Mapping[str, str]) -> str:
 
 
 def picture_blocks(drawings: Sequence[Drawing], folder: Path) -> list[str]:
-    """Return the figures whose picture lies in the folder, each with what to see in it."""
+    """Return the figures that have a picture in the folder, each with its note."""
     return [
         f"![{drawing.title}]({folder.name}/{drawing.name}.png)\n\n"
         f"*{as_sentence(drawing.title)}* {drawing.note}"
@@ -96,12 +96,12 @@ def picture_blocks(drawings: Sequence[Drawing], folder: Path) -> list[str]:
 
 
 def as_sentence(title: str) -> str:
-    """Return a title with a full stop, unless it asks a question."""
+    """Return a title with a full stop, unless it is a question."""
     return title if title.endswith("?") else f"{title}."
 
 
 def part_blocks(outcome: Outcome, name: str) -> list[str]:
-    """Return a part: its title, its command, where its runs come from, and its tables."""
+    """Return a part: title, command, origin of its runs, and tables."""
     blocks = [
         f"## {name}: {outcome.recipe.part(name).summary}",
         f"`{command_of(outcome, name)}`",
@@ -140,7 +140,7 @@ def command_of(outcome: Outcome, name: str) -> str:
 
 
 def run_summary(runs: Sequence[Run]) -> str:
-    """Say in a line how many runs there are, where they ran, by which commit, for how long."""
+    """Return a line with number, devices, commits and seconds of runs."""
     if not runs:
         return "The run folders are not here: the scores of their runs were kept."
     records = [provenance(run) for run in runs]
@@ -155,9 +155,9 @@ def run_summary(runs: Sequence[Run]) -> str:
 
 
 def sweep_table(outcome: Outcome, kept: EarlierPage) -> str:
-    """List the sweeps that trained the runs: parts, wall time, workers, device, commit, command.
+    """List the sweeps that trained the runs: parts, time, workers, device, commit, command.
 
-    Those of an earlier page come first. Empty where there are none.
+    Sweeps on an earlier page come first. The text is empty without sweeps.
     """
     rows = [
         table_line(

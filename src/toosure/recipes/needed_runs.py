@@ -1,4 +1,4 @@
-"""Which runs of a recipe are still to be trained, since neither folders nor scores are there."""
+"""Which runs of a recipe must still be trained: neither folder nor scores exist."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +13,10 @@ from toosure.train.shifts import can_be_judged
 
 
 class SavedScores:
-    """What score files keep of runs and mixtures; `with_shifts`: only what was judged on shifts."""
+    """Names of runs and mixtures with saved scores, and which runs still need a folder.
+
+    With `with_shifts`, scores count only if they were judged on shifts.
+    """
 
     def __init__(
         self, setting: Setting, mixtures: Sequence[RunMixture] = (), with_shifts: bool = False
@@ -26,15 +29,15 @@ class SavedScores:
         self.to_be_mixed = {member.name for each in unscored for member in each.members}
 
     def needs_scores(self, config: RunConfig) -> bool:
-        """Whether a run is shown alone and its scores are not kept."""
+        """Whether a run is shown alone and has no saved scores."""
         return config.name not in self.names and config.name not in self.extra
 
     def needs_folder(self, config: RunConfig) -> bool:
-        """Whether its kept scores, or those of its mixtures, do not replace a run's folder."""
+        """Whether a run needs a folder: its scores, or those of its mixture, are not saved."""
         return self.needs_scores(config) or config.name in self.to_be_mixed
 
     def has_any(self, configs: Iterable[RunConfig]) -> bool:
-        """Whether anything is kept of these runs or of the mixtures."""
+        """Whether one of these runs or mixtures has saved scores."""
         names = {config.name for config in configs} | {each.name for each in self.mixtures}
         return not names.isdisjoint(self.names)
 
@@ -42,11 +45,11 @@ class SavedScores:
 def missing_configs(
     configs: Iterable[RunConfig], setting: Setting, out: Path, mixtures: Sequence[RunMixture] = ()
 ) -> Iterable[RunConfig]:
-    """Yield the runs that have neither ended in a folder of `out` nor left their scores.
+    """Yield the runs still to train: no finished folder and no saved scores.
 
-    A member of a mixture that is not kept needs its folder, whatever is kept of itself. Where
-    shifts are asked for, also those are missing that have none, or not against all of `--ood`,
-    unless all that is left of one is a folder without its weights.
+    A member of a mixture without saved scores needs its folder, even if its own scores are saved.
+    If shifts are asked for, runs that were not judged on all of them are missing too, unless their
+    folder has lost its weights.
     """
     saved = SavedScores(setting, mixtures, with_shifts=setting.shifts)
     for config in configs:
@@ -58,12 +61,12 @@ def missing_configs(
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether a run needs no more training: it is complete, or it diverged."""
+    """Whether a run needs no more training, because it is complete or diverged."""
     return folder.is_dir() and Run(folder).status in ("complete", "diverged")
 
 
 def lacks_shifts(folder: Path, config: RunConfig, setting: Setting) -> bool:
-    """Whether a complete run was not judged on all that is asked for, and still can be."""
+    """Whether a complete run was not judged on everything asked for, and still can be."""
     run = Run(folder)
     if ShiftRecord.read(run.shifts) is not None and has_sets(run.shifts, setting.ood, config.data):
         return False

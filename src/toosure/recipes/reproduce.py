@@ -21,7 +21,7 @@ from toosure.watch.sink import device_name
 
 LOG = "sweeps.jsonl"  # one record per sweep, beside its runs
 
-# What a measurement of these costs, in steps of SGD.
+# The cost of a measurement, in steps of SGD.
 MEASUREMENT_COST = {"gn_sharpness": 60.0, "certificate": 2000.0, "batch_sharpness": 5000.0}
 
 
@@ -57,12 +57,12 @@ def train_parts(
     limit: int | None = None,
     minutes: float | None = None,
 ) -> Sweep:
-    """Train the missing runs of the parts; return those runs, their failures, and if it stopped.
+    """Train the missing runs of the parts; return the runs, their failures, and if it was stopped.
 
-    A run whose scores are kept in the files of `setting.scores` is not missing. With `limit`, only
-    that many runs are trained, in the order of the parts and their rows; after so many `minutes`
-    none is started, and the short ones go first, so that many end. Scores are kept as soon as a
-    run ends. `listener_for` is called with the missing runs.
+    A run with saved scores in `setting.scores` is not missing. `limit` is the number of runs to
+    train, in the order of the parts and their rows. No run is started after `minutes`; short runs
+    then go first, so that many end. Scores are saved as soon as a run ends. `listener_for` is
+    called with the missing runs.
     """
     configs = dict.fromkeys(config for part in parts for config in part.configs(setting))
     mixtures = [mixture for part in parts for mixture in part.mixtures(setting)]
@@ -97,7 +97,7 @@ def train_parts(
 def by_runtime(
     configs: Sequence[RunConfig], runtime: Runtime, saved: SavedScores
 ) -> list[tuple[Runtime, list[RunConfig]]]:
-    """Group runs by how they are trained, those without CUDA graphs first.
+    """Group runs by how they are trained; runs without CUDA graphs come first.
 
     `runtime.graph` applies only to runs that a graph can record (`can_record`). Runs that only a
     mixture needs are not judged on shifts: the mixture is.
@@ -111,7 +111,7 @@ def by_runtime(
 
 
 def saves_by_run(parts: Sequence[Part], setting: Setting, saved: SavedScores) -> dict[str, Saves]:
-    """Return what is kept of each run, by its name; nothing of those that only a mixture needs."""
+    """Return what is saved of each run, by name; nothing of runs that only a mixture needs."""
     return {
         config.name: part.saves
         for part in parts
@@ -132,7 +132,7 @@ def longest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:
 
 
 def cost(config: RunConfig) -> float:
-    """Estimate what a run costs, in steps of SGD on the same network."""
+    """Estimate the cost of a run, in steps of SGD on the same network."""
     step = optimizer_cost(config) * objective_cost(config)
     network = 10.0 if config.model.startswith("resnet") else 1.0
 
@@ -170,7 +170,7 @@ def objective_cost(config: RunConfig) -> float:
 def log_sweep(
     out: Path, parts: Sequence[Part], runtime: Runtime, workers: int, ended: int, seconds: float
 ) -> None:
-    """Append a record of where, how and for how long a sweep ran."""
+    """Append a record of the device, command and duration of a sweep."""
     record = environment(device_name(runtime.torch_device), workers=workers, graph=runtime.graph)
     record |= {"parts": [part.name for part in parts], "trained": ended, "seconds": seconds}
     with (out / LOG).open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What came of a recipe, for the terminal and as one JSON object."""
+"""Print the outcome of a recipe on the terminal, or as one JSON object."""
 
 import json
 import math
@@ -24,13 +24,13 @@ def claim_cells(claim: Claim) -> tuple[str, ...]:
 
 
 def claims_summary(outcome: Outcome) -> str:
-    """Say how many judged claims hold, how many are not judged, and which parts are missing."""
+    """Return how many judged claims hold, how many are not judged, and the missing parts."""
     verdicts = [claim.passed for claim in outcome.claims]
     return summary_text(outcome, verdicts, list(outcome.findings))
 
 
 def summary_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Sequence[str]) -> str:
-    """Say the same of any verdicts, where the parts named in `present` are there."""
+    """Return the summary of some verdicts, with the default parts that are not in `present`."""
     judged = [verdict for verdict in verdicts if verdict is not None]
     unjudged = len(verdicts) - len(judged)
     holding = f"{sum(judged)} of {len(judged)} judged claims hold"
@@ -49,7 +49,7 @@ def summary_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Seq
 
 
 def claims_table(claims: Sequence[Claim]) -> "RichTable":
-    """Lay out claims for the terminal; a failure stands out, an unjudged claim recedes."""
+    """Lay out claims for the terminal: failures in bold red, claims without a verdict dim."""
     from rich.table import Table as RichTable
 
     styles = {True: None, False: "bold red", None: "dim"}
@@ -60,7 +60,7 @@ def claims_table(claims: Sequence[Claim]) -> "RichTable":
 
 
 def rich_table(table: Table) -> "RichTable":
-    """Lay out a table for the terminal, its numbers aligned to the right."""
+    """Lay out a table for the terminal, with numbers aligned to the right."""
     from rich.table import Table as RichTable
 
     layout = RichTable(box=None, pad_edge=False, header_style="dim", title=table.title)
@@ -75,7 +75,7 @@ def rich_table(table: Table) -> "RichTable":
 
 
 def as_json(outcome: Outcome) -> dict[str, object]:
-    """Return everything, unrounded, as one object; numbers that are not finite become null."""
+    """Return the whole outcome, unrounded, as one object; NaN and infinity become null."""
     parts = {
         name: {
             "values": findings.values,
@@ -99,7 +99,7 @@ def as_json(outcome: Outcome) -> dict[str, object]:
 
 
 def nonfinite_to_null(value: object) -> object:
-    """Replace NaN and infinity by None in a JSON value: JSON itself has neither."""
+    """Replace NaN and infinity by None in a JSON value, since JSON has neither."""
     if isinstance(value, dict):
         return {key: nonfinite_to_null(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -115,7 +115,7 @@ def read_sweeps(out: Path) -> list[dict[str, Any]]:
 
 
 def provenance(run: Run) -> dict[str, Any]:
-    """Return where a run comes from: device, versions, commit and command, with its length."""
+    """Return the origin of a run: device, versions, commit, command and length."""
     environment = run.environment
     return {
         "run": run.name,

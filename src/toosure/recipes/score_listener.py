@@ -1,4 +1,4 @@
-"""Keep the scores of each run of a recipe as soon as it ends: a rented machine may go any time."""
+"""Save the scores of each run as soon as it ends, since a rented machine may vanish at any time."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +15,10 @@ from toosure.train import ProgressListener
 
 
 class ScoreListener(ProgressListener):
-    """Pass everything on to another listener, and score the runs that end.
+    """Pass everything on to another listener, and score runs that end.
 
-    Scoring takes seconds. With a `thread` it is done beside: no worker waits for it. Without, the
-    next run of this process waits, so that its time is its own.
+    Scoring takes seconds. A `thread` does it while other workers go on. Without it, scoring delays
+    the next run of this process, and so does not slow it down.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ScoreListener(ProgressListener):
         return ScoreListener(self.inner.beside(), self.files, self.saves, self.thread)
 
     def score(self, path: Path) -> None:
-        """Score a run; where that fails, say so: the tables will try again, and stop there."""
+        """Score a run. If that fails, say so; the tables will try again and raise the error."""
         try:
             self.files.add([Run(path)], keep_examples=self.saves[path.name] == "examples")
         except Exception as error:
@@ -72,10 +72,10 @@ class ScoreListener(ProgressListener):
 def scoring(
     listener: ProgressListener, folder: str, saves: Mapping[str, Saves], beside: bool = True
 ) -> Iterator[ProgressListener]:
-    """Give a listener that keeps scores in a folder; without a folder, the listener itself.
+    """Yield a listener that saves scores in a folder; without a folder, the listener itself.
 
-    At the end, wait until the last run is scored; after an error or a second Ctrl-C, for none but
-    the one under way. `beside` says that runs are trained in other processes.
+    At the end, wait until the last run is scored. After an error or a second Ctrl-C, wait only for
+    the scoring under way. `beside` means that other processes train the runs.
     """
     if not folder:
         yield listener

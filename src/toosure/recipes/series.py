@@ -1,4 +1,4 @@
-"""Statistics of the series that a run measures: correlations of two, mean and deviation of one."""
+"""Statistics of measured series: correlations of two, mean and standard deviation of one."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ NOTHING = "–"  # in the place of a number
 
 
 class Correlations(NamedTuple):
-    """Correlations of two series, and the ends of the bootstrap interval of Pearson's r."""
+    """Correlations of two series, and the bootstrap interval of Pearson's r."""
 
     pearson: float
     spearman: float
@@ -24,7 +24,7 @@ class Correlations(NamedTuple):
 def correlate(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> Correlations:
     """Return every correlation of `a` and `b`; the partial one holds `control` fixed.
 
-    Rows where one of the three is not finite are left out.
+    Rows in which one of the three is not finite are left out.
 
     >>> t = np.linspace(0, 1, 50)
     >>> result = correlate(t, t**2, np.sin(9 * t))
@@ -45,7 +45,7 @@ def correlate(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> Correlations
 
 
 def finite_rows(*series: np.ndarray) -> list[np.ndarray]:
-    """Return several series without the rows where one of them is not finite.
+    """Return several series without the rows in which one of them is not finite.
 
     >>> finite_rows(np.array([1.0, np.nan, 3.0]), np.array([4.0, 5.0, 6.0]))
     [array([1., 3.]), array([4., 6.])]
@@ -55,14 +55,14 @@ def finite_rows(*series: np.ndarray) -> list[np.ndarray]:
 
 
 def pearson(a: np.ndarray, b: np.ndarray) -> float:
-    """Return Pearson's r, NaN where one series never changes or has fewer than three values."""
+    """Return Pearson's r; NaN if a series never changes or has fewer than three values."""
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     return float(np.corrcoef(a, b)[0, 1])
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Return Spearman's rho: Pearson's r of the ranks; equal values share the mean of theirs."""
+    """Return Spearman's rho: Pearson's r of the ranks; equal values share their mean rank."""
     from scipy.stats import rankdata
 
     return pearson(rankdata(a), rankdata(b))
@@ -89,10 +89,10 @@ def block_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the 95 % percentile interval of Pearson's r over resampled blocks of consecutive rows.
+    """Return the 95 % interval of Pearson's r over resampled blocks of consecutive rows.
 
-    Rows of a run resemble their neighbours, so whole blocks are drawn, around the end too
-    (circular block bootstrap; Politis and Romano, 1992). `block` is sqrt(n) rows by default.
+    Neighbouring rows of a run are alike, so whole blocks are drawn, also around the end (circular
+    block bootstrap; Politis and Romano, 1992). `block` is sqrt(n) rows by default.
     """
     n = len(a)
     if n < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -109,7 +109,7 @@ def block_interval(
 
 
 def row_pearson(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return Pearson's r of each row of two arrays (R, n); NaN where a row is constant."""
+    """Return Pearson's r of each row of two arrays (R, n); NaN for a constant row."""
     a = a - a.mean(1, keepdims=True)
     b = b - b.mean(1, keepdims=True)
     scale = np.sqrt((a * a).sum(1) * (b * b).sum(1))
@@ -121,7 +121,7 @@ def row_pearson(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def mean_and_std(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """Return mean and sample standard deviation of the finite values.
 
-    The mean of no value and the deviation of a single one are NaN.
+    The mean of no value and the deviation of a single value are NaN.
 
     >>> mean_and_std([1.0, 2.0, 3.0])
     (2.0, 1.0)
@@ -136,14 +136,14 @@ def mean_and_std(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
 
 
 def in_points(values: Iterable[float | None]) -> list[float | None]:
-    """Return shares of 1 in points; what is not known stays None."""
+    """Return shares of 1 in points; None stays None."""
     return [None if value is None else 100 * value for value in values]
 
 
 def mean_std_text(values: Sequence[float | None] | np.ndarray, form: str = ".2f") -> str:
-    """Print mean ± standard deviation of the values that are known, as the papers do.
+    """Print mean ± standard deviation of the known values, as the papers do.
 
-    Where some are None, say how many are known.
+    If some are None, the text also says how many are known.
 
     >>> mean_std_text([0.8, 0.9]), mean_std_text([0.5]), mean_std_text([0.8, 0.9], "+.2f")
     ('0.85 ± 0.07', '0.50', '+0.85 ± 0.07')

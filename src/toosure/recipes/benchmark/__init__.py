@@ -1,4 +1,4 @@
-"""The public benchmark: calibration methods under one protocol, with a row of one's own."""
+"""The public benchmark: calibration methods under one protocol; users can add rows."""
 
 from toosure.recipes.benchmark import methods, tables
 from toosure.recipes.recipe import Part, Recipe

@@ -1,4 +1,4 @@
-"""What is kept of a run beside its scores: rows, errors after calibration, control, seconds."""
+"""What is saved of a run beside its scores: rows, errors after calibration, control, seconds."""
 
 import math
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from toosure.posthoc import CALIBRATORS
 from toosure.runs import Run
 from toosure.runs.json_text import read_json
 
-# The calibrators of Figure 3 of the CSAM paper beside the temperature, which has scores of its own.
+# The calibrators of Figure 3 of the CSAM paper; the temperature has scores of its own.
 CALIBRATED_BY = ("vector", "platt", "histogram", "isotonic")
 KEPT_KEYS = ("loss", "accuracy", "confidence", "ece", "nll", "tce", "temperature")
 CORRUPTED_FILE = "imagenet_c.json"  # of a run that was judged on published corrupted images
-SAM_KEYS = "train/sam_"  # those of `sam_theory` are kept, all of them
+SAM_KEYS = "train/sam_"  # of `sam_theory`; all of them are saved
 GAMMA_KEYS = (  # of gamma-net
     "objective/gamma_mean",
     "objective/gamma_std",
@@ -25,18 +25,18 @@ GAMMA_KEYS = (  # of gamma-net
     "objective/meta_signal_to_noise",
 )
 WHOLE_KEYS = ("step", "epoch", *GAMMA_KEYS)
-CONTROL = "control/"  # rows of a steered run have keys that begin so
+CONTROL = "control/"  # prefix of keys in rows of a steered run
 
 
 def rows_along(run: Run) -> list[dict[str, float]] | None:
-    """Return the rows of a run that was measured several times; None where only its end was."""
+    """Return the rows of a run that was measured several times, or None if only its end was."""
     if len(run.rows) < 2:
         return None
     return [kept_numbers(row) for row in run.rows]
 
 
 def kept_numbers(row: Mapping[str, object]) -> dict[str, float]:
-    """Return the numbers of a row that figures and tables are made from.
+    """Return those numbers of a row that figures and tables use.
 
     >>> kept_numbers({"step": 3, "val/ece": 0.1, "val/brier": 0.2, "train/sam_p_y": 0.9})
     {'step': 3.0, 'val/ece': 0.1, 'train/sam_p_y': 0.9}
@@ -56,11 +56,11 @@ def kept_numbers(row: Mapping[str, object]) -> dict[str, float]:
 def calibrated_errors(
     val: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]
 ) -> dict[str, float] | None:
-    """Return the ECE of the test images after each calibrator, fitted on the validation images.
+    """Return the ECE of the test images after each calibrator, or None without validation images.
 
-    A fit counts as it is, also where its NLL is worse than before: `Calibrator.fit` would then
-    leave the logits alone, and their ECE would stand for that of the calibrator. None where there
-    are no validation images.
+    The calibrators are fitted on the validation images. A fit counts even where its NLL is worse
+    than before: `Calibrator.fit` would then leave the logits alone, and the ECE would be the raw
+    one.
     """
     if not len(val[1]):
         return None
@@ -75,7 +75,7 @@ def calibrated_errors(
 
 
 def corrupted_means(run: Run) -> dict[str, dict[str, float]] | None:
-    """Return accuracy and ECE by corruption, means over severities; None where not judged."""
+    """Return accuracy and ECE by corruption, means over severities, or None if not judged."""
     kept = read_json(run.path / CORRUPTED_FILE, if_damaged={})
     if not kept:
         return None
@@ -89,16 +89,16 @@ def corrupted_means(run: Run) -> dict[str, dict[str, float]] | None:
 
 
 def control_numbers(run: Run) -> dict[str, float] | None:
-    """Return what the controller had set and seen at the end; None without one."""
+    """Return the settings and readings of the controller at the end, or None without one."""
     numbers = {key: value for key, value in run.last.items() if key.startswith(CONTROL)}
     return {key.removeprefix(CONTROL): float(value) for key, value in numbers.items()} or None
 
 
 def measuring_seconds(run: Run) -> float:
-    """Return how long a run was measured."""
+    """Return the seconds that the measurements of a run took."""
     return float(np.nansum(run.columns["seconds_measuring"]))
 
 
 def training_seconds(run: Run) -> float:
-    """Return how long a run trained, without the time spent on measurements."""
+    """Return the seconds that a run trained, without its measurements."""
     return float(run.last["seconds"]) - measuring_seconds(run)

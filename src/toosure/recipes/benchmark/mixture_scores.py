@@ -1,4 +1,4 @@
-"""Scores of mixtures of runs, made of the predictions of their members."""
+"""Scores of averaged predictions of several runs, saved so that they outlive the run folders."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from toosure.shifts.record import ShiftRecord
 def score_mixture(
     mixture: RunMixture, runs: Sequence[Run], shifts: ShiftRecord | None
 ) -> tuple[Record, Examples]:
-    """Score the mixture of runs by the predictions that they saved at their end."""
+    """Score the averaged predictions that the runs saved at their end."""
     test = mixed_split(runs, "test")
     val = mixed_split(runs, "val") if same_validation(mixture.members) else None
     record, examples = score(runs, mixture.name, mixture.config, test, val)
@@ -43,9 +43,9 @@ def mixed_split(runs: Sequence[Run], split: str) -> Predictions:
 
 
 def same_validation(members: Sequence[RunConfig]) -> bool:
-    """Whether runs were validated on the same images: their data are split by the same seed.
+    """Whether runs have the same validation images: the same seed splits their data.
 
-    Otherwise most validation images of one are training images of another, and predictions do not
-    say which.
+    Otherwise most validation images of one run are training images of another, and the saved
+    predictions do not say which.
     """
     return len({member.data for member in members}) == 1

@@ -1,4 +1,4 @@
-"""How mixtures of runs fare under shifts: judged by checkpoints, written beside the runs."""
+"""Judge mixtures of runs under shifts by checkpoints, and save the results beside the runs."""
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -15,21 +15,21 @@ FOLDER = "mixtures"  # in the folder of the runs
 
 
 def shifts_file(runs: Path, mixture: RunMixture) -> Path:
-    """Return where the record of a mixture lies."""
+    """Return the file that holds the shifts of a mixture."""
     return runs / FOLDER / f"{mixture.name}.json"
 
 
 def read_shifts(runs: Path, mixture: RunMixture) -> ShiftRecord | None:
-    """Return how a mixture fares under shifts; None where it was not judged, or not readably."""
+    """Return the shifts of a mixture, or None if it was not judged or the file is damaged."""
     return ShiftRecord.read(read_json(shifts_file(runs, mixture), if_damaged={}))
 
 
 def judge_mixtures(
     mixtures: Iterable[RunMixture], kept: Collection[str], store: RunStore, runtime: Runtime
 ) -> None:
-    """Judge the mixtures that are not named in `kept` and whose members all have their weights.
+    """Judge the mixtures whose names are not in `kept` and whose members all have weights.
 
-    Nothing is judged where `runtime` asks for no shifts.
+    Nothing is judged if `runtime` asks for no shifts.
     """
     if runtime.shifts is None:
         return

@@ -11,11 +11,11 @@ from toosure.words import TABLES, Word, parse
 
 BASE = {"lr": "0.1", "momentum": "0.9", "weight_decay": "0.0005"}
 KINDS = ("optimizer", "loss", "objective", "average", "control")
-ALWAYS_SHOWN = ("rho", "gamma")  # options of an optimizer that a label gives even at their defaults
+ALWAYS_SHOWN = ("rho", "gamma")  # options of an optimizer that a label shows even by default
 DATA_SETS = ("cifar10", "cifar100")
 
-# ECE in points that networks as sure as ours would show on the 10,000 test images if they were
-# perfectly calibrated: least and largest over the methods. The surer, the less.
+# ECE in points of perfectly calibrated networks as sure as ours, on 10,000 test images: least and
+# largest over the methods. Surer networks show less.
 ECE_BY_CHANCE = {"cifar10": (0.3, 1.0), "cifar100": (0.8, 1.3)}
 
 
@@ -81,7 +81,7 @@ def configs(
     measure: tuple[str, ...] = (),
     measure_at: Sequence[float] = (1.0,),
 ) -> list[RunConfig]:
-    """Return the runs of a method, one per seed; none where a word of it does not exist."""
+    """Return the runs of a method, one per seed, or none if a word of it is unknown."""
     if unknown_word_error(method):
         return []
     return [config(setting, method, data, seed, size, measure, measure_at) for seed in seeds]
@@ -94,7 +94,7 @@ def words_of(method: str) -> dict[str, str]:
     """Return the words of a run that a method gives, by kind.
 
     A method is a word of an optimizer, loss, objective, average or control, or several joined by a
-    plus. `objective=package.module:name` says of which kind a word of one's own is.
+    plus. `objective=package.module:name` gives the kind of a word that is in no table.
 
     >>> words_of("sam:rho=0.1")
     {'optimizer': 'sam:rho=0.1,lr=0.1,momentum=0.9,weight_decay=0.0005'}
@@ -111,7 +111,7 @@ def words_of(method: str) -> dict[str, str]:
 
 
 def kind_of(text: str) -> tuple[str, str]:
-    """Return the kind of a word and the word itself, without a kind before an equals sign."""
+    """Return the kind of a word, and the word without the kind before an equals sign."""
     kind, equals, word = text.partition("=")
     if equals and kind in KINDS:
         return kind, word
@@ -129,7 +129,7 @@ def kind_of(text: str) -> tuple[str, str]:
 def with_protocol_options(text: str) -> str:
     """Return an optimizer's word with the protocol's rate, momentum and decay.
 
-    Only what steps by SGD gets them. Another optimizer keeps the options of its authors.
+    Only optimizers that step by SGD get them. Others keep the options of their authors.
     """
     word = parse("optimizer", text if text != "sgd" else f"sgd:lr={BASE['lr']}")
     if not steps_by_sgd(word):
@@ -141,7 +141,7 @@ def with_protocol_options(text: str) -> str:
 
 
 def steps_by_sgd(word: Word) -> bool:
-    """Whether an optimizer is SGD, or passes its options on to it."""
+    """Whether an optimizer is SGD or passes its options on to SGD."""
     receiver = word.method.passes_to
     if receiver == "base":
         receiver = str(word.value("base"))
@@ -150,7 +150,7 @@ def steps_by_sgd(word: Word) -> bool:
 
 @cache
 def unknown_word_error(method: str) -> str:
-    """Say which word of a method does not exist; empty where all do.
+    """Return the error about a word of a method that is unknown, or an empty text.
 
     >>> unknown_word_error("sam:rho=0.1"), unknown_word_error("no_such_loss")[:34]
     ('', 'there is no optimizer, loss, objec')
@@ -167,7 +167,7 @@ def unknown_word_error(method: str) -> str:
 
 
 def label(config: RunConfig) -> str:
-    """Name the method of a run by its words, without what all runs share.
+    """Return the words that name the method of a run, without what all runs share.
 
     >>> label(config(Setting(), "csam:rho=0.1+focal", "cifar10", 0))
     'csam:rho=0.1,gamma=1 + focal'
@@ -186,7 +186,7 @@ def label(config: RunConfig) -> str:
 
 
 def optimizer_label(word: Word) -> str:
-    """Spell an optimizer without the protocol's base options, with its radius and weight."""
+    """Spell an optimizer without the options of the protocol, but always with rho and gamma."""
     shown = []
     for name, option in word.method.settings.items():
         if name in word.settings or name in ALWAYS_SHOWN:
@@ -199,7 +199,7 @@ def optimizer_label(word: Word) -> str:
 
 
 def follows_protocol(run: RunConfig, setting: Setting) -> bool:
-    """Whether a run differs from the protocol by the words of its method alone."""
+    """Whether a run differs from the protocol only in the words of its method."""
     data = run.data.partition(":")[0]
     if not setting.quick and data not in DATA_SETS:
         return False

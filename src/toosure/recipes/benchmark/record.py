@@ -1,4 +1,7 @@
-"""The scores of one finished run, and what paired comparisons need of each test image."""
+"""Scores of one run, and per-image values for paired comparisons.
+
+The values of an image are its confidence, its correctness and the log-probability of its label.
+"""
 
 import json
 import re
@@ -26,7 +29,7 @@ from toosure.recipes.benchmark.shift_scores import shift_summary
 from toosure.runs import Run
 from toosure.runs.environment import torch_version
 
-CONFIDENCE_STEPS = 65535  # the confidence after a temperature is kept as a whole number of 16 bits
+CONFIDENCE_STEPS = 65535  # the confidence after a temperature is saved as 16 bits
 METRICS = (
     *("accuracy", "nll", "brier", "ece", "debiased_ece", "smece", "adaptive_ece", "classwise_ece"),
     *("mce", "aurc", "auroc_misclass", "auroc_ovr", "auroc_ovr_binned"),
@@ -39,10 +42,10 @@ Examples = dict[str, np.ndarray]  # "confidence", "correct", "log_probability", 
 
 @dataclass
 class Record:
-    """What is kept of one run, or of a mixture of runs.
+    """What is saved of one run, or of a mixture of runs.
 
-    A mixture has no `val`, no `temperature` and nothing after it where its members were validated
-    on different images.
+    A mixture has no `val`, no `temperature` and no scores after it if its members were validated on
+    different images.
     """
 
     name: str
@@ -57,15 +60,15 @@ class Record:
     device: str | None = None
     torch: str | None = None
     commit: str | None = None
-    sharpness: float | None = None  # largest eigenvalue of the Hessian, where it was measured
-    alone: bool | None = None  # whether no other run shared the device; None: not known
-    calibrated_ece: Scores | None = None  # of the test images, by calibrator; None: not kept
-    rows: list[Scores] | None = None  # along training, where it was measured more than once
-    corrupted: dict[str, Scores] | None = None  # by corruption, where published images were judged
+    sharpness: float | None = None  # largest eigenvalue of the Hessian, if measured
+    alone: bool | None = None  # whether it had the device for itself; None if unknown
+    calibrated_ece: Scores | None = None  # of the test images, by calibrator
+    rows: list[Scores] | None = None  # along training, if measured more than once
+    corrupted: dict[str, Scores] | None = None  # by corruption of ImageNet-C, if judged
     shifts: dict[str, Any] | None = None  # under corruptions and on unknown data: shift_scores.py
-    control: Scores | None = None  # of the last row, where a controller steered: "rho", ...
+    control: Scores | None = None  # of the last row of a steered run: "rho", ...
     members: list[str] | None = None  # of a mixture: the names of its runs
-    step: int | None = None  # of the predictions, where they are those of the best step
+    step: int | None = None  # of the predictions, if they are of the best step
 
     @property
     def data(self) -> str:
@@ -81,7 +84,7 @@ class Record:
 
     @classmethod
     def of_values(cls, values: dict[str, Any]) -> "Record":
-        """Return the record of a line; raise ValueError where a word of it is not known here."""
+        """Return the record of a line; raise ValueError if a word of its config is unknown."""
         return cls(**{**values, "config": RunConfig.of(values["config"])})
 
 
@@ -100,10 +103,10 @@ def benchmark_scores(logits: Tensor, labels: Tensor) -> Scores:
 
 
 def predictions_file(run: Run) -> Path:
-    """Return the predictions that count: the network's, or those of its one average of weights.
+    """Return the file to score: predictions of the network, its weight average, or its best step.
 
-    Of bSAM with `samples` they are those of the samples, of a run that keeps its `best` weights or
-    measures `best` those of its best step.
+    A run that keeps its `best` weights or measures `best` is scored at its best step, and bSAM with
+    `samples` by its samples.
     """
     if run.config.get("best") or "best" in run.config.get("measure", ()):
         return run.path / "best.npz"
@@ -123,7 +126,7 @@ def read_split(run: Run, split: str) -> Predictions:
 
 
 def predicted_step(run: Run) -> int | None:
-    """Return the step of the predictions that count; None for the last."""
+    """Return the step of the predictions, or None if it is the last."""
     with np.load(predictions_file(run), allow_pickle=False) as arrays:
         return int(arrays["step"]) if "step" in arrays.files else None
 
@@ -152,7 +155,7 @@ def score(
 ) -> tuple[Record, Examples]:
     """Score predictions that one run made, or several together.
 
-    Without predictions of validation images there is no temperature and nothing after it.
+    Without predictions on validation images there is no temperature, and no scores after it.
     """
     logits, labels = test
     temperature = None if val is None else Temperature().fit_quietly(*val)
@@ -179,7 +182,7 @@ def score(
 
 
 def ran_alone(run: Run) -> bool | None:
-    """Whether a run had its device for itself, by the command it recorded; None: not known."""
+    """Whether a run had the device for itself, by its recorded command; None if unknown."""
     command = str(run.environment.get("command", ""))
     workers = re.search(r"--workers[ =](\d+)", command)
     if workers:
@@ -188,7 +191,7 @@ def ran_alone(run: Run) -> bool | None:
 
 
 def all_ran_alone(runs: Sequence[Run]) -> bool | None:
-    """Whether every run had its device for itself; None where that is not known of all."""
+    """Whether every run had the device for itself; None if that is unknown of one."""
     known = [ran_alone(run) for run in runs]
     if False in known:
         return False
@@ -196,7 +199,7 @@ def all_ran_alone(runs: Sequence[Run]) -> bool | None:
 
 
 def example_arrays(logits: Tensor, labels: Tensor, temperature: Temperature | None) -> Examples:
-    """Return what paired comparisons need of each test image."""
+    """Return per-image confidence, correctness and log-probability, for paired comparisons."""
     confidence, correct = metrics.top_label(logits, labels)
     log_probability = logits.log_softmax(1).gather(1, labels[:, None]).squeeze(1)
     examples = {

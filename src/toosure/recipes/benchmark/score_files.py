@@ -1,10 +1,10 @@
-"""The files that keep the scores of runs and of mixtures when the run folders are gone.
+"""Files with the scores of runs and mixtures, which outlive the run folders.
 
 `scores.jsonl` has one line per run: its config, the scores of its test images before and after a
-temperature fitted on the validation images, and those of the validation images. `mixtures.jsonl`
-has the same of mixtures of runs, with the names of their members. `examples/NAME.npz` holds, per
-test image of a run or mixture, what paired comparisons need; the confidence after the temperature
-is in 65,535ths. Runs that no table compares so have no such file.
+temperature fitted on the validation images, and the scores of the validation images.
+`mixtures.jsonl` has one line per mixture of runs, with the names of its members.
+`examples/NAME.npz` holds what paired comparisons need of each test image; the confidence after the
+temperature is in 65,535ths. Runs that no table compares by image have no such file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ EXAMPLES = "examples"  # a folder
 class ScoreFiles:
     """Records and examples by name, read from a folder and extended by finished runs.
 
-    Without a folder, they are kept in memory alone.
+    Without a folder they stay in memory.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -43,7 +43,7 @@ class ScoreFiles:
         self.mixtures = self.read(MIXTURES_FILE)
 
     def read(self, name: str) -> dict[str, Record]:
-        """Return the records of a file; of several with the same name, the last."""
+        """Return the records of a file by name; a later line replaces an earlier one."""
         if self.folder is None:
             return {}
         records = {}
@@ -58,7 +58,7 @@ class ScoreFiles:
 
     @cached_property
     def examples(self) -> dict[str, Examples]:
-        """What paired comparisons need of each test image, by run or mixture; read when asked."""
+        """What paired comparisons need of each test image, by run or mixture; read at first use."""
         examples = {}
         if self.folder is not None:
             for file in sorted((self.folder / EXAMPLES).glob("*.npz")):
@@ -71,9 +71,8 @@ class ScoreFiles:
     def add(self, runs: Iterable[Run], keep_examples: bool = True) -> list[Record]:
         """Score the finished runs that are new, write them to the folder, and return them.
 
-        A run that was scored before is scored again where only now it was judged on shifts, on
-        more unknown data or on ImageNet-C.
-        Without `keep_examples` nothing is kept of single test images.
+        A run is scored again if it has since been judged on shifts, on more unknown data or on
+        ImageNet-C. Without `keep_examples` nothing is saved of single test images.
         """
         added = []
         for run in runs:
@@ -91,7 +90,7 @@ class ScoreFiles:
         return added
 
     def adds_to_records(self, run: Run) -> bool:
-        """Whether a run is not scored yet, or was judged on what its record does not have."""
+        """Whether a run is not scored yet, or was judged on something that its record lacks."""
         record = self.records.get(run.name)
         if record is None:
             return True
@@ -103,7 +102,7 @@ class ScoreFiles:
     # -- mixtures -------------------------------------------------------------------------------
 
     def add_mixtures(self, mixtures: Iterable[RunMixture], store: RunStore) -> None:
-        """Score the mixtures that are new, or only now judged on shifts, and write them.
+        """Score the mixtures that are new or newly judged on shifts, and write them.
 
         A mixture waits until all of its members have saved their predictions.
         """
@@ -126,9 +125,9 @@ class ScoreFiles:
     # -- files ----------------------------------------------------------------------------------
 
     def write(self, added: Sequence[Record]) -> None:
-        """Store the examples of the records, then append to the files of scores.
+        """Write the examples of the records, then append to the files of scores.
 
-        In this order a run that was interrupted in between is scored again, with its examples.
+        In this order, a run that is interrupted in between is scored again with its examples.
         """
         if self.folder is None or not added:
             return
@@ -145,14 +144,14 @@ class ScoreFiles:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a compressed archive of arrays, whole or not at all."""
+    """Write a compressed archive of arrays atomically."""
     # Typed loosely, because numpy's signature has flags of its own among the keywords.
     keywords: dict[str, Any] = dict(arrays)
     write_atomically(path, lambda file: np.savez_compressed(file, **keywords))
 
 
 def score_files(setting: Setting) -> ScoreFiles:
-    """Return the score files that a setting names, or empty ones in memory."""
+    """Return the score files of a setting, or empty ones in memory."""
     return ScoreFiles(Path(setting.scores) if setting.scores else None)
 
 
@@ -160,10 +159,10 @@ def score_files(setting: Setting) -> ScoreFiles:
 
 
 def scored_names(setting: Setting, with_shifts: bool = False) -> set[str]:
-    """Return the names of the runs and mixtures whose scores are kept.
+    """Return the names of the runs and mixtures that have saved scores.
 
-    `with_shifts` leaves out those that were not judged on shifts, or not on the setting's `ood`.
-    A line with a word that is not known here counts: its run need not be trained again.
+    `with_shifts` counts only those that were judged on shifts and on all sets of the setting's
+    `ood`. A line with an unknown word counts too: its run need not be trained again.
     """
     if not setting.scores:
         return set()
@@ -176,12 +175,12 @@ def scored_names(setting: Setting, with_shifts: bool = False) -> set[str]:
 
 
 def was_judged(line: Mapping[str, Any], setting: Setting) -> bool:
-    """Whether a line is of a run that was judged on shifts, and on all sets of the setting."""
+    """Whether the run of a line was judged on shifts and on all sets of the setting."""
     shifts = line.get("shifts") or {}
     return bool(shifts) and has_sets(shifts, setting.ood, line["config"]["data"])
 
 
 def damaged_lines(folder: Path) -> int:
-    """Return how many lines of the file of scores are no records, as one that was cut short."""
+    """Return how many lines of the file of scores are no records, for example torn ones."""
     lines = read_json_lines(folder / SCORES_FILE)
     return sum(line is None or "name" not in line for line in lines)

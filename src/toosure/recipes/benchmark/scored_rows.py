@@ -1,4 +1,4 @@
-"""Rows of tables: the runs that each shows, and what was scored of them."""
+"""Rows of tables: the runs that each row shows, and the scores of these runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ ExamplesByRun = dict[str, Examples]  # by the name of the run or mixture
 class Row:
     """A row of a table: its runs, and the paper's figures beside it.
 
-    A row shows single runs (`configs`), or mixtures of runs instead. `also` are runs that it shows
-    where their scores are saved, and that are not trained for it. `expected` says how many records
-    it has where nothing is missing.
+    A row shows single runs (`configs`) or mixtures of runs. It also shows the runs in `also` if
+    their scores are saved; these are not trained for it. `expected` is the number of records of a
+    complete row.
     """
 
     name: str
@@ -37,26 +37,26 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The name and what was trained, as tables print them."""
+        """The name and the method, as tables print them."""
         if self.mixtures:
             return f"{self.name} ({len(self.mixtures[0].members)} runs of `{self.method}`)"
         return f"{self.name} (`{self.method}`)"
 
     @property
     def trained(self) -> list[RunConfig]:
-        """The runs that are trained for it: its own, and the members of its mixtures."""
+        """The runs to train for this row: its own and the members of its mixtures."""
         return [*self.configs, *(each for mixture in self.mixtures for each in mixture.members)]
 
     @property
     def record_names(self) -> list[str]:
-        """The names of the runs and mixtures that it shows, each once."""
+        """The names of its runs and mixtures, each once."""
         names = [config.name for config in (*self.configs, *self.also)]
         names += [mixture.name for mixture in self.mixtures]
         return list(dict.fromkeys(names))
 
 
 def configs_of(rows: Iterable[Row]) -> list[RunConfig]:
-    """Return the runs that are trained for these rows."""
+    """Return the runs to train for these rows."""
     return [config for row in rows for config in row.trained]
 
 
@@ -74,7 +74,7 @@ def protocol_row(
 ) -> Row:
     """Return a row of runs by the common protocol, one per seed.
 
-    Where a word of the method does not exist, the row has no run, and all of them are missing.
+    If a word of the method is unknown, the row has no run and counts all of them as missing.
     """
     configs = protocol.configs(setting, method, data, seeds, size, measure, measure_at)
     return Row(name, tuple(configs), len(seeds), method, data, size, figures or {})
@@ -93,11 +93,11 @@ class ScoredRow:
 
     @property
     def missing(self) -> int:
-        """How many records it lacks; 0 where it has more than were expected."""
+        """How many records it lacks; 0 if it has more than expected."""
         return max(0, self.row.expected - len(self.records))
 
     def values(self, key: str, after: bool = False) -> list[float]:
-        """Return a score of the test images, per seed; none after a temperature without one."""
+        """Return a score of the test images per seed; `after` skips runs without a temperature."""
         scores = (scores_on_test(record, after) for record in self.records)
         return [each[key] for each in scores if each]
 
@@ -111,7 +111,7 @@ class ScoredRow:
         return float(np.mean(values)) if values else float("nan")
 
     def validation_mean(self, key: str) -> float:
-        """Return the mean over seeds of a score of the validation images; NaN without runs."""
+        """Return the mean of a score of the validation images over seeds; NaN without runs."""
         values = [record.val[key] for record in self.records]
         return float(np.mean(values)) if values else float("nan")
 
@@ -125,7 +125,7 @@ Rows = Mapping[str, ScoredRow]  # by name
 
 
 def scores_on_test(record: Record, after: bool) -> dict[str, float]:
-    """Return the scores of the test images, as they are or after the temperature."""
+    """Return the scores of the test images, before or after the temperature."""
     return record.test_after_temperature if after else record.test
 
 
@@ -135,9 +135,9 @@ def scores_on_test(record: Record, after: bool) -> dict[str, float]:
 def score_rows(
     setting: Setting, store: RunStore, rows: Sequence[Row], keep_examples: bool = True
 ) -> tuple[list[ScoredRow], ExamplesByRun]:
-    """Score the runs and mixtures that are new; return all rows with their records.
+    """Score the runs and mixtures that are new; return all rows with their records, and examples.
 
-    Also return what is saved of each test image. Without `keep_examples` no new run saves any.
+    The examples hold per-image values by run. Without `keep_examples` no new run saves any.
     """
     files = score_files(setting)
     files.add((run for row in rows for run in store.runs(row.configs)), keep_examples)
@@ -146,7 +146,7 @@ def score_rows(
 
 
 def with_records(rows: Iterable[Row], files: ScoreFiles) -> list[ScoredRow]:
-    """Return rows with the records that there are of their runs and mixtures."""
+    """Return rows with the available records of their runs and mixtures."""
     records = files.records | files.mixtures
     return [
         ScoredRow(row, [records[name] for name in row.record_names if name in records])
@@ -158,7 +158,7 @@ def with_records(rows: Iterable[Row], files: ScoreFiles) -> list[ScoredRow]:
 
 
 def missing_in(rows: Iterable[ScoredRow]) -> str:
-    """Say how many runs of these rows are missing; empty where none is."""
+    """Return a text with the number of missing runs of these rows; empty if none is missing."""
     counts = [(each.missing, each.row.expected) for each in rows]
     expected = sum(of_row for _, of_row in counts)
     return missing_runs(expected - sum(missing for missing, _ in counts), expected)
@@ -167,10 +167,10 @@ def missing_in(rows: Iterable[ScoredRow]) -> str:
 def why_not_judged(
     setting: Setting, rows: Iterable[ScoredRow], several: Iterable[ScoredRow] = ()
 ) -> list[str]:
-    """Return the reasons not to judge a claim on these rows; empty texts where there is none.
+    """Return the reasons not to judge a claim on these rows; a reason that does not apply is empty.
 
-    It is judged on full runs of the CIFAR sets, once none is missing, and where each row in
-    `several` has more than one.
+    A claim needs full runs on the CIFAR sets and no missing run. Each row in `several` needs more
+    than one run.
     """
     return [
         setting.why_not_judged_on_cifar,

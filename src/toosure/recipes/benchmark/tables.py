@@ -70,7 +70,7 @@ Groups = dict[str, list[Record]]  # by the method's label
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Score the runs that are new, and return the tables of every method that there is."""
+    """Score the runs that are new, and return the tables of all scored methods."""
     files = protocol_scores(setting, store)
     tables = []
     values: dict[str, object] = {}
@@ -87,7 +87,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def protocol_scores(setting: Setting, store: RunStore) -> ScoreFiles:
-    """Return the kept scores, with those of the finished runs of the store's folder."""
+    """Return the saved scores, extended by the finished runs of the store's folder."""
     files = score_files(setting)
     folder = store.folder
     runs = find_runs(folder) if folder.is_dir() else []
@@ -96,7 +96,7 @@ def protocol_scores(setting: Setting, store: RunStore) -> ScoreFiles:
 
 
 def is_of_protocol(values: dict[str, object], setting: Setting) -> bool:
-    """Whether a run folder's config follows the protocol; one with unknown words does not."""
+    """Whether a run folder's config follows the protocol; a config with unknown words does not."""
     try:
         return protocol.follows_protocol(RunConfig.of(values), setting)
     except ValueError:
@@ -104,12 +104,12 @@ def is_of_protocol(values: dict[str, object], setting: Setting) -> bool:
 
 
 def data_names(setting: Setting) -> tuple[str, ...]:
-    """Return the data sets that there are tables of; quick runs are of digits."""
+    """Return the data sets that have a table; quick runs use digits."""
     return ("digits",) if setting.quick else setting.data_sets
 
 
 def grouped(files: ScoreFiles, setting: Setting, data: str) -> Groups:
-    """Return the records of a data set by method, their seeds in order."""
+    """Return the records of a data set by method, ordered by seed."""
     groups: Groups = {}
     chosen = [record for record in files.records.values() if record.data == data]
     for record in sorted(chosen, key=lambda r: (protocol.label(r.config), r.config.seed)):
@@ -119,7 +119,7 @@ def grouped(files: ScoreFiles, setting: Setting, data: str) -> Groups:
 
 
 def unavailable_rows(setting: Setting) -> list[Claim]:
-    """Say which rows cannot be trained because their word does not exist."""
+    """Return a claim without a verdict for each method that has an unknown word."""
     return [
         Claim(name, "–", note=why) for name, why in methods.unavailable_methods(setting).items()
     ]
@@ -151,12 +151,12 @@ def row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def objective_value(config: RunConfig, name: str) -> float:
-    """Return what a run's objective has as `name`: the given value, or the default."""
+    """Return an option of a run's objective: the given value, or the default."""
     return float(config.word("objective").value(name))
 
 
 def passes_text(config: RunConfig) -> str:
-    """Print the passes per training image and step; a dash where they cannot be counted so."""
+    """Print the passes per training image and step; a dash if they cannot be counted this way."""
     objective = config.word("objective").name if config.objective else ""
     if objective in UNCOUNTED:
         return "–"
@@ -167,7 +167,7 @@ def passes_text(config: RunConfig) -> str:
 
 
 def paired_rows(groups: Groups, files: ScoreFiles, data: str) -> tuple[tuple[str, ...], ...]:
-    """Print the differences of methods with several seeds: from SGD, and of SAM's kin in pairs."""
+    """Print differences between methods with several seeds: to SGD, and among SAM's variants."""
     names = sorted((name for name in groups if len(groups[name]) > 1), key=lambda n: n != "sgd")
     scores = PairedScores(files.examples)
     rows = []
@@ -182,6 +182,6 @@ def paired_rows(groups: Groups, files: ScoreFiles, data: str) -> tuple[tuple[str
 
 
 def shown_as_pair(one: str, other: str, data: str) -> bool:
-    """Whether one of two methods is SGD, or both are sharpness-aware as chosen."""
+    """Whether one of two methods is SGD, or both are sharpness-aware with their chosen settings."""
     chosen = methods.SHARPNESS_AWARE.get(data, {}).values()
     return "sgd" in (one, other) or (one in chosen and other in chosen)

@@ -23,7 +23,7 @@ CIFAR = ("cifar10", "cifar100")
 def cifar_configs(
     table_rows: Callable[[Setting], list[Row]], also_on: tuple[str, ...] = ()
 ) -> Callable[[Setting], list[RunConfig]]:
-    """Return the function that gives the runs of a table on the CIFAR sets, and on `also_on`."""
+    """Return a part's `configs`: the runs of its rows on the CIFAR sets and on `also_on`."""
 
     def configs(setting: Setting) -> list[RunConfig]:
         if set(setting.data_sets) - {*CIFAR, *also_on}:
@@ -99,7 +99,7 @@ RECIPE = Recipe(
             imagenet.drawings,
             by_default=False,
             after_training=imagenet_c.judge_runs,
-            saves="nothing",  # before they are judged on ImageNet-C; then by the findings
+            saves="nothing",  # only later, by the findings, when it is judged on ImageNet-C
         ),
     ),
     options=frozenset({"--full", "--scores", "--shift"}),

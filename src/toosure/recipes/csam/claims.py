@@ -1,4 +1,4 @@
-"""The claims of the CSAM paper, with the rules by which they are judged here."""
+"""The claims of the CSAM paper, and the rules that judge them here."""
 
 import math
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ GRID_IN_THE_PAPER = {  # of the columns of Table S4 that we have
 
 
 def order_claims(setting: Setting, where: str, rows: Rows, scores: PairedScores) -> list[Claim]:
-    """Judge: CSAM's ECE below SAM's below SGD's, at an accuracy that is not inferior."""
+    """Judge whether ECE falls from SGD to SAM to CSAM, at an accuracy that is not inferior."""
     claims = []
     for reference, better in (("SAM", "CSAM"), ("SGD", "SAM")):
         lower = f"{where}: {better}'s ECE is below {reference}'s"
@@ -72,7 +72,7 @@ def order_claims(setting: Setting, where: str, rows: Rows, scores: PairedScores)
 
 
 def error_texts(reference: ScoredRow, better: ScoredRow) -> str:
-    """Print three calibration errors of two methods: ECE, and two that chance does not inflate."""
+    """Print three calibration errors of two methods: ECE, and two that chance hardly inflates."""
     names = {"ECE": "ece", "debiased": "debiased_ece", "smECE": "smece"}
     return ", ".join(
         f"{name} {100 * better.mean(key):.2f} : {100 * reference.mean(key):.2f}"
@@ -117,7 +117,7 @@ def temperature_claim(where: str, rows: Rows) -> Claim:
 
 
 def lowest_error_claim(setting: Setting, where: str, rows: Rows) -> Claim:
-    """Judge: no other row has a lower mean ECE than CSAM."""
+    """Judge whether no other row has a lower mean ECE than CSAM."""
     statement = f"{where}: CSAM has the lowest ECE of all rows"
     present = {name: scored.mean("ece") for name, scored in rows.items() if scored.records}
     if "CSAM" not in present or len(present) < 2:
@@ -139,7 +139,7 @@ def lowest_error_claim(setting: Setting, where: str, rows: Rows) -> Claim:
 
 
 def sharpness_claims(setting: Setting, rows: Rows) -> list[Claim]:
-    """Judge the order of Table S16: SAM and CSAM are the flattest, and the whole order."""
+    """Judge Table S16: SAM and CSAM are the flattest, and the whole order is the same."""
     flattest = "SAM and CSAM have a lower kappa_max than SGD, focal loss and label smoothing"
     order = "kappa_max falls in the order SGD, label smoothing, focal loss, SAM, CSAM"
     values = {name: mean_sharpness(rows[name]) for name in SHARPEST_FIRST}
@@ -175,7 +175,7 @@ def sharpness_claims(setting: Setting, rows: Rows) -> list[Claim]:
 
 
 def mean_sharpness(scored: ScoredRow) -> float:
-    """Return the mean kappa_max of a row's runs; NaN where it was not measured."""
+    """Return the mean kappa_max of a row's runs; NaN if it was not measured."""
     values = [record.sharpness for record in scored.records if record.sharpness is not None]
     return sum(values) / len(values) if values else math.nan
 
@@ -183,10 +183,10 @@ def mean_sharpness(scored: ScoredRow) -> float:
 def grid_claim(
     setting: Setting, where: str, errors: Mapping[tuple[float, float], float], seeds: int = 1
 ) -> Claim:
-    """Judge: the gamma of least ECE is larger at the smaller rho (Table S4).
+    """Judge whether the gamma of least ECE is larger at the smaller rho (Table S4).
 
-    `errors` holds the mean ECE over `seeds` runs by rho and gamma. It is not judged where both
-    minima lie at the largest gamma: then the grid ends before the least ECE.
+    `errors` holds the mean ECE over `seeds` runs by rho and gamma. The claim is not judged if both
+    minima lie at the largest gamma: the grid then ends before the least ECE.
     """
     statement = f"{where}: a small rho wants a large gamma"
     if not errors:
@@ -221,7 +221,7 @@ def grid_claim(
 def tuned_claim(
     setting: Setting, where: str, errors: Mapping[tuple[float, float], float], seeds: int = 1
 ) -> Claim:
-    """Judge: with the best gamma CSAM has a lower ECE than SAM, gamma 0, at each rho (Table S4)."""
+    """Judge whether CSAM with the best gamma has a lower ECE than SAM at each rho (Table S4)."""
     statement = f"{where}: with a tuned gamma CSAM has a lower ECE than SAM"
     radii = sorted({rho for rho, gamma in errors if gamma == 0})
     gammas = sorted({gamma for _, gamma in errors})

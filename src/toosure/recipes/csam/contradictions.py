@@ -1,4 +1,4 @@
-"""Where the paper contradicts itself: figures of one row in two tables, and its text."""
+"""Where the paper contradicts itself: between two tables, or between a table and its text."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -44,19 +44,19 @@ NETWORK_TABLES = dict(
     zip(("accuracy", "ECE", "classwise ECE", "AdaECE", "AUROC"), range(6, 11), strict=True)
 )
 ROUNDING = 1e-9  # of differences of printed figures
-Cell = tuple[str, str]  # whose row: "SAM, CIFAR-10, ResNet-56"; which column
-Printed = dict[str, str]  # by the name of a table: a figure
+Cell = tuple[str, str]  # row, "SAM, CIFAR-10, ResNet-56", and column
+Printed = dict[str, str]  # figure by name of the table
 
 
 def contradictions() -> Table:
-    """Return all of them as a table."""
+    """Return the table of all contradictions."""
     rows = [*IN_TEXT.items(), *differing_figures().items()]
     title = "Where the paper contradicts itself"
     return Table(title, ("what", "as it says"), tuple(rows), NOTE)
 
 
 def differing_figures() -> dict[str, str]:
-    """Return the figures that tables print differently, with the names of the tables."""
+    """Return the figures that two tables print differently, with the names of the tables."""
     return {
         f"{row}: {column}": ", ".join(f"{figure} ({name})" for name, figure in figures.items())
         for (row, column), figures in figures_by_cell().items()
@@ -65,7 +65,7 @@ def differing_figures() -> dict[str, str]:
 
 
 def disagree(first: str, second: str) -> bool:
-    """Whether two figures lie apart by more than the sum of their deviations.
+    """Whether two figures differ by more than the sum of their deviations.
 
     >>> disagree("2.21 ± 1.11", "4.66 ± 1.11"), disagree("94.50 ± .20", "94.26 ± .06")
     (True, False)
@@ -76,7 +76,7 @@ def disagree(first: str, second: str) -> bool:
 
 
 def figures_by_cell() -> Mapping[Cell, Printed]:
-    """Return what each table prints of a row and a column. SGD and CE are the same row."""
+    """Return the figures that each table prints, by row and column. SGD and CE are one row."""
     cells: dict[Cell, Printed] = defaultdict(dict)
     for name, where, table in tables():
         for method, figures in table.items():
@@ -88,7 +88,7 @@ def figures_by_cell() -> Mapping[Cell, Printed]:
 
 
 def tables() -> list[tuple[str, str, paper.PaperTable]]:
-    """Return each table over seeds, its name and what it is of; S6 to S10 have no name here."""
+    """Return name, network and figures of each table over seeds; S6 to S10 are unnamed here."""
     ten, hundred = "CIFAR-10", "CIFAR-100"
     named_tables = [
         ("3", f"{ten}, WRN-28-10", paper.TABLE_3),

@@ -1,4 +1,4 @@
-"""The rows of Table 1: single networks, MC-Dropout, and ensembles made of single networks."""
+"""The rows of Table 1: single networks, MC-Dropout, and ensembles of single networks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,8 +24,8 @@ def ensemble_row(
 ) -> Row:
     """Return a row of mixtures of five runs, one mixture per seed.
 
-    Mixture s has the runs of seeds 5 s to 5 s + 4, so that no two share a member. The row of single
-    networks shows some of these runs.
+    Mixture s has the runs with seeds 5 s to 5 s + 4, so that no two mixtures share a member. Some
+    of these runs are also in the row `single`.
     """
     mixtures = []
     for seed in seeds:
@@ -51,7 +51,7 @@ def ensemble_row(
 
 
 def ood(setting: Setting) -> list[Row]:
-    """Return Table 1: ResNet-18 on CIFAR-10, alone, with MC-Dropout and as an ensemble."""
+    """Return Table 1: ResNet-18 on CIFAR-10 alone, with MC-Dropout, and as an ensemble."""
     if "cifar10" not in setting.data_sets:
         return []
     chosen = methods.sharpness_aware("cifar10")
@@ -83,6 +83,6 @@ def mixtures(setting: Setting) -> Sequence[RunMixture]:
 
 
 def judge_ensembles(setting: Setting, store: RunStore, runtime: Runtime) -> None:
-    """Judge the mixtures on shifts, where these are asked for and not kept yet."""
+    """Judge the mixtures on shifts, if shifts are asked for and not saved yet."""
     kept = scored_names(setting, with_shifts=True)
     judge_mixtures(mixtures(setting), kept, store, runtime)

@@ -1,4 +1,4 @@
-"""What the paper reads from Figures 2, S4 and 3, with the rules by which it is judged here.
+"""What the paper reads from Figures 2, S4 and 3, and the rules that judge it here.
 
 The rules were written before any of these runs was trained.
 """
@@ -32,7 +32,7 @@ def theory_claims(
 ) -> list[Claim]:
     """Judge what the paper reads from kappa_min, lambda and lambda_0 along one run.
 
-    `figure` is 2 or S4; `reason` says why nothing is judged, and is empty where it is.
+    `figure` is 2 or S4. `reason` is the reason not to judge, or an empty text.
     """
     sentences = [text.format(where) for text in (BOUND, LINE, LATE, PROVED)]
     if theory is None:
@@ -58,7 +58,7 @@ def theory_claims(
 
 
 def bound_claim(statement: str, figure: str, theory: Theory, reasons: list[str]) -> Claim:
-    """Judge the assumption of Lemmas 1 and 2 at both ends of the way."""
+    """Judge the assumption of Lemmas 1 and 2 at both ends of the path."""
     at_start = int((theory.path[:, 0] >= theory.bound).sum())
     at_end = int((theory.path[:, -1] >= theory.bound).sum())
     rows = len(theory.bound)
@@ -75,7 +75,7 @@ def bound_claim(statement: str, figure: str, theory: Theory, reasons: list[str])
 def line_claim(
     statement: str, figure: str, theory: Theory, shown_at: tuple[float, ...], reasons: list[str]
 ) -> Claim:
-    """Judge whether kappa_min falls along a straight line, at the moments the paper shows."""
+    """Judge whether kappa_min falls along a straight line in the rows that the paper shows."""
     chosen = theory.path[theory.rows_at(shown_at)]
     fits = [r_squared(np.array(theory.shares), values) for values in chosen]
     falls = [bool((np.diff(values) < 0).all()) for values in chosen]
@@ -122,7 +122,7 @@ def r_squared(x: np.ndarray, y: np.ndarray) -> float:
 def ratio_claim(
     setting: Setting, data: str, network: str, errors: Mapping[str, Mapping[str, float]] | None
 ) -> Claim:
-    """Judge: SGD's raw ECE is several times SAM's."""
+    """Judge whether SGD's raw ECE is several times SAM's."""
     statement = f"{data}, {network}: SGD's ECE is several times SAM's"
     if errors is None:
         return claim_without_runs(statement)
@@ -138,7 +138,7 @@ def ratio_claim(
 
 
 def calibrated_claim(data: str, network: str, errors: Mapping[str, Mapping[str, float]]) -> Claim:
-    """Report SAM's raw ECE beside SGD's after every calibrator."""
+    """Report SAM's raw ECE beside SGD's after each calibrator."""
     after = {name: error for name, error in errors["SGD"].items() if name != "raw"}
     texts = ", ".join(f"{name} {error:.2f}" for name, error in after.items())
     below = sum(errors["SAM"]["raw"] < error for error in after.values())
@@ -152,7 +152,7 @@ def calibrated_claim(data: str, network: str, errors: Mapping[str, Mapping[str, 
 
 
 def persistent_claim(setting: Setting, data: str, rows: Mapping[str, KeptRows]) -> Claim:
-    """Judge: SAM's validation ECE is below SGD's all along."""
+    """Judge whether SAM's validation ECE is below SGD's in every row."""
     statement = f"{data}, ResNet-56: SAM's ECE is below SGD's through all of training"
     if len(rows) < 2:
         return claim_without_runs(statement)

@@ -1,4 +1,4 @@
-"""What the runs of the figures show: the claims on them, and their numbers as tables."""
+"""The claims on the figures, and their numbers as tables."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ NOT_KEPT = "not kept"
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Judge what the paper reads from its figures, and print the numbers that they draw."""
+    """Judge what the paper reads from its figures, and print the numbers behind them."""
     runs = figure_data.read_runs(setting, store)
     claims: list[Claim] = []
     tables: list[Table] = []
@@ -77,7 +77,7 @@ def error_tables(setting: Setting, runs: FigureRuns, data: str) -> list[Table]:
 
 
 def cell(numbers: Mapping[str, float], name: str, form: str = ".2f") -> str:
-    """Print a number, or say that it was not kept."""
+    """Print a number, or a text if it was not saved."""
     return f"{numbers[name]:{form}}" if name in numbers else NOT_KEPT
 
 

@@ -1,6 +1,6 @@
 """The runs behind the figures of the paper: along training, networks, radii and gammas.
 
-Each figure shows single runs, as the paper's do: one seed.
+Each figure shows single runs, as in the paper: one seed.
 """
 
 from toosure.recipes.benchmark import methods
@@ -8,7 +8,7 @@ from toosure.recipes.benchmark.scored_rows import Row, protocol_row
 from toosure.recipes.csam.rows import PAPER_SETTINGS, size_of
 from toosure.recipes.recipe import Setting
 
-# Of the steps of a run: early ones close together, and epochs 50, 150 and 200 of 200.
+# Shares of the steps: early ones close together, and epochs 50, 150 and 200 of 200.
 MEASURE_AT = (0.0, 1 / 60, 1 / 30, 1 / 12, 1 / 6, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 PATHS_SHOWN_AT = (0.25, 0.75, 1.0)
 RADII = ("0.02", "0.05", "0.1", "0.15", "0.2")
@@ -72,7 +72,7 @@ def radii(setting: Setting) -> list[Row]:
 def networks(setting: Setting) -> list[Row]:
     """Return Figures 1 and 3 (a, b): SGD and SAM on four networks.
 
-    ResNet-18 is of the common protocol; the others are those of Tables S6 to S10.
+    ResNet-18 follows the common protocol; the others are networks of Tables S6 to S10.
     """
     rows = []
     for data in setting.data_sets:
@@ -91,5 +91,5 @@ def networks(setting: Setting) -> list[Row]:
 
 
 def all_rows(setting: Setting) -> list[Row]:
-    """Return every run that a figure needs, those that no other part trains first."""
+    """Return every run that a figure needs; runs that no other part trains come first."""
     return [*along_training(setting), *gammas(setting), *radii(setting), *networks(setting)]

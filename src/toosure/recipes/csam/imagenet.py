@@ -1,4 +1,4 @@
-"""Tables 2 and S14 and Figure S4: what the ImageNet runs show beside the paper's figures."""
+"""Tables 2 and S14 and Figure S4: our ImageNet runs beside the paper's figures."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -41,13 +41,13 @@ NOTE = (
 
 
 def read_records(setting: Setting, store: RunStore) -> dict[str, Record]:
-    """Score the runs that are new; return the records of all rows that have one."""
+    """Score the runs that are new; return the records by row."""
     scored, _ = score_rows(setting, store, imagenet_rows.all_rows(setting))
     return {each.name: each.records[0] for each in scored if each.records}
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return both tables, the order of the optimizers and losses, and Figure S4."""
+    """Return both tables, the claims on optimizers and losses, and Figure S4."""
     known = read_records(setting, store)
     claims: list[Claim] = []
     for network in imagenet_rows.NETWORKS:
@@ -66,7 +66,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def drawings(setting: Setting, store: RunStore) -> list[Drawing]:
-    """Return Figure S4, where its run is there."""
+    """Return Figure S4 if its run exists."""
     theory = figure_data.theory_of(read_records(setting, store).get("ViT-S/32/SAM"))
     if theory is None:
         return []
@@ -77,7 +77,7 @@ def drawings(setting: Setting, store: RunStore) -> list[Drawing]:
 
 
 def tables_of(setting: Setting, known: Known) -> list[Table]:
-    """Print our scores beside the paper's; three runs stand in both tables."""
+    """Print our scores beside the paper's; three runs are in both tables."""
     tables = {
         "ImageNet-1K (Table 2)": imagenet_rows.table_2(setting),
         "ImageNet-1K, losses (Table S14)": imagenet_rows.table_s14(setting),
@@ -86,7 +86,7 @@ def tables_of(setting: Setting, known: Known) -> list[Table]:
 
 
 def table(title: str, known: Known, rows: Sequence[Row]) -> Table:
-    """Print the rows of a table whose runs are there."""
+    """Print the rows of a table that have a run."""
     shown = [row for row in rows if row.name in known]
     columns = list(dict.fromkeys(name for row in shown for name in row.figures))
     ours = (*SCORES, "TCE", *(f"acc {c}" for c in CORRUPTIONS), *(f"ECE {c}" for c in CORRUPTIONS))
@@ -99,7 +99,7 @@ def table(title: str, known: Known, rows: Sequence[Row]) -> Table:
 
 
 def row_cells(row: Row, record: Record) -> tuple[str, ...]:
-    """Print our part of one row; a dash where the corrupted images were not judged."""
+    """Print our part of one row; a dash if the corrupted images were not judged."""
     numbers = [record.test[key] for key in SCORES.values()]
     numbers.append(record.test_after_temperature["ece"])
     texts = [f"{100 * number:.2f}" for number in numbers]
@@ -118,7 +118,7 @@ def row_cells(row: Row, record: Record) -> tuple[str, ...]:
 
 
 def order_claims(setting: Setting, network: str, known: Known) -> list[Claim]:
-    """Judge on one network: from the base to SAM to CSAM accuracy rises, and every ECE falls."""
+    """Judge on one network whether accuracy rises and ECE falls from the base to SAM to CSAM."""
     names = [f"{network}/{name}" for name in imagenet_rows.NETWORKS[network].optimizers]
     base = imagenet_rows.NETWORKS[network].base
     accuracy = f"{network}: accuracy rises from {base} to SAM to CSAM"
@@ -142,7 +142,7 @@ def order_claims(setting: Setting, network: str, known: Known) -> list[Claim]:
 
 
 def error_of(record: Record, where: str) -> float | None:
-    """Return the ECE of clean images or of a corruption; None where it is not known."""
+    """Return the ECE on clean images or under a corruption, or None if it is unknown."""
     if where == "clean":
         return record.test["ece"]
     scores = (record.corrupted or {}).get(where)
@@ -162,7 +162,7 @@ def falling_claim(setting: Setting, statement: str, values: Sequence[float], uni
 
 
 def loss_claims(setting: Setting, known: Known) -> list[Claim]:
-    """Judge Table S14: SAM and CSAM are more accurate and better calibrated than every loss."""
+    """Judge whether SAM and CSAM are more accurate and better calibrated than each loss (S14)."""
     losses = [f"ViT-S/32/{name}" for name in imagenet_rows.LOSSES]
     accuracy = "ViT-S/32: SAM and CSAM are more accurate than each of four losses"
     statement = "SAM and CSAM have a lower ECE than each of four losses"
@@ -189,7 +189,7 @@ def loss_claims(setting: Setting, known: Known) -> list[Claim]:
 def best_claim(
     setting: Setting, statement: str, names: Sequence[str], values: Sequence[float], paper: str
 ) -> Claim:
-    """Judge whether the first two numbers, of SAM and CSAM, lie below all others."""
+    """Judge whether the first two numbers, SAM and CSAM, lie below all others."""
     short = [name.rpartition("/")[2] for name in names]
     return judge(
         statement,
@@ -202,5 +202,5 @@ def best_claim(
 
 
 def quick_reason(setting: Setting) -> str:
-    """Say why a small trial is not judged."""
+    """Return the reason not to judge a small trial; empty for full runs."""
     return "judged on ImageNet only" if setting.quick else ""

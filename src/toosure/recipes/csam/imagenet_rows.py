@@ -1,7 +1,7 @@
 """The runs of Tables 2 and S14 and of Figure S4: ImageNet-1K, three networks.
 
-The paper gives lengths, base optimizers, rho and the cosine schedule. Rate, decay, batch, warm-up,
-augmentation and gamma are not said: ours are in `NETWORKS`, and images are shifted and mirrored.
+The paper gives lengths, base optimizers, rho and the cosine schedule. It does not give rate, decay,
+batch, warm-up, augmentation and gamma: ours are in `NETWORKS`, and images are shifted and mirrored.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Network:
 
 
 def sgd_network(model: str) -> Network:
-    """Return a network of Table 2 that is trained by SGD for 100 epochs, rho .05."""
+    """Return a network of Table 2 with SGD for 100 epochs, rho .05."""
     words = (
         ("SGD", f"sgd:{SGD}"),
         ("SAM", f"sam:rho=0.05,{SGD}"),
@@ -55,7 +55,7 @@ def sgd_network(model: str) -> Network:
 
 
 def adamw_network(model: str) -> Network:
-    """Return a network of Table 2 that is trained by AdamW for 300 epochs, rho .2."""
+    """Return a network of Table 2 with AdamW for 300 epochs, rho .2."""
     words = (
         ("AdamW", f"adamw:{ADAMW}"),
         ("SAM", f"sam:base=adamw,rho=0.2,{ADAMW}"),
@@ -77,7 +77,7 @@ def imagenet_row(
 ) -> Row:
     """Return a row of Table 2 or S14, which shows one run.
 
-    SAM on ViT-S/32 measures the theory of SAM, for Figure S4.
+    SAM on ViT-S/32 also measures the theory of SAM, for Figure S4.
     """
     name = f"{network}/{loss or optimizer}"
     theory = name == "ViT-S/32/SAM"
@@ -88,7 +88,7 @@ def imagenet_row(
 def run_config(
     setting: Setting, network: Network, optimizer: str, loss: str, theory: bool
 ) -> RunConfig:
-    """Return the run of a network with an optimizer and, where it is not empty, a loss."""
+    """Return the run of a network with an optimizer and, if it is not empty, a loss."""
     steps = 6 if setting.quick else network.steps
     fields: dict[str, object] = {
         "data": f"imagenet:val=0,val_share={VAL_SHARE},augment=true",
@@ -116,7 +116,7 @@ def run_config(
 
 
 def measured_steps(steps: int) -> tuple[int, ...]:
-    """Return the steps at which a run is measured, its end among them."""
+    """Return the steps at which a run is measured, including its end."""
     shares = [number / ROWS_PER_RUN for number in range(1, ROWS_PER_RUN + 1)]
     return tuple(sorted({max(1, round(share * steps)) for share in shares}))
 
@@ -131,7 +131,7 @@ def table_2(setting: Setting) -> list[Row]:
 
 
 def loss_rows(setting: Setting) -> list[Row]:
-    """Return the rows of Table S14 that Table 2 does not have: four losses on ViT-S/32."""
+    """Return the rows that only Table S14 has: four losses on ViT-S/32."""
     return [
         imagenet_row(setting, "ViT-S/32", "AdamW", TABLE_S14[name], loss=name) for name in LOSSES
     ]

@@ -1,7 +1,8 @@
-"""What the paper reads from Table 1, with the rules by which it is judged here.
+"""What the paper reads from Table 1, and the rules that judge it here.
 
-The rules were written when the single runs were scored and known, so rows of them alone are shown,
-not judged. No ensemble was made yet, and no run of the table judged on shifts.
+The rules were written when the single runs were scored and known, so claims on single runs alone
+are reported, not judged. At that time no ensemble existed, and no run of the table was judged on
+shifts.
 """
 
 import math
@@ -35,7 +36,7 @@ NOT_JUDGED = "no runs of these rows were judged on it: `--shift all`, `--ood svh
 
 
 def ood_claims(setting: Setting, rows: Rows, scores: PairedScores) -> list[Claim]:
-    """Judge all that the paper says of Table 1: first errors, then unknown data."""
+    """Judge all claims of the paper on Table 1: errors, then unknown data."""
     return [
         *ensemble_claims(setting, rows, scores),
         *(ratio_claim(setting, rows, kind) for kind in KINDS),
@@ -50,7 +51,7 @@ def ood_claims(setting: Setting, rows: Rows, scores: PairedScores) -> list[Claim
 
 
 def ensemble_claims(setting: Setting, rows: Rows, scores: PairedScores) -> list[Claim]:
-    """Judge: an ensemble and MC-Dropout lower the ECE of each optimizer."""
+    """Judge whether an ensemble and MC-Dropout lower the ECE of each optimizer."""
     claims = []
     for optimizer in OPTIMIZERS:
         vanilla = rows[f"{optimizer}/Vanilla"]
@@ -62,14 +63,14 @@ def ensemble_claims(setting: Setting, rows: Rows, scores: PairedScores) -> list[
 
 
 def csam_claim(setting: Setting, rows: Rows, scores: PairedScores, kind: str) -> Claim:
-    """Judge: CSAM's ECE is below SAM's."""
+    """Judge whether CSAM's ECE is below SAM's."""
     statement = f"{kind}: CSAM's ECE is below SAM's"
     sam, csam = rows[f"SAM/{kind}"], rows[f"CSAM/{kind}"]
     return lower_claim(setting, statement, sam, csam, scores, reasons=written_after_runs(kind))
 
 
 def written_after_runs(kind: str) -> str:
-    """Say why a rule that is younger than the runs of a row judges nothing; else empty."""
+    """Return the reason not to judge single runs: the rule is younger. Empty for others."""
     return RULE_AFTER_RUNS if kind == "Vanilla" else ""
 
 
@@ -81,7 +82,7 @@ def lower_claim(
     scores: PairedScores,
     reasons: str = "",
 ) -> Claim:
-    """Judge by pairs of runs and images whether one row has a lower ECE than another."""
+    """Judge whether one row has a lower ECE than another, by pairs of runs and images."""
     result = scores.differences(reference.records, better.records)
     if result is None:
         return claim_without_runs(statement)
@@ -96,7 +97,7 @@ def lower_claim(
 
 
 def ratio_claim(setting: Setting, rows: Rows, kind: str) -> Claim:
-    """Judge: SGD's ECE remains about twice SAM's."""
+    """Judge whether SGD's ECE remains about twice SAM's."""
     statement = f"{kind}: SGD's ECE is about twice SAM's"
     both = [rows[f"{optimizer}/{kind}"] for optimizer in ("SGD", "SAM")]
     sgd, sam = both
@@ -119,7 +120,7 @@ def ratio_claim(setting: Setting, rows: Rows, kind: str) -> Claim:
 
 
 def ensemble_auroc_claim(setting: Setting, rows: Rows, name: str) -> Claim:
-    """Judge: the ensembles of SAM and CSAM tell unknown images better than that of SGD."""
+    """Judge whether ensembles of SAM and CSAM detect unknown images better than SGD's."""
     statement = f"Ensemble: SAM and CSAM have a higher AUROC than SGD against {name}"
     ensembles = [rows[f"{optimizer}/Ensemble"] for optimizer in OPTIMIZERS]
     if not all(each.records for each in ensembles):
@@ -140,7 +141,7 @@ def ensemble_auroc_claim(setting: Setting, rows: Rows, name: str) -> Claim:
 
 
 def dropout_auroc_claim(setting: Setting, rows: Rows, optimizer: str) -> Claim:
-    """Judge: MC-Dropout tells unknown images less well than the network alone."""
+    """Judge whether MC-Dropout detects unknown images less well than the network alone."""
     statement = f"MC-Dropout lowers the AUROC of {optimizer} against unknown data"
     both = dropout_pair(rows, optimizer)
     vanilla, dropout = both
@@ -165,7 +166,7 @@ def dropout_auroc_claim(setting: Setting, rows: Rows, optimizer: str) -> Claim:
 
 
 def dropout_order_claim(setting: Setting, rows: Rows) -> Claim:
-    """Judge: MC-Dropout costs SAM more AUROC than SGD."""
+    """Judge whether MC-Dropout costs SAM more AUROC than SGD."""
     statement = "MC-Dropout lowers the AUROC of SAM more than that of SGD"
     sgd, sam = dropout_pair(rows, "SGD"), dropout_pair(rows, "SAM")
     both = [*sgd, *sam]
@@ -187,12 +188,12 @@ def dropout_order_claim(setting: Setting, rows: Rows) -> Claim:
 
 
 def dropout_pair(rows: Rows, optimizer: str) -> tuple[ScoredRow, ScoredRow]:
-    """Return the single networks of an optimizer, and those with MC-Dropout."""
+    """Return the rows of an optimizer without and with MC-Dropout."""
     return rows[f"{optimizer}/Vanilla"], rows[f"{optimizer}/MC-Dropout"]
 
 
 def auroc_changes(vanilla: ScoredRow, dropout: ScoredRow) -> dict[str, float]:
-    """Return what MC-Dropout adds to the AUROC against each set, in points, at the same seeds."""
+    """Return how MC-Dropout changes the AUROC against each set, in points, at the same seeds."""
     seeds = {record.config.seed for record in dropout.records}
     alike = [record for record in vanilla.records if record.config.seed in seeds]
     return {
@@ -202,7 +203,7 @@ def auroc_changes(vanilla: ScoredRow, dropout: ScoredRow) -> dict[str, float]:
 
 
 def mean_auroc(records: Sequence[Record], name: str) -> float:
-    """Return the mean AUROC against a set; NaN where a run was not judged on it."""
+    """Return the mean AUROC against a set; NaN if a run was not judged on it."""
     values = [auroc_against(record, name) for record in records]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else math.nan

@@ -1,4 +1,4 @@
-"""What the runs of each part show: tables beside the paper's, and the claims on them."""
+"""The tables of each part beside the paper's, and the claims on them."""
 
 import re
 
@@ -50,7 +50,7 @@ RULES = Table(
 
 
 def networks_of(scored: list[ScoredRow]) -> dict[str, dict[str, ScoredRow]]:
-    """Return rows by name, for each data set and network: "cifar10, resnet18"."""
+    """Return rows by name, by data set and network: "cifar10, resnet18"."""
     groups: dict[str, dict[str, ScoredRow]] = {}
     for each in scored:
         where = f"{each.row.data}, {each.row.size.model}"
@@ -102,7 +102,7 @@ def losses(setting: Setting, store: RunStore) -> Findings:
 
 
 def grid(setting: Setting, store: RunStore) -> Findings:
-    """Return Table S4, whether a small rho wants a large gamma, and what a tuned one is worth."""
+    """Return Table S4, and the claims on small rho with large gamma and on a tuned gamma."""
     scored, _ = score_rows(setting, store, rows.grid(setting))
     judged = []
     for data, group in by_data(scored).items():
@@ -148,7 +148,7 @@ def combined(setting: Setting, store: RunStore) -> Findings:
 
 
 def chain_claim(setting: Setting, named: Rows, loss: str) -> Claim:
-    """Judge: the ECE falls from a loss alone to SAM on it, and to CSAM on it."""
+    """Judge whether ECE falls from a loss alone to SAM with it, and to CSAM with it."""
     statement = f"{loss}: SAM lowers its ECE, and CSAM more"
     chain = [named[name] for name in (loss, f"{loss}+SAM", f"{loss}+CSAM")]
     if not all(each.records for each in chain):

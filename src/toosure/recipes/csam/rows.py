@@ -1,4 +1,4 @@
-"""The rows of each table of the paper as runs: which method, network, length, data and seeds."""
+"""The rows of each table of the paper: method, network, length, data and seeds."""
 
 from toosure.recipes.benchmark import methods
 from toosure.recipes.benchmark.protocol import COMMON, Size
@@ -12,7 +12,7 @@ TRAINING_IMAGES = {"cifar10": 45_000, "cifar100": 45_000, "tiny_imagenet": 95_00
 FULL_EPOCHS = 200
 FULL_BATCH = 128
 
-# Ours, and the paper's. It does not say the width of its PyramidNet.
+# Our network and the paper's, which does not say the width of its PyramidNet.
 MODELS: dict[str, tuple[str, str]] = {
     "ResNet-18": ("resnet18", "resnet18"),
     "ResNet-20": ("resnet20", "resnet20"),
@@ -38,7 +38,7 @@ PAPER_SETTINGS: dict[str, dict[str, str]] = {
         "CSAM": "csam:rho=0.2,gamma=0.5",
     },
 }
-# Of Tiny-ImageNet the paper does not say rho; ours is that of CIFAR-100.
+# The paper gives no rho for Tiny-ImageNet; ours is the rho of CIFAR-100.
 PAPER_SETTINGS["tiny_imagenet"] = PAPER_SETTINGS["cifar100"]
 WORDS = {**methods.OTHERS, "FL": methods.OTHERS["Focal"]}
 BASELINES = tuple(paper.TABLE_3)
@@ -54,7 +54,7 @@ def length_text(row: Row) -> str:
 
 
 def size_of(setting: Setting, network: str, data: str = "cifar10") -> Size:
-    """Return the network with 30 epochs of the common protocol, or the paper's with 200."""
+    """Return the network with 30 epochs as in the common protocol, or the paper's with 200."""
     ours, papers = MODELS[network]
     images = TRAINING_IMAGES[data]
     if setting.full:
@@ -63,9 +63,9 @@ def size_of(setting: Setting, network: str, data: str = "cifar10") -> Size:
 
 
 def main_methods(setting: Setting, data: str) -> dict[str, str]:
-    """Return SGD, SAM and its variants as chosen under the common protocol, or as the paper does.
+    """Return SGD, SAM and its variants with the settings of the benchmark, or of the paper.
 
-    Section 5.3 compares with baselines at rho .2 for both data sets: that is `--full`.
+    Section 5.3 uses rho .2 on both data sets to compare with baselines: that is `--full`.
     """
     if not setting.full:
         return methods.sharpness_aware(data)
@@ -73,7 +73,7 @@ def main_methods(setting: Setting, data: str) -> dict[str, str]:
 
 
 def single_seeds(setting: Setting) -> tuple[int, ...]:
-    """Return the seeds of tables that one seed is enough for, unless the paper's size is asked."""
+    """Return one seed, or three at the size of the paper."""
     return setting.seeds_or(0, 1, 2) if setting.full else setting.seeds_or(0)
 
 
@@ -100,7 +100,7 @@ def resnet_56(
 ) -> list[Row]:
     """Return rows of ResNet-56 with the paper's settings.
 
-    On CIFAR-100 they measure the sharpness of Table S16, whose runs are among them.
+    On CIFAR-100 they also measure sharpness: Table S16 shares these runs.
     """
     size = size_of(setting, "ResNet-56")
     seeds = single_seeds(setting)
@@ -122,7 +122,7 @@ def baselines(setting: Setting) -> list[Row]:
 
 
 def losses(setting: Setting) -> list[Row]:
-    """Return the nine columns of Table S13 as rows; the paper has them on CIFAR-100."""
+    """Return the nine columns of Table S13 as rows; the paper shows CIFAR-100 only."""
     rows = []
     for data in setting.data_sets:
         figures = paper.TABLE_S13 if data == "cifar100" else {}
@@ -133,7 +133,7 @@ def losses(setting: Setting) -> list[Row]:
 def protocol_rows(
     setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable, network: str
 ) -> list[Row]:
-    """Return rows by the common protocol, shared with the benchmark; or with the paper's network.
+    """Return rows by the common protocol, shared with the benchmark, or of the paper's network.
 
     SGD, SAM and CSAM have the seeds of the main table.
     """

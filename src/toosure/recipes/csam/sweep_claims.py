@@ -1,4 +1,4 @@
-"""What the paper reads from Figures S5 and S6, with the rules by which it is judged here.
+"""What the paper reads from Figures S5 and S6, and the rules that judge it here.
 
 The rules were written before any of these runs was trained.
 """
@@ -23,10 +23,10 @@ def radius_claims(
     expected_runs: int,
     has_inner_optimum: bool,
 ) -> list[Claim]:
-    """Judge what a growing radius does: H(p_y) rises, and so does accuracy.
+    """Judge whether H(p_y) and accuracy rise with the radius.
 
     With `has_inner_optimum`, as the paper shows on CIFAR-10, accuracy rises, then falls, and ECE
-    falls, then rises. The paper says nothing of ECE on CIFAR-100.
+    falls, then rises. The paper says nothing about ECE on CIFAR-100.
     """
     sentences = {"entropy": f"{where}: H(p_y) rises with rho"}
     if has_inner_optimum:
@@ -51,7 +51,7 @@ def radius_claim(
     has_inner_optimum: bool,
     reasons: list[str],
 ) -> Claim:
-    """Judge one number over the radii: it rises, or is best at a radius in between."""
+    """Judge whether one number rises with the radius, or is best at a radius in between."""
     radii = sorted(numbers)
     values = np.array([numbers[rho].get(key, np.nan) for rho in radii])
     found = ", ".join(f"{rho:g}: {value:.3g}" for rho, value in zip(radii, values, strict=True))
@@ -77,9 +77,9 @@ def capacity_claims(
     expected_runs: int,
     has_inner_optimum: bool,
 ) -> list[Claim]:
-    """Judge: ResNet-56 is worse calibrated than ResNet-20 while the ECE falls with rho.
+    """Judge whether ResNet-56 is worse calibrated than ResNet-20 at the smallest radius.
 
-    With `has_inner_optimum` it is better calibrated at the largest radius.
+    With `has_inner_optimum`, also judge whether it is better calibrated at the largest radius.
     """
     sentences = [f"{data}: at the smallest rho ResNet-56 has a higher ECE than ResNet-20"]
     if has_inner_optimum:
@@ -109,7 +109,7 @@ def capacity_claims(
 
 
 def gamma_claims(setting: Setting, numbers: Numbers) -> list[Claim]:
-    """Judge Figure S6: a little gamma helps, gamma 1 calibrates best, gamma 2 and more is worse."""
+    """Judge Figure S6: gamma .5 helps, gamma 1 calibrates best, gamma 2 and more is worse."""
     helps = "gamma .5 improves accuracy and ECE over SAM"
     least = "the least ECE is at gamma 1"
     worse = "gamma 2 and more is clearly worse calibrated"

@@ -1,4 +1,4 @@
-"""Our scores and the paper's figures side by side, row by row."""
+"""Our scores beside the paper's figures, row by row."""
 
 from collections.abc import Iterable, Sequence
 
@@ -27,7 +27,7 @@ NOTE = (
 
 
 def tables(rows: Sequence[ScoredRow], title: str, papers: str) -> list[Table]:
-    """Return one table per data set: ours, then the paper's columns."""
+    """Return one table per data set: our columns, then the paper's."""
     result = []
     for data, group in by_data(rows).items():
         columns = list(dict.fromkeys(name for scored in group for name in scored.row.figures))
@@ -57,7 +57,7 @@ def row_cells(scored: ScoredRow, columns: Sequence[str], sharp: bool) -> tuple[s
 
 
 def trained_text(scored: ScoredRow) -> str:
-    """Return the network and its epochs; of a small trial what was trained in their place."""
+    """Return the network and its epochs, or for a small trial what was trained instead."""
     config = scored.records[0].config
     data = config.data.partition(":")[0]
     if data == scored.row.data:
@@ -66,7 +66,7 @@ def trained_text(scored: ScoredRow) -> str:
 
 
 def error_after(record: Record) -> float | None:
-    """Return the ECE after a temperature; None of a mixture without images to fit it on."""
+    """Return the ECE after a temperature, or None for a mixture without one."""
     return record.test_after_temperature.get("ece")
 
 
@@ -81,6 +81,6 @@ def values_of(rows: Iterable[ScoredRow]) -> dict[str, object]:
 
 
 def unavailable_rows(rows: Iterable[Row]) -> list[Claim]:
-    """Say which rows cannot be trained because a word does not exist here."""
+    """Return a claim without a verdict for each row that has an unknown word."""
     reasons = {row.name: protocol.unknown_word_error(row.method) for row in rows}
     return [Claim(f"row {name}", "–", note=why) for name, why in reasons.items() if why]

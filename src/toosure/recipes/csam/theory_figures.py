@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def theory_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
-    """Return Figure 2 where the run that measured SAM's theory is there."""
+    """Return Figure 2 if a run measured SAM's theory."""
     theory = theory_run(setting, runs)
     if theory is None:
         return []
@@ -29,7 +29,7 @@ def theory_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
 
 
 def theory_run(setting: Setting, runs: FigureRuns) -> Theory | None:
-    """Return the theory along the run of Figure 2; None where it is not there."""
+    """Return the theory along the run of Figure 2, or None."""
     for _, record in runs.known(figure_rows.along_training(setting)):
         theory = figure_data.theory_of(record)
         if theory is not None:
@@ -38,7 +38,7 @@ def theory_run(setting: Setting, runs: FigureRuns) -> Theory | None:
 
 
 def theory_drawing(name: str, title: str, theory: Theory, shown_at: Sequence[float]) -> Drawing:
-    """Return a figure of kappa_min at both ends, on the way, and of lambda and lambda_0."""
+    """Return a figure of kappa_min at both ends and on the path, and of lambda and lambda_0."""
     return Drawing(
         name,
         title,
@@ -77,7 +77,7 @@ def draw_theory(theory: Theory, shown_at: Sequence[float]) -> "Figure":
 
 
 def theory_table(title: str, theory: Theory) -> Table:
-    """Print what Figure 2 draws, row by row."""
+    """Print the numbers of Figure 2 row by row."""
     rows = []
     for row, epoch in enumerate(theory.epochs):
         path = ", ".join(f"{value:.3g}" for value in theory.path[row])

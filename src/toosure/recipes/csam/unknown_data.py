@@ -1,4 +1,4 @@
-"""The right half of Table 1: how well CIFAR-10 test images are told from unknown ones."""
+"""The right half of Table 1: AUROC of CIFAR-10 test images against unknown images."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from toosure.recipes.benchmark.shift_scores import auroc_against
 from toosure.recipes.recipe import Table
 from toosure.recipes.series import in_points, mean_std_text
 
-# A set of a run's record -> the paper's column; None where it has none.
+# A set of unknown images -> the paper's column, or None.
 SETS: dict[str, str | None] = {
     "svhn": "SVHN",
     "corrupted": "CIFAR10-C",
@@ -25,7 +25,7 @@ NOTE = (
 
 
 def unknown_data(scored: Sequence[ScoredRow]) -> Table:
-    """Return our AUROCs beside the paper's; a dash where no run of a row was judged."""
+    """Return our AUROCs beside the paper's; a dash if no run of a row was judged."""
     header = (
         *("row", "seeds", *SETS),
         *(f"paper: {column}" for column in SETS.values() if column is not None),

@@ -1,7 +1,7 @@
-"""The scores of runs and mixtures, kept in `scores.jsonl` when the run folders are gone.
+"""Saved scores of runs and mixtures in `scores.jsonl`, which outlives the run folders.
 
-A line holds the data set, the row of the table, what was scored (the name of a run, or those of a
-mixture's members) and the scores. A run that has a line is not trained again.
+A line holds the data set, the row of the table, the name of the run or of the members of a mixture,
+and the scores. A run with a line is not trained again.
 """
 
 import json
@@ -17,7 +17,7 @@ ScoresByName = dict[str, Scores]  # of a run, or of the members of a mixture
 
 
 def kept_scores(setting: Setting) -> dict[str, ScoresByName]:
-    """Return the scores that a folder keeps of this data set, by row of the table."""
+    """Return the saved scores of this data set, by row of the table."""
     rows: dict[str, ScoresByName] = {}
     if setting.scores:
         for line in read_json_lines(Path(setting.scores) / SCORES_FILE):

@@ -1,4 +1,4 @@
-"""The table of ensembles and the claims on it: single runs, averages of weights, mixtures."""
+"""The table of ensembles and its claims: single runs, averages of weights, mixtures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ HEADER = ("method", "n", "accuracy %", "NLL", "ECE", "smECE", "gap", "seconds", 
 
 @dataclass
 class MethodScores:
-    """The scores of one method: of each run, or of each set of members."""
+    """The scores of one method by run, or by the members of each mixture."""
 
     scores: ScoresByName = field(default_factory=dict)
     parameters: int = 0
@@ -51,7 +51,7 @@ class MethodScores:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the table of all methods, and what holds between them."""
+    """Return the table of all methods, and the claims on it."""
     rows = {**single_rows(setting, store), **method_rows(setting, store)}
     keep_scores(setting, {name: row.scores for name, row in rows.items()})
     for name, scores in kept_scores(setting).items():
@@ -68,7 +68,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def single_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
-    """Return what is made of single runs: they, their averages, and deep ensembles of them."""
+    """Return the rows made of single runs: the runs, their averages, and deep ensembles."""
     rows: dict[str, MethodScores] = {}
     for optimizer, configs in (("SGD", sweeps.plain(setting)), ("SAM", sweeps.sam(setting))):
         runs = store.runs(configs)
@@ -84,7 +84,7 @@ def single_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
 
 
 def method_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
-    """Return the methods that train their members at once."""
+    """Return the rows of methods that train their members at once."""
     rows = {}
     for name in sweeps.METHODS:
         configs = sweeps.method(setting, name)
@@ -94,7 +94,7 @@ def method_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
 
 
 def row_of(runs: Sequence[Run], file: str, parameters: int) -> MethodScores:
-    """Score a file of predictions of each run that has it."""
+    """Score one file of predictions in each run that has it."""
     row = MethodScores(parameters=parameters)
     for run in runs:
         pair = held_out_rows(run, file)
@@ -104,7 +104,7 @@ def row_of(runs: Sequence[Run], file: str, parameters: int) -> MethodScores:
 
 
 def ensemble_row(runs: Sequence[Run], members: int, parameters: int) -> MethodScores:
-    """Score the mixtures of disjoint sets of runs."""
+    """Score mixtures of disjoint sets of runs."""
     row = MethodScores(parameters=parameters * members)
     for start in range(0, len(runs) - members + 1, members):
         chosen = runs[start : start + members]
@@ -118,14 +118,14 @@ def ensemble_row(runs: Sequence[Run], members: int, parameters: int) -> MethodSc
 
 
 def seconds_of(runs: Sequence[Run]) -> Scores:
-    """Return how long runs trained together; nothing where one of them shared its device."""
+    """Return how long runs trained in total, or nothing if one shared its device."""
     if not all(ran_alone(run) for run in runs):
         return {}
     return {"seconds": sum(training_seconds(run) for run in runs)}
 
 
 def held_out_rows(run: Run, file: str) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Return logits and labels of the test images, or None where the run saved none."""
+    """Return logits and labels of the test images, or None if the run saved none."""
     try:
         with np.load(run.path / file, allow_pickle=False) as arrays:
             logits = torch.from_numpy(arrays["test_logits"]).double()
@@ -169,7 +169,7 @@ def cells(name: str, row: MethodScores) -> tuple[str, ...]:
 
 
 def claims(setting: Setting, rows: dict[str, MethodScores]) -> list[Claim]:
-    """Judge what CSAM's Table 1 says of ensembles and MC-Dropout."""
+    """Judge the claims of CSAM's Table 1 on ensembles and MC-Dropout."""
     members = sweeps.ensemble_size(setting)
     ensembles = {name: f"{name}, deep ensemble ({members})" for name in ("SGD", "SAM")}
     of_ensembles = []
@@ -195,7 +195,7 @@ def better_claim(
     other: str,
     key: str = "ece",
 ) -> Claim:
-    """Judge: the mean of one method is better than that of another, in ECE or in accuracy."""
+    """Judge whether one method has a better mean ECE or accuracy than another."""
     if one not in rows or other not in rows:
         return claim_without_runs(statement)
     ours = rows[one].mean(key)

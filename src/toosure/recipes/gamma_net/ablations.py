@@ -1,4 +1,4 @@
-"""Ablations of gamma-net: the bandwidth of SECE, and what its features contribute."""
+"""Ablations of gamma-net: the bandwidth of SECE, and its features."""
 
 from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, why_not_judged
 from toosure.recipes.gamma_net import sweeps
@@ -21,7 +21,7 @@ HEADER = ("seeds", "accuracy %", *ERRORS, "gamma at the end")
 
 
 def bandwidth_findings(setting: Setting, store: RunStore) -> Findings:
-    """Return what the kernel's width does to calibration."""
+    """Return how the width of the kernel changes calibration."""
     values = sweeps.bandwidth_values(setting)
     configs = {value: sweeps.bandwidth_configs(setting, value) for value in values}
     rows = score_configs(setting, store, configs)
@@ -33,12 +33,12 @@ def bandwidth_findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def fixed_errors(rows: Rows) -> dict[str, float]:
-    """Return the mean ECE at each bandwidth that is held fixed and has runs."""
+    """Return the mean ECE at each fixed bandwidth that has runs."""
     return {name: row.mean("ece") for name, row in rows.items() if row.records and name != "auto"}
 
 
 def fixed_claim(rows: Rows) -> Claim:
-    """Report how far ECE differs over the bandwidths that are held fixed."""
+    """Report the range of ECE over the fixed bandwidths."""
     errors = fixed_errors(rows).values()
     text = "not run"
     if errors:
@@ -53,7 +53,7 @@ def fixed_claim(rows: Rows) -> Claim:
 
 
 def rule_claim(setting: Setting, rows: Rows) -> Claim:
-    """Judge the prediction that the bandwidth of the batch is near the best of the fixed ones."""
+    """Judge the prediction that the bandwidth of the batch is near the best fixed one."""
     statement = (
         "predicted: the bandwidth of the batch (auto) is within a point of the best fixed one"
     )
@@ -76,7 +76,7 @@ def rule_claim(setting: Setting, rows: Rows) -> Claim:
 
 
 def feature_findings(setting: Setting, store: RunStore) -> Findings:
-    """Return how gamma-net does when its features are replaced."""
+    """Return the scores of gamma-net with other features."""
     configs = {kind: sweeps.feature_configs(setting, kind) for kind in sweeps.FEATURES}
     rows = score_configs(setting, store, configs)
     table = Table("What gamma-net reads", ("features", *HEADER), variant_cells(rows), NOTE)
@@ -84,7 +84,7 @@ def feature_findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def feature_claim(setting: Setting, rows: Rows) -> Claim:
-    """Judge: the network's own features leave it better calibrated than noise does."""
+    """Judge whether the network's own features calibrate better than noise."""
     statement = "gamma-net needs its features: ECE lower than with noise in their place"
     own = rows["penultimate"]
     noise = rows["noise"]

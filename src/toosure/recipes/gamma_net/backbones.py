@@ -37,7 +37,7 @@ NOTE = (
 
 
 def backbone_rows(setting: Setting) -> list[Row]:
-    """Return the rows: two methods on each backbone, by the common protocol."""
+    """Return two methods on each backbone, by the common protocol."""
     data = single_data(setting, "cifar10")
     rows = []
     for backbone, (model, small, optimizer) in BACKBONES.items():
@@ -57,7 +57,7 @@ def configs(setting: Setting) -> list[RunConfig]:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the table, and each backbone's ECE without a verdict."""
+    """Return the table, and a claim without a verdict per backbone."""
     scored, _ = score_rows(setting, store, backbone_rows(setting))
     rows = by_name(scored)
 
@@ -68,7 +68,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def backbone_claim(backbone: str, rows: Rows) -> Claim:
-    """Report the ECE and accuracy of gamma-net beside those of cross-entropy."""
+    """Report ECE and accuracy of gamma-net beside cross-entropy."""
     statement = f"{backbone}: gamma-net has less ECE than cross-entropy"
     ce, ours = (rows[f"{backbone}, {method}"] for method in METHODS)
     if not ce.records or not ours.records:

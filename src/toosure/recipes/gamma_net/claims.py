@@ -1,6 +1,6 @@
-"""The claims that several tables make of gamma-net, each with one rule.
+"""Claims on gamma-net that several tables share, each with one rule.
 
-A table says in its own words what is claimed, and why nothing is judged (`reasons`).
+The table gives the statement of the claim, and the reasons not to judge it.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def lower_ece_claim(
     paper: str = "not reported",
     rule: str = "",
 ) -> Claim:
-    """Judge: the mean ECE over seeds is below another's."""
+    """Judge whether the mean ECE over seeds is below that of another method."""
     if not ours.records or not other.records:
         return claim_without_runs(statement)
     return judge(
@@ -52,7 +52,7 @@ def lower_ece_claim(
 def all_errors_claim(
     statement: str, ours: ScoredRow, other: ScoredRow, reasons: Sequence[str], rule: str = ""
 ) -> Claim:
-    """Judge: every calibration error that the paper names is below another's, by its mean."""
+    """Judge whether every error that the paper names is below that of another method."""
     if not ours.records or not other.records:
         return claim_without_runs(statement)
 
@@ -78,7 +78,7 @@ def lower_than_ce(
     found: str = "",
     rule: str,
 ) -> Claim:
-    """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points.
+    """Judge whether ECE is below cross-entropy's, if that is over-confident by more than 2 points.
 
     `excess` is the over-confidence of cross-entropy in points.
     """
@@ -96,7 +96,7 @@ def lower_than_ce(
 def accurate_as_ce(
     ours: ScoredRow, ce: ScoredRow, found: str, reasons: Sequence[str], *, where: str = ""
 ) -> Claim:
-    """Judge: at most a point less accurate than cross-entropy."""
+    """Judge whether accuracy is at most a point below that of cross-entropy."""
     statement = f"{where}{ours.name}: ... at an accuracy within one point of cross-entropy's"
     if not ours.records or not ce.records:
         return claim_without_runs(statement)
@@ -106,7 +106,7 @@ def accurate_as_ce(
 def accuracy_claim(
     statement: str, found: str, own: float, other: float, reasons: Sequence[str]
 ) -> Claim:
-    """Judge: at most a point less accurate than another."""
+    """Judge whether accuracy is at most a point below that of another method."""
     return judge(
         statement,
         found=found,
@@ -120,7 +120,7 @@ def accuracy_claim(
 def spread_claim(
     statement: str, row: ScoredRow, reasons: Sequence[str], *, steady: bool = True
 ) -> Claim:
-    """Judge: final ECE differs by less than a point over seeds; not `steady`: by that or more."""
+    """Judge whether final ECE differs by less than a point over seeds; or not, if not `steady`."""
     if not row.records:
         return claim_without_runs(statement)
 
@@ -138,5 +138,5 @@ def spread_claim(
 
 
 def too_little_overconfident(excess: float) -> str:
-    """Say that CE is not over-confident enough to be beaten; empty where it is. In points."""
+    """Return the reason not to judge if CE is over-confident by too few points, else nothing."""
     return "" if excess > OVERCONFIDENT else f"CE is over-confident by {excess:.1f} points only"

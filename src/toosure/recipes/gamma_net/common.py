@@ -1,6 +1,6 @@
-"""gamma-net and its baselines by the common protocol: ResNet-18, 30 epochs, the cosine schedule.
+"""gamma-net and its baselines by the common protocol: ResNet-18, 30 epochs, cosine schedule.
 
-A run here is a run of the benchmark: the same configuration, so the same name and kept scores.
+The runs are runs of the benchmark: same configuration, same name, same saved scores.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_std_text
 
-# With three seeds, in the order in which they are trained.
+# With three seeds, in the order of training.
 MAIN: dict[str, str] = {
     OURS: "gamma_net",
     "CE": "sgd",
@@ -32,7 +32,7 @@ MAIN: dict[str, str] = {
     "FLSD-53": "flsd53",
     ONE_RATE: "gamma_net:lr=0.001,level_lr=none",
 }
-# With one seed, unless scores of others are kept.
+# With one seed; other seeds are shown if their scores are saved.
 OTHERS: dict[str, str] = {
     "gamma-net, not learning": "gamma_net:lr=0,level_lr=none",
     "gamma fixed at 1": "focal:gamma=1",
@@ -45,7 +45,7 @@ OTHERS: dict[str, str] = {
     "Brier": "brier",
     "label smoothing": "label_smoothing",
     "gamma-net, only its level learns": "gamma_net:lr=0",
-    # How much of the accuracy is lost with the tenth of the images that gamma-net keeps for itself.
+    # How much accuracy the tenth of the images costs that gamma-net takes as its meta split.
     "gamma-net, 1,000 meta images": "gamma_net:meta=1000",
 }
 SEEDS = (0, 1, 2)
@@ -83,15 +83,15 @@ def methods(setting: Setting) -> dict[str, str]:
 
 
 def seeds(setting: Setting, name: str) -> tuple[int, ...]:
-    """Return the seeds that are trained."""
+    """Return the seeds to train."""
     several = name in MAIN and not setting.quick
     return setting.seeds_or(*SEEDS) if several else setting.seeds_or(0)
 
 
 def rows(setting: Setting, data: str) -> list[Row]:
-    """Return the rows of a data set: the seeds that are trained, and others whose scores are kept.
+    """Return the rows of a data set: the seeds to train, and other seeds with saved scores.
 
-    Seeds that the command names are the only ones.
+    If the command names seeds, the rows show no others.
     """
     table = []
     for name, word in methods(setting).items():
@@ -111,7 +111,7 @@ def configs(setting: Setting) -> list[RunConfig]:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return a table per data set, and whether gamma-net does what the paper says of it."""
+    """Return a table per data set, and the claims on it."""
     data_names = tables.data_names(setting)
     table_rows = [row for data in data_names for row in rows(setting, data)]
     scored, _ = score_rows(setting, store, table_rows)

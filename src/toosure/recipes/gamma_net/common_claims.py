@@ -1,10 +1,10 @@
-"""The claims on gamma-net by the common protocol. The rules were written before the runs.
+"""Claims on gamma-net by the common protocol. The rules were written before the runs, except one.
 
-But for one: `level_claim` was added when five runs of gamma-net at one rate had shown classes that
-are off by 2 to 9 points, and before any run with a fast level, with the rule that the fast level
-becomes gamma-net's default where it holds on both data sets. It held, and so it is. The other
-claims were written of gamma-net at one rate; of the new default they were asked when its scores
-were known, by the same rules, and both are judged.
+`level_claim` was added when five runs of gamma-net at one rate had shown classes that are off by 2
+to 9 points, and before any run with a fast level. Its rule: the fast level becomes the default of
+gamma-net if the claim holds on both data sets. It held. The other claims were written for gamma-net
+at one rate. They were applied to the new default by the same rules when its scores were known, and
+both are judged.
 """
 
 from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, why_not_judged
@@ -34,7 +34,7 @@ TRIVIAL = "predicted: SECE alone has less ECE than CE, at less than half of its 
 
 
 def claims(setting: Setting, data: str, rows: Rows) -> list[Claim]:
-    """Judge one data set: gamma-net and the same at one rate, SECE alone, what the level does."""
+    """Judge one data set: gamma-net, gamma-net at one rate, SECE alone, and the fast level."""
     return [
         *method_claims(setting, data, rows, OURS),
         *(method_claims(setting, data, rows, ONE_RATE) if ONE_RATE in rows else []),
@@ -44,7 +44,7 @@ def claims(setting: Setting, data: str, rows: Rows) -> list[Claim]:
 
 
 def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Claim]:
-    """Judge a row of gamma-net: against CE, over seeds, against focal losses, the ablations."""
+    """Judge gamma-net against CE, over seeds, against focal losses, and against ablations."""
     ours = rows[name]
     baselines = [rows[other] for other in ("CE", "focal", "FLSD-53") if other in rows]
     ablations = [rows[n] for n in rows if n.startswith(("gamma-net, not", "gamma fixed"))]
@@ -67,7 +67,7 @@ def method_claims(setting: Setting, data: str, rows: Rows, name: str) -> list[Cl
 
 
 def ce_claims(setting: Setting, data: str, ours: ScoredRow, ce: ScoredRow) -> list[Claim]:
-    """Judge: less ECE than cross-entropy where that is over-confident, and as accurate."""
+    """Judge whether gamma-net has less ECE than an over-confident CE, at its accuracy."""
     reasons = why_not_compared(setting, ours, ce)
     excess = mean_and_std(ce.overconfidence)[0]
     errors = f"{pair_text(ours, ce, 'ece')}; CE is over-confident by {excess:.1f} points"
@@ -80,7 +80,7 @@ def ce_claims(setting: Setting, data: str, ours: ScoredRow, ce: ScoredRow) -> li
 
 
 def why_not_compared(setting: Setting, *rows: ScoredRow) -> list[str]:
-    """Return the reasons not to judge rows of which each needs several runs."""
+    """Return the reasons not to judge rows that each need several runs."""
     return why_not_judged(setting, rows, several=rows)
 
 
@@ -105,7 +105,7 @@ def trivial_claim(setting: Setting, data: str, rows: Rows) -> Claim:
 
 
 def level_claim(setting: Setting, data: str, rows: Rows) -> Claim:
-    """Judge: with a fast level classes differ less, and ECE hardly rises, on validation images."""
+    """Judge whether a fast level makes classes differ less at about the same validation ECE."""
     statement = f"{data}: with a fast level over-confidence differs less between classes"
     fast, slow = rows[OURS], rows[ONE_RATE]
     if not fast.records or not slow.records:

@@ -19,7 +19,7 @@ ACCURATE = "... at competitive accuracy"
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the main table and whether gamma-net is better calibrated than each baseline."""
+    """Return the main table, and the claims against each baseline."""
     configs = {name: sweeps.method_configs(setting, name) for name in sweeps.METHODS}
     rows = score_configs(setting, store, configs)
 
@@ -34,7 +34,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def claims(setting: Setting, rows: Rows) -> list[Claim]:
-    """Judge: each calibration error below each baseline's, accuracy within a point."""
+    """Judge whether each calibration error is below each baseline, at competitive accuracy."""
     ours = rows[OURS]
     errors_claims = []
     for name in sweeps.BASELINES:
@@ -45,7 +45,7 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
 
 
 def accurate_as_best(setting: Setting, rows: Rows) -> Claim:
-    """Judge: gamma-net is at most a point less accurate than the best baseline."""
+    """Judge whether gamma-net is at most a point less accurate than the best baseline."""
     ours = rows[OURS]
     baselines = [rows[name] for name in sweeps.BASELINES]
     accuracies = [row.mean("accuracy") for row in baselines if row.records]

@@ -1,4 +1,4 @@
-"""The rows of gamma-net's tables, and what their records hold along training."""
+"""The rows of gamma-net's tables, and numbers of their records along training."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from toosure.recipes.run_store import RunStore
 
 OURS = "gamma-net + SECE"
 ALONE = "SECE alone"
-ONE_RATE = "gamma-net, one rate"  # the defaults of before: no fast level
+ONE_RATE = "gamma-net, one rate"  # the earlier defaults: no fast level
 ERRORS = {
     "ECE": "ece",
     "MCE": "mce",
@@ -27,8 +27,8 @@ def score_configs(
 ) -> Rows:
     """Score the finished runs that are new; return a row per name.
 
-    A row expects all of its runs, or as many as `expected`. Nothing is saved of single test images:
-    no table of these rows compares runs image by image.
+    A row expects all of its runs, or `expected` of them. Nothing is saved of single test images,
+    because no table compares these runs image by image.
     """
     rows = [
         Row(name, tuple(of_row), len(of_row) if expected is None else expected)
@@ -44,7 +44,7 @@ def unrounded(rows: Rows) -> dict[str, list[dict[str, float]]]:
 
 
 def along_training(record: Record, key: str) -> list[float]:
-    """Return a number of each row of a run; raise ValueError where it was not kept."""
+    """Return a number from each row of a run; raise ValueError if it was not saved."""
     rows = record.rows or []
     if not rows or any(key not in row for row in rows):
         raise ValueError(

@@ -1,7 +1,7 @@
-"""The settling experiment: which change keeps gamma, and with it ECE, from differing by seed.
+"""The settling experiment: which change makes gamma, and with it ECE, differ less between seeds.
 
-The rules below were written before the runs, of H only that on its spread: what else is asked of it
-was asked of G, the default of then. Spread is the largest minus the smallest of five.
+The rules were written before the runs. For H only the rule on its spread was; the others were
+written for G, the default at that time. Spread is the largest minus the smallest of five.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ NOTE = (
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the arms with their spread over seeds, and whether the experiment settles it."""
+    """Return the arms with their spread over seeds, and the claims on them."""
     wanted = set(sweeps.arms(setting))
     configs = {
         name: [each for each in sweeps.arm_configs(setting, name) if each in wanted]
@@ -69,7 +69,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def claims(setting: Setting, rows: Rows) -> list[Claim]:
-    """Judge: steady over seeds, the first build not, better than CE where that is too sure."""
+    """Judge which arms are steady over seeds, and better than an over-confident CE."""
     first = rows[ARM_A]
     steady = "{}: ECE differs by less than a point over five seeds"
     unsteady = "predicted: the first build (A) differs by a point or more"
@@ -80,7 +80,7 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
             spread_claim(steady.format(name), rows[name], why_not_judged(setting, [rows[name]]))
             for name in STEADY
         ),
-        # Else there was nothing to explain.
+        # If the first build were steady, there would be nothing to explain.
         spread_claim(unsteady, first, why_not_judged(setting, [first]), steady=False),
         frozen_claim(setting, first),
         *(lower_g, lower_h, accurate_g, accurate_h),
@@ -88,7 +88,7 @@ def claims(setting: Setting, rows: Rows) -> list[Claim]:
 
 
 def frozen_claim(setting: Setting, first: ScoredRow) -> Claim:
-    """Judge the prediction that the first build's gamma stays where the first cut finds it."""
+    """Judge the prediction that the first build's gamma stays near its value at the first cut."""
     statement = "predicted: after the first cut of the rate, gamma of A stays within .1"
     if not first.records:
         return claim_without_runs(statement)
@@ -104,7 +104,7 @@ def frozen_claim(setting: Setting, first: ScoredRow) -> Claim:
 
 
 def ce_claims(setting: Setting, rows: Rows, name: str) -> list[Claim]:
-    """Judge: less ECE than cross-entropy where that is over-confident, and as accurate."""
+    """Judge whether an arm has less ECE than an over-confident CE, at its accuracy."""
     ours, ce = rows[name], rows["CE"]
     reasons = why_not_judged(setting, [ours, ce])
     excess = mean_and_std([validation_overconfidence(record) for record in ce.records])[0]

@@ -1,4 +1,4 @@
-"""The recipe of the steered radius: is a network calibrated when its training ends?"""
+"""The recipe of the steered radius: is a network calibrated at the end of its training?"""
 
 from collections.abc import Callable, Sequence
 
@@ -20,7 +20,7 @@ from toosure.recipes.recipe import Part, Recipe, Setting
 def part_configs(
     rows_of: Callable[[Setting], Sequence[Row]],
 ) -> Callable[[Setting], list[RunConfig]]:
-    """Return the function that gives the runs of a part's rows."""
+    """Return a part's `configs`: the runs of its rows."""
     return lambda setting: configs_of(rows_of(setting))
 
 

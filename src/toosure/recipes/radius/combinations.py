@@ -1,4 +1,4 @@
-"""Which combination is taken: by validation images alone."""
+"""Choose the combination of method and controller, by validation images alone."""
 
 import math
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ Means = dict[str, float]  # by name of the combination, the least first
 
 
 def all_rows(setting: Setting) -> list[Row]:
-    """Return every combination, and the finalists with more seeds once kept scores tell them."""
+    """Return every combination, and more seeds of the finalists once saved scores name them."""
     each = rows.combinations(setting)
     scored = with_records(each, score_files(setting))
     if missing_in(scored):
@@ -42,7 +42,7 @@ def all_rows(setting: Setting) -> list[Row]:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the validation scores of each combination, and which is taken."""
+    """Return the validation scores of each combination, and the choice."""
     scored, _ = score_rows(setting, store, rows.combinations(setting))
     last, _ = score_rows(setting, store, finalists(setting, validation_means(scored)))
 
@@ -52,7 +52,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def finalists(setting: Setting, means: Means) -> list[Row]:
-    """Return the combinations of least mean with the seeds of the comparison."""
+    """Return the combinations of least mean, with the seeds of the comparison."""
     names = list(means)[:FINALISTS]
     several = rows.combinations(setting, rows.seeds(setting))
     return [row for row in several if row.name in names]
@@ -76,7 +76,7 @@ def cells(scored: ScoredRow) -> tuple[str, ...]:
 
 
 def choice(setting: Setting, scored: Sequence[ScoredRow], last: Sequence[ScoredRow]) -> Claim:
-    """Say which combination is taken: the better finalist, once all their runs are there."""
+    """Report the chosen combination: the better finalist, once all their runs exist."""
     statement = "the combination that is taken"
     first = validation_means(scored)
     missing = missing_in(scored) or missing_in(last)
@@ -96,12 +96,12 @@ def choice(setting: Setting, scored: Sequence[ScoredRow], last: Sequence[ScoredR
 
 
 def means_text(means: Means) -> str:
-    """Print the least four."""
+    """Print the four least means."""
     return ", ".join(f"{name} {mean:.4f}" for name, mean in list(means.items())[:4])
 
 
 def validation_means(scored: Sequence[ScoredRow]) -> Means:
-    """Return the geometric mean of the validation NLL of combinations that have all their runs."""
+    """Return the geometric mean validation NLL of combinations with all their runs."""
     expected: dict[str, int] = {}
     logs: dict[str, list[float]] = {}
     for each in scored:

@@ -1,4 +1,7 @@
-"""The goal: our method beside all its rivals, without post-hoc work against what had it too."""
+"""Compare the steered radius (no calibration) with all rivals.
+
+Rivals are taken before and after temperature scaling.
+"""
 
 import re
 from collections.abc import Sequence
@@ -67,7 +70,7 @@ RULES = Table(
 
 @dataclass(frozen=True)
 class BestRival:
-    """The best rival in a score: its row, and whether it is after temperature scaling."""
+    """The best rival in one score, before or after temperature scaling."""
 
     scored: ScoredRow
     after: bool
@@ -79,7 +82,7 @@ class BestRival:
 
 
 def best_rival(rivals: Sequence[ScoredRow], key: str) -> BestRival:
-    """Return the rival of least mean, as it is or after temperature scaling."""
+    """Return the rival of least mean, before or after temperature scaling."""
     candidates = [
         BestRival(each, after, each.mean(key, after))
         for each in rivals
@@ -90,7 +93,7 @@ def best_rival(rivals: Sequence[ScoredRow], key: str) -> BestRival:
 
 
 def best_sam(rivals: Sequence[ScoredRow]) -> ScoredRow | None:
-    """Return the SAM of highest mean accuracy among all fixed radii; None without a run."""
+    """Return the SAM with a fixed radius of highest mean accuracy, or None without a run."""
     of_sam = [
         each
         for each in rivals
@@ -103,7 +106,7 @@ def best_sam(rivals: Sequence[ScoredRow]) -> ScoredRow | None:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the table of all methods, and whether the goal is reached on each data set."""
+    """Return the table of all methods, and the claims of the goal on each data set."""
     scored, examples = score_rows(setting, store, rows.comparison(setting))
     bounded = BoundedScores(examples)
     paired = PairedScores(examples)
@@ -117,7 +120,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def network_findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the same on a second network, with one seed: reported, not judged."""
+    """Return the table and claims of a second network; one seed is reported, not judged."""
     scored, examples = score_rows(setting, store, rows.network(setting))
     bounded = BoundedScores(examples)
     network = "a small one" if setting.quick else "ResNet-56"
@@ -129,7 +132,7 @@ def network_findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def paired_table(data: str, group: Sequence[ScoredRow], scores: PairedScores) -> Table:
-    """Return the paired differences between our method and each rival."""
+    """Return paired differences between our method and each rival."""
     ours = by_name(group)[rows.OURS]
     lines = []
     for rival in group:
@@ -146,7 +149,7 @@ def paired_table(data: str, group: Sequence[ScoredRow], scores: PairedScores) ->
 def goal_claims(
     setting: Setting, where: str, group: Sequence[ScoredRow], bounded: BoundedScores
 ) -> list[Claim]:
-    """Judge the goal on one data set: two calibration errors, accuracy, NLL."""
+    """Judge the goal on one data set: two calibration errors, accuracy and NLL."""
     ours = by_name(group)[rows.OURS]
     rivals = [each for each in group if rows.is_rival(each.name)]
     sentences = [error_sentence(where, name) for name in ERRORS.values()]
@@ -181,7 +184,7 @@ def error_claim(
     bounded: BoundedScores,
     reasons: Sequence[str],
 ) -> Claim:
-    """Judge a calibration error against the best of all rivals."""
+    """Judge a calibration error against the best rival."""
     statement = error_sentence(where, ERRORS[key])
     best = best_rival(rivals, key)
     difference = bounded.difference(key, best.scored.records, ours.records, best.after)
@@ -204,7 +207,7 @@ def accuracy_claim(
     bounded: BoundedScores,
     reasons: Sequence[str],
 ) -> Claim:
-    """Judge the accuracy against that of the best SAM."""
+    """Judge the accuracy against the best SAM."""
     statement = accuracy_sentence(where)
     best = best_sam(rivals)
     if best is None:
@@ -231,7 +234,7 @@ def bounded_claim(
     rule: str,
     reasons: Sequence[str],
 ) -> Claim:
-    """Return a claim judged by a bound; without one it is not judged."""
+    """Return a claim that a bound judges; without a bound it is not judged."""
     known = "" if difference is not None else "of no common seed the test images are kept"
     text = f"{found}; difference {difference.text()}" if difference is not None else found
     return judge(
@@ -242,7 +245,7 @@ def bounded_claim(
 def nll_claim(
     where: str, ours: ScoredRow, rivals: Sequence[ScoredRow], reasons: Sequence[str]
 ) -> Claim:
-    """Judge the NLL against that of every rival."""
+    """Judge the NLL against every rival."""
     best = best_rival(rivals, "nll")
     raw = min((each for each in rivals if each.records), key=lambda each: each.mean("nll"))
     found = (

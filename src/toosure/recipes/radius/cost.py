@@ -1,4 +1,4 @@
-"""What the looks at the control split cost, as a share of the time of training."""
+"""The cost of measuring the control split, as a share of the training time."""
 
 from toosure.config import RunConfig
 from toosure.optim import SAM
@@ -26,7 +26,7 @@ TRAINING_IMAGES = {"digits": 128}  # of a quick recipe
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the share of the time that looks at the control split take."""
+    """Return the share of training time that looks at the control split take."""
     scored, _ = score_rows(setting, store, rows.cost(setting))
     lines = []
     claims: list[Claim] = []
@@ -56,7 +56,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def cells(data: str, record: Record, share: float) -> tuple[str, ...]:
-    """Print what the looks of a run took."""
+    """Print one run: its looks, their time and share."""
     seconds = (record.control or {})["look_seconds"]
     return (
         data,

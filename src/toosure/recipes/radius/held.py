@@ -1,4 +1,4 @@
-"""Is it the radius that was found, or the way there? Our method beside ASAM at constant radii."""
+"""Compare the steered radius with constant ASAM radii."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from toosure.recipes.run_store import RunStore
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the scores of both, their paired differences, and which has the lower NLL."""
+    """Return the scores, paired differences, and the claims on NLL."""
     scored, examples = score_rows(setting, store, rows.held(setting))
     paired = PairedScores(examples)
 
@@ -35,7 +35,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def steering_claim(setting: Setting, data: str, group: Sequence[ScoredRow]) -> Claim:
-    """Judge: the steered radius has a lower NLL than every constant one, also after T."""
+    """Judge whether the steered radius has a lower NLL than every constant one, also after T."""
     statement = f"{data}: a steered radius has a lower NLL than ASAM at every constant one"
     ours = by_name(group)[rows.OURS]
     constant = [each for each in group if each is not ours]

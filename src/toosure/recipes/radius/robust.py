@@ -1,4 +1,4 @@
-"""What should not matter, and what was changed one at a time."""
+"""Robustness to start, split, batch size and label noise; ablations."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ STARTS = ("start ten times smaller", "start ten times larger")
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return what other starts, splits, batches and wrong labels change."""
+    """Return the scores with other starts, splits, batches and wrong labels."""
     scored, _ = score_rows(setting, store, robust_rows.robust(setting))
     claims: list[Claim] = []
     for data, group in by_data(scored).items():
@@ -29,7 +29,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def start_claim(setting: Setting, data: str, group: dict[str, ScoredRow], name: str) -> Claim:
-    """Judge: another start ends within a quarter of the same radius."""
+    """Judge whether another start ends within a quarter of the same radius."""
     statement = f"{data}: {name}, and the radius ends within 25 % of the same"
     radius = radius_of(group[name])
     same = radius_of(group[rows.OURS])
@@ -47,12 +47,12 @@ def start_claim(setting: Setting, data: str, group: dict[str, ScoredRow], name: 
 
 
 def radius_of(scored: ScoredRow) -> float | None:
-    """Return the radius at the end of a row's one run; None where it was not kept."""
+    """Return the final radius of a row's one run, or None if it was not saved."""
     return final_radius(scored.records[0]) if scored.records else None
 
 
 def reported(data: str, group: Sequence[ScoredRow]) -> Claim:
-    """Say what the other rows came to; no bound was set for them."""
+    """Report the ECE of the other rows, for which no bound was set."""
     others = [each for each in group if each.name not in (*STARTS, rows.OURS) and each.records]
     texts = [f"{each.name} {100 * each.mean('ece'):.2f}" for each in others]
     return Claim(
@@ -63,6 +63,6 @@ def reported(data: str, group: Sequence[ScoredRow]) -> Claim:
 
 
 def ablations(setting: Setting, store: RunStore) -> Findings:
-    """Return what each piece of the controller is worth, with one seed: reported."""
+    """Return the scores without each piece of the controller; one seed, reported only."""
     scored, _ = score_rows(setting, store, robust_rows.ablations(setting))
     return Findings([], tables(scored, "One thing changed at a time"), values_of(scored))

@@ -1,4 +1,4 @@
-"""The runs of what should not matter, and of what is changed one at a time."""
+"""The runs of the robustness tests and of the ablations."""
 
 import re
 from dataclasses import asdict, replace
@@ -23,7 +23,7 @@ NOISE = 0.2  # share of wrong labels
 
 
 def robust(setting: Setting) -> list[Row]:
-    """Return what should not matter: start, size of the split, batch, wrong labels; one seed."""
+    """Return other starts, control splits, batches and wrong labels; one seed."""
     steered = our_method(setting)
     small, large = (16, 60) if setting.quick else (500, 5000)
     seed = (setting.first_seed,)
@@ -54,7 +54,7 @@ def robust(setting: Setting) -> list[Row]:
 
 
 def with_noise(row: Row) -> Row:
-    """Return a row whose runs are trained with wrong labels."""
+    """Return a row with wrong labels in the training data of its runs."""
     noisy = [
         RunConfig.of({**asdict(config), "data": f"{config.data},noise={NOISE:g}"})
         for config in row.configs
@@ -63,7 +63,7 @@ def with_noise(row: Row) -> Row:
 
 
 def with_start(method: str, factor: float) -> str:
-    """Return a method that starts from another radius.
+    """Return a method with another starting radius.
 
     >>> with_start("csam:rho=0.05,gamma=1+radius", 10)
     'csam:rho=0.5,gamma=1+radius'
@@ -76,7 +76,7 @@ def with_start(method: str, factor: float) -> str:
 
 
 def ablations(setting: Setting) -> list[Row]:
-    """Return our method with one thing changed at a time, and other actuators; one seed."""
+    """Return our method with one change at a time, and other actuators; one seed."""
     steered = our_method(setting)
     words = {
         OURS: steered,

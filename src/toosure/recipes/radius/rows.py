@@ -1,4 +1,4 @@
-"""The runs of each part: which method, on which data, with which seeds, network and length."""
+"""The rows of each part: methods, data, seeds, networks and lengths."""
 
 import re
 from dataclasses import replace
@@ -22,7 +22,7 @@ HELD_RADII = {"cifar10": (0.5, 1, 2), "cifar100": (1, 2, 5)}  # around those at 
 LONG = replace(COMMON, steps=2 * COMMON.steps)
 NETWORK = replace(COMMON, model="resnet56")
 
-# What a row is compared by: ours, or one of its rivals.
+# Names of rows: our method and some of its rivals.
 OURS = "steered radius"
 OURS_ON_SAM = "steered radius on SAM"
 SGD = "SGD"
@@ -32,13 +32,14 @@ CHOSEN_SAM = "SAM, chosen"
 def is_rival(name: str) -> bool:
     """Whether a row of the comparison counts as a rival.
 
-    The cells of CSAM's grid, from which a rival was chosen, are only shown; so is ours on SAM.
+    Our method on SAM is only shown. So are the cells of CSAM's grid, which served to choose its
+    setting.
     """
     return name not in (OURS, OURS_ON_SAM) and not name.startswith("csam:")
 
 
 def with_options(method: str, *options: str) -> str:
-    """Return a method whose control word has these options, in place of others of the same names.
+    """Return a method with these options in its control word; equal names are replaced.
 
     >>> with_options("sam:rho=0.05+radius", "gain=1")
     'sam:rho=0.05+radius:gain=1'
@@ -58,7 +59,7 @@ def name_of(option: str) -> str:
 
 
 def control_word(method: str) -> re.Match[str]:
-    """Return where a method has its control word; raise where it is not steered."""
+    """Return the match of the control word in a method; raise ValueError if it has none."""
     found = re.search(r"\bradius(:[^+]*)?", method)
     if found is None:
         raise ValueError(f"{method} has no control word `radius`: write sam:rho=0.05+radius")
@@ -66,7 +67,7 @@ def control_word(method: str) -> re.Match[str]:
 
 
 def our_method(setting: Setting) -> str:
-    """Return the words of our method: those that the command names, or the combination taken."""
+    """Return the words of our method: `--method`, or the chosen combination."""
     if not setting.methods:
         return CHOSEN
     if len(setting.methods) > 1:
@@ -74,21 +75,21 @@ def our_method(setting: Setting) -> str:
     method = setting.methods[0]
     if missing := protocol.unknown_word_error(method):
         raise ValueError(f"--method {method}: {missing}")
-    control_word(method)  # raises where it is not steered
+    control_word(method)  # raises if it is not steered
     return method
 
 
 def data_names(setting: Setting) -> tuple[str, ...]:
-    """Return the data sets of the command; a quick recipe has one, made of digits."""
+    """Return the data sets of the command; a quick recipe uses digits."""
     if setting.quick:
         return ("digits",)
     for data in setting.data_sets:
-        methods.sharpness_aware(data)  # raises where the protocol does not know the data
+        methods.sharpness_aware(data)  # raises for unknown data
     return setting.data_sets
 
 
 def chosen(setting: Setting, data: str) -> dict[str, str]:
-    """Return SGD, SAM and CSAM as the benchmark chose them, by least validation NLL at seed 0."""
+    """Return SGD, SAM and its variants with the settings that the benchmark chose."""
     return methods.sharpness_aware("cifar10" if setting.quick else data)
 
 
@@ -98,8 +99,8 @@ def chosen(setting: Setting, data: str) -> dict[str, str]:
 def combinations(setting: Setting, own_seeds: tuple[int, ...] = ()) -> list[Row]:
     """Return radius control on SAM, CSAM and ASAM, each also with the control split returned.
 
-    SAM and CSAM also with an EMA; SAM and ASAM also with a dead band that narrows and a gain that
-    rises further towards the end. One seed; `finalists` have more.
+    SAM and CSAM also have an EMA; SAM and ASAM also have a dead band that narrows and a gain that
+    rises towards the end. There is one seed, unless `own_seeds` gives others.
     """
     base = {
         "SAM": SAM,
@@ -132,7 +133,7 @@ def comparison(setting: Setting) -> list[Row]:
 
 
 def rivals(setting: Setting, data: str) -> list[Row]:
-    """Return the rivals: three seeds each, CalMO and the cells of CSAM's grid with one."""
+    """Return the rivals: three seeds each, but one for CalMO and the cells of CSAM's grid."""
     words = chosen(setting, data)
     radii = [word for word in methods.CHOICE if word.startswith("sam:")]
     several = {
@@ -167,7 +168,7 @@ def seeds(setting: Setting) -> tuple[int, ...]:
 
 
 def held(setting: Setting) -> list[Row]:
-    """Return our method and ASAM at constant radii around those at which it ended."""
+    """Return our method, and ASAM at constant radii around its final ones."""
     rows = []
     for data in data_names(setting):
         radii = HELD_RADII["cifar10" if setting.quick else data]
@@ -178,7 +179,7 @@ def held(setting: Setting) -> list[Row]:
 
 
 def nearest(setting: Setting, data: str) -> dict[str, str]:
-    """Return the words of our method and of its nearest rivals, by the name of their row."""
+    """Return the words of our method and its nearest rivals, by the name of their row."""
     words = chosen(setting, data)
     return {
         OURS: our_method(setting),
@@ -189,7 +190,7 @@ def nearest(setting: Setting, data: str) -> dict[str, str]:
 
 
 def network(setting: Setting) -> list[Row]:
-    """Return our method and its nearest rivals on a second network, with one seed."""
+    """Return our method and its nearest rivals on a second network, one seed."""
     one = (setting.first_seed,)
     return [
         protocol_row(setting, name, word, data, one, NETWORK)
@@ -199,7 +200,7 @@ def network(setting: Setting) -> list[Row]:
 
 
 def shift(setting: Setting) -> list[Row]:
-    """Return what is judged on corrupted images: our method, and what a temperature mends."""
+    """Return the runs judged on corrupted images: our method and its nearest rivals."""
     return [
         protocol_row(setting, name, word, data, seeds(setting))
         for data in data_names(setting)
@@ -208,7 +209,7 @@ def shift(setting: Setting) -> list[Row]:
 
 
 def cost(setting: Setting) -> list[Row]:
-    """Return the runs whose looks are timed: those of the comparison."""
+    """Return our method on each data set; its looks are timed."""
     return [
         protocol_row(setting, OURS, our_method(setting), data, seeds(setting))
         for data in data_names(setting)

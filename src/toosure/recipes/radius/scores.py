@@ -1,4 +1,4 @@
-"""The scores of rows, before and after temperature scaling, and the tables that show them."""
+"""Scores of rows before and after temperature scaling, and their tables."""
 
 from collections.abc import Iterable, Sequence
 
@@ -60,12 +60,12 @@ def cells(scored: ScoredRow) -> tuple[str, ...]:
 
 
 def final_radius(record: Record) -> float | None:
-    """Return the radius at the end of a steered run; None where it was not kept."""
+    """Return the final radius of a steered run, or None if none was saved."""
     return (record.control or {}).get("rho")
 
 
 def radius_text(records: Sequence[Record]) -> str:
-    """Print the radius at the end; a dash where nothing was steered."""
+    """Print the final radius; a dash for runs that are not steered."""
     return mean_std_text([final_radius(record) for record in records], ".3f")
 
 

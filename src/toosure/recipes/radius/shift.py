@@ -1,4 +1,4 @@
-"""Corrupted images: our method as it is, against rivals after temperature scaling."""
+"""Compare our method on corrupted images with rivals after temperature scaling."""
 
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.scored_rows import (
@@ -35,7 +35,7 @@ NOTE = (
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the errors under corruptions, and whether ours is below those after a temperature."""
+    """Return the errors under corruptions, and the claims against rivals after a temperature."""
     scored, _ = score_rows(setting, store, rows.shift(setting))
     judged = [ScoredRow(each.row, judged_records(each)) for each in scored]
 
@@ -90,7 +90,7 @@ def cells(scored: ScoredRow) -> tuple[str, ...]:
 
 
 def temperature_claim(setting: Setting, data: str, group: Rows, rival: str) -> Claim:
-    """Judge: our ECE under corruptions is below that of a rival after temperature scaling."""
+    """Judge whether our ECE under corruptions is below a rival's after temperature scaling."""
     statement = f"{data}: on corrupted images a lower ECE than {rival} after temperature scaling"
     pair = [group[rows.OURS], group[rival]]
     ours = raw_errors(group[rows.OURS])

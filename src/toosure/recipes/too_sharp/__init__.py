@@ -23,12 +23,12 @@ from toosure.recipes.too_sharp import (
 
 
 def with_table_1(setting: Setting) -> list[RunConfig]:
-    """Return BulkSGD with the runs that it is compared with."""
+    """Return the BulkSGD runs, with the runs of Table 1 to compare them with."""
     return [*sweeps.table_1(setting), *sweeps.bulk_sgd(setting).values()]
 
 
 def long_with_sgd(setting: Setting) -> list[RunConfig]:
-    """Return the longer BulkSGD runs with the SGD runs that stand below them."""
+    """Return the longer BulkSGD runs, with the SGD runs below them in the table."""
     sgd = sweeps.rate_configs(setting, "SGD", setting.first_seed)
     return [*sgd, *sweeps.long_bulk_sgd(setting).values()]
 

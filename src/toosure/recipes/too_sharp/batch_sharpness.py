@@ -1,4 +1,4 @@
-"""Batch sharpness beside Gauss-Newton sharpness for SGD: how ECE correlates with both."""
+"""Batch sharpness beside Gauss-Newton sharpness for SGD, and how ECE correlates with both."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ CORRELATES = "Section 3.1: training ECE correlates strongly with batch sharpness
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return r of ECE with both sharpnesses along each SGD run, and some of the rows."""
+    """Return the correlations of ECE with both sharpnesses along each run, and some rows."""
     runs = store.runs(sweeps.batch_sharpness(setting))
     tables = [correlation_table(runs), row_table(setting, runs)]
     values = {name: [correlation(run, *keys) for run in runs] for name, keys in PAIRS.items()}
@@ -50,7 +50,7 @@ def rank_correlation(run: Run) -> float:
 
 
 def claim(setting: Setting, runs: list[Run]) -> Claim:
-    """Judge: the mean r over learning rates is strong."""
+    """Judge whether the mean r over learning rates is strong."""
     if not runs:
         return claim_without_runs(CORRELATES)
     correlations = [correlation(run, ECE, BATCH) for run in runs]
@@ -98,7 +98,7 @@ def correlation_table(runs: list[Run]) -> Table:
 
 
 def caption(runs: list[Run]) -> str:
-    """Say which of the three peaks last, in how many runs."""
+    """Return the caption: in how many runs batch sharpness peaks last."""
     last = sum(
         smoothed_peak_step(run, BATCH)
         > max(smoothed_peak_step(run, ECE), smoothed_peak_step(run, GN))
@@ -111,7 +111,7 @@ def caption(runs: list[Run]) -> str:
 
 
 def row_table(setting: Setting, runs: list[Run]) -> Table:
-    """Lay out a few rows of every run, close together at the start."""
+    """Lay out a few rows of every run; early rows are close together."""
     rows = []
     for run in runs:
         for row in chosen_rows(run):
@@ -138,7 +138,7 @@ def row_table(setting: Setting, runs: list[Run]) -> Table:
 
 
 def chosen_rows(run: Run) -> list[dict[str, float]]:
-    """Return the first and last row and some between, each about as far on again as the last."""
+    """Return the first and last row and some between, at geometric distances."""
     count = len(run.rows)
     places = np.unique(np.geomspace(1, count, min(count, SHOWN_ROWS)).round().astype(int) - 1)
     return [run.rows[place] for place in places]

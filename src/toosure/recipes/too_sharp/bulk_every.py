@@ -1,4 +1,4 @@
-"""BulkSGD as the paper has it, its directions renewed at every step, beside GD and SGD."""
+"""BulkSGD as in the paper, with directions renewed at every step, beside GD and SGD."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -28,7 +28,7 @@ PAPER_STEPS = 100_000
 
 
 def configs(setting: Setting) -> list[RunConfig]:
-    """Return the BulkSGD runs, then the runs of GD and SGD that they are compared with."""
+    """Return the BulkSGD runs, then the runs of GD and SGD to compare them with."""
     references = [
         config
         for name in REFERENCES
@@ -53,7 +53,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> list[Claim]:
-    """Judge for each k: the mean peak over rates is substantially lower than GD's and SGD's."""
+    """Judge for each k whether the mean peak is substantially lower than GD's and SGD's."""
     references = {
         name: store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
         for name in REFERENCES
@@ -93,14 +93,14 @@ def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> lis
 
 
 def ends_before_peaks(runs: Sequence[Run], references: dict[str, list[Run]]) -> str:
-    """Return a reason where runs stop too early to have peaked, else an empty text."""
+    """Return the reason not to judge if runs end before the others peak, else an empty text."""
     end = min(run.last["step"] for run in runs)
     peak = max(peak_step(run) for of in references.values() for run in of)
     return f"ends at step {end:,}, GD and SGD peak up to {peak:,}" if end < peak else ""
 
 
 def decay_claim(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Claim:
-    """Judge: in every run ECE stays below .01 from an earlier step on than SGD's at that rate."""
+    """Judge whether ECE stays below .01 from an earlier step than SGD's, in every run."""
     statement = "BulkSGD's training ECE decays faster than SGD's, directions renewed at every step"
     pairs = run_pairs(setting, store, bulk)
     if not pairs:
@@ -121,7 +121,7 @@ def decay_claim(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Cla
 
 
 def run_pairs(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> list[tuple[Run, Run]]:
-    """Return each BulkSGD run with the SGD run of its learning rate, where both are there."""
+    """Return each BulkSGD run with the SGD run of its learning rate, if both exist."""
     sgd = sgd_by_rate(setting)
     pairs = []
     for (rate, _), config in bulk.items():
@@ -141,7 +141,7 @@ def sgd_by_rate(setting: Setting) -> dict[str, RunConfig]:
 
 
 def decay_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Table:
-    """Lay out peak and decay by number of directions left out."""
+    """Lay out peak and decay by number of removed directions."""
     groups = {
         bulk_name(removed): store.runs(chosen, diverged=True)
         for removed, chosen in sweeps.by_directions(bulk).items()
@@ -171,7 +171,7 @@ def decay_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Tab
 
 
 def paper_length(store: RunStore, bulk: sweeps.BulkRuns) -> str:
-    """Say how long the paper's number of steps would take at the speed of the slowest run."""
+    """Return how long the paper's number of steps would take at the speed of the slowest run."""
     shorter = [run.last for run in store.runs(bulk.values()) if run.last["step"] < PAPER_STEPS]
     per_step = [(row.get("seconds") or 0) / row["step"] for row in shorter]
     if not any(per_step):

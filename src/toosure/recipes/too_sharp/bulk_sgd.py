@@ -19,16 +19,16 @@ from toosure.runs import Run
 
 
 def long_run_findings(setting: Setting, store: RunStore) -> Findings:
-    """Return what longer runs show: whether the length is what was missing."""
+    """Return claims and table of longer runs, to see whether length was missing."""
     configs = sweeps.long_bulk_sgd(setting)
     return Findings(claims(setting, store, configs), [table(setting, store, configs)])
 
 
 def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[Claim]:
-    """Judge: its sharpness reaches thousands while its loss still falls.
+    """Judge whether sharpness reaches thousands while the loss still falls.
 
-    The paper's claims are about directions found anew at every step, for 100,000 steps. Ours say
-    what they have of both.
+    The paper renews directions at every step, for 100,000 steps. Our claims name our length and
+    renewal.
     """
     config = next(iter(configs.values()))
     how = f"over {config.steps:,} steps{renewal_text(config)}"
@@ -64,7 +64,7 @@ def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[
 
 
 def renewal_text(config: RunConfig) -> str:
-    """Say how a BulkSGD run renews its directions, where it does not solve for them every step."""
+    """Return how a BulkSGD run renews its directions; empty if it solves for them at every step."""
     settings = config.word("optimizer").settings
     refresh = int(settings.get("refresh", 1))
     if refresh > 1:
@@ -74,14 +74,14 @@ def renewal_text(config: RunConfig) -> str:
 
 
 def still_falls(run: Run) -> bool:
-    """Whether a run is complete, its loss least in the last quarter and below the first at last."""
+    """Whether a run is complete and its loss is least at a late row and ends below its start."""
     loss = run.columns["train/loss"]
     late = np.nanargmin(loss) >= 0.75 * (len(loss) - 1)
     return bool(run.status == "complete" and late and loss[-1] < loss[0])
 
 
 def oscillation_claims(setting: Setting, store: RunStore) -> list[Claim]:
-    """Judge: its loss goes up more often than SGD's over the same steps."""
+    """Judge whether the loss rises more often than SGD's over the same steps."""
     bulk_configs = sweeps.bulk_sgd(setting)
     sgd_configs = sweeps.rate_configs(setting, "SGD", setting.first_seed)
     bulk_runs = store.runs(bulk_configs.values(), diverged=True)
@@ -142,7 +142,7 @@ def table(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> Table:
 
 
 def run_cells(run: Run) -> tuple[str, ...]:
-    """Print one run, from its largest sharpness on."""
+    """Print one run, without its rate and k."""
     loss = run.columns["train/loss"]
     sharpness = run.columns["train/gn_sharpness"]
     return (

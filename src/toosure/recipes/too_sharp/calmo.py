@@ -1,4 +1,4 @@
-"""CalMO (version 1 of the paper): ResNet-20 with and without it, judged at its best step."""
+"""CalMO (version 1 of the paper): ResNet-20 with and without it, at the best step."""
 
 from typing import Any
 
@@ -64,14 +64,14 @@ def config(setting: Setting, cell: Cell, seed: int) -> RunConfig:
 
 
 def cell_configs(setting: Setting, cell: Cell) -> list[RunConfig]:
-    """Return a cell's runs: three seeds of SGD and Muon with and without CalMO, one of the rest."""
+    """Return a cell's runs: three seeds of SGD and Muon with and without CalMO, else one."""
     if cell in MAIN and not setting.quick:
         return [config(setting, cell, seed) for seed in setting.seeds_or(0, 1, 2)]
     return [config(setting, cell, setting.first_seed)]
 
 
 def configs(setting: Setting, cells: tuple[Cell, ...] = SGD) -> list[RunConfig]:
-    """Return the runs of several cells; there are none on other data than CIFAR-10."""
+    """Return the runs of several cells; none on data other than CIFAR-10."""
     if setting.data != "cifar10":
         return []
     return [each for cell in cells for each in cell_configs(setting, cell)]
@@ -81,7 +81,7 @@ def configs(setting: Setting, cells: tuple[Cell, ...] = SGD) -> list[RunConfig]:
 
 
 def findings(setting: Setting, store: RunStore, cells: tuple[Cell, ...] = SGD) -> Findings:
-    """Return accuracy and ECE at the best step, and whether CalMO calibrates at no cost."""
+    """Return accuracy and ECE at the best step, and the claims on CalMO."""
     scored = score_cells(setting, store, cells)
     claims = [
         improvement_claim(setting, name, scored[name, "CE"], scored[name, "CalMO"])
@@ -111,7 +111,7 @@ def unrounded(cells: ScoredCells) -> dict[str, Any]:
 
 
 def improvement_claim(setting: Setting, name: str, plain: ScoredRow, calmo: ScoredRow) -> Claim:
-    """Judge: lower test ECE at no lower accuracy, by the means over seeds."""
+    """Judge whether CalMO has a lower mean test ECE at no lower accuracy."""
     statement = f"CalMO with {name}: lower test ECE at no lower accuracy"
     if not plain.records or not calmo.records:
         return claim_without_runs(statement)

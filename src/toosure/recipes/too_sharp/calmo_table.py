@@ -1,4 +1,4 @@
-"""CalMO's whole table (version 1 of the paper): four optimizers, six methods, one seed a cell."""
+"""CalMO's whole table (version 1 of the paper): four optimizers, six methods, one seed each."""
 
 from dataclasses import dataclass
 
@@ -22,8 +22,8 @@ Means = dict[Cell, tuple[float, float]]  # accuracy as a share of 1, ECE
 
 QUICK_METHODS = ("CE", "label smoothing", "focal")  # a step is one or two passes
 NEW_CELLS = tuple(cell for cell in calmo.CELLS if cell not in calmo.MAIN)
-# The order in which `--limit` takes them: many cells for little time first, and at the end those
-# that the part `calmo` trains with three seeds.
+# The order for `--limit`: cheap cells first, and last the cells that `calmo` trains with three
+# seeds.
 CELLS = (
     *(cell for cell in NEW_CELLS if cell[1] in QUICK_METHODS),
     *(cell for cell in NEW_CELLS if cell[1] not in QUICK_METHODS),
@@ -33,10 +33,10 @@ CELLS = (
 
 @dataclass(frozen=True)
 class Pattern:
-    """A comparison of two columns of the paper's table, made once per optimizer.
+    """A comparison of two columns of the paper's table, once per optimizer.
 
-    It says that `method` has a lower ECE than `rival` (or, by `accuracy`, is more often right).
-    The optimizers where the paper's own figures show it are those where ours must.
+    `method` has a lower ECE than `rival`, or a higher accuracy. Our runs must show it under every
+    optimizer under which the paper's figures do.
     """
 
     statement: str
@@ -45,7 +45,7 @@ class Pattern:
     quantity: str = "ECE"
 
     def holds_in(self, means: Means, optimizer: str) -> bool:
-        """Whether the figures of one optimizer show it."""
+        """Whether the figures of one optimizer show the pattern."""
         accuracy, ece = means[optimizer, self.method]
         rival_accuracy, rival_ece = means[optimizer, self.rival]
         if self.quantity == "accuracy":
@@ -69,7 +69,7 @@ def configs(setting: Setting) -> list[RunConfig]:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the whole table beside the paper's, and what its columns show."""
+    """Return the whole table beside the paper's, and the claims on its columns."""
     scored = calmo.score_cells(setting, store, CELLS)
     means = cell_means(scored)
 
@@ -95,9 +95,9 @@ def cell_means(cells: ScoredCells) -> Means:
 
 
 def pattern_claim(setting: Setting, pattern: Pattern, means: Means) -> Claim:
-    """Judge: ours shows it under every optimizer under which the paper's table does.
+    """Judge whether our runs show a pattern under every optimizer under which the paper's do.
 
-    One seed of one cell decides nothing; the comparison is repeated under up to four optimizers,
+    One seed of one cell decides nothing. The comparison is repeated under up to four optimizers,
     and the sign must be the paper's under all of them.
     """
     shown = [name for name in calmo.OPTIMIZERS if pattern.holds_in(paper.CALMO, name)]
@@ -124,7 +124,7 @@ def pattern_claim(setting: Setting, pattern: Pattern, means: Means) -> Claim:
 
 
 def grid(setting: Setting, means: Means) -> Table:
-    """Lay out accuracy / ECE as the paper does, its figures below ours on its own data."""
+    """Lay out accuracy / ECE as in the paper, with its figures below ours on its own data."""
     rows = []
     for name in calmo.OPTIMIZERS:
         ours = (
@@ -151,7 +151,7 @@ def cell_text(accuracy: float, ece: float) -> str:
 
 
 def agreement_table(means: Means) -> Table:
-    """Say how far our cells are from the paper's, and whether they come in its order."""
+    """Lay out how far our cells are from the paper's, and how well their order agrees."""
     cells = list(means)
     ours = np.array([(100 * means[cell][0], means[cell][1]) for cell in cells]).reshape(-1, 2)
     theirs = np.array([paper.CALMO[cell] for cell in cells]).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""How calibration error and sharpness correlate along every run of Table 1."""
+"""Correlations of calibration error and sharpness along every run of Table 1."""
 
 from typing import Any, NamedTuple
 
@@ -17,8 +17,8 @@ class Keys(NamedTuple):
     loss: str  # held fixed in the partial correlation
 
 
-# Test rows pair the test error with the sharpness of the test split: with that of the training
-# split they come out negative.
+# Test rows pair the test error with the sharpness of the test split: with the sharpness of the
+# training split they come out negative.
 ROWS = {
     "train ECE": Keys("train/ece", "train/gn_sharpness", "train/loss"),
     "train KCE": Keys("train/mmce", "train/gn_sharpness", "train/loss"),
@@ -29,7 +29,7 @@ MIXED_SPLITS = {
     "test ECE, train sharpness": Keys("val/ece", "train/gn_sharpness", "val/loss"),
 }
 
-RateCorrelations = list[Correlations | None]  # one per learning rate; None where the run is missing
+RateCorrelations = list[Correlations | None]  # one per learning rate; None if the run is missing
 TableCorrelations = dict[str, dict[str, dict[int, RateCorrelations]]]  # by row, optimizer, seed
 
 
@@ -55,7 +55,7 @@ def read_correlations(setting: Setting, store: RunStore) -> TableCorrelations:
 
 
 def correlate_run(run: Run | None, keys: Keys) -> Correlations | None:
-    """Correlate error and sharpness over the rows of one run."""
+    """Correlate error and sharpness over the rows of one run; None without a run."""
     if run is None:
         return None
     columns = run.columns
@@ -67,7 +67,7 @@ def of_first_seed(by_seed: dict[int, RateCorrelations]) -> RateCorrelations:
 
 
 def over_rates(rates: RateCorrelations, field: str = "pearson") -> list[float]:
-    """Return one kind of correlation of the runs that are there."""
+    """Return one kind of correlation of the available runs."""
     return [getattr(each, field) for each in rates if each is not None]
 
 

@@ -1,4 +1,4 @@
-"""Figures 1, 2 and A1-A17 of the paper from run folders, and what each one shows."""
+"""Figures 1, 2 and A1-A17 of the paper, drawn from run folders."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -36,7 +36,7 @@ DRAWN_STATEMENTS = ("4.1 (i)", "4.1 (ii)", "4.2 (i) lower", "4.2 (i) upper")
 def labelled_runs(
     store: RunStore, configs: Sequence[RunConfig], labels: Sequence[str]
 ) -> dict[str, Run]:
-    """Return the runs that are there, by label."""
+    """Return the available runs by label."""
     pairs = zip(labels, configs, strict=True)
     return {label: run for label, config in pairs if (run := store.run(config)) is not None}
 
@@ -46,7 +46,7 @@ def rate_labels(setting: Setting, name: str) -> list[str]:
 
 
 def runs_by_rate(setting: Setting, store: RunStore, name: str) -> dict[str, Run]:
-    """Return the runs of a column of Table 1, labelled by their learning rate."""
+    """Return the runs of a column of Table 1 by learning rate."""
     configs = sweeps.rate_configs(setting, name, setting.first_seed)
     return labelled_runs(store, configs, rate_labels(setting, name))
 
@@ -56,7 +56,7 @@ def both_splits(runs: dict[str, Run], prefix: str = "") -> list[Column]:
 
 
 def paper_number(setting: Setting, *numbers: str) -> str:
-    """Return the paper's number of a figure: the first for CIFAR-10, the second for CIFAR-100."""
+    """Return the paper's number of a figure: the first on CIFAR-10, the second on CIFAR-100."""
     which = {"cifar10": 0, "cifar100": 1}[setting.data]
     if setting.quick or which >= len(numbers):
         return ""
@@ -156,7 +156,7 @@ def draw_correlations(setting: Setting, store: RunStore) -> "Figure":
 
 
 def bulk_sgd_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
-    """Return Figure 2, BulkSGD, and the optimizers beside each other."""
+    """Return Figure 2, the figure of BulkSGD, and one run of each optimizer side by side."""
     columns = bulk_columns(store, sweeps.bulk_sgd(setting))
     one_each = one_run_per_optimizer(setting, store)
 
@@ -182,7 +182,7 @@ def bulk_sgd_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
 
 
 def bulk_columns(store: RunStore, bulk: sweeps.BulkRuns) -> list[Column]:
-    """Return the BulkSGD runs that are there, one column per learning rate."""
+    """Return the available BulkSGD runs, one column per learning rate."""
     by_rate: dict[str, dict[str, Run]] = {}
     for (rate, k), config in bulk.items():
         run = store.run(config, diverged=True)
@@ -192,14 +192,14 @@ def bulk_columns(store: RunStore, bulk: sweeps.BulkRuns) -> list[Column]:
 
 
 def runs_of_columns(columns: Sequence[Column]) -> dict[str, Run]:
-    """Return the runs of all columns, by the title of the column and their label in it."""
+    """Return the runs of all columns, labelled by column and label."""
     return {
         f"{column.title}, {label}": run for column in columns for label, run in column.runs.items()
     }
 
 
 def one_run_per_optimizer(setting: Setting, store: RunStore) -> dict[str, Run]:
-    """Return one run of each optimizer: its third learning rate of four, and BulkSGD's first."""
+    """Return one run of each optimizer: its last but one learning rate, and k = 1 of BulkSGD."""
     runs: dict[str, Run | None] = {}
     for name in sweeps.optimizers(setting):
         runs[name] = store.run(sweeps.rate_configs(setting, name, setting.first_seed)[-2])

@@ -1,4 +1,4 @@
-"""Flat minima against directional flatness: peaks, areas and ends of ECE, by optimizer."""
+"""Flat minima or directional flatness: peaks, areas and ends of ECE, by optimizer."""
 
 import math
 from collections import Counter
@@ -30,11 +30,11 @@ from toosure.recipes.too_sharp.summaries import (
 )
 from toosure.runs import Run
 
-SUBSTANTIAL = 0.8  # of a peak; below it is "substantially lower", for which the paper has no figure
+SUBSTANTIAL = 0.8  # of a peak: ours for "substantially lower"; the paper has no figure
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the two hypotheses as a table and as claims, with BulkSGD's own claims (Figure 2)."""
+    """Return claims and table of the two hypotheses, and BulkSGD's own claims (Figure 2)."""
     runs = runs_by_optimizer(setting, store)
     bulk_runs = sweeps.bulk_sgd(setting)
     claims = [
@@ -49,7 +49,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 def runs_by_optimizer(
     setting: Setting, store: RunStore, with_bulk: bool = True
 ) -> dict[str, list[Run]]:
-    """Return the runs by optimizer, BulkSGD by how many directions it leaves out."""
+    """Return the runs by optimizer; BulkSGD by number of removed directions."""
     groups = {
         name: store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
         for name in sweeps.optimizers(setting)
@@ -67,12 +67,12 @@ def bulk_name(removed: int) -> str:
 
 
 def bulk_sizes(setting: Setting) -> dict[str, int]:
-    """Return how many runs each group of BulkSGD has where none is missing."""
+    """Return the number of runs in each complete group of BulkSGD."""
     return Counter(bulk_name(k) for _, k in sweeps.bulk_sgd(setting))
 
 
 def expected_runs(setting: Setting, name: str) -> int:
-    """Return how many runs a group has where none is missing."""
+    """Return the number of runs in a complete group."""
     columns = sweeps.optimizers(setting)
     return len(columns[name].rates) if name in columns else bulk_sizes(setting)[name]
 
@@ -81,7 +81,7 @@ def expected_runs(setting: Setting, name: str) -> int:
 
 
 def hypothesis_claims(setting: Setting, runs: dict[str, list[Run]]) -> list[Claim]:
-    """Judge Sec. 3.2: SAM peaks as GD does; Muon and BulkSGD peak lower."""
+    """Judge Sec. 3.2: SAM's peak is comparable with GD's; Muon and BulkSGD peak lower."""
     statement = {"SAM": "Hypothesis 1 fails: SAM's peak training ECE is comparable with GD's"}
     for name in ("Muon", *bulk_sizes(setting)):
         statement[name] = f"Hypothesis 2: {name} peaks substantially lower than GD and SGD"
@@ -154,14 +154,14 @@ def comparison_table(setting: Setting, groups: dict[str, list[Run]]) -> Table:
 
 
 def shortest_length(setting: Setting) -> int:
-    """Return the length of the shortest runs, up to which all can be compared."""
+    """Return the length of the shortest runs, up to which all are comparable."""
     lengths = [column.steps for column in sweeps.optimizers(setting).values()]
     lengths += [config.steps for config in sweeps.bulk_sgd(setting).values()]
     return min(lengths)
 
 
 def step_below_text(runs: Sequence[Run]) -> str:
-    """Print the mean step at which runs settled, and how many did."""
+    """Print the mean step from which ECE stays small, and in how many runs it does."""
     steps = [step for step in map(step_below, runs) if math.isfinite(step)]
     if not steps:
         return f"never (0 of {len(runs)})"

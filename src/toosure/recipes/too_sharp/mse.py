@@ -1,4 +1,4 @@
-"""Squared error (App. D): under-confidence by construction, and sharpness that does not decay."""
+"""Squared error (App. D): under-confident by construction, and sharpness does not decay."""
 
 import numpy as np
 
@@ -27,7 +27,7 @@ SENTENCES = (
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the end of each run, and whether it lies where App. D says."""
+    """Return the end of each run, and the claims of App. D on it."""
     configs = sweeps.squared_error(setting)
     groups = {name: store.runs(of) for name, of in configs.items()}
     limit = paper.mse_confidence(10 if setting.quick else CLASSES[setting.data])
@@ -57,7 +57,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def row(name: str, run: Run) -> tuple[str, ...]:
-    """Print the last row of a run, and how its ECE and sharpness correlate."""
+    """Print the last row of a run, and the correlation of its ECE and sharpness."""
     columns = run.columns
     r = correlate(columns["train/ece"], columns["train/gn_sharpness"], columns["train/loss"])
     return (
@@ -79,7 +79,7 @@ def last_sharpness_share(run: Run) -> float:
 
 
 def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[Claim]:
-    """Judge every run: confidence far below accuracy, close to its limit; sharpness stays.
+    """Judge every run: confidence far below accuracy and near its limit, sharpness that stays.
 
     These follow from the loss itself, so they are judged on any data.
     """

@@ -1,4 +1,4 @@
-"""Muon's large margins: calibrated on the training set, far too sure on test data."""
+"""Muon's large margins: calibrated on training data, over-confident on test data."""
 
 from toosure.recipes.recipe import (
     Claim,
@@ -34,7 +34,7 @@ OVERCONFIDENT = "Muon is severely over-confident on test data"
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return Muon's margins and its gap between training and test beside the others'."""
+    """Return Muon's margins, and its gap between training and test, beside the others."""
     columns = sweeps.optimizers(setting)
     until = min(column.steps for column in columns.values())  # the same step for all
     groups = runs_by_optimizer(setting, store, with_bulk=False)
@@ -68,7 +68,7 @@ def quantity(run: Run, key: str, step: float) -> float:
 
 
 def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -> list[Claim]:
-    """Judge: the largest margins of all, training ECE near zero, the largest gap on test data."""
+    """Judge whether Muon has the largest margins, a small training ECE, the largest test gap."""
     if "Muon" not in means:
         return claims_without_runs(LARGE_MARGINS, CALIBRATED, OVERCONFIDENT)
     muon = means["Muon"]

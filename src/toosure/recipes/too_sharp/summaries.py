@@ -1,4 +1,4 @@
-"""Single numbers that summarise a run: peak and area of its training ECE, when it settled."""
+"""Numbers that summarise a run: peak and area of its training ECE, when it becomes small."""
 
 import math
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ SMALL = 0.01  # a training ECE below which a run counts as calibrated in-sample
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
-    """Return the running mean of the finite values over `WINDOW` of the rows, centred.
+    """Return the centred running mean of the finite values over `WINDOW` of the rows.
 
-    At the edge of stability both quantities jump from row to row, and the largest single value is
-    a matter of luck. At the ends the window is what there is of it.
+    At the edge of stability both quantities jump from row to row, so the largest single value is a
+    matter of luck. At the ends the window is cut off.
 
     >>> smooth(np.array([0.0, 3.0, np.nan] * 20))[:3]
     array([1.5, 1. , 1.5])
@@ -32,7 +32,7 @@ def smooth(values: np.ndarray) -> np.ndarray:
 
 
 def peak_ece(run: Run) -> float:
-    """Return the largest training ECE after the start (the start's is an accident of the seed)."""
+    """Return the largest training ECE after the start, whose ECE depends on the seed."""
     return float(np.nanmax(run.columns["train/ece"][1:]))
 
 
@@ -67,7 +67,7 @@ def ece_area(run: Run, until: float = math.inf) -> float:
 
 
 def step_below(run: Run) -> float:
-    """Return the step from which on the training ECE stays below `SMALL`; infinity if never.
+    """Return the first step after which the training ECE stays below `SMALL`; infinity if none.
 
     >>> from types import SimpleNamespace as Row
     >>> columns = {"step": np.array([0, 10, 20, 30]), "train/ece": np.array([0, 0.2, 0.009, 0.001])}
@@ -81,7 +81,7 @@ def step_below(run: Run) -> float:
 
 
 def last_finite(run: Run, key: str) -> float:
-    """Return the last finite value of a quantity: a diverged run ends with a row without any."""
+    """Return the last finite value of a quantity; the last row of a diverged run has none."""
     values = run.columns[key]
     return float(values[np.isfinite(values)][-1])
 
@@ -93,7 +93,7 @@ def value_at(run: Run, key: str, step: float) -> float:
 
 
 def share_of_increases(run: Run, until: float = math.inf) -> float:
-    """Return the share of the measured intervals up to a step over which the training loss rose."""
+    """Return the share of measured intervals up to a step in which the training loss rises."""
     loss = run.columns["train/loss"]
     chosen = np.isfinite(loss) & (run.columns["step"] <= until)
     return float((np.diff(loss[chosen]) > 0).mean())

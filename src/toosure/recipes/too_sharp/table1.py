@@ -1,4 +1,4 @@
-"""Table 1: the correlation of calibration error and sharpness, with stricter measures beside it."""
+"""Table 1: correlation of calibration error and sharpness, and stricter measures."""
 
 from toosure.recipes.recipe import (
     Claim,
@@ -29,7 +29,7 @@ ECE_ROWS = ("train ECE", "test ECE")
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return Table 1 as the paper has it, over seeds, by stricter measures and by length."""
+    """Return Table 1 as in the paper, over seeds, by stricter measures and by length."""
     correlations = read_correlations(setting, store)
     tables = [main_table(setting, correlations)]
     if len(setting.seeds_or(0)) > 1:
@@ -47,7 +47,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def claims(setting: Setting, correlations: TableCorrelations) -> list[Claim]:
-    """Judge every cell by the same rule: the paper gives the settings of none."""
+    """Judge every cell by the same rule, since the paper gives the settings of none."""
     return [
         compare_with_paper(setting, row, name, of_first_seed(by_seed))
         for row in ROWS
@@ -56,9 +56,9 @@ def claims(setting: Setting, correlations: TableCorrelations) -> list[Claim]:
 
 
 def compare_with_paper(setting: Setting, row: str, name: str, rates: RateCorrelations) -> Claim:
-    """Judge: our mean over learning rates is within two of the paper's standard deviations.
+    """Judge whether our mean over learning rates is within two of the paper's deviations.
 
-    The paper's table is of CIFAR-10; on other data there is nothing to compare with.
+    The paper's table is for CIFAR-10. On other data there is nothing to compare with.
     """
     statement = f"Table 1: r of {row} and sharpness, {name}"
     ours = over_rates(rates)
@@ -82,7 +82,7 @@ def compare_with_paper(setting: Setting, row: str, name: str, rates: RateCorrela
 
 
 def chosen_text(name: str) -> str:
-    """Say that an optimizer's settings are one of several that were tried; empty where not."""
+    """Return a remark if an optimizer's settings were chosen among several, else nothing."""
     tried = len(sweeps.CANDIDATES.get(name, {}))
     return f"; settings one of {tried} that were tried" if tried else ""
 
@@ -91,7 +91,7 @@ def chosen_text(name: str) -> str:
 
 
 def main_table(setting: Setting, correlations: TableCorrelations) -> Table:
-    """Return mean ± standard deviation of r over the learning rates, the paper's below ours."""
+    """Return mean ± standard deviation of r over the learning rates, ours above the paper's."""
     names = list(sweeps.optimizers(setting))
     rows = []
     for row, by_optimizer in correlations.items():
@@ -111,7 +111,7 @@ def main_table(setting: Setting, correlations: TableCorrelations) -> Table:
 
 
 def seed_table(correlations: TableCorrelations) -> Table:
-    """Return the same over seeds: r averaged over rates, then mean ± deviation over seeds."""
+    """Return r averaged over rates, as mean ± standard deviation over seeds."""
     names = list(correlations["train ECE"])
     rows = []
     for row, by_optimizer in correlations.items():
@@ -130,7 +130,7 @@ def seed_table(correlations: TableCorrelations) -> Table:
 
 
 def strict_table(correlations: TableCorrelations) -> Table:
-    """Return what is left of r when trends are taken away."""
+    """Return stricter correlations, which remove trends."""
     rows = []
     for row in ECE_ROWS:
         for name, by_seed in correlations[row].items():
@@ -165,7 +165,7 @@ def rate_table(setting: Setting, correlations: TableCorrelations) -> Table:
 
 
 def length_table(setting: Setting, store: RunStore) -> Table:
-    """Return r over the first part of the runs: how far the length alone moves it."""
+    """Return r over the first part of the runs, to show how much the length matters."""
     rows = []
     for row in ECE_ROWS:
         for name in sweeps.optimizers(setting):

@@ -69,6 +69,7 @@ def train_parts(
     missing = longest_first(list(missing_configs(configs, setting, out, mixtures))[:limit])
     if minutes is not None:
         missing.reverse()
+
     progress = listener_for(missing) if listener_for else ProgressListener()
     began = time.perf_counter()
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
@@ -77,9 +78,9 @@ def train_parts(
     saved = SavedScores(setting, mixtures, with_shifts=True)
     saves = saves_by_run(parts, setting, saved)
     with scoring(progress, setting.scores, saves, beside=workers > 1) as listener:
-        for own_runtime, own in by_runtime(missing, runtime, saved):
+        for group_runtime, group in by_runtime(missing, runtime, saved):
             if not done.stopped:
-                result = sweep(own, out, own_runtime, listener, workers, deadline=deadline)
+                result = sweep(group, out, group_runtime, listener, workers, deadline=deadline)
                 done.runs += result.runs
                 done.failures |= result.failures
                 done.stopped = result.stopped

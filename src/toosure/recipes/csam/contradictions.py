@@ -89,15 +89,18 @@ def figures_by_cell() -> Mapping[Cell, Printed]:
 
 def tables() -> list[tuple[str, str, paper.PaperTable]]:
     """Return name, network and figures of each table over seeds; S6 to S10 are unnamed here."""
-    ten, hundred = "CIFAR-10", "CIFAR-100"
+    ten = "CIFAR-10"
+    hundred = "CIFAR-100"
     named_tables = [
         ("3", f"{ten}, WRN-28-10", paper.TABLE_3),
         ("S5", f"{hundred}, WRN-28-10", paper.TABLE_S5),
     ]
+
     names = {"cifar10": ten, "cifar100": hundred, "tiny_imagenet": "Tiny-ImageNet"}
     named_tables += [
-        ("", f"{names[data]}, {network}", t) for (data, network), t in NETWORKS.items()
+        ("", f"{names[data]}, {network}", table) for (data, network), table in NETWORKS.items()
     ]
+
     named_tables += [
         ("S11", f"{ten}, ResNet-56", paper.TABLE_S11),
         ("S12", f"{hundred}, ResNet-56", paper.TABLE_S12),

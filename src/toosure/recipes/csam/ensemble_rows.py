@@ -57,7 +57,8 @@ def ood(setting: Setting) -> list[Row]:
     chosen = methods.sharpness_aware("cifar10")
     main = PAPER_SETTINGS["cifar10"] if setting.full else chosen
     size = size_of(setting, "ResNet-18")
-    several, few = methods.main_seeds(setting), single_seeds(setting)
+    several = methods.main_seeds(setting)
+    few = single_seeds(setting)
 
     rows = []
     for optimizer in ("SGD", "SAM", "CSAM"):

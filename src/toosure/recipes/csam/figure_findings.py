@@ -22,9 +22,9 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     if "cifar10" in setting.data_sets:
         theory = theory_run(setting, runs)
         shown_at = figure_rows.PATHS_SHOWN_AT
-        reasons = setting.why_not_judged_on_cifar
+        reason = setting.why_not_judged_on_cifar
         where = "ResNet-56, CIFAR-10"
-        claims += figure_claims.theory_claims("2", where, theory, shown_at, reasons)
+        claims += figure_claims.theory_claims("2", where, theory, shown_at, reason)
         if theory is not None:
             tables.append(theory_table("SAM's theory along training (Figure 2)", theory))
 
@@ -67,6 +67,7 @@ def error_tables(setting: Setting, runs: FigureRuns, data: str) -> list[Table]:
     ]
     if not rows:
         return []
+
     note = (
         "ECE of the test images in points, 15 bins, one seed; calibrators are fitted on the "
         f"validation images. {NOT_KEPT}: the run was scored before these errors were kept, "
@@ -86,8 +87,10 @@ def cell(numbers: Mapping[str, float], name: str, form: str = ".2f") -> str:
 
 def radius_claims(setting: Setting, runs: FigureRuns, data: str) -> list[Claim]:
     """Judge Figure S5 on one data set."""
-    expected_runs, has_inner_optimum = len(figure_rows.RADII), data == "cifar10"
+    expected_runs = len(figure_rows.RADII)
+    has_inner_optimum = data == "cifar10"
     numbers = {name: figure_data.radius_numbers(setting, runs, data, name) for name in NETWORKS}
+
     claims = [
         claim
         for network, values in numbers.items()
@@ -95,6 +98,7 @@ def radius_claims(setting: Setting, runs: FigureRuns, data: str) -> list[Claim]:
             setting, f"{data}, {network}", values, expected_runs, has_inner_optimum
         )
     ]
+
     small, large = numbers.values()
     return claims + sweep_claims.capacity_claims(
         setting, data, small, large, expected_runs, has_inner_optimum

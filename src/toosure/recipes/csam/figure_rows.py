@@ -21,22 +21,19 @@ def along_training(setting: Setting) -> list[Row]:
 
     SAM on CIFAR-10 has the radius of Figure 2 and measures its theory.
     """
+    size = size_of(setting, "ResNet-56")
     rows = []
     for data in setting.data_sets:
         for name in ("SAM", "SGD"):
+            word = PAPER_SETTINGS[data][name]
             theory = name == "SAM" and data == "cifar10"
-            rows.append(
-                protocol_row(
-                    setting,
-                    name,
-                    PAPER_SETTINGS[data][name],
-                    data,
-                    (setting.first_seed,),
-                    size_of(setting, "ResNet-56"),
-                    measure=("temperature", "sam_theory") if theory else ("temperature",),
-                    measure_at=MEASURE_AT,
-                )
+            measure = ("temperature", "sam_theory") if theory else ("temperature",)
+
+            seeds = (setting.first_seed,)
+            row = protocol_row(
+                setting, name, word, data, seeds, size, measure=measure, measure_at=MEASURE_AT
             )
+            rows.append(row)
     return rows
 
 
@@ -74,19 +71,23 @@ def networks(setting: Setting) -> list[Row]:
 
     ResNet-18 follows the common protocol; the others are networks of Tables S6 to S10.
     """
+    seeds = (setting.first_seed,)
     rows = []
     for data in setting.data_sets:
         if not setting.full:
             words = methods.sharpness_aware(data)
-            for name in ("SGD", "SAM"):
-                where = f"ResNet-18: {name}"
-                rows.append(protocol_row(setting, where, words[name], data, (setting.first_seed,)))
+            rows += [
+                protocol_row(setting, f"ResNet-18: {name}", words[name], data, seeds)
+                for name in ("SGD", "SAM")
+            ]
+
         for network in NETWORKS:
-            for name in ("SGD", "SAM"):
-                where = f"{network}: {name}"
-                word = PAPER_SETTINGS[data][name]
-                size = size_of(setting, network)
-                rows.append(protocol_row(setting, where, word, data, (setting.first_seed,), size))
+            words = PAPER_SETTINGS[data]
+            size = size_of(setting, network)
+            rows += [
+                protocol_row(setting, f"{network}: {name}", words[name], data, seeds, size)
+                for name in ("SGD", "SAM")
+            ]
     return rows
 
 

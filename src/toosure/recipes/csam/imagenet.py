@@ -56,9 +56,10 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     claims += loss_claims(setting, known)
 
     theory = figure_data.theory_of(known.get("ViT-S/32/SAM"))
-    where, shown_at = "ViT-S/32, ImageNet", imagenet_rows.PATHS_SHOWN_AT
-    reasons = quick_reason(setting)
-    claims += figure_claims.theory_claims("S4", where, theory, shown_at, reasons)
+    where = "ViT-S/32, ImageNet"
+    shown_at = imagenet_rows.PATHS_SHOWN_AT
+    reason = quick_reason(setting)
+    claims += figure_claims.theory_claims("S4", where, theory, shown_at, reason)
     tables = tables_of(setting, known)
     if theory is not None:
         tables.append(theory_table(TITLE, theory))

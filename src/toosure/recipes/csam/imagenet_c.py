@@ -71,7 +71,9 @@ def files_of(run: RestoredRun, root: Path) -> dict[tuple[str, int], LabelledFile
     Raise ValueError if some are missing: means over severities would use different images.
     """
     word = run.config.word("data")
-    share, seed = word.value("val_share"), word.value("seed")
+    share = word.value("val_share")
+    seed = word.value("seed")
+
     found = {}
     for corruption in CORRUPTIONS.values():
         for severity in SEVERITIES:

@@ -65,8 +65,9 @@ def ensemble_claims(setting: Setting, rows: Rows, scores: PairedScores) -> list[
 def csam_claim(setting: Setting, rows: Rows, scores: PairedScores, kind: str) -> Claim:
     """Judge whether CSAM's ECE is below SAM's."""
     statement = f"{kind}: CSAM's ECE is below SAM's"
-    sam, csam = rows[f"SAM/{kind}"], rows[f"CSAM/{kind}"]
-    return lower_claim(setting, statement, sam, csam, scores, reasons=written_after_runs(kind))
+    sam = rows[f"SAM/{kind}"]
+    csam = rows[f"CSAM/{kind}"]
+    return lower_claim(setting, statement, sam, csam, scores, reason=written_after_runs(kind))
 
 
 def written_after_runs(kind: str) -> str:
@@ -80,7 +81,7 @@ def lower_claim(
     reference: ScoredRow,
     better: ScoredRow,
     scores: PairedScores,
-    reasons: str = "",
+    reason: str = "",
 ) -> Claim:
     """Judge whether one row has a lower ECE than another, by pairs of runs and images."""
     result = scores.differences(reference.records, better.records)
@@ -92,7 +93,7 @@ def lower_claim(
         paper=paper_pair(reference, better),
         holds=result.ece.below_zero,
         rule=LOWER_RULE,
-        reasons=[*why_not_judged(setting, [reference, better]), reasons],
+        reasons=[*why_not_judged(setting, [reference, better]), reason],
     )
 
 
@@ -168,12 +169,14 @@ def dropout_auroc_claim(setting: Setting, rows: Rows, optimizer: str) -> Claim:
 def dropout_order_claim(setting: Setting, rows: Rows) -> Claim:
     """Judge whether MC-Dropout costs SAM more AUROC than SGD."""
     statement = "MC-Dropout lowers the AUROC of SAM more than that of SGD"
-    sgd, sam = dropout_pair(rows, "SGD"), dropout_pair(rows, "SAM")
-    both = [*sgd, *sam]
-    if not all(each.records for each in both):
+    sgd = dropout_pair(rows, "SGD")
+    sam = dropout_pair(rows, "SAM")
+    compared = [*sgd, *sam]
+    if not all(each.records for each in compared):
         return claim_without_runs(statement)
 
-    for_sgd, for_sam = auroc_changes(*sgd), auroc_changes(*sam)
+    for_sgd = auroc_changes(*sgd)
+    for_sam = auroc_changes(*sam)
     changes = (*for_sgd.values(), *for_sam.values())
     if any(math.isnan(change) for change in changes):
         return Claim(statement, "–", note=NOT_JUDGED)
@@ -183,7 +186,7 @@ def dropout_order_claim(setting: Setting, rows: Rows) -> Claim:
         paper="yes, against each",
         holds=all(for_sam[name] < for_sgd[name] for name in for_sam),
         rule="ours: against each set, by the mean over the seeds of both",
-        reasons=why_not_judged(setting, both, several=both),
+        reasons=why_not_judged(setting, compared, several=compared),
     )
 
 

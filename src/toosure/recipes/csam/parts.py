@@ -104,6 +104,7 @@ def losses(setting: Setting, store: RunStore) -> Findings:
 def grid(setting: Setting, store: RunStore) -> Findings:
     """Return Table S4, and the claims on small rho with large gamma and on a tuned gamma."""
     scored, _ = score_rows(setting, store, rows.grid(setting))
+
     judged = []
     for data, group in by_data(scored).items():
         errors = {}
@@ -111,9 +112,11 @@ def grid(setting: Setting, store: RunStore) -> Findings:
             rho, gamma = map(float, re.findall(r"[\d.]+", each.row.name))
             if not each.missing:
                 errors[rho, gamma] = each.mean("ece")
+
         seeds = group[0].row.expected
         judged.append(claims.grid_claim(setting, data, errors, seeds))
         judged.append(claims.tuned_claim(setting, data, errors, seeds))
+
     text = f"ResNet-56, {LONGER}"
     return Findings(judged, tables(scored, "rho by gamma (S4)", text), values_of(scored))
 

@@ -91,7 +91,8 @@ def capacity_claims(
     missing = missing_runs(len(small) + len(large), 2 * expected_runs)
     claims = []
     for statement, rho in zip(sentences, (shared[0], shared[-1]), strict=False):
-        deep, shallow = large[rho]["ece"], small[rho]["ece"]
+        deep = large[rho]["ece"]
+        shallow = small[rho]["ece"]
         claims.append(
             judge(
                 statement,

@@ -87,7 +87,8 @@ def why_not_compared(setting: Setting, *rows: ScoredRow) -> list[str]:
 def trivial_claim(setting: Setting, data: str, rows: Rows) -> Claim:
     """Judge the prediction that SECE alone is calibrated and has learned nothing."""
     statement = f"{data}: {TRIVIAL}"
-    alone, ce = rows[ALONE], rows["CE"]
+    alone = rows[ALONE]
+    ce = rows["CE"]
     if not alone.records or not ce.records:
         return claim_without_runs(statement)
 
@@ -107,7 +108,8 @@ def trivial_claim(setting: Setting, data: str, rows: Rows) -> Claim:
 def level_claim(setting: Setting, data: str, rows: Rows) -> Claim:
     """Judge whether a fast level makes classes differ less at about the same validation ECE."""
     statement = f"{data}: with a fast level over-confidence differs less between classes"
-    fast, slow = rows[OURS], rows[ONE_RATE]
+    fast = rows[OURS]
+    slow = rows[ONE_RATE]
     if not fast.records or not slow.records:
         return claim_without_runs(statement)
 
@@ -116,7 +118,8 @@ def level_claim(setting: Setting, data: str, rows: Rows) -> Claim:
         f"{name} {100 * errors[key][0]:.2f} : {100 * errors[key][1]:.2f}"
         for key, name in VALIDATED.items()
     )
-    classes, pooled = errors["class_gap_spread"], errors["ece"]
+    classes = errors["class_gap_spread"]
+    pooled = errors["ece"]
     return judge(
         statement,
         found=f"validation {text} {count_text(fast, slow)}",

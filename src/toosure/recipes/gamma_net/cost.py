@@ -138,11 +138,14 @@ def step_claim(costs: dict[str, Cost]) -> Claim:
     """Report the cost of gamma-net's step, in steps of cross-entropy."""
     if OURS not in costs or "CE" not in costs:
         return claim_without_runs(CLAIM)
-    ours, ce = costs[OURS].step_seconds, costs["CE"].step_seconds
+
+    ours = costs[OURS].step_seconds
+    ce = costs["CE"].step_seconds
     if ours is None or ce is None:
         return Claim(
             CLAIM, "–", note="the runs shared the device: repeat with one worker and another --out"
         )
+
     return Claim(
         CLAIM,
         f"{ours / ce:.2f} steps",

@@ -105,7 +105,8 @@ def frozen_claim(setting: Setting, first: ScoredRow) -> Claim:
 
 def ce_claims(setting: Setting, rows: Rows, name: str) -> list[Claim]:
     """Judge whether an arm has less ECE than an over-confident CE, at its accuracy."""
-    ours, ce = rows[name], rows["CE"]
+    ours = rows[name]
+    ce = rows["CE"]
     reasons = why_not_judged(setting, [ours, ce])
     excess = mean_and_std([validation_overconfidence(record) for record in ce.records])[0]
     rule = "ours: judged where CE is over-confident by more than 2 points"

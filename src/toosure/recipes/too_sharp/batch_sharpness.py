@@ -53,6 +53,7 @@ def claim(setting: Setting, runs: list[Run]) -> Claim:
     """Judge whether the mean r over learning rates is strong."""
     if not runs:
         return claim_without_runs(CORRELATES)
+
     correlations = [correlation(run, ECE, BATCH) for run in runs]
     return judge(
         CORRELATES,

@@ -15,7 +15,7 @@ from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark import methods, protocol, tables
 from toosure.recipes.benchmark.paired import PairedScores, accuracy_nll_ece
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.score_files import ScoreFiles, damaged_lines, scored_names
+from toosure.recipes.benchmark.score_files import ScoreFiles, damaged_lines, saved_names
 from toosure.recipes.benchmark.scored_rows import ScoredRow
 from toosure.recipes.csam import ensemble_rows
 from toosure.recipes.csam.unknown_data import unknown_data
@@ -94,7 +94,7 @@ def test_every_kept_run_is_one_of_the_recipe(kept):
     known = {run.name for run in methods.table(BOTH) + methods.choice(BOTH)}
     first = list(kept.records)[:44]
     assert len(first) == 44 and set(first) <= known and not kept.unreadable
-    assert scored_names(BOTH) == set(kept.records)
+    assert saved_names(BOTH) == set(kept.records)
 
 
 def test_kept_scores_give_the_published_means(kept):
@@ -131,7 +131,7 @@ def test_a_line_with_an_unknown_word_is_left_out_and_kept_in_the_file(tmp_path):
     files = ScoreFiles(tmp_path)
     assert list(files.records) == [record.name] and "no_such_loss" in files.unreadable[0]
     assert damaged_lines(tmp_path) == 0
-    assert scored_names(Setting(scores=str(tmp_path))) == {record.name, "theirs"}
+    assert saved_names(Setting(scores=str(tmp_path))) == {record.name, "theirs"}
 
     (tmp_path / "scores.jsonl").write_text(text + record.line()[:50] + "\n7\n")
     assert damaged_lines(tmp_path) == 2

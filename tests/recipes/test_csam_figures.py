@@ -14,8 +14,8 @@ from toosure.cli import app
 from toosure.posthoc import HistogramBinning, Isotonic
 from toosure.quantities.of_sam import SAM_PATH
 from toosure.recipes import RunStore, Setting
-from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY, calibrated_errors
 from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.saved_rows import CALIBRATED_BY, calibrated_errors
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.recipes.csam import figure_claims, figure_data, figure_rows, figures, sweep_claims
 from toosure.recipes.csam.charts import Curve, Panel, draw

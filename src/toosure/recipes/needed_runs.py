@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from toosure.config import RunConfig
-from toosure.recipes.benchmark.score_files import scored_names
+from toosure.recipes.benchmark.score_files import saved_names
 from toosure.recipes.benchmark.shift_scores import has_sets
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.runs import Run
@@ -21,7 +21,7 @@ class SavedScores:
     def __init__(
         self, setting: Setting, mixtures: Sequence[RunMixture] = (), with_shifts: bool = False
     ) -> None:
-        self.names = scored_names(setting, with_shifts)
+        self.names = saved_names(setting, with_shifts)
         self.mixtures = mixtures
         self.extra = {member.name for each in mixtures for member in each.extra}
 

@@ -10,12 +10,12 @@ from toosure.runs import Run
 class RunStore:
     """Find runs by their config in one folder; `problems` says why others cannot be used.
 
-    Runs named in `scored` are not missing without a folder: their scores are saved.
+    Runs named in `saved` are not missing without a folder: their scores are saved.
     """
 
-    def __init__(self, folder: str | Path, scored: Collection[str] = ()) -> None:
+    def __init__(self, folder: str | Path, saved: Collection[str] = ()) -> None:
         self.folder = Path(folder)
-        self.scored = scored
+        self.saved = saved
         self.problems: dict[str, str] = {}  # run name -> missing, diverged at step ...
         self._opened: dict[str, Run] = {}
 
@@ -32,7 +32,7 @@ class RunStore:
         if run is None:
             return None
 
-        if run.status != "complete" and run.name in self.scored:
+        if run.status != "complete" and run.name in self.saved:
             return None  # its scores are saved, so another unfinished training does not matter
         if run.status == "complete":
             expected = min(2, len(config.at) or 2)  # rows of the shortest run that can be used
@@ -51,7 +51,7 @@ class RunStore:
         if name not in self._opened:
             folder = self.folder / name
             if not (folder / "config.json").is_file():
-                if name not in self.scored:
+                if name not in self.saved:
                     self.problems[name] = "missing"
                 return None
             self._opened[name] = Run(folder)

@@ -63,7 +63,7 @@ class ScoreListener(ProgressListener):
     def score(self, path: Path) -> None:
         """Score a run. If that fails, say so; the tables will try again and raise the error."""
         try:
-            self.files.add([Run(path)], keep_examples=self.saves[path.name] == "examples")
+            self.files.add([Run(path)], save_examples=self.saves[path.name] == "examples")
         except Exception as error:
             self.say(f"{path.name} is not scored yet: {error}")
 

@@ -25,9 +25,9 @@ def read_shifts(runs: Path, mixture: RunMixture) -> ShiftRecord | None:
 
 
 def judge_mixtures(
-    mixtures: Iterable[RunMixture], kept: Collection[str], store: RunStore, runtime: Runtime
+    mixtures: Iterable[RunMixture], saved: Collection[str], store: RunStore, runtime: Runtime
 ) -> None:
-    """Judge the mixtures whose names are not in `kept` and whose members all have weights.
+    """Judge the mixtures whose names are not in `saved` and whose members all have weights.
 
     Nothing is judged if `runtime` asks for no shifts.
     """
@@ -35,7 +35,7 @@ def judge_mixtures(
         return
     for mixture in mixtures:
         known = read_shifts(store.folder, mixture)
-        if mixture.name in kept or fulfils(known, runtime.shifts, mixture.config.data):
+        if mixture.name in saved or fulfils(known, runtime.shifts, mixture.config.data):
             continue
 
         runs = store.runs(mixture.members)

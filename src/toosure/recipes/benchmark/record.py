@@ -18,7 +18,7 @@ from toosure import metrics
 from toosure.config import RunConfig
 from toosure.posthoc import Temperature
 from toosure.recipes.benchmark.class_gaps import class_gap_spread
-from toosure.recipes.benchmark.kept_rows import (
+from toosure.recipes.benchmark.saved_rows import (
     calibrated_errors,
     control_numbers,
     corrupted_means,

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from toosure.recipes.benchmark.kept_rows import corrupted_means
 from toosure.recipes.benchmark.mixture_scores import score_mixture
 from toosure.recipes.benchmark.mixture_shifts import read_shifts
 from toosure.recipes.benchmark.record import Examples, Record, predictions_file, score_run
+from toosure.recipes.benchmark.saved_rows import corrupted_means
 from toosure.recipes.benchmark.shift_scores import adds_sets, has_sets, shift_summary
 from toosure.recipes.json_lines import read_json_lines
 from toosure.recipes.recipe import RunMixture, Setting
@@ -68,11 +68,11 @@ class ScoreFiles:
 
     # -- runs -----------------------------------------------------------------------------------
 
-    def add(self, runs: Iterable[Run], keep_examples: bool = True) -> list[Record]:
+    def add(self, runs: Iterable[Run], save_examples: bool = True) -> list[Record]:
         """Score the finished runs that are new, write them to the folder, and return them.
 
         A run is scored again if it has since been judged on shifts, on more unknown data or on
-        ImageNet-C. Without `keep_examples` nothing is saved of single test images.
+        ImageNet-C. Without `save_examples` nothing is saved of single test images.
         """
         added = []
         for run in runs:
@@ -82,7 +82,7 @@ class ScoreFiles:
                 continue
             record, examples = score_run(run)
             self.records[run.name] = record
-            if keep_examples:
+            if save_examples:
                 self.examples[run.name] = examples
             added.append(record)
 
@@ -158,7 +158,7 @@ def score_files(setting: Setting) -> ScoreFiles:
 # -- without reading records ----------------------------------------------------------------------
 
 
-def scored_names(setting: Setting, with_shifts: bool = False) -> set[str]:
+def saved_names(setting: Setting, with_shifts: bool = False) -> set[str]:
     """Return the names of the runs and mixtures that have saved scores.
 
     `with_shifts` counts only those that were judged on shifts and on all sets of the setting's

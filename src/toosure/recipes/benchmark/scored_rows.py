@@ -133,14 +133,14 @@ def scores_on_test(record: Record, after: bool) -> dict[str, float]:
 
 
 def score_rows(
-    setting: Setting, store: RunStore, rows: Sequence[Row], keep_examples: bool = True
+    setting: Setting, store: RunStore, rows: Sequence[Row], save_examples: bool = True
 ) -> tuple[list[ScoredRow], ExamplesByRun]:
     """Score the runs and mixtures that are new; return all rows with their records, and examples.
 
-    The examples hold per-image values by run. Without `keep_examples` no new run saves any.
+    The examples hold per-image values by run. Without `save_examples` no new run saves any.
     """
     files = score_files(setting)
-    files.add((run for row in rows for run in store.runs(row.configs)), keep_examples)
+    files.add((run for row in rows for run in store.runs(row.configs)), save_examples)
     files.add_mixtures((mixture for row in rows for mixture in row.mixtures), store)
     return with_records(rows, files), files.examples
 

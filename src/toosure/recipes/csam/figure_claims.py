@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from toosure.recipes.csam.figure_data import KeptRows, Theory, column
+from toosure.recipes.csam.figure_data import SavedRows, Theory, column
 from toosure.recipes.recipe import (
     Claim,
     Setting,
@@ -151,7 +151,7 @@ def calibrated_claim(data: str, network: str, errors: Mapping[str, Mapping[str, 
     )
 
 
-def persistent_claim(setting: Setting, data: str, rows: Mapping[str, KeptRows]) -> Claim:
+def persistent_claim(setting: Setting, data: str, rows: Mapping[str, SavedRows]) -> Claim:
     """Judge whether SAM's validation ECE is below SGD's in every row."""
     statement = f"{data}, ResNet-56: SAM's ECE is below SGD's through all of training"
     if len(rows) < 2:

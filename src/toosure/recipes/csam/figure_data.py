@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.quantities.of_sam import SAM_PATH
-from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY
 from toosure.recipes.benchmark.record import Examples, Record
+from toosure.recipes.benchmark.saved_rows import CALIBRATED_BY
 from toosure.recipes.benchmark.scored_rows import Row, score_rows
 from toosure.recipes.csam import figure_rows
 from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore
 
-KeptRows = Sequence[Mapping[str, float]]
+SavedRows = Sequence[Mapping[str, float]]
 ROUNDING = 1e-6  # of an ECE computed again from the same probabilities
 
 
@@ -36,7 +36,7 @@ def read_runs(setting: Setting, store: RunStore) -> FigureRuns:
     return FigureRuns(records, examples)
 
 
-def column(rows: KeptRows, key: str) -> np.ndarray:
+def column(rows: SavedRows, key: str) -> np.ndarray:
     """Return one number along training; NaN for rows that lack it."""
     return np.array([row.get(key, np.nan) for row in rows])
 
@@ -116,9 +116,9 @@ def network_errors(
     return {network: both for network, both in by_network.items() if len(both) == 2}
 
 
-def rows_along(setting: Setting, runs: FigureRuns, data: str) -> dict[str, KeptRows]:
+def rows_along(setting: Setting, runs: FigureRuns, data: str) -> dict[str, SavedRows]:
     """Return the saved rows of SGD and SAM along training on a data set."""
-    rows_by_name: dict[str, KeptRows] = {}
+    rows_by_name: dict[str, SavedRows] = {}
     for row, record in runs.known(figure_rows.along_training(setting)):
         if row.data == data and record.rows is not None:
             rows_by_name[row.name] = record.rows

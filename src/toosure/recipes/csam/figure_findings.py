@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY
+from toosure.recipes.benchmark.saved_rows import CALIBRATED_BY
 from toosure.recipes.csam import figure_claims, figure_data, figure_rows, sweep_claims
 from toosure.recipes.csam.figure_data import FigureRuns
 from toosure.recipes.csam.theory_figures import theory_run, theory_table

@@ -11,7 +11,7 @@ from toosure.recipes.benchmark.record import Examples
 from toosure.recipes.benchmark.scored_rows import Row
 from toosure.recipes.csam import figure_data, figure_rows
 from toosure.recipes.csam.charts import Bars, Curve, Panel, draw, grouped_bars
-from toosure.recipes.csam.figure_data import FigureRuns, KeptRows, column
+from toosure.recipes.csam.figure_data import FigureRuns, SavedRows, column
 from toosure.recipes.csam.theory_figures import theory_drawings
 from toosure.recipes.recipe import Drawing, Setting
 from toosure.recipes.run_store import RunStore
@@ -157,7 +157,7 @@ def draw_networks(
     return draw([panels], height=330)
 
 
-def draw_along(along: Mapping[str, Mapping[str, KeptRows]]) -> "Figure":
+def draw_along(along: Mapping[str, Mapping[str, SavedRows]]) -> "Figure":
     """Draw ECE and TCE of SGD and SAM along training, one panel per data set."""
     panels = []
     for data, by_optimizer in along.items():

@@ -15,7 +15,7 @@ from toosure.data.catalogue import SOURCES
 from toosure.data.class_folders import LabelledFiles
 from toosure.data.imagenet import corrupted_files, corrupted_split
 from toosure.data.locate import locate
-from toosure.recipes.benchmark.kept_rows import CORRUPTED_FILE
+from toosure.recipes.benchmark.saved_rows import CORRUPTED_FILE
 from toosure.recipes.csam import imagenet_rows
 from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore

@@ -8,11 +8,11 @@ import torch
 
 from toosure import metrics
 from toosure.ensembles import log_mean_probability
-from toosure.recipes.benchmark.kept_rows import training_seconds
 from toosure.recipes.benchmark.protocol import DESCRIPTION
 from toosure.recipes.benchmark.record import ran_alone
+from toosure.recipes.benchmark.saved_rows import training_seconds
 from toosure.recipes.ensembles import sweeps
-from toosure.recipes.ensembles.kept_scores import Scores, ScoresByName, keep_scores, kept_scores
+from toosure.recipes.ensembles.saved_scores import Scores, ScoresByName, read_scores, save_scores
 from toosure.recipes.parameters import network_size
 from toosure.recipes.recipe import (
     Claim,
@@ -53,8 +53,8 @@ class MethodScores:
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the table of all methods, and the claims on it."""
     rows = {**single_rows(setting, store), **method_rows(setting, store)}
-    keep_scores(setting, {name: row.scores for name, row in rows.items()})
-    for name, scores in kept_scores(setting).items():
+    save_scores(setting, {name: row.scores for name, row in rows.items()})
+    for name, scores in read_scores(setting).items():
         if name in rows:
             rows[name].scores = scores | rows[name].scores
 

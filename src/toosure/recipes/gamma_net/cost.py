@@ -89,7 +89,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
             costs[name] = cost_of(run)
 
     # Available scores of the long runs. A store of its own, so that this part misses no others.
-    others = RunStore(store.folder, store.scored)
+    others = RunStore(store.folder, store.saved)
     data = "digits" if setting.quick else single_data(setting, "cifar10")
     scored, _ = score_rows(setting, others, common.rows(setting, data))
     rows = by_name(scored)

@@ -34,7 +34,7 @@ def score_configs(
         Row(name, tuple(of_row), len(of_row) if expected is None else expected)
         for name, of_row in configs.items()
     ]
-    scored, _ = score_rows(setting, store, rows, keep_examples=False)
+    scored, _ = score_rows(setting, store, rows, save_examples=False)
     return by_name(scored)
 
 

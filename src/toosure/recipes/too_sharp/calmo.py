@@ -98,7 +98,7 @@ def score_cells(setting: Setting, store: RunStore, cells: tuple[Cell, ...]) -> S
             own = cell_configs(setting, cell)
             rows[cell] = Row(" ".join(cell), tuple(own), len(own))
 
-    scored, _ = score_rows(setting, store, list(rows.values()), keep_examples=False)
+    scored, _ = score_rows(setting, store, list(rows.values()), save_examples=False)
     return dict(zip(rows, scored, strict=True))
 
 

@@ -14,7 +14,7 @@ from toosure.runs.json_text import read_json
 
 # The calibrators of Figure 3 of the CSAM paper; the temperature has scores of its own.
 CALIBRATED_BY = ("vector", "platt", "histogram", "isotonic")
-KEPT_KEYS = ("loss", "accuracy", "confidence", "ece", "nll", "tce", "temperature")
+SAVED_KEYS = ("loss", "accuracy", "confidence", "ece", "nll", "tce", "temperature")
 CORRUPTED_FILE = "imagenet_c.json"  # of a run that was judged on published corrupted images
 SAM_KEYS = "train/sam_"  # of `sam_theory`; all of them are saved
 GAMMA_KEYS = (  # of gamma-net
@@ -32,25 +32,25 @@ def rows_along(run: Run) -> list[dict[str, float]] | None:
     """Return the rows of a run that was measured several times, or None if only its end was."""
     if len(run.rows) < 2:
         return None
-    return [kept_numbers(row) for row in run.rows]
+    return [saved_numbers(row) for row in run.rows]
 
 
-def kept_numbers(row: Mapping[str, object]) -> dict[str, float]:
+def saved_numbers(row: Mapping[str, object]) -> dict[str, float]:
     """Return those numbers of a row that figures and tables use.
 
-    >>> kept_numbers({"step": 3, "val/ece": 0.1, "val/brier": 0.2, "train/sam_p_y": 0.9})
+    >>> saved_numbers({"step": 3, "val/ece": 0.1, "val/brier": 0.2, "train/sam_p_y": 0.9})
     {'step': 3.0, 'val/ece': 0.1, 'train/sam_p_y': 0.9}
-    >>> kept_numbers({"objective/gamma_mean": 1.2, "objective/gamma_max": 4.9})
+    >>> saved_numbers({"objective/gamma_mean": 1.2, "objective/gamma_max": 4.9})
     {'objective/gamma_mean': 1.2}
     """
-    kept = {}
+    saved = {}
     for key, value in row.items():
-        named = key in WHOLE_KEYS or key.rpartition("/")[2] in KEPT_KEYS
+        named = key in WHOLE_KEYS or key.rpartition("/")[2] in SAVED_KEYS
         if not named and not key.startswith(SAM_KEYS):
             continue
         if isinstance(value, int | float) and math.isfinite(value):
-            kept[key] = float(value)
-    return kept
+            saved[key] = float(value)
+    return saved
 
 
 def calibrated_errors(
@@ -76,15 +76,15 @@ def calibrated_errors(
 
 def corrupted_means(run: Run) -> dict[str, dict[str, float]] | None:
     """Return accuracy and ECE by corruption, means over severities, or None if not judged."""
-    kept = read_json(run.path / CORRUPTED_FILE, if_damaged={})
-    if not kept:
+    saved = read_json(run.path / CORRUPTED_FILE, if_damaged={})
+    if not saved:
         return None
     return {
         corruption: {
             metric: sum(scores[metric] for scores in by_severity.values()) / len(by_severity)
             for metric in ("accuracy", "ece")
         }
-        for corruption, by_severity in kept.items()
+        for corruption, by_severity in saved.items()
     }
 
 

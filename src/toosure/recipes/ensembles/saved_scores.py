@@ -16,7 +16,7 @@ Scores = dict[str, float]
 ScoresByName = dict[str, Scores]  # of a run, or of the members of a mixture
 
 
-def kept_scores(setting: Setting) -> dict[str, ScoresByName]:
+def read_scores(setting: Setting) -> dict[str, ScoresByName]:
     """Return the saved scores of this data set, by row of the table."""
     rows: dict[str, ScoresByName] = {}
     if setting.scores:
@@ -26,11 +26,11 @@ def kept_scores(setting: Setting) -> dict[str, ScoresByName]:
     return rows
 
 
-def keep_scores(setting: Setting, rows: Mapping[str, ScoresByName]) -> None:
+def save_scores(setting: Setting, rows: Mapping[str, ScoresByName]) -> None:
     """Append the scores that the folder does not have yet."""
     if not setting.scores:
         return
-    known = kept_scores(setting)
+    known = read_scores(setting)
     lines = [
         json.dumps({"data": setting.data, "row": row, "name": name, "scores": scores})
         for row, by_name in rows.items()
